@@ -38,8 +38,7 @@ class Cluster:
 
     Attributes: `name`, as its mark and its settings have it; `title`, as texts have it; `up`, the
     folder in `schedulers` that brings it up; `ping`, a command that succeeds when it answers;
-    `delete_command`; `closed`, arguments of a scheduler whose workers wait for ever;
-    `end_seconds`, within which its jobs are gone once a script has ended in order.
+    `delete_command`; `closed`, arguments of a scheduler whose workers wait for ever.
     """
 
     name: ClassVar[str]
@@ -48,7 +47,6 @@ class Cluster:
     ping: ClassVar[tuple[str, ...]]
     delete_command: ClassVar[str]
     closed: ClassVar[str]
-    end_seconds: ClassVar[float]
 
     user: pwd.struct_passwd
     python: str
@@ -95,7 +93,7 @@ class Cluster:
         *,
         files: Mapping[str, str] | None = None,
         environment: Mapping[str, str] | None = None,
-        seconds: float = 60,
+        seconds: float = 150,
         check: bool = True,
     ) -> subprocess.CompletedProcess[str]:
         """Run a Python script as the user and return what it wrote; with `check`, the test fails
@@ -129,7 +127,7 @@ class Cluster:
             env=self.environment,
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=100,
             check=False,
             **identity,
         )  # type: ignore[call-overload]
@@ -195,7 +193,20 @@ class GridEngine(Cluster):
     ping = ("qconf", "-sql")
     delete_command = "qdel"
     closed = "queue='closed.q'"
-    end_seconds = 5
+
+    def _command(self, arguments: tuple[str, ...], identity: Mapping[str, object]) -> str:
+        """Run it again while the master does not answer: it may just be starting again after it
+        aborted (see schedulers/gridengine/run-qmaster).
+        """
+        told = ""
+
+        def is_answered() -> bool:
+            nonlocal told
+            told = super(GridEngine, self)._command(arguments, identity)
+            return "unable to send message" not in told
+
+        wait_until(is_answered)
+        return told
 
     def knows(self, job: str) -> bool:
         """Return whether a job is in the queue."""
@@ -241,7 +252,6 @@ class Slurm(Cluster):
     ping = ("scontrol", "ping")
     delete_command = "scancel"
     closed = "partition='closed'"
-    end_seconds = 15
 
     def __init__(
         self, user: pwd.struct_passwd, python: str, environment: Mapping[str, str], folder: Path
@@ -313,13 +323,18 @@ def why_none(kind: type[Cluster]) -> str:
     environment = {**os.environ, "SGE_ROOT": os.environ.get("SGE_ROOT", str(SGE_ROOT))}
     try:
         done = subprocess.run(
-            kind.ping, env=environment, capture_output=True, text=True, timeout=20, check=False
+            kind.ping, env=environment, capture_output=True, text=True, timeout=100, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"{kind.title} does not answer: {error}"
     if done.returncode:
         return f"{kind.title} does not answer ({(done.stderr or done.stdout).strip()}); {remedy}"
     return ""
+
+
+def said(errors: str) -> list[str]:
+    """Return the lines of a script's standard error, but for those on a queue that is slow."""
+    return [line for line in errors.splitlines() if not line.startswith("waiting for ")]
 
 
 def plain_user() -> pwd.struct_passwd:

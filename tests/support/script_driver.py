@@ -21,7 +21,7 @@ import gridengine
 
 ROOT = Path(gridengine.__file__).parents[1]
 MARK = "GRIDENGINE_TEST_MARK"
-LEAVE_SECONDS = 10
+LEAVE_SECONDS = 40
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Script:
             MARK: self.mark,
         }
 
-    def run(self, *, seconds: float = 60, **options: Any) -> subprocess.CompletedProcess[str]:
+    def run(self, *, seconds: float = 150, **options: Any) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             self.command,
             cwd=self.folder,

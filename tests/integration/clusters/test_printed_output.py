@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tests.support.clusters import said
+
 if TYPE_CHECKING:
     from tests.support.clusters import Cluster
 
@@ -47,7 +49,7 @@ def test_a_script_for_multiprocessing_prints_the_same(cluster: Cluster) -> None:
     done = cluster.run(DROP_IN)
     lines = [f"line {number:05d} ".ljust(999, "x") for number in range(3000)]
     assert done.stdout.splitlines() == [*lines, "all done"]
-    first, second, *_, last = done.stderr.splitlines()
+    first, second, *_, last = said(done.stderr)
     assert (first, second, last) == ("that was all", "Process the dog:", "ValueError: no such dog")
 
 

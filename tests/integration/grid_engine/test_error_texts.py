@@ -135,7 +135,7 @@ WAYS = {
     "JobDeleted": lambda: mapped(delete),
     "WorkerCrashed": lambda: mapped(crash),
     "OutOfMemory": lambda: mapped(fill, h_vmem="1500M"),
-    "TimeoutError": lambda: mapped(sleep, h_rt=2),
+    "TimeoutError": lambda: mapped(sleep, h_rt=15),
     "Cancelled": terminated,
     "VersionMismatch": of_another_version,
     "PicklingError": lambda: mapped(lambda x: threading.Lock()),
@@ -152,7 +152,7 @@ tell(host=os.uname().nodename, **told)
 @pytest.fixture(scope="module")
 def told(_grid_engine: GridEngine) -> Iterator[dict[str, Any]]:
     """What each error said."""
-    yield play(_grid_engine, f"NONSENSE = {NONSENSE!r}\n{FAILURES}", environment=QUICK).result(90)
+    yield play(_grid_engine, f"NONSENSE = {NONSENSE!r}\n{FAILURES}", environment=QUICK).result(300)
     _grid_engine.children.clear()
 
 
