@@ -273,7 +273,7 @@ def test_calls_that_wait_longer_than_start_timeout_fail_with_the_cluster_s_reaso
 ) -> None:
     # Grid Engine says what a job waits for after its scheduler's next rounds.
     seconds, words = {
-        "grid_engine": (20, 'queue instance "closed.q@'),
+        "grid_engine": (40, 'queue instance "closed.q@'),
         "slurm": (14, "PartitionDown: its partition is down"),
     }[cluster.name]
     scenario = play(
