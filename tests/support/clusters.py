@@ -9,6 +9,7 @@ import fcntl
 import functools
 import os
 import pwd
+import re
 import shutil
 import signal
 import subprocess
@@ -332,9 +333,18 @@ def why_none(kind: type[Cluster]) -> str:
     return ""
 
 
+SLOW = re.compile(
+    r"waiting for \d+ s for cluster job |no workers were started for now: |\d+ cluster tasks? could "
+    r"not be deleted yet: |process \d+ still tries to delete |the scheduler does not answer: "
+)
+"""What the package warns of where a batch system takes long."""
+
+
 def said(errors: str) -> list[str]:
-    """Return the lines of a script's standard error, but for those on a queue that is slow."""
-    return [line for line in errors.splitlines() if not line.startswith("waiting for ")]
+    """Return the lines of a script's standard error, but for those on a batch system that is
+    slow.
+    """
+    return [line for line in errors.splitlines() if not SLOW.match(line)]
 
 
 def plain_user() -> pwd.struct_passwd:
