@@ -11,8 +11,8 @@ from pathlib import Path
 
 SCRIPT = Path(__file__).parents[2] / "support" / "python_calls.py"
 MOST = {"map": 155, "submit": 155}
-"""It took 145 and 143 when this was written; where calls are long in coming back, as under load,
-their runner takes up to eight more.
+"""It took 152 and 140 when this was written; where calls are long in coming back, as under load,
+the I/O thread or the caller takes a few more.
 """
 
 
