@@ -372,6 +372,7 @@ def user_environment(user: pwd.struct_passwd, python: str) -> dict[str, str]:
         "SHELL": "/bin/bash",
         "LANG": "C.UTF-8",
         "PYTHONFAULTHANDLER": "1",
+        "GRIDENGINE_PROGRESS": "no",  # how long a queue takes is not to be seen in what is printed
         "PATH": "/usr/local/bin:/usr/bin:/bin",
         "SGE_ROOT": os.environ.get("SGE_ROOT", str(SGE_ROOT)),
     }

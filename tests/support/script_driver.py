@@ -53,7 +53,7 @@ class Script:
         return subprocess.run(
             self.command,
             cwd=self.folder,
-            env=self.environment(),
+            env={**self.environment(), "GRIDENGINE_PROGRESS": "no"},  # it may take long
             capture_output=True,
             text=True,
             timeout=seconds,

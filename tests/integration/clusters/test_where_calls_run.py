@@ -35,12 +35,10 @@ print(*sorted({elsewhere for elsewhere, pid in places}))
 if "terminal" in sys.argv:
     print(os.read(reader, 10_000).decode())
 """
-QUIET = {"GRIDENGINE_PROGRESS": "no"}
-"""A queue may take so long that a bar would appear, or a line."""
 
 
 def test_a_name_is_the_batch_system_and_nothing_is_said(cluster: Cluster) -> None:
-    done = cluster.run(WHERE, environment={"NAME": cluster.name, **QUIET})
+    done = cluster.run(WHERE, environment={"NAME": cluster.name})
     assert (done.stdout, said(done.stderr)) == ("True\n", [])
 
 
@@ -51,7 +49,7 @@ def test_the_setting_keeps_calls_on_this_machine(cluster: Cluster, name: str) ->
 
 
 def test_a_cluster_that_nobody_named_is_said_once_on_the_terminal(cluster: Cluster) -> None:
-    done = cluster.run(f"import sys; sys.argv.append('terminal')\n{WHERE}", environment=QUIET)
+    done = cluster.run(f"import sys; sys.argv.append('terminal')\n{WHERE}")
     where, *lines = said(done.stdout)
     assert where == "True"
     assert [line for line in lines if line] == [
