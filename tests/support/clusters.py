@@ -335,7 +335,7 @@ def why_none(kind: type[Cluster]) -> str:
 
 SLOW = re.compile(
     r"waiting for \d+ s for cluster job |no workers were started for now: |the scheduler does not "
-    r"answer: |[\d,]+ cluster tasks? could not be deleted yet: |process \d+ still tries to delete "
+    r"answer: |[\d,]+ cluster tasks? could not be deleted yet: |process \d+ still tries to "
 )
 """What the package warns of where a batch system takes long."""
 
