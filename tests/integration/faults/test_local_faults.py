@@ -625,7 +625,7 @@ def test_what_a_call_left_behind_in_a_session_of_its_own_ends_with_it(
         job = Job(
             target=with_a_grandchild,
             args=(str(path),),
-            timeout=1.0 if way == "timeout" else None,
+            timeout=5.0 if way == "timeout" else None,  # it has to get there before
             retries=0,
             scheduler=scheduler,
         )
