@@ -111,6 +111,7 @@ def test_each_form_passes_its_arguments() -> None:
         assert driver.values() == [(expected, {"b": 2} if form == FULL else {})]
 
 
+@pytest.mark.usefixtures("no_time_passes")
 def test_an_exception_stands_between_the_values_before_and_after_it(driver: RunnerDriver) -> None:
     driver.assign(lambda x: 1 // x, [1, 1, 0, 1])
     driver.play()
@@ -229,6 +230,7 @@ def test_a_held_runner_is_in_no_run_while_it_listens(
     assert driver.values() == ["a"]
 
 
+@pytest.mark.usefixtures("no_time_passes")
 def test_results_that_cannot_be_pickled_become_errors_of_their_calls(driver: RunnerDriver) -> None:
     driver.assign(lambda x: (i for i in ()) if x % 2 else x, [0, 1, 2, 3])
     driver.play()
@@ -245,6 +247,7 @@ def test_results_that_cannot_be_pickled_become_errors_of_their_calls(driver: Run
     assert error.__cause__ is None  # its text has it all
 
 
+@pytest.mark.usefixtures("no_time_passes")
 def test_arguments_that_cannot_be_loaded_fail_each_call_with_that_error(
     driver: RunnerDriver,
 ) -> None:
