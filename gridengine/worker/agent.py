@@ -52,7 +52,7 @@ from gridengine.worker.stream_writer import StandardStreams
 
 log = logging.getLogger("gridengine")
 
-_LOG_SECONDS = 1.0
+_LOG_SECONDS = 3.0
 """For how long the report of a crash waits when the worker's log takes nothing."""
 
 

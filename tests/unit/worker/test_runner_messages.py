@@ -12,6 +12,7 @@ import pytest
 from gridengine.serialize.payload import SINGLE
 from gridengine.wire.messages import (
     CANCELLED,
+    OUT_OF_MEMORY,
     VALUES,
     Assign,
     Assignment,
@@ -79,6 +80,18 @@ def slot() -> Iterator[Slot]:
     one = Slot()
     yield one
     one.agent.close()
+
+
+def test_what_a_call_that_ran_out_of_memory_wrote_is_in_the_log_before_its_error_is_sent(
+    slot: Slot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    messages = slot.agent._runner_messages
+    monkeypatch.setattr(slot.runner, "take_output", lambda: done.append("read"))
+    monkeypatch.setattr(messages, "_flush_log", lambda: done.append("flushed"))
+    monkeypatch.setattr(messages, "_send", lambda *_: done.append("sent"))
+    slot.receive(Results([Result(1, 0, 1, OUT_OF_MEMORY, 0.1)]))
+    assert done == ["read", "flushed", "sent"]
 
 
 def answer(*runs: int) -> Results:
