@@ -266,7 +266,8 @@ class Slurm(Cluster):
     def jobs(self) -> set[str]:
         """Return the numbers of the user's jobs."""
         user = f"--user={self.user.pw_name}"
-        return set(self.command("squeue", "--noheader", user, "--format=%F").split())
+        words = self.command("squeue", "--noheader", user, "--format=%F").split()
+        return {word for word in words if word.isdigit()}  # of an error there is none
 
     def worker_id(self, call: Began) -> str:
         """Return the id that errors give the worker of this call."""

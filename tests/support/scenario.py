@@ -29,8 +29,8 @@ STOP_SECONDS = 15.0
 """How long a daemon may take to end. Once in some twenty times Grid Engine's master never does."""
 SPOOL = Path("/var/spool/gridengine")
 QUICK = {"GRIDENGINE_POLL_SECONDS": "0.5"}
-IMPATIENT = {**QUICK, "GRIDENGINE_LEASE_SECONDS": "5", "GRIDENGINE_BEAT_SECONDS": "0.5"}
-"""A lease of 5 s, that its end can be waited for."""
+IMPATIENT = {**QUICK, "GRIDENGINE_LEASE_SECONDS": "8", "GRIDENGINE_BEAT_SECONDS": "0.5"}
+"""A lease of 8 s, that its end can be waited for."""
 
 PRELUDE = '''
 import json, os, signal, sys, time

@@ -112,6 +112,14 @@ def at_terminal(script: Script) -> Iterator[tuple[subprocess.Popen[str], int]]:
         process.wait()
 
 
+def read_until(words: str, terminal: int) -> str:
+    """Return what is written on a terminal up to these words."""
+    written = b""
+    while words.encode() not in written:
+        written += os.read(terminal, 4096)
+    return written.decode()
+
+
 def read_all(terminal: int) -> str:
     """Return what is written on a terminal until nobody holds it any more."""
     written = b""

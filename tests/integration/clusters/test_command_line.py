@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def test_a_job_that_never_connects_is_not_waited_for_for_ever(cluster: Cluster) -> None:
     closed, value = cluster.closed.split("=")
-    seconds, reason = {"grid_engine": ("4", ""), "slurm": ("14", "PartitionDown")}[cluster.name]
+    seconds, reason = {"grid_engine": ("4", ""), "slurm": ("30", "PartitionDown")}[cluster.name]
     status, found = doctor(
         cluster,
         "--scheduler",

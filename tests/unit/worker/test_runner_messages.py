@@ -29,6 +29,7 @@ from gridengine.wire.messages import (
     Stop,
 )
 from gridengine.worker.agent import Agent
+from gridengine.worker.output_relay import Relay
 from gridengine.worker.status_block import BARRED_TO, HOLD, INDEX, RUN
 from tests.support.agent_driver import NoForkServer
 
@@ -120,6 +121,27 @@ def test_who_sends_what_no_runner_would_is_killed(
     assert signals[0] == signal.SIGKILL
     assert slot.runner.channel.ended
     assert not any(isinstance(one, type(message)) for one in slot.sent)
+
+
+def test_an_agent_is_closed_once_what_runners_wrote_is_in_the_log() -> None:
+    class Streams(list[io.BytesIO]):
+        flushed = False
+
+        def flush(self, seconds: float) -> None:
+            self.flushed = True
+
+    streams = Streams([io.BytesIO(), io.BytesIO()])
+    agent = Agent(
+        lambda *_: None,
+        NoForkServer(),  # type: ignore[arg-type]
+        slots=1,
+        grace_seconds=1.0,
+        output_bytes=0,
+        streams=streams,  # type: ignore[arg-type]
+        relay=Relay(lambda *_: None),
+    )
+    agent.close()
+    assert streams.flushed
 
 
 def test_the_beginning_of_a_run_is_passed_on(slot: Slot) -> None:
