@@ -144,12 +144,16 @@ class Batcher(Lifetime):
             self._batches.update(batches)
             self._open += 1 + len(batches)
 
-    def settle(self, task: int, batch: Batch, outcome: FutureOutcome | Phase) -> None:
-        """Give the call of such a batch, which has ended, its outcome."""
+    def settle(
+        self, task: int, batch: Batch, outcome: FutureOutcome | Phase, path: Sequence[str] = ()
+    ) -> None:
+        """Give the call of such a batch, which has ended, its outcome; with a path it was cancelled
+        for another.
+        """
         [future] = batch.futures
         self._batches.pop(task, None)
         if outcome is CANCELLED:
-            self._cancel([future], 0)
+            self._cancel([future], 0, path)
         elif not isinstance(outcome, Phase):
             self._settle([future], outcome, 0)
 
@@ -337,21 +341,21 @@ class Batcher(Lifetime):
             batch.template.pace.measured(len(futures), event.seconds)
             self._recall_slow(batch)
         elif event.recalled:
-            futures = self._given_back(futures, batch, cancelled_before=bool(event.path))
+            futures = self._given_back(futures, batch, event.path)
         if futures:
             call = None if event.error is None else futures[0].call
             self._settle(futures, UndecodedResult(event, call), batch.load)
 
     def _given_back(
-        self, futures: Sequence[CallFuture], batch: Batch, *, cancelled_before: bool
+        self, futures: Sequence[CallFuture], batch: Batch, path: Sequence[str]
     ) -> Sequence[CallFuture]:
         """Cancel calls that came back before they began, or have them wait again; return those that
-        have ended for having been killed. What they need may have been `cancelled_before`.
+        have ended for having been killed. With a path another was cancelled, which they need.
         """
         with self.lock:  # else what waits again could be missed by who ends all
             if self._killed:
                 return futures
-            unwanted = set(futures if self._cancels or cancelled_before else batch.unwanted)
+            unwanted = set(futures if self._cancels or path else batch.unwanted)
             running = [one for one in futures if one.outcome is RUNNING]
             cancelled = [one for one in running if one in unwanted]
             again = [one for one in running if one not in unwanted]
@@ -359,15 +363,15 @@ class Batcher(Lifetime):
                 future.outcome = WAITING
                 self._waiting.appendleft(future)
             self._window.leave(len(again), batch.load)
-        self._cancel(cancelled, batch.load)
+        self._cancel(cancelled, batch.load, path)
         return ()
 
-    def _cancel(self, futures: Sequence[CallFuture], load: int) -> None:
+    def _cancel(self, futures: Sequence[CallFuture], load: int, path: Sequence[str]) -> None:
         """Cancel calls that were handed over, each of this load, and have not begun."""
         with self.lock:
             self._open += 1  # until the callbacks are passed on, or their thread might end before
         for future in futures:
-            self._unless_held(future, functools.partial(self._withdraw, future))
+            self._unless_held(future, functools.partial(self._withdraw, future, path))
         self._progress(len(futures), load, 1)
 
     def _recall_slow(self, batch: Batch) -> None:
@@ -467,8 +471,8 @@ class Batcher(Lifetime):
         for act in acts:
             self.do_soon(act)
 
-    def _withdraw(self, future: CallFuture) -> None:
-        if future.withdraw(RUNNING):
+    def _withdraw(self, future: CallFuture, path: Sequence[str]) -> None:
+        if future.withdraw(RUNNING, path):
             self._call_back(future)
 
     def _unless_held(self, future: CallFuture, act: Callable[[], None]) -> None:

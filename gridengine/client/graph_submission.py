@@ -29,7 +29,7 @@ from gridengine.client.future import (
 from gridengine.client.graph import MISSING, Node
 from gridengine.client.outcomes import OutcomeListener
 from gridengine.dispatcher.core.tasks import CallsFinished, ResultData, Task
-from gridengine.errors import UNNUMBERED, short_repr
+from gridengine.errors import UNNUMBERED, call_words, short_repr
 from gridengine.serialize import pickling
 from gridengine.serialize.argument_snapshot import CallSnapshot, Untold
 from gridengine.serialize.payload import ATOMS, FULL, SINGLE, STAR, Payload
@@ -254,13 +254,14 @@ class GraphSubmission(OutcomeListener):
             self._batcher.note_raised(event.payload)
         batch, key = self._unsettled.pop(event.task, None), self._keys.pop(event.task, MISSING)
         reference = self._needed.pop(event.task, None)
-        if reference is not None and event.recalled and not event.path:
-            self._dispatcher.supply(reference, ResultData(cancelled=True))
+        if reference is not None and batch is not None and event.recalled and not event.path:
+            first = _named(call_words(batch.template.function.name, UNNUMBERED, 0), key)
+            self._dispatcher.supply(reference, ResultData(cancelled=True, path=(first,)))
         if event.raised or event.error is not None:
             event = self._with_node(event, key)
         if batch is not None:
             outcome = CANCELLED if event.recalled else UndecodedResult(event, NOT_SHOWN)
-            self._batcher.settle(event.task, batch, outcome)
+            self._batcher.settle(event.task, batch, outcome, event.path)
             self._wanted -= 1
             if not self._wanted and self._unsettled:  # nobody wants what is left
                 self._dispatcher.recall(self.unsettled_calls())
@@ -272,7 +273,7 @@ class GraphSubmission(OutcomeListener):
         """
         failure = event.error if event.payload is None else event.payload[0]
         if event.path and id(failure) in self._failed:
-            first = f"{event.path[0]} (node {key_text(self._failed[id(failure)][1])})"
+            first = _named(event.path[0], self._failed[id(failure)][1])
             return msgspec.structs.replace(event, path=(first, *event.path[1:]))
         if not event.path and key is not MISSING:
             self._failed[id(failure)] = failure, key
@@ -290,6 +291,11 @@ def _dumped(node: Node, call: Any, form: int) -> Payload:
 def key_text(key: Any) -> str:
     """Return what a key is called; most are short strings, and there are many."""
     return repr(key) if type(key) is str and len(key) <= MOST_SHOWN else short_repr(key)
+
+
+def _named(call: str, key: Any) -> str:
+    """Return what a call is called, with its node, if it is one alone."""
+    return call if key is MISSING else f"{call} (node {key_text(key)})"
 
 
 def _take_no_event(batch: Batch, event: CallsFinished) -> None:
