@@ -47,7 +47,7 @@ from gridengine.dispatcher.effects import inform
 from gridengine.dispatcher.interface import Listener
 from gridengine.dispatcher.run_directory import python_version
 from gridengine.dispatcher.unsettled import UnsettledTasks
-from gridengine.errors import Cancelled, ConfigurationError
+from gridengine.errors import UNNUMBERED, Cancelled, ConfigurationError, call_words
 from gridengine.resources.base import ZERO, Resource
 from gridengine.resources.demand import Demand
 from gridengine.serialize import pickling
@@ -168,7 +168,18 @@ class InlineDispatcher:
     def want(self, task: int, index: int, reference: int, missing: Callable[[], object]) -> None:
         """Nothing is kept here: call `missing`, which is to see that `supply` is called, now or
         later.
+
+        Raises:
+            ConfigurationError: this is made inside that very call.
         """
+        run = self._runs.get(task)
+        if run is not None and run.thread == threading.get_ident():
+            name = call_words(run.function.name, UNNUMBERED, index, run.tasks[task].name)
+            raise ConfigurationError(
+                f"an InlineScheduler makes calls at once, and this one, made inside {name}, needs "
+                "what that will return",
+                hint="leave it out of what the call is given",
+            )
         missing()
 
     def supply(self, reference: int, data: ResultData) -> None:
@@ -221,9 +232,10 @@ class InlineRun:
         if not any(has_failed(dispatcher.results[one]) for one in function.after):
             with resolving_locally():
                 self._f, self._retry_on = pickling.load_function(function.payload)
-        self._function = function
+        self.thread = threading.get_ident()
+        self.function = function
         self._ignored = dispatcher.ignored
-        self._tasks = {task.id: task for task in tasks}
+        self.tasks = {task.id: task for task in tasks}
         self._attempt: tuple[int, int] = 0, 0
         """A task and the number of its attempt: `_calls` are its calls, and `_given` what each of
         them is given.
@@ -256,11 +268,11 @@ class InlineRun:
             for reference in inputs:
                 self._handle(Supplied(reference, self._dispatcher.results[reference]))
             self._send(make_hello(run_id="", slots=1, pid=os.getpid(), log=""))
-            self._handle(Submitted(self._function, list(self._tasks.values())))
+            self._handle(Submitted(self.function, list(self.tasks.values())))
             while self._assigned:
                 self._run(self._assigned.popleft())
         except BaseException:
-            error = Cancelled(f"{self._function.name} was ended before it was done")
+            error = Cancelled(f"{self.function.name} was ended before it was done")
             for failure in list(self._unsettled.fail(error)):
                 raise failure from None
             raise
@@ -331,7 +343,7 @@ class InlineRun:
     def _load(self, assignment: Assignment) -> None:
         """Have the calls of an assignment at hand, as they were submitted."""
         if self._attempt != (assignment.task, assignment.attempt):
-            task = self._tasks[assignment.task]
+            task = self.tasks[assignment.task]
             with resolving_locally():
                 self._calls, _ = pickling.load_items(task.payload)
             asked = task.demand.request
@@ -339,7 +351,7 @@ class InlineRun:
             self._attempt = assignment.task, assignment.attempt
 
     def _settle(self, event: CallsFinished) -> None:
-        for _, reference in self._tasks[event.task].kept:
+        for _, reference in self.tasks[event.task].kept:
             awaited = self._core.state.awaited.get(reference)
             if awaited is not None and awaited.data is not None:
                 self._dispatcher.supply(reference, awaited.data)
