@@ -197,9 +197,8 @@ class RunnerMessages:
         )
         output = runner.take_output()
         self._flush_log()
-        self._send(
-            Crashed(run, index, event.exitcode, reason, runner.pid, event.peak_memory), output
-        )
+        facts = index, event.exitcode, reason, runner.pid, event.peak_memory
+        self._send(Crashed(run, *facts, runner.status.step), output)
         runner.forget(run)
 
     def _why_died(self, event: Exited, assignment: Assignment) -> str:
