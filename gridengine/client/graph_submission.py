@@ -31,7 +31,7 @@ from gridengine.client.outcomes import OutcomeListener
 from gridengine.dispatcher.core.tasks import CallsFinished, ResultData, Task
 from gridengine.errors import UNNUMBERED, CallError, call_words, short_repr
 from gridengine.serialize import pickling
-from gridengine.serialize.argument_snapshot import CallSnapshot, Untold
+from gridengine.serialize.argument_snapshot import Untold
 from gridengine.serialize.exceptions import note_on
 from gridengine.serialize.payload import ATOMS, FULL, SINGLE, STAR, Payload
 from gridengine.serialize.references import Reference, awaited_in, new_number, numbers
@@ -39,8 +39,6 @@ from gridengine.serialize.shared_objects import identity, needs_of
 from gridengine.serialize.unpicklable import name_of
 
 MOST_SHOWN = 60
-NOT_SHOWN = CallSnapshot(())
-"""What a call is given, where it is not told."""
 FunctionTemplates: TypeAlias = tuple[tuple[CallTemplate, ...], tuple[Reference, ...]]
 """The templates of a function's calls, for each form, and what the function itself refers to."""
 
@@ -286,7 +284,7 @@ class GraphSubmission(OutcomeListener):
             if event.error is not None and event.attempts and node:  # else it is of others too
                 note_on(event.error, [f"in node {node}"])
         if batch is not None:
-            outcome = CANCELLED if event.recalled else UndecodedResult(event, NOT_SHOWN)
+            outcome = CANCELLED if event.recalled else UndecodedResult(event, Untold())
             self._batcher.settle(event.task, batch, outcome, event.path)
             self._wanted -= 1
             if not self._wanted and self._unsettled:  # nobody wants what is left
