@@ -9,13 +9,13 @@ import pickle
 import signal
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
 from gridengine.client.batch import Batch
 from gridengine.client.batcher import Batcher
-from gridengine.client.call_sequence import CallSequence, Step, Value, as_list, as_tuple
+from gridengine.client.call_sequence import CallSequence
 from gridengine.client.dependencies import introduce, pickled
 from gridengine.client.future import (
     CANCELLED,
@@ -27,34 +27,20 @@ from gridengine.client.future import (
     UndecodedResult,
 )
 from gridengine.client.graph import Node
+from gridengine.client.node_calls import WrittenCall, key_text, written
 from gridengine.client.outcomes import OutcomeListener
 from gridengine.dispatcher.core.tasks import CallsFinished, ResultData, Task
-from gridengine.errors import UNNUMBERED, CallError, call_words, short_repr
+from gridengine.errors import UNNUMBERED, CallError, call_words
 from gridengine.serialize import pickling
 from gridengine.serialize.argument_snapshot import Untold
 from gridengine.serialize.exceptions import note_on
-from gridengine.serialize.payload import ATOMS, FULL, SINGLE, STAR, Payload
+from gridengine.serialize.payload import ATOMS, FULL, Payload
 from gridengine.serialize.references import Reference, awaited_in, new_number, numbers
 from gridengine.serialize.shared_objects import identity, needs_of
 from gridengine.serialize.unpicklable import name_of
 
-MOST_SHOWN = 60
 FunctionTemplates: TypeAlias = tuple[tuple[CallTemplate, ...], tuple[Reference, ...]]
 """The templates of a function's calls, for each form, and what the function itself refers to."""
-
-
-class WrittenCall(NamedTuple):
-    """What is made of a node: what its function, or functions, are known by here, they themselves,
-    the form of the call, the call, and whether that is nothing that takes a pickler of our own. Of
-    several that are made as one `steps` are what people call the nodes.
-    """
-
-    key: Any
-    function: Any
-    form: int
-    call: Any
-    is_plain: bool
-    steps: Sequence[str] | None = None
 
 
 class GraphSubmission(OutcomeListener):
@@ -107,8 +93,8 @@ class GraphSubmission(OutcomeListener):
         if node.users:
             node.reference = new_number()
         try:
-            written = self._written(node)
-            template, payload, references = self._pickled(node, written)
+            call = written(node)
+            template, payload, references = self._pickled(node, call)
         except Exception as error:
             self._fail(node, error)
             return
@@ -123,7 +109,7 @@ class GraphSubmission(OutcomeListener):
             kept=((0, node.reference),) if node.reference else (),
         )
         self._referred.extend(references)
-        self._note(node, task.id, template, written.steps)
+        self._note(node, task.id, template, call.steps)
         tasks = self._group_of.get(template)
         if tasks is None or (self._dispatcher.at_once and self._groups[-1][1] is not tasks):
             tasks = self._group_of[template] = []
@@ -144,7 +130,7 @@ class GraphSubmission(OutcomeListener):
                 self._needed[task] = node.reference
 
     def _pickled(
-        self, node: Node, written: WrittenCall
+        self, node: Node, made: WrittenCall
     ) -> tuple[CallTemplate, Payload, tuple[Reference, ...]]:
         """Return the template and the payload of a call, and what that, or its function, has of
         users' own futures.
@@ -152,7 +138,7 @@ class GraphSubmission(OutcomeListener):
         Raises:
             PicklingError: it cannot travel; the text names the node.
         """
-        key, function, form, call, is_plain, _ = written
+        key, function, form, call, is_plain, _ = made
         templates, references = self._templates_for(key, function)
         if is_plain:
             return templates[form], [pickle.dumps([call], 5)], references
@@ -173,22 +159,6 @@ class GraphSubmission(OutcomeListener):
             if payload is not None and not awaited_in(payload) and not needs_of(payload):
                 node.reference = new_number()
                 self._supplied.append((node.reference, ResultData(payload)))
-
-    def _written(self, node: Node) -> WrittenCall:
-        """Return what is made of a node."""
-        if node.sequence is not None:
-            sequencer = Sequencer(node.sequence)
-            functions, steps = sequencer.functions, sequencer.steps
-            is_plain = all(_is_plain(one.args) and not one.kwargs for one in steps)
-            names = [one.name for one in steps]
-            called = tuple(functions.values())
-            return WrittenCall(tuple(functions), called, SINGLE, steps, is_plain, names)
-        function, args = node.function, tuple(node.args)
-        if node.kwargs:
-            return WrittenCall(id(function), function, FULL, (args, node.kwargs), False)
-        if len(args) == 1:
-            return WrittenCall(id(function), function, SINGLE, args[0], _is_plain(args))
-        return WrittenCall(id(function), function, STAR, args, _is_plain(args))
 
     def _templates_for(self, key: Any, function: Any) -> FunctionTemplates:
         """Return templates of this graph's own: its calls are not recalled with others."""
@@ -312,11 +282,6 @@ def _dumped(node: Node, call: Any, form: int) -> Payload:
     return pickling.dump_calls([call], form=form, describe=lambda _: f"node {key_text(node.key)}")
 
 
-def key_text(key: Any) -> str:
-    """Return what a key is called; most are short strings, and there are many."""
-    return repr(key) if type(key) is str and len(key) <= MOST_SHOWN else short_repr(key)
-
-
 def _node_at(event: CallsFinished, key: Any) -> str:
     """Return what people call the node that a call was at when it ended; empty where that is not
     known, of several that were made as one. `key` is that, or they are.
@@ -334,71 +299,3 @@ def _named(call: str, node: str) -> str:
 
 def _take_no_event(batch: Batch, event: CallsFinished) -> None:
     """The submission itself is who listens."""
-
-
-def _is_plain(args: Iterable[Any]) -> bool:
-    """Return whether arguments are small, or stand for what is elsewhere: C `pickle` alone does for
-    them.
-    """
-    for one in args:
-        kind = type(one)
-        if kind is Node:
-            node = one.target or one
-            if not node.reference and type(node.value) not in ATOMS:
-                return False
-        elif kind is list or kind is tuple:
-            if not _is_plain(one):
-                return False
-        elif kind is not Value and kind not in ATOMS:
-            return False
-    return True
-
-
-class Sequencer:
-    """Writes the calls that are made as one as the steps of a `CallSequence`."""
-
-    def __init__(self, sequence: Iterable[Node]) -> None:
-        self.functions: dict[int, Callable[..., Any]] = {}
-        """By their ids, in the order of their numbers."""
-        self.steps: list[Step] = Untold()
-        self._numbers: dict[int, int] = {}
-        self._values: dict[Node, Value] = {}
-        self._last_uses: dict[int, Step] = {}
-        for node in sequence:
-            kwargs = node.kwargs and {name: self._flat(one) for name, one in node.kwargs.items()}
-            name = "" if node.is_nested else key_text(node.key)
-            args = [self._flat(one) for one in node.args]
-            self._values[node] = self._step(node.function, args, kwargs, name)
-        for number, step in self._last_uses.items():
-            step.spent = [*step.spent, number]
-
-    def _step(
-        self, function: Any, args: list[Any], kwargs: dict[str, Any] | None = None, name: str = ""
-    ) -> Value:
-        number = self._numbers.setdefault(id(function), len(self._numbers))
-        self.functions[id(function)] = function
-        step = Step(number, args, kwargs, (), name)
-        for one in (*args, *(kwargs or {}).values()):
-            if type(one) is Value:
-                self._last_uses[one.call] = step
-        self.steps.append(step)
-        return Value(len(self.steps) - 1)
-
-    def _flat(self, one: Any) -> Any:
-        """Return an argument, or, for what a step computes, its value: of a list that holds such a
-        value a step of its own makes one.
-        """
-        if type(one) is Node:
-            return self._values.get(one.target or one, one)
-        if (type(one) is list or type(one) is tuple) and self._holds_value(one):
-            make = as_list if type(one) is list else as_tuple
-            return self._step(make, [self._flat(part) for part in one])
-        return one
-
-    def _holds_value(self, parts: Any) -> bool:
-        return any(
-            (one.target or one) in self._values
-            if type(one) is Node
-            else (type(one) is list or type(one) is tuple) and self._holds_value(one)
-            for one in parts
-        )
