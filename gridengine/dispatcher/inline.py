@@ -108,6 +108,10 @@ class InlineDispatcher:
         self.results: dict[int, ResultData] = {}
         """What calls may refer to, by its references."""
         self._arrived = threading.Condition()
+        self._makers: dict[int, tuple[InlineRun, str]] = {}
+        """Of references to what is being run: that, and what people call it."""
+        self._awaited: dict[int, Iterable[int]] = {}
+        """The references that each thread waits for now."""
 
     def new_id(self) -> int:
         """Return an id for a task."""
@@ -118,7 +122,8 @@ class InlineDispatcher:
 
         Raises:
             ConfigurationError: the scheduler has been closed; or what they need is not there, and
-                this is a task of the event loop that may have to make it.
+                this is a task of the event loop that may have to make it, or made inside a call
+                that has to end before.
             KeyboardInterrupt: Ctrl-C in a call ends the caller too; so does quitting `pdb`.
         """
         made = {reference for task in tasks for _, reference in task.kept}
@@ -130,7 +135,12 @@ class InlineDispatcher:
                 hint="await that result first, or take a ProcessScheduler",
             )
         with self._arrived:  # of futures of others, or that another thread works at
-            self._arrived.wait_for(lambda: self._closed or self.results.keys() >= inputs)
+            self._check_circle(inputs)
+            self._awaited[threading.get_ident()] = inputs
+            try:
+                self._arrived.wait_for(lambda: self._closed or self.results.keys() >= inputs)
+            finally:
+                del self._awaited[threading.get_ident()]
         if self._closed:
             raise ConfigurationError("this scheduler has been closed", hint="make a new one")
         run = InlineRun(self, function, tasks, listener)
@@ -140,6 +150,27 @@ class InlineDispatcher:
         finally:
             for task in tasks:
                 del self._runs[task.id]
+
+    def _check_circle(self, inputs: Iterable[int]) -> None:
+        """Refuse to wait for calls that this thread is inside of, or that wait for such in other
+        threads.
+        """
+        names, needed = list[str](), deque(inputs)
+        while needed:
+            maker = self._makers.get(needed.popleft())
+            if maker is None:
+                continue
+            run, name = maker
+            names.append(name)
+            if run.thread == threading.get_ident():
+                raise ConfigurationError(
+                    "an InlineScheduler makes calls at once, and this one would wait for ever: it "
+                    f"is made inside {names[-1]}, whose result it needs"
+                    + f" by way of {', '.join(names[:-1])}"
+                    * (len(names) > 1),
+                    hint="leave that out of what the call is given",
+                )
+            needed.extend(self._awaited.get(run.thread, ()))
 
     def check(self, demand: Demand) -> None:
         """Take any request: this process is taken to have just what a call asks for."""
@@ -168,23 +199,17 @@ class InlineDispatcher:
     def want(self, task: int, index: int, reference: int, missing: Callable[[], object]) -> None:
         """Nothing is kept here: call `missing`, which is to see that `supply` is called, now or
         later.
-
-        Raises:
-            ConfigurationError: this is made inside that very call.
         """
         run = self._runs.get(task)
-        if run is not None and run.thread == threading.get_ident():
+        if run is not None:
             name = call_words(run.function.name, UNNUMBERED, index, run.tasks[task].name)
-            raise ConfigurationError(
-                f"an InlineScheduler makes calls at once, and this one, made inside {name}, needs "
-                "what that will return",
-                hint="leave it out of what the call is given",
-            )
+            self._makers[reference] = run, name
         missing()
 
     def supply(self, reference: int, data: ResultData) -> None:
         """Say what a reference stands for."""
         with self._arrived:
+            self._makers.pop(reference, None)
             if reference not in self.results:
                 self.results[reference] = data
                 payload = [bytes(buffer) for buffer in data.payload or ()]  # may be of a live array

@@ -111,8 +111,37 @@ def test_a_job_of_this_process_is_refused_by_what_it_would_wait_for(
     job = Job(target=call_shared, args=("act",), scheduler=scheduler, mutable=mutable, name="own")
     monkeypatch.setitem(SHARED, "act", lambda: inside(job, scheduler))
     monkeypatch.setitem(SHARED, "again", lambda: gridengine.map(add, [job], scheduler=scheduler))
-    with pytest.raises(ConfigurationError, match="made inside job own, needs what that will"):
+    with pytest.raises(ConfigurationError, match="made inside job own, whose result it needs"):
         ended(job).result()
+
+
+def test_jobs_of_two_threads_that_would_wait_for_each_other_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scheduler, both = gridengine.InlineScheduler(), threading.Barrier(2)
+    one, two = (
+        Job(target=call_shared, args=(name,), scheduler=scheduler, name=name) for name in "ab"
+    )
+
+    def needs(other: Job) -> Any:
+        both.wait()
+        return gridengine.map(add, [other], scheduler=scheduler)
+
+    monkeypatch.setitem(SHARED, "a", lambda: needs(two))
+    monkeypatch.setitem(SHARED, "b", lambda: needs(one))
+    threads = [threading.Thread(target=job.start) for job in (one, two)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    errors = [job.exception() for job in (one, two)]
+    assert all(isinstance(error, ConfigurationError) for error in errors)
+    assert "whose result it needs by way of job " in str(errors[0])
+    assert any("failed, and with it add" in note for error in errors for note in notes_of(error))
+
+
+def notes_of(error: BaseException | None) -> list[str]:
+    return getattr(error, "__notes__", [])
 
 
 @pytest.mark.parametrize("mutable", [False, True])
