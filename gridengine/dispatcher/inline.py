@@ -155,22 +155,21 @@ class InlineDispatcher:
         """Refuse to wait for calls that this thread is inside of, or that wait for such in other
         threads.
         """
-        names, needed = list[str](), deque(inputs)
+        needed = deque[tuple[int, tuple[str, ...]]]((reference, ()) for reference in inputs)
         while needed:
-            maker = self._makers.get(needed.popleft())
+            reference, path = needed.popleft()
+            maker = self._makers.get(reference)
             if maker is None:
                 continue
             run, name = maker
-            names.append(name)
             if run.thread == threading.get_ident():
+                way = f" by way of {', '.join(path)}" if path else ""
                 raise ConfigurationError(
                     "an InlineScheduler makes calls at once, and this one would wait for ever: it "
-                    f"is made inside {names[-1]}, whose result it needs"
-                    + f" by way of {', '.join(names[:-1])}"
-                    * (len(names) > 1),
+                    f"is made inside {name}, whose result it needs{way}",
                     hint="leave that out of what the call is given",
                 )
-            needed.extend(self._awaited.get(run.thread, ()))
+            needed.extend((one, (*path, name)) for one in self._awaited.get(run.thread, ()))
 
     def check(self, demand: Demand) -> None:
         """Take any request: this process is taken to have just what a call asks for."""

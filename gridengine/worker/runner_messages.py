@@ -198,7 +198,8 @@ class RunnerMessages:
         output = runner.take_output()
         self._flush_log()
         facts = index, event.exitcode, reason, runner.pid, event.peak_memory
-        self._send(Crashed(run, *facts, runner.status.step), output)
+        step = runner.status.step if runner.status.run == run else 0
+        self._send(Crashed(run, *facts, step), output)
         runner.forget(run)
 
     def _why_died(self, event: Exited, assignment: Assignment) -> str:
