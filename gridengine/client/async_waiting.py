@@ -126,13 +126,13 @@ async def task_without_slot(slot: CallSlot | None) -> AsyncIterator[None]:
     slot.check()
 
 
-def cancelled_error() -> BaseException:
+def cancellation_type() -> type[BaseException]:
     """Return what awaiting a call that was cancelled raises: asyncio has an error of its own."""
     if in_trio():
-        return CancelledError()
+        return CancelledError
     import asyncio
 
-    return asyncio.CancelledError()
+    return asyncio.CancelledError
 
 
 def is_cancellation(error: BaseException | None) -> bool:
