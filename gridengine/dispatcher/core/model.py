@@ -5,8 +5,9 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
 from gridengine.dispatcher.core.calls import Span, Submitter
@@ -38,7 +39,8 @@ class Batch(Struct, gc=False):
     answered_at: float | None = None
 
 
-class SlotGroup(Struct, eq=False):
+@dataclass(slots=True, eq=False)
+class SlotGroup:
     """What a queue has of a worker: room for `slots` batches at a time.
 
     `allocation` is the number of the allocation that the worker knows, 0 for calls that ask for
@@ -108,7 +110,8 @@ NEXT_PHASES = {
 }
 
 
-class Worker(Struct):
+@dataclass(slots=True, eq=False)
+class Worker:
     """A worker that is connected.
 
     `open`: whether its slots may be given to queues. `taken`: how many calls it was assigned in its
@@ -299,9 +302,7 @@ class TaskQueue:
                 queue.popleft()
             self.calls -= calls
             room -= calls
-            size += sum(map(len, span.open_task.task.payload))
-            for needed in span.open_task.inputs:
-                size += needed.size_for(worker.id)
+            size += span.open_task.size_for(worker.id)
             spans.append(span)
         self.waiting.end_turn(first.submitter)
         return spans

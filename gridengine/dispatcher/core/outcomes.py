@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from gridengine.dispatcher.core import failures, objects
-from gridengine.dispatcher.core.calls import OpenTask, Span, Unwanted
+from gridengine.dispatcher.core.calls import NONE, OpenTask, Span, Unwanted
 from gridengine.dispatcher.core.feasibility import fitting
 from gridengine.dispatcher.core.model import READY, Run, TaskQueue, Worker
 from gridengine.dispatcher.core.provisioner import Provisioner
@@ -23,15 +23,18 @@ from gridengine.serialize.payload import Payload
 def end_run(state: CoreState, run: Run) -> None:
     """Forget a run, whatever way it ended."""
     group, span = run.slot_group, run.span
-    worker = group.worker
+    worker, one = group.worker, span.open_task
     del state.runs[run.number], worker.runs[run.number]
-    span.open_task.runs.pop(run.number, None)
+    if len(one.runs) > 1:
+        del one.runs[run.number]
+    else:
+        one.runs = NONE
     group.queue.running -= span.stop - run.done
     group.late -= run.late
-    run.batch.runs -= 1
-    if run.batch.runs:
+    run.batch.runs = left = run.batch.runs - 1
+    if left:
         return
-    submitter = span.open_task.submitter
+    submitter = one.submitter
     submitter.batches -= 1
     submitter.load -= run.batch.load
     group.batches -= 1

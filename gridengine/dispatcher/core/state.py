@@ -5,8 +5,6 @@ this one object; `state_machine` stands above them all.
 from __future__ import annotations
 
 import math
-from collections import deque
-
 from gridengine.dispatcher.core import feasibility
 from gridengine.dispatcher.core.calls import AwaitedResult, OpenTask, RemoteObject, Submitter
 from gridengine.dispatcher.core.events import Effect
@@ -59,7 +57,7 @@ class CoreState:
         self.released_early: set[int] = set()
         # The tasks with results that others need, or that need others', some of whose calls have
         # been settled in this event.
-        self.linked: deque[tuple[OpenTask, CallsFinished]] = deque()
+        self.linked: list[tuple[OpenTask, CallsFinished]] = []
         # The queues in which calls now wait whose last input has come in this event, with one of
         # them.
         self.begun: dict[TaskQueue, OpenTask] = {}

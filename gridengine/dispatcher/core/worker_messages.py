@@ -76,10 +76,14 @@ def _result(state: CoreState, run: Run, result: Result, payload: Payload, now: f
     one, raised = span.open_task, result.status != VALUES
     one.pace.measured(calls, result.seconds)
     one.function.pace = one.pace
-    queue.running -= calls
-    run.done, run.touched, run.batch.answered_at = result.stop, now, now
-    if run.done == span.stop:
+    if result.stop == span.stop:
         end_run(state, run)
+    else:
+        queue.running -= calls
+        run.done = result.stop
+        run.touched = now
+    if run.batch.runs:
+        run.batch.answered_at = now
     stdout = stderr = b""
     if result.output:
         *payload, out, err = payload
