@@ -18,7 +18,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from gridengine.dispatcher.core import assigner, objects
+from gridengine.dispatcher.core import assigner, model, objects
 from gridengine.dispatcher.core.events import (
     CancelRequested,
     Closing,
@@ -58,6 +58,7 @@ from gridengine.wire.messages import (
     CANCELLED,
     CRASH,
     MEMORY,
+    NO_INPUT,
     OUT_OF_MEMORY,
     RAISED,
     RETRYABLE,
@@ -86,6 +87,7 @@ from gridengine.wire.messages import (
     Stop,
     Welcome,
     input_name,
+    large_inputs,
     portions,
 )
 
@@ -143,7 +145,7 @@ def plain(part: Resource) -> Resource:
 @dataclass
 class Item:
     """A run as its worker sees it; what comes before `done` is answered. It has what `allocation`
-    holds.
+    holds, and needs what the runs that it `follows` make.
     """
 
     run: int
@@ -153,6 +155,7 @@ class Item:
     watched: bool
     allocation: int
     once: bool
+    follows: set[int]
 
 
 @dataclass
@@ -179,6 +182,7 @@ class Peer:
     functions: set[bytes] = field(default_factory=set)
     batches: list[list[Item]] = field(default_factory=list)
     allocations: dict[int, tuple[Resource, int]] = field(default_factory=dict)
+    made: set[int] = field(default_factory=set)
 
     @property
     def running(self) -> list[list[Item]]:
@@ -223,8 +227,7 @@ class Peer:
 
     def assigned(self, message: Assign) -> None:
         for one in message.assignments:
-            large = {input_name(given.reference) for given in one.inputs if not given.buffers}
-            assert {one.function, *self.needs[one.task], *large} <= self.functions
+            assert {one.function, *self.needs[one.task], *large_inputs(one)} <= self.functions
         assert not message.allocation or message.allocation in self.allocations, (
             "an allocation that was not granted"
         )
@@ -238,6 +241,7 @@ class Peer:
                     one.watched,
                     message.allocation,
                     one.once,
+                    {given.run for given in one.inputs if given.run},
                 )
                 for one in message.assignments
             ]
@@ -279,7 +283,7 @@ class Peer:
                     break
                 self.say(Crashed(item.run, -1, -message.signal, CANCELLED, 0), b"", b"")
                 batch.remove(item)
-        self.batches = [batch for batch in self.batches if batch]
+        self.skip()
 
     def recalled(self, message: Recall) -> None:
         """Give back what has not begun, the rest of a run that has among it."""
@@ -294,9 +298,16 @@ class Peer:
                 elif item.stop > item.done + 1:
                     item.stop = item.done + 1
                     self.say(Shortened(item.run, item.stop))
-        self.batches = [batch for batch in self.batches if batch]
         if back:
             self.say(Returned(back))
+        self.skip()
+
+    def skip(self) -> None:
+        """Leave out the runs whose turn it is and that have not what they need."""
+        for batch in self.batches:
+            while batch and not batch[0].follows <= self.made:
+                self.say(Returned([batch.pop(0).run], NO_INPUT))
+        self.batches = [batch for batch in self.batches if batch]
 
     def leave(self, reason: str) -> None:
         running = self.running
@@ -372,8 +383,9 @@ class Peer:
         item.done = stop
         if item.done == item.stop:
             batch.pop(0)
-        if not batch:
-            self.batches = [one for one in self.batches if one]
+            if status == VALUES:
+                self.made.add(item.run)
+        self.skip()
 
 
 def ignore(peer: Peer, message: Message) -> None:
@@ -405,6 +417,7 @@ class Play(RuleBasedStateMachine):
             mock.patch.object(objects, "KEPT_FUNCTIONS", 1),
             mock.patch.object(objects, "KEPT_RESULTS", 1),
             mock.patch.object(assigner, "MOST_ASSIGNED", 3),
+            mock.patch.object(model, "LEAST_SECONDS", 0.003),
             mock.patch.object(objects, "SMALL_INPUT", len(b"1 0 1")),
         ]
         for one in self.little:
@@ -561,7 +574,10 @@ class Play(RuleBasedStateMachine):
             assert list(payload[:own]) == [b"calls"]
             given_now = {given.reference for given in one.inputs}
             assert given_now == set(self.after.get(one.task, ())), "begun without its inputs"
-            for given in one.inputs:
+            for given in [given for given in one.inputs if given.run]:
+                [source] = [other.task for other in message.assignments if other.run == given.run]
+                assert given.run < one.run and self.kept[source] == {0: given.reference}
+            for given in [given for given in one.inputs if not given.run]:
                 made, begin, own = self.made[given.reference], own, own + given.buffers
                 remote = self.core.state.objects.get(input_name(given.reference))
                 sent = payload[begin:own] if given.buffers else remote.function.payload
@@ -779,7 +795,11 @@ class Play(RuleBasedStateMachine):
             for span in queue.waiting
             if span.attempt <= last_attempt
             for call in range(span.start, span.stop)
-        } | {(task, 0) for task, one in self.core.state.open_tasks.items() if one.missing}
+        } | {
+            (task, 0)
+            for task, one in self.core.state.open_tasks.items()
+            if one.missing and not one.runs and one.only_span().attempt <= last_attempt
+        }
 
     def check_settled(self, calls: list[Calls], waiting: set[tuple[int, int]]) -> None:
         for task, first, stop in calls:
@@ -1093,7 +1113,7 @@ def check_books(state: CoreState, left: dict[int, set[int]]) -> None:
     for run in state.runs.values():
         held[run.span.open_task.task.id].append(range(run.done, run.span.stop))
     for task, one in state.open_tasks.items():
-        if one.missing:
+        if one.missing and not one.runs:
             held[task].append(range(1))
         assert one.missing == sum(awaited.data is None for awaited in one.inputs)
         calls = [call for span in held[task] for call in span]
@@ -1221,7 +1241,7 @@ def check_snapshot(state: CoreState) -> None:
     assert seen.statuses["busy"] == sum(worker.batches > 0 for worker in ready)
     assert seen.calls_running == sum(run.span.stop - run.done for run in state.runs.values())
     assert seen.waiting + seen.calls_running == sum(
-        one.unsettled for one in state.open_tasks.values() if not one.missing
+        one.unsettled for one in state.open_tasks.values() if one.runs or not one.missing
     )
 
 

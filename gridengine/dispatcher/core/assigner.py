@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from gridengine.dispatcher.core import objects
-from gridengine.dispatcher.core.calls import Span
+from gridengine.dispatcher.core.calls import AwaitedResult, Span
 from gridengine.dispatcher.core.events import Send
 from gridengine.dispatcher.core.model import Batch, Run, SlotGroup, TaskQueue, Worker, may_go_ahead
 from gridengine.dispatcher.core.state import CoreState
@@ -89,6 +89,8 @@ def _begin_run(
     state.last_run = number = state.last_run + 1
     run = Run(number, span, group, batch, span.start, now, now, limit)
     state.runs[number] = group.worker.runs[number] = run
+    if isinstance(one.kept, AwaitedResult) and len(one.kept.waiting) == 1:
+        one.kept.run = number
     if one.runs:
         one.runs[number] = None
     else:

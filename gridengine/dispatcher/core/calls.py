@@ -8,7 +8,7 @@ time.
 from __future__ import annotations
 
 import types
-from collections.abc import Set
+from collections.abc import Collection, Set
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -95,7 +95,8 @@ class AwaitedResult(Struct, eq=False, gc=False):
     It is kept while it is `held`, that is, new dependents may come, and while dependents are
     `open`; `waiting` are those that have not begun, by the numbers of their tasks, until it is
     there. `data` is what came of the call: the value is sent with each call that needs it, or, when
-    it is large, known to workers as `remote`.
+    it is large, known to workers as `remote`. While it is not there `run` is the number of the run
+    that is to make it, if others may follow that in its batch.
     """
 
     reference: int
@@ -104,6 +105,7 @@ class AwaitedResult(Struct, eq=False, gc=False):
     waiting: dict[int, OpenTask] = NONE
     data: ResultData | None = None
     remote: RemoteObject | None = None
+    run: int = 0
 
 
 class OpenTask(Struct, gc=False):
@@ -115,7 +117,8 @@ class OpenTask(Struct, gc=False):
     tell. `settled` are the calls that are, as ranges, unless all are at once.
 
     `inputs` are the results that its one call needs, of which so many are `missing`: until they are
-    there it waits in no queue. `kept` is its one result that others need, or, of several calls,
+    there it waits in no queue, or is at a worker, in a batch behind the calls that make them; once
+    it has come back from there `again` is what it has to wait for, and the number of its attempt. `kept` is its one result that others need, or, of several calls,
     those, by their indices; of those `wanted_late` that was known only after they were assigned.
     """
 
@@ -133,8 +136,29 @@ class OpenTask(Struct, gc=False):
     settled: list[tuple[int, int]] | None = None
     inputs: tuple[AwaitedResult, ...] = ()
     missing: int = 0
+    again: tuple[Demand, int] | None = None
     kept: AwaitedResult | dict[int, AwaitedResult] | None = None
     wanted_late: Set[int] = frozenset()
+
+    def only_span(self) -> Span:
+        """Return its one call, as it is to wait once its inputs are there."""
+        demand, attempt = self.again or (self.task.demand, 1)
+        return Span(self, 0, 1, demand, attempt)
+
+    def may_follow(self, first: OpenTask, coming: Collection[AwaitedResult]) -> bool:
+        """Return whether its one call may be in a batch that began with that task, behind calls
+        that make these results.
+        """
+        task = self.task
+        return bool(
+            self.function is first.function
+            and self.submitter is first.submitter
+            and task.demand == first.task.demand
+            and self.unsettled
+            and not (self.runs or self.again or task.watched)
+            and task.retries
+            and all(needed.data is not None or needed in coming for needed in self.inputs)
+        )
 
     def size_for(self, worker: bytes) -> int:
         """Return how many bytes a worker is sent for one of its runs."""
@@ -143,8 +167,8 @@ class OpenTask(Struct, gc=False):
             size += len(buffer)
         for needed in self.inputs:
             if needed.remote is None:
-                assert needed.data is not None and needed.data.payload is not None
-                size += len(needed.data.payload[0])
+                if needed.data is not None and needed.data.payload is not None:
+                    size += len(needed.data.payload[0])
             elif worker not in needed.remote.workers:
                 size += needed.remote.size
         return size

@@ -9,7 +9,7 @@ loop: `settle` takes one task after the other that the event has brought an end 
 from __future__ import annotations
 
 from gridengine.dispatcher.core import failures, objects, outcomes
-from gridengine.dispatcher.core.calls import NONE, AwaitedResult, OpenTask, Span
+from gridengine.dispatcher.core.calls import NONE, AwaitedResult, OpenTask
 from gridengine.dispatcher.core.events import (
     ReferencesReleased,
     ResultExpected,
@@ -53,15 +53,15 @@ def link(state: CoreState, one: OpenTask) -> bool:
                 wrong = "needs its own result"
             elif early and reference in early:
                 wrong = "needs a result that was let go"
-        elif has_failed(awaited.data):
+        elif outcomes.has_failed(awaited.data):
             failed = awaited
     one.inputs, one.missing = tuple(inputs), missing
     if failed is not None:
-        _fail(state, one, failed)
+        outcomes.settle_failed_input(state, one, failed)
     elif wrong:
         hint = "report this as a fault of gridengine"
-        error = GridEngineError(f"{failures.name_of(_span(one), 0)} {wrong}", hint=hint)
-        outcomes.settle(state, _span(one), error=error, exitcode=1)
+        error = GridEngineError(f"{failures.name_of(one.only_span(), 0)} {wrong}", hint=hint)
+        outcomes.settle(state, one.only_span(), error=error, exitcode=1)
     return not missing and failed is None
 
 
@@ -85,15 +85,6 @@ def _to_be_made(state: CoreState, reference: int) -> AwaitedResult:
         if awaited.held:
             state.awaited[reference] = awaited
     return awaited
-
-
-def _span(one: OpenTask) -> Span:
-    return Span(one, 0, 1, one.task.demand)
-
-
-def has_failed(data: ResultData) -> bool:
-    """Return whether there is no value: whoever needs it fails too."""
-    return data.payload is None or data.raised
 
 
 # ------------------------------------------------------------------ what clients say
@@ -222,34 +213,18 @@ def _arrive(state: CoreState, awaited: AwaitedResult, data: ResultData) -> None:
         for one in waiting.values():
             if not one.unsettled:
                 continue
-            if failed:
-                _fail(state, one, awaited)
-                continue
             one.missing -= 1
-            if not one.missing:  # before others: what its inputs take is free the sooner
-                queue = state.queue_for(one.task.demand)
-                queue.put_back(_span(one))
+            if one.runs:  # it follows who made this, or comes back
+                continue
+            if failed:
+                outcomes.settle_failed_input(state, one, awaited)
+            elif not one.missing:  # before others: what its inputs take is free the sooner
+                span = one.only_span()
+                queue = state.queue_for(span.demand)
+                queue.put_back(span)
                 state.begun[queue] = one
     elif not awaited.open and not awaited.held:
         _forget(state, awaited)
-
-
-def _fail(state: CoreState, one: OpenTask, awaited: AwaitedResult) -> None:
-    data = awaited.data
-    assert data is not None
-    error = data.error
-    if data.payload is None and error is None:
-        error = failures.why_cancelled(_span(one), None)
-    outcomes.settle(
-        state,
-        _span(one),
-        data.payload,
-        raised=data.raised,
-        error=error,
-        exitcode=1,
-        recalled=data.cancelled,
-        path=data.path or ("a future",),
-    )
 
 
 def _forget(state: CoreState, awaited: AwaitedResult) -> None:

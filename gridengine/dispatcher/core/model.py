@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gridengine.dispatcher.core.calls import Span, Submitter
+from gridengine.dispatcher.core.calls import AwaitedResult, Span, Submitter
 from gridengine.dispatcher.core.fair_queue import FairQueue
 from gridengine.dispatcher.core.policy import spare_of
 from gridengine.dispatcher.core.provisioner import LaunchedWorker, Provisioner
@@ -280,15 +280,17 @@ class TaskQueue:
 
     def next_spans(self, worker: Worker) -> list[Span]:
         """Take a sensible piece of work for one runner: calls of one function, of the submitter
-        whose turn it is.
+        whose turn it is. A call that alone needs the result of another comes behind that.
         """
         queue = self.waiting.begin_turn()
         first = queue[0].open_task
         function, attempt = first.function, queue[0].attempt
-        room = self._sensible_calls(first.pace.seconds) if attempt == 1 < self.calls else 1
+        several = self.calls > 1 or first.kept is not None
+        room = self._sensible_calls(first.pace.seconds) if several and attempt == 1 else 1
         share = self.provisioner.policy.jobs_per_worker
         room = room if share is None else min(room, share - worker.taken)
         spans: list[Span] = []
+        coming: set[AwaitedResult] = set()
         size = 0
         while queue and room and size <= MOST_BYTES and len(spans) < MOST_RUNS:
             span = queue[0]
@@ -304,6 +306,12 @@ class TaskQueue:
             room -= calls
             size += span.open_task.size_for(worker.id)
             spans.append(span)
+            made = span.open_task.kept
+            if room and isinstance(made, AwaitedResult) and len(made.waiting) == 1:
+                coming.add(made)
+                [one] = made.waiting.values()
+                if size <= MOST_BYTES and len(spans) < MOST_RUNS and one.may_follow(first, coming):
+                    self.put_back(one.only_span())  # and is taken next
         self.waiting.end_turn(first.submitter)
         return spans
 

@@ -85,7 +85,9 @@ def give_inputs(
     given = []
     for awaited in inputs:
         data, remote = awaited.data, awaited.remote
-        assert data is not None and data.payload is not None
+        if data is None or data.payload is None:
+            given.append(Input(awaited.reference, run=awaited.run))
+            continue
         if remote is None:
             payload += data.payload
             given.append(Input(awaited.reference, data.item, len(data.payload)))

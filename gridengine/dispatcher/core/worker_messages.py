@@ -30,6 +30,7 @@ from gridengine.wire.messages import (
     CANCELLED,
     CRASH,
     MEMORY,
+    NO_INPUT,
     OUT_OF_MEMORY,
     PROCESS_LEFT,
     RAISED,
@@ -183,7 +184,7 @@ def returned(
 ) -> None:
     """Have what a worker gives back wait again."""
     runs = [worker.runs[number] for number in reversed(message.runs) if number in worker.runs]
-    left = message.reason == PROCESS_LEFT
+    left = message.reason in (PROCESS_LEFT, NO_INPUT)
     worker.fruitless += not left and any(not run.recalled for run in runs)
     if worker.fruitless > MOST_FRUITLESS:
         worker.provisioner.hold_back(now)
