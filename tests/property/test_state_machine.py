@@ -18,7 +18,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from gridengine.dispatcher.core import assigner, model, objects
+from gridengine.dispatcher.core import assigner, objects
 from gridengine.dispatcher.core.events import (
     CancelRequested,
     Closing,
@@ -43,7 +43,7 @@ from gridengine.dispatcher.core.events import (
     Tick,
     Withdraw,
 )
-from gridengine.dispatcher.core.model import Phase
+from gridengine.dispatcher.core.model import Phase, TaskQueue
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.provisioner import KEPT_WITHDRAWN
 from gridengine.dispatcher.core.state import CoreState
@@ -417,7 +417,6 @@ class Play(RuleBasedStateMachine):
             mock.patch.object(objects, "KEPT_FUNCTIONS", 1),
             mock.patch.object(objects, "KEPT_RESULTS", 1),
             mock.patch.object(assigner, "MOST_ASSIGNED", 3),
-            mock.patch.object(model, "LEAST_SECONDS", 0.003),
             mock.patch.object(objects, "SMALL_INPUT", len(b"1 0 1")),
         ]
         for one in self.little:
@@ -432,6 +431,7 @@ class Play(RuleBasedStateMachine):
         how=st.sampled_from(["alike", "shared", "shared", "own"]),
         walltime=st.sampled_from([None, None, 20.0, 200.0]),
         lags=st.booleans(),
+        quick=st.booleans(),
     )
     def begin(
         self,
@@ -443,7 +443,11 @@ class Play(RuleBasedStateMachine):
         how: str,
         walltime: float | None,
         lags: bool,
+        quick: bool,
     ) -> None:
+        if quick:
+            self.little.append(mock.patch.object(TaskQueue, "_sensible_calls", return_value=4))
+            self.little[-1].start()
         slots = 1 if how == "own" else slots
         self.policy = Policy(
             pooled=how == "own",
@@ -690,6 +694,7 @@ class Play(RuleBasedStateMachine):
         demand=st.sampled_from(DEMANDS),
         drop=st.booleans(),
         ahead=st.booleans(),
+        chain=st.booleans(),
     )
     def submit_graph(
         self,
@@ -700,10 +705,12 @@ class Play(RuleBasedStateMachine):
         demand: Demand,
         drop: bool,
         ahead: bool,
+        chain: bool,
     ) -> None:
         """Calls that need the results of two others each, or of one; perhaps of one that nobody
         makes yet.
         """
+        places = [(0, 0)] * len(places) if chain else places
         if ahead or not self.held:
             self.unmade.add(self.new_reference())
         tasks, inner = [], []
