@@ -22,7 +22,6 @@ from typing import Any, TextIO
 
 from gridengine._version import __version__
 from gridengine.dispatcher.core import objects
-from gridengine.dispatcher.core.outcomes import has_failed
 from gridengine.dispatcher.core.events import (
     CancelRequested,
     Event,
@@ -32,6 +31,7 @@ from gridengine.dispatcher.core.events import (
     Submitted,
     Supplied,
 )
+from gridengine.dispatcher.core.outcomes import has_failed
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.snapshot import Snapshot
 from gridengine.dispatcher.core.state_machine import StateMachine

@@ -206,8 +206,10 @@ class Runner:
         """Return whether the runs whose results these calls need have passed them on: they may have
         failed, or not have been run here.
         """
-        passed_on = self._result_buffer.passed_on
-        return all(passed_on.get(one.run) for one in assignment.inputs if one.run)
+        for one in assignment.inputs:
+            if one.run and not self._result_buffer.passed_on.get(one.run):
+                return False
+        return True
 
     def _wait_for_cancel(self) -> None:
         """Read the agent's `Cancel` before going on. It may also be about to kill this process:

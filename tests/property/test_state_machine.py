@@ -580,7 +580,8 @@ class Play(RuleBasedStateMachine):
             assert given_now == set(self.after.get(one.task, ())), "begun without its inputs"
             for given in [given for given in one.inputs if given.run]:
                 [source] = [other.task for other in message.assignments if other.run == given.run]
-                assert given.run < one.run and self.kept[source] == {0: given.reference}
+                assert given.run < one.run
+                assert self.kept[source] == {0: given.reference}
             for given in [given for given in one.inputs if not given.run]:
                 made, begin, own = self.made[given.reference], own, own + given.buffers
                 remote = self.core.state.objects.get(input_name(given.reference))

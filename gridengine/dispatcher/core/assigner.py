@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+
 from gridengine.dispatcher.core import objects
 from gridengine.dispatcher.core.calls import AwaitedResult, Span
 from gridengine.dispatcher.core.events import Send

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import types
 from collections.abc import Collection, Set
-
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +16,6 @@ from msgspec import Struct
 
 from gridengine.dispatcher.core.tasks import Attempt, Function, ResultData, Task
 from gridengine.resources.demand import Demand
-
 
 NONE: Any = types.MappingProxyType({})
 """The empty table of all that have none of their own: one for each would take memory, and time."""
@@ -117,9 +115,10 @@ class OpenTask(Struct, gc=False):
     tell. `settled` are the calls that are, as ranges, unless all are at once.
 
     `inputs` are the results that its one call needs, of which so many are `missing`: until they are
-    there it waits in no queue, or is at a worker, in a batch behind the calls that make them; once
-    it has come back from there `again` is what it has to wait for, and the number of its attempt. `kept` is its one result that others need, or, of several calls,
-    those, by their indices; of those `wanted_late` that was known only after they were assigned.
+    there it waits in no queue, or is at a worker, in a batch behind the calls that make them. Once
+    it has come back from there `again` is the demand and the attempt that it waits for. `kept` is
+    its one result that others need, or, of several calls, those, by their indices; of those
+    `wanted_late` that was known only after they were assigned.
     """
 
     task: Task
@@ -149,15 +148,16 @@ class OpenTask(Struct, gc=False):
         """Return whether its one call may be in a batch that began with that task, behind calls
         that make these results.
         """
-        task = self.task
-        return bool(
+        for needed in self.inputs:
+            if needed.data is None and needed not in coming:
+                return False
+        return (
             self.function is first.function
             and self.submitter is first.submitter
-            and task.demand == first.task.demand
-            and self.unsettled
-            and not (self.runs or self.again or task.watched)
-            and task.retries
-            and all(needed.data is not None or needed in coming for needed in self.inputs)
+            and self.task.demand == first.task.demand
+            and self.unsettled > 0
+            and self.task.retries > 0
+            and not (self.runs or self.again or self.task.watched)
         )
 
     def size_for(self, worker: bytes) -> int:

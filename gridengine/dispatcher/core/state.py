@@ -5,6 +5,7 @@ this one object; `state_machine` stands above them all.
 from __future__ import annotations
 
 import math
+
 from gridengine.dispatcher.core import feasibility
 from gridengine.dispatcher.core.calls import AwaitedResult, OpenTask, RemoteObject, Submitter
 from gridengine.dispatcher.core.events import Effect

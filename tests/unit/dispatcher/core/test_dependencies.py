@@ -533,8 +533,7 @@ def behind(play: Graph) -> dict[int, list[int]]:
     """
     tasks = {one.run: number for number, (_, one) in play.assignments.items()}
     return {
-        one.task: [tasks[given.run] for given in one.inputs if given.run]
-        for one in play.assigned()
+        one.task: [tasks[given.run] for given in one.inputs if given.run] for one in play.assigned()
     }
 
 
