@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gridengine.dispatcher.core.calls import AwaitedResult, Span, Submitter
+from gridengine.dispatcher.core.calls import AwaitedResult, OpenTask, Span, Submitter
 from gridengine.dispatcher.core.fair_queue import FairQueue
 from gridengine.dispatcher.core.policy import spare_of
 from gridengine.dispatcher.core.provisioner import LaunchedWorker, Provisioner
@@ -291,8 +291,8 @@ class TaskQueue:
         room = room if share is None else min(room, share - worker.taken)
         spans: list[Span] = []
         coming: set[AwaitedResult] = set()
-        size = 0
-        while queue and room and size <= MOST_BYTES and len(spans) < MOST_RUNS:
+        size, more = 0, True
+        while queue and more:
             span = queue[0]
             if span.open_task.function is not function or span.attempt != attempt:
                 break
@@ -306,12 +306,10 @@ class TaskQueue:
             room -= calls
             size += span.open_task.size_for(worker.id)
             spans.append(span)
+            more = room > 0 and size <= MOST_BYTES and len(spans) < MOST_RUNS
             made = span.open_task.kept
-            if room and isinstance(made, AwaitedResult) and len(made.waiting) == 1:
-                coming.add(made)
-                [one] = made.waiting.values()
-                if size <= MOST_BYTES and len(spans) < MOST_RUNS and one.may_follow(first, coming):
-                    self.put_back(one.only_span())  # and is taken next
+            if more and made is not None and (one := _follower(made, first, coming)) is not None:
+                self.put_back(one.only_span())  # and is taken next
         self.waiting.end_turn(first.submitter)
         return spans
 
@@ -326,6 +324,19 @@ class TaskQueue:
         seconds = max(seconds, 1e-9)
         share = -(-self.calls // (2 * max(self.slots, 1)))
         return max(1, min(max(share, int(LEAST_SECONDS / seconds)), int(BATCH_SECONDS / seconds)))
+
+
+def _follower(
+    made: AwaitedResult | dict[int, AwaitedResult], first: OpenTask, coming: set[AwaitedResult]
+) -> OpenTask | None:
+    """Return who alone needs a result that is `coming` from a batch that begins with this task, if
+    it may be in that batch too.
+    """
+    if not isinstance(made, AwaitedResult) or len(made.waiting) != 1:
+        return None
+    coming.add(made)
+    [one] = made.waiting.values()
+    return one if one.may_follow(first, coming) else None
 
 
 def may_go_ahead(span: Span) -> bool:
