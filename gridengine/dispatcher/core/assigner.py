@@ -91,8 +91,9 @@ def _begin_run(
     state.last_run = number = state.last_run + 1
     run = Run(number, span, group, batch, span.start, now, now, limit)
     state.runs[number] = group.worker.runs[number] = run
-    if isinstance(one.kept, AwaitedResult) and len(one.kept.waiting) == 1:
-        one.kept.run = number
+    made = one.kept
+    if made is not None and isinstance(made, AwaitedResult) and len(made.waiting) == 1:
+        made.run = number
     if one.runs:
         one.runs[number] = None
     else:
@@ -113,6 +114,6 @@ def _begin_run(
         len(payload) - begin,
         task.name,
         not task.retries,
-        bool(one.kept),
+        bool(made),
         inputs,
     )

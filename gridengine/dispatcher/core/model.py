@@ -291,8 +291,8 @@ class TaskQueue:
         room = room if share is None else min(room, share - worker.taken)
         spans: list[Span] = []
         coming: set[AwaitedResult] = set()
-        size, more = 0, True
-        while queue and more:
+        size = 0
+        while queue and room and size <= MOST_BYTES and len(spans) < MOST_RUNS:
             span = queue[0]
             if span.open_task.function is not function or span.attempt != attempt:
                 break
@@ -306,10 +306,11 @@ class TaskQueue:
             room -= calls
             size += span.open_task.size_for(worker.id)
             spans.append(span)
-            more = room > 0 and size <= MOST_BYTES and len(spans) < MOST_RUNS
             made = span.open_task.kept
-            if more and made is not None and (one := _follower(made, first, coming)) is not None:
-                self.put_back(one.only_span())  # and is taken next
+            if made is not None and room and size <= MOST_BYTES and len(spans) < MOST_RUNS:
+                follower = _follower(made, first, coming)
+                if follower is not None:
+                    self.put_back(follower.only_span())  # and is taken next
         self.waiting.end_turn(first.submitter)
         return spans
 
