@@ -16,6 +16,7 @@ from gridengine.wire.messages import (
     CANCELLED,
     CRASH,
     MEMORY,
+    OUT_OF_MEMORY,
     PROCESS_LEFT,
     Assignment,
     Crashed,
@@ -41,8 +42,8 @@ class RunnerMessages:
     Args:
         pool: whose runners these are.
         send: is given each message for the dispatcher, with its buffers.
-        flush_log: called before a crash is reported, so that the worker's log has what the runner
-            wrote.
+        flush_log: called before a crash is reported, or that a call ran out of memory, so that the
+            worker's log has what the runner wrote.
     """
 
     def __init__(
@@ -89,6 +90,9 @@ class RunnerMessages:
                 self._pool.end_run(runner, result.run)
             else:
                 runner.answered[result.run] = result.stop
+            if result.status == OUT_OF_MEMORY:  # the error has the end of the log
+                runner.take_output()
+                self._flush_log()
         self._send(message, buffers)
         self._pool.go_on(runner)
 

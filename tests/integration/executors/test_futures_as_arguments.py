@@ -334,7 +334,6 @@ CHAIN = """
 """
 
 
-@pytest.mark.timeout(300)
 def test_of_a_long_chain_nothing_is_kept_that_nobody_needs(script: MakeScript) -> None:
     made = script(CHAIN)
     made.command.extend([str(LINKS), str(LINK_BYTES // 8)])
@@ -367,7 +366,6 @@ def test_large_results_that_are_held_do_not_use_up_the_descriptors(script: MakeS
     assert int(done.stdout) < 100
 
 
-@pytest.mark.timeout(60)
 def test_ctrl_c_ends_what_waits_and_what_runs(script: MakeScript, tmp_path: Path) -> None:
     made = script(f"""
         import os, pathlib, signal, threading, time

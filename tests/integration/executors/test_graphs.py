@@ -15,7 +15,7 @@ import gridengine
 from gridengine.errors import Cancelled, WorkerCrashed
 from tests.integration.executors.test_executor import Gate, begin_and_wait, note
 
-SECONDS = 60
+SECONDS = 120
 
 
 @pytest.fixture
