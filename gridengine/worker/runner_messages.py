@@ -201,9 +201,9 @@ class RunnerMessages:
         )
         output = runner.take_output()
         self._flush_log()
-        self._send(
-            Crashed(run, index, event.exitcode, reason, runner.pid, event.peak_memory), output
-        )
+        facts = index, event.exitcode, reason, runner.pid, event.peak_memory
+        step = runner.status.step if runner.status.run == run else 0
+        self._send(Crashed(run, *facts, step), output)
         runner.forget(run)
 
     def _why_died(self, event: Exited, assignment: Assignment) -> str:
