@@ -95,11 +95,22 @@ def fuse(calls: Iterable[Node]) -> list[Node]:
     """
     left = dict.fromkeys(calls)
     for node in tuple(left):
-        before = [one for one in node.needs if one.function is not None]
-        if len(before) == 1 and before[0].users == 1 and not before[0].is_wanted:
-            del left[before[0]]
-            _join(node, before)
+        before = _only_call(node.needs)
+        if before is not None and before.users == 1 and not before.is_wanted:
+            del left[before]
+            _join(node, [before])
     return list(left)
+
+
+def _only_call(nodes: Iterable[Node]) -> Node | None:
+    """Return the one of these nodes that is a call, if no other is."""
+    found = None
+    for one in nodes:
+        if one.function is not None:
+            if found is not None:
+                return None
+            found = one
+    return found
 
 
 def _join(node: Node, others: list[Node]) -> None:

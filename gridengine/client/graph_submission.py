@@ -98,14 +98,16 @@ class GraphSubmission(OutcomeListener):
         except Exception as error:
             self._fail(node, error)
             return
-        id = self._dispatcher.new_id()
+        after = [one.reference for one in node.needs if one.reference]
+        if references:
+            after += numbers(references)
         task = template.options.task(
-            id,
+            self._dispatcher.new_id(),
             payload,
             form=template.form,
             first=UNNUMBERED,
             submitter=self._batcher.submitter,
-            after=(*[one.reference for one in node.needs if one.reference], *numbers(references)),
+            after=tuple(after),
             kept=((0, node.reference),) if node.reference else (),
         )
         self._referred.extend(references)
@@ -141,7 +143,7 @@ class GraphSubmission(OutcomeListener):
         key, function, form, call, is_plain, _ = made
         templates, references = self._templates_for(key, function)
         if is_plain:
-            return templates[form], [pickle.dumps([call], 5)], references
+            return templates[form], (pickle.dumps([call], 5),), references
         try:
             payload = _dumped(node, call, form)
         except Exception:

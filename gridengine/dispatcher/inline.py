@@ -22,7 +22,6 @@ from typing import Any, TextIO
 
 from gridengine._version import __version__
 from gridengine.dispatcher.core import objects
-from gridengine.dispatcher.core.dependencies import has_failed
 from gridengine.dispatcher.core.events import (
     CancelRequested,
     Event,
@@ -32,6 +31,7 @@ from gridengine.dispatcher.core.events import (
     Submitted,
     Supplied,
 )
+from gridengine.dispatcher.core.outcomes import has_failed
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.snapshot import Snapshot
 from gridengine.dispatcher.core.state_machine import StateMachine
@@ -56,6 +56,7 @@ from gridengine.serialize.payload import SINGLE, STAR, Payload
 from gridengine.serialize.shared_objects import register_result, resolving_locally, unregister
 from gridengine.wire.messages import (
     CANCELLED,
+    NO_INPUT,
     RAISED,
     RETRYABLE,
     VALUES,
@@ -67,6 +68,7 @@ from gridengine.wire.messages import (
     Pushed,
     Result,
     Results,
+    Returned,
     Started,
     input_name,
 )
@@ -339,6 +341,11 @@ class InlineRun:
 
     def _run(self, assignment: Assignment) -> None:
         """Run the calls of an assignment, unless and until it is cancelled."""
+        made = self._dispatcher.results
+        followed = [made.get(one.reference) for one in assignment.inputs if one.run]
+        if any(one is None or has_failed(one) for one in followed):
+            self._send(Returned([assignment.run], NO_INPUT))
+            return
         index = assignment.start
         while index < assignment.stop and assignment.run not in self._cancelled:
             if index == assignment.start and assignment.watched:

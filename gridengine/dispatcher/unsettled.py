@@ -14,19 +14,19 @@ from gridengine.dispatcher.interface import Listener
 from gridengine.errors import GridEngineError
 
 
-class UnsettledTask(Struct, eq=False):
+class UnsettledTask(Struct, eq=False, gc=False):
     """A task some of whose calls are not settled; `settled` are the others, as ranges of their
     indices.
     """
 
     listener: Listener
     count: int
-    settled: list[tuple[int, int]] = []
+    settled: list[tuple[int, int]] | None = None
 
     def remaining(self) -> Iterator[tuple[int, int]]:
         """Yield the ranges of calls that are not settled."""
         start = 0
-        for first, stop in sorted(self.settled):
+        for first, stop in sorted(self.settled or ()):
             if start < first:
                 yield start, first
             start = stop
@@ -63,7 +63,9 @@ class UnsettledTasks:
         one.listener.settled(event)
         if event.last:
             self._tasks.pop(event.task, None)
-        elif one.settled and one.settled[-1][1] == event.start:
+        elif one.settled is None:
+            one.settled = [(event.start, event.stop)]
+        elif one.settled[-1][1] == event.start:
             one.settled[-1] = one.settled[-1][0], event.stop
         else:
             one.settled.append((event.start, event.stop))

@@ -49,12 +49,14 @@ class _Item(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class Input(_Item, frozen=True):
     """The result of another call that a call refers to: the one at `item` of a pickled list of
     values. It has so many buffers, after those of the calls; or, when `buffers` is 0, it was
-    defined, by the name that `input_name` gives its reference.
+    defined, by the name that `input_name` gives its reference; or, with `run`, a run before this in
+    the same batch makes it, and its runner has it.
     """
 
     reference: int
     item: int = 0
     buffers: Count = 0
+    run: int = 0
 
 
 def input_name(reference: int) -> bytes:
@@ -101,7 +103,7 @@ class Assignment(_Item, frozen=True):
 
 def large_inputs(assignment: Assignment) -> list[bytes]:
     """Return the names of the inputs that must have been defined."""
-    return [input_name(one.reference) for one in assignment.inputs if not one.buffers]
+    return [input_name(one.reference) for one in assignment.inputs if not (one.buffers or one.run)]
 
 
 VALUES, RAISED, RETRYABLE, OUT_OF_MEMORY = range(4)
@@ -328,6 +330,7 @@ class Crashed(_Message, frozen=True):
 CRASH, TIMEOUT, CANCELLED, MEMORY = "crash", "timeout", "cancelled", "memory"
 
 
+NO_INPUT = "a call before it, whose result it needs, has brought none"
 PROCESS_LEFT = "the process ended by itself, after its last call"
 
 

@@ -67,15 +67,19 @@ class LoadedFunctions:
             # time
             gc.collect()
 
-    def register_inputs(self, assignment: Assignment, payload: Payload) -> Payload:
-        """Have the results of others that calls refer to at hand, until they are forgotten; return
-        of the payload what is the calls' own.
+    def register_inputs(
+        self, assignment: Assignment, payload: Payload, passed_on: dict[int, Payload]
+    ) -> Payload:
+        """Have the results of others that calls refer to at hand, until they are forgotten, among
+        them those that runs before this have `passed_on`; return of the payload what is the calls'
+        own.
         """
         offset = own = len(payload) - sum(one.buffers for one in assignment.inputs)
         for one in assignment.inputs:
             name, begin, offset = input_name(one.reference), offset, offset + one.buffers
-            load = functools.partial(pickling.load_result, payload[begin:offset], one.item)
-            if not one.buffers:
+            given = passed_on.pop(one.run) if one.run else payload[begin:offset]
+            load = functools.partial(pickling.load_result, given, one.item)
+            if not given:
                 _, _, message, buffers = self._defined[name]
                 load = functools.partial(_load_large, message, buffers, one.item)
             shared_objects.register_result(name, load)

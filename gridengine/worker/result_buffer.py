@@ -56,6 +56,8 @@ class ResultBuffer:
         self._began = 0.0
         self._loop_seconds = _LOOP_SECONDS
         self._pid = os.getpid()
+        self.passed_on: dict[int, Payload] = {}
+        """The results of runs that later ones of their batch need; empty until they are there."""
         self.threads = 0
         """How many threads it has started, daemons."""
         self._in_batch = self._looking = False
@@ -236,6 +238,9 @@ class ResultBuffer:
         """Add the outcome of the next so many calls, the last of which ended then."""
         if self._measured:
             peak_memory = max(peak_memory, memory_limit.peak_memory())
+        if self._run in self.passed_on and status == VALUES:
+            # whoever gets it may write to it
+            self.passed_on[self._run] = [payload[0], *map(bytearray, payload[1:])]
         start, stop, seconds = self._first, self._first + calls, max(0.0, ended - self._began)
         self._results.append(
             Result(self._run, start, stop, status, seconds, len(payload), peak_memory=peak_memory)

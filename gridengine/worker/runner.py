@@ -26,6 +26,7 @@ from gridengine.serialize.payload import SINGLE, Payload
 from gridengine.wire.channel import Channel
 from gridengine.wire.messages import (
     CANCELLED,
+    NO_INPUT,
     OUT_OF_MEMORY,
     RAISED,
     RETRYABLE,
@@ -162,6 +163,10 @@ class Runner:
 
     def _assign(self, message: Assign, buffers: Payload) -> None:
         self._queue.extend(portions(message.assignments, buffers))
+        for assignment in message.assignments:
+            for one in assignment.inputs:
+                if one.run:
+                    self._result_buffer.passed_on[one.run] = ()
 
     def _cancel(self, message: Cancel, buffers: Payload) -> None:
         """Drop runs that have not begun. The agent has raised the word `HOLD` for this message, and
@@ -193,24 +198,36 @@ class Runner:
                 self._words[INDEX] = assignment.start
                 self._words[RUN] = assignment.run
                 if self._words[HOLD] == self._held:
-                    begun = not self._words[BARRED_FROM] <= assignment.run <= self._words[BARRED_TO]
+                    barred = self._words[BARRED_FROM] <= assignment.run <= self._words[BARRED_TO]
+                    begun = not barred and (not assignment.inputs or self._has_inputs(assignment))
                     entry = self._queue.popleft()
                     if begun:
                         self._run(*entry)
                     self._words[RUN] = 0
                     if not begun:
-                        self._result_buffer.deliver(Returned([assignment.run]))
+                        reason = "" if barred else NO_INPUT
+                        self._result_buffer.deliver(Returned([assignment.run], reason))
                 else:
                     self._words[RUN] = 0
                     self._wait_for_cancel()
         finally:
             if several:
                 self._result_buffer.end_batch()
+        self._result_buffer.passed_on.clear()
         flush_output()
         self._words[BACKGROUND] = background_work.is_running(self._result_buffer.threads)
         self._result_buffer.flush()
         if GVAR.is_spent:
             raise EOFError
+
+    def _has_inputs(self, assignment: Assignment) -> bool:
+        """Return whether the runs whose results these calls need have passed them on: they may have
+        failed, or not have been run here.
+        """
+        for one in assignment.inputs:
+            if one.run and not self._result_buffer.passed_on.get(one.run):
+                return False
+        return True
 
     def _wait_for_cancel(self) -> None:
         """Read the agent's `Cancel` before going on. It may also be about to kill this process:
@@ -239,7 +256,8 @@ class Runner:
             self._memory.set(assignment.memory)
         try:
             if assignment.inputs:
-                payload = self.functions.register_inputs(assignment, payload)
+                passed_on = self._result_buffer.passed_on
+                payload = self.functions.register_inputs(assignment, payload, passed_on)
             function, self._retry_on = self.functions.load(
                 assignment.function, self._resources.variables, alone=assignment.watched
             )

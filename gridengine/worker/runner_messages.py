@@ -115,12 +115,12 @@ class RunnerMessages:
         for run, number, work in again:
             if number is not None:
                 self.send_cancelled(run, number)
-            elif work is not None:
+            elif work is not None and not message.reason:
                 self._pool.enqueue_again(runner, [work])
             else:
                 returned.append(run)
         if returned:
-            self._send(Returned(returned), ())
+            self._send(Returned(returned, message.reason), ())
         if given:
             self._pool.go_on(runner)
         else:

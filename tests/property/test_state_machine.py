@@ -43,7 +43,7 @@ from gridengine.dispatcher.core.events import (
     Tick,
     Withdraw,
 )
-from gridengine.dispatcher.core.model import Phase
+from gridengine.dispatcher.core.model import Phase, TaskQueue
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.provisioner import KEPT_WITHDRAWN
 from gridengine.dispatcher.core.state import CoreState
@@ -58,6 +58,7 @@ from gridengine.wire.messages import (
     CANCELLED,
     CRASH,
     MEMORY,
+    NO_INPUT,
     OUT_OF_MEMORY,
     RAISED,
     RETRYABLE,
@@ -89,6 +90,7 @@ from gridengine.wire.messages import (
     Waits,
     Welcome,
     input_name,
+    large_inputs,
     portions,
 )
 
@@ -146,7 +148,7 @@ def plain(part: Resource) -> Resource:
 @dataclass
 class Item:
     """A run as its worker sees it; what comes before `done` is answered. It has what `allocation`
-    holds.
+    holds, and needs what the runs that it `follows` make.
     """
 
     run: int
@@ -156,6 +158,7 @@ class Item:
     watched: bool
     allocation: int
     once: bool
+    follows: set[int]
 
 
 @dataclass
@@ -182,6 +185,7 @@ class Peer:
     functions: set[bytes] = field(default_factory=set)
     batches: list[list[Item]] = field(default_factory=list)
     allocations: dict[int, tuple[Resource, int]] = field(default_factory=dict)
+    made: set[int] = field(default_factory=set)
     waiting: dict[int, bool] = field(default_factory=dict)
     """The runs whose calls wait for calls that they have made, and whether they ask for their
     slots.
@@ -243,8 +247,7 @@ class Peer:
 
     def assigned(self, message: Assign) -> None:
         for one in message.assignments:
-            large = {input_name(given.reference) for given in one.inputs if not given.buffers}
-            assert {one.function, *self.needs[one.task], *large} <= self.functions
+            assert {one.function, *self.needs[one.task], *large_inputs(one)} <= self.functions
         assert not message.allocation or message.allocation in self.allocations, (
             "an allocation that was not granted"
         )
@@ -258,6 +261,7 @@ class Peer:
                     one.watched,
                     message.allocation,
                     one.once,
+                    {given.run for given in one.inputs if given.run},
                 )
                 for one in message.assignments
             ]
@@ -302,7 +306,7 @@ class Peer:
                     break
                 self.say(Crashed(item.run, -1, -message.signal, CANCELLED, 0), b"", b"")
                 batch.remove(item)
-        self.batches = [batch for batch in self.batches if batch]
+        self.skip()
 
     def recalled(self, message: Recall) -> None:
         """Give back what has not begun, the rest of a run that has among it."""
@@ -320,9 +324,16 @@ class Peer:
                 elif item.stop > item.done + 1:
                     item.stop = item.done + 1
                     self.say(Shortened(item.run, item.stop))
-        self.batches = [batch for batch in self.batches if batch]
         if back:
             self.say(Returned(back))
+        self.skip()
+
+    def skip(self) -> None:
+        """Leave out the runs whose turn it is and that have not what they need."""
+        for batch in self.batches:
+            while batch and not batch[0].follows <= self.made:
+                self.say(Returned([batch.pop(0).run], NO_INPUT))
+        self.batches = [batch for batch in self.batches if batch]
 
     def wait(self, place: int) -> None:
         """A call waits for others: what stands behind it is given back."""
@@ -438,8 +449,9 @@ class Peer:
         item.done = stop
         if item.done == item.stop:
             batch.pop(0)
-        if not batch:
-            self.batches = [one for one in self.batches if one]
+            if status == VALUES:
+                self.made.add(item.run)
+        self.skip()
 
 
 def ignore(peer: Peer, message: Message) -> None:
@@ -488,6 +500,7 @@ class Play(RuleBasedStateMachine):
         lags=st.booleans(),
         max_nesting=st.sampled_from([1, 2, 100, 100]),
         crowded=st.booleans(),
+        quick=st.booleans(),
     )
     def begin(
         self,
@@ -501,7 +514,11 @@ class Play(RuleBasedStateMachine):
         lags: bool,
         max_nesting: int,
         crowded: bool,
+        quick: bool,
     ) -> None:
+        if quick:
+            self.little.append(mock.patch.object(TaskQueue, "_sensible_calls", return_value=4))
+            self.little[-1].start()
         slots = 1 if how == "own" else slots
         self.policy = Policy(
             pooled=how == "own",
@@ -650,7 +667,11 @@ class Play(RuleBasedStateMachine):
             assert list(payload[:own]) == [b"calls"]
             given_now = {given.reference for given in one.inputs}
             assert given_now == set(self.after.get(one.task, ())), "begun without its inputs"
-            for given in one.inputs:
+            for given in [given for given in one.inputs if given.run]:
+                [source] = [other.task for other in message.assignments if other.run == given.run]
+                assert given.run < one.run
+                assert self.kept[source] == {0: given.reference}
+            for given in [given for given in one.inputs if not given.run]:
                 made, begin, own = self.made[given.reference], own, own + given.buffers
                 remote = self.core.state.objects.get(input_name(given.reference))
                 sent = payload[begin:own] if given.buffers else remote.function.payload
@@ -763,6 +784,7 @@ class Play(RuleBasedStateMachine):
         demand=st.sampled_from(DEMANDS),
         drop=st.booleans(),
         ahead=st.booleans(),
+        chain=st.booleans(),
     )
     def submit_graph(
         self,
@@ -773,10 +795,12 @@ class Play(RuleBasedStateMachine):
         demand: Demand,
         drop: bool,
         ahead: bool,
+        chain: bool,
     ) -> None:
         """Calls that need the results of two others each, or of one; perhaps of one that nobody
         makes yet.
         """
+        places = [(0, 0)] * len(places) if chain else places
         if ahead or not self.held:
             self.unmade.add(self.new_reference())
         tasks, inner = [], []
@@ -927,7 +951,11 @@ class Play(RuleBasedStateMachine):
             for span in queue.waiting
             if span.attempt <= last_attempt
             for call in range(span.start, span.stop)
-        } | {(task, 0) for task, one in self.core.state.open_tasks.items() if one.missing}
+        } | {
+            (task, 0)
+            for task, one in self.core.state.open_tasks.items()
+            if one.missing and not one.runs and one.only_span().attempt <= last_attempt
+        }
 
     def check_settled(self, calls: list[Calls], waiting: set[tuple[int, int]]) -> None:
         for task, first, stop in calls:
@@ -1243,7 +1271,7 @@ def check_books(state: CoreState, left: dict[int, set[int]]) -> None:
     for run in state.runs.values():
         held[run.span.open_task.task.id].append(range(run.done, run.span.stop))
     for task, one in state.open_tasks.items():
-        if one.missing:
+        if one.missing and not one.runs:
             held[task].append(range(1))
         assert one.missing == sum(awaited.data is None for awaited in one.inputs)
         calls = [call for span in held[task] for call in span]
@@ -1412,7 +1440,7 @@ def check_snapshot(state: CoreState) -> None:
     assert seen.statuses["busy"] == sum(worker.batches > 0 for worker in ready)
     assert seen.calls_running == sum(run.span.stop - run.done for run in state.runs.values())
     assert seen.waiting + seen.calls_running == sum(
-        one.unsettled for one in state.open_tasks.values() if not one.missing
+        one.unsettled for one in state.open_tasks.values() if one.runs or not one.missing
     )
 
 

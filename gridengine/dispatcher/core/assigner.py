@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import Any
-
-from msgspec.structs import replace
+from collections.abc import Sequence
 
 from gridengine.dispatcher.core import objects
-from gridengine.dispatcher.core.calls import Span
+from gridengine.dispatcher.core.calls import AwaitedResult, Span
 from gridengine.dispatcher.core.events import Send
 from gridengine.dispatcher.core.model import Batch, Run, SlotGroup, TaskQueue, Worker, may_go_ahead
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.resources.demand import ANY
-from gridengine.wire.messages import Assign, Assignment
+from gridengine.serialize.payload import Buffer
+from gridengine.wire.messages import Assign, Assignment, Input
 
 MOST_ASSIGNED = 2000
 """How many runs of one queue an event assigns at most: some ten milliseconds' work."""
@@ -46,55 +45,61 @@ def _seconds_of(queue: TaskQueue, worker: Worker) -> float:
 
 def _assign(state: CoreState, group: SlotGroup, now: float) -> None:
     queue, worker = group.queue, group.worker
-    batch = Batch(answered_at=None if group.batches >= group.slots else now)
-    assignments, payload = [], list[Any]()
-    for span in queue.next_spans(worker):
-        one = span.open_task
-        begin = len(payload)
-        payload += one.task.payload
-        assignment = _begin_run(state, span, group, batch, now)
-        if one.inputs:
-            inputs = objects.give_inputs(state, worker, one.inputs, payload)
-            assignment = replace(assignment, inputs=inputs, buffers=len(payload) - begin)
-        assignments.append(assignment)
-        for shared in one.needs:
+    assignments: list[Assignment] = []
+    payload: list[Buffer] = []
+    calls, spans = 0, queue.next_spans(worker)
+    load = 1 if may_go_ahead(spans[0]) else 2
+    batch = Batch(len(spans), load, None if group.batches >= group.slots else now)
+    for span in spans:
+        calls += span.stop - span.start
+        assignments.append(_begin_run(state, span, group, batch, now, payload))
+        for shared in span.open_task.needs:
             if worker.id not in shared.workers:
                 objects.define(state, worker, shared)
+    queue.running += calls
+    worker.taken += calls
     if worker.id not in span.open_task.function.workers:
         objects.define(state, worker, span.open_task.function)
     if worker.generation != state.generation:
         objects.reload(state, worker)
     submitter = span.open_task.submitter
     submitter.batches += 1
-    batch.load = 1 if may_go_ahead(span) else 2
-    submitter.load += batch.load
+    submitter.load += load
     submitter.last_run = state.last_run
     worker.batches += 1
     group.batches += 1
     worker.provisioner.idle.discard(worker.id)
     if worker.waiting:
         worker.note_suspended()
-    if span.stop - span.start > 1 or batch.runs > 1 or group.batches > group.slots:
+    if calls > 1 or group.batches > group.slots:
         state.rebalance_due = True
     state.effects.append(Send(worker.id, Assign(assignments, group.allocation), payload))
     queue.relist(group)
 
 
 def _begin_run(
-    state: CoreState, span: Span, group: SlotGroup, batch: Batch, now: float
+    state: CoreState, span: Span, group: SlotGroup, batch: Batch, now: float, payload: list[Buffer]
 ) -> Assignment:
-    one, calls, hard = span.open_task, span.stop - span.start, group.queue.hard
+    """Note a run, and add what it needs to the payload of its batch."""
+    one, hard, begin = span.open_task, group.queue.hard, len(payload)
     task = one.task
+    inputs: Sequence[Input] = ()
+    payload += task.payload
+    if one.inputs:
+        inputs = objects.give_inputs(state, group.worker, one.inputs, payload)
     limit = task.timeout
     if hard is not None:
         limit = hard if limit is None else min(limit, hard)
     state.last_run = number = state.last_run + 1
     run = Run(number, span, group, batch, span.start, now, now, limit)
     state.runs[number] = group.worker.runs[number] = run
-    one.runs[number] = None
-    batch.runs += 1
-    group.queue.running += calls
-    group.worker.taken += calls
+    made = one.kept
+    if made is not None and isinstance(made, AwaitedResult) and len(made.waiting) == 1:
+        made.run = number
+    if one.runs:
+        one.runs[number] = None
+    else:
+        one.runs = {number: None}
     return Assignment(
         number,
         task.id,
@@ -108,8 +113,9 @@ def _begin_run(
         limit,
         0 if span.demand is ANY else span.demand.memory_limit,
         task.first,
-        len(task.payload),
+        len(payload) - begin,
         task.name,
         not task.retries,
-        bool(one.kept),
+        bool(made),
+        inputs,
     )

@@ -1,25 +1,35 @@
-"""Calls as the core keeps them: open tasks, the spans of their calls, and who submitted them."""
+"""Calls as the core keeps them: open tasks, the spans of their calls, and who submitted them.
+
+What there are many of, and what is made for each call, is a `Struct`, which is made quickly; what
+is changed for each call is a dataclass with slots, of which an attribute is set in a tenth of the
+time.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Set
+import types
+from collections.abc import Collection, Set
+from dataclasses import dataclass, field
+from typing import Any
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from gridengine.dispatcher.core.tasks import Attempt, Function, ResultData, Task
 from gridengine.resources.demand import Demand
-from gridengine.serialize.payload import Payload, size_of
-from gridengine.wire.messages import Input
+
+NONE: Any = types.MappingProxyType({})
+"""The empty table of all that have none of their own: one for each would take memory, and time."""
 
 
-class Pace(Struct, eq=False):
+@dataclass(slots=True, eq=False)
+class Pace:
     """The mean duration of calls in seconds, as measured lately; None while it is not known."""
 
     seconds: float | None = None
 
     def measured(self, calls: int, seconds: float) -> None:
         """Learn from a result; a longer duration counts at once, a shorter one bit by bit."""
-        mean = max(seconds, 0.0) / calls
+        mean = seconds / calls if seconds > 0.0 else 0.0
         known = self.seconds
         self.seconds = mean if known is None or mean > known else 0.5 * (known + mean)
 
@@ -28,7 +38,8 @@ class Pace(Struct, eq=False):
         self.seconds = max(seconds, self.seconds or 0.0)
 
 
-class RemoteObject(Struct):
+@dataclass(slots=True, eq=False)
+class RemoteObject:
     """A function in use, or kept for a while after: its open tasks, the workers that have it, and
     the pace of its calls, whoever submits them.
 
@@ -47,7 +58,8 @@ class RemoteObject(Struct):
     pace: Pace = field(default_factory=Pace)
 
 
-class Submitter(Struct, eq=False):
+@dataclass(slots=True, eq=False)
+class Submitter:
     """A client with calls here: its number of open tasks, and of batches that workers have, which
     with their loads are its share of the workers.
 
@@ -82,24 +94,18 @@ class AwaitedResult(Struct, eq=False, gc=False):
 
     It is kept while it is `held`, that is, new dependents may come, and while dependents are
     `open`; `waiting` are those that have not begun, by the numbers of their tasks, until it is
-    there. `data` is what came of the call; `input` is how assignments name it, and `payload`
-    what they then have of it; when it is large workers know it as `remote`.
+    there. `data` is what came of the call: the value is sent with each call that needs it, or, when
+    it is large, known to workers as `remote`. While it is not there `run` is the number of the run
+    that is to make it, if others may follow that in its batch.
     """
 
     reference: int
     held: bool = True
     open: int = 0
-    waiting: dict[int, OpenTask] = {}
+    waiting: dict[int, OpenTask] = NONE
     data: ResultData | None = None
-    input: Input = Input(0)
-    payload: Payload = ()
     remote: RemoteObject | None = None
-
-    def size_for(self, worker: bytes) -> int:
-        """Return how many bytes a worker is sent for a call that needs it."""
-        if self.remote is None:
-            return size_of(self.payload)
-        return 0 if worker in self.remote.workers else self.remote.size
+    run: int = 0
 
 
 class OpenTask(Struct, gc=False):
@@ -111,8 +117,10 @@ class OpenTask(Struct, gc=False):
     tell. `settled` are the calls that are, as ranges, unless all are at once.
 
     `inputs` are the results that its one call needs, of which so many are `missing`: until they are
-    there it waits in no queue. `kept` are the references of results that others need, by the
-    indices of their calls; of those `wanted_late` that was known only after they were assigned.
+    there it waits in no queue, or is at a worker, in a batch behind the calls that make them. Once
+    it has come back from there `again` is the demand and the attempt that it waits for. `kept` is
+    its one result that others need, or, of several calls, those, by their indices; of those
+    `wanted_late` that was known only after they were assigned.
 
     `parent` is the run that it is to end with, 0 for none.
     """
@@ -126,14 +134,49 @@ class OpenTask(Struct, gc=False):
     order: int = 0
     since: float = 0.0
     unwanted: tuple[Unwanted, ...] = ()
-    runs: dict[int, None] = field(default_factory=dict)
+    runs: dict[int, None] = NONE
     attempts: dict[int, list[Attempt]] | None = None
     settled: list[tuple[int, int]] | None = None
     inputs: tuple[AwaitedResult, ...] = ()
     missing: int = 0
-    kept: dict[int, int] | None = None
+    again: tuple[Demand, int] | None = None
+    kept: AwaitedResult | dict[int, AwaitedResult] | None = None
     wanted_late: Set[int] = frozenset()
     parent: int = 0
+
+    def only_span(self) -> Span:
+        """Return its one call, as it is to wait once its inputs are there."""
+        demand, attempt = self.again or (self.task.demand, 1)
+        return Span(self, 0, 1, demand, attempt)
+
+    def may_follow(self, first: OpenTask, coming: Collection[AwaitedResult]) -> bool:
+        """Return whether its one call may be in a batch that began with that task, behind calls
+        that make these results.
+        """
+        for needed in self.inputs:
+            if needed.data is None and needed not in coming:
+                return False
+        return (
+            self.function is first.function
+            and self.submitter is first.submitter
+            and self.task.demand == first.task.demand
+            and self.unsettled > 0
+            and self.task.retries > 0
+            and not (self.runs or self.again or self.task.watched)
+        )
+
+    def size_for(self, worker: bytes) -> int:
+        """Return how many bytes a worker is sent for one of its runs."""
+        size = 0
+        for buffer in self.task.payload:
+            size += len(buffer)
+        for needed in self.inputs:
+            if needed.remote is None:
+                if needed.data is not None and needed.data.payload is not None:
+                    size += len(needed.data.payload[0])
+            elif worker not in needed.remote.workers:
+                size += needed.remote.size
+        return size
 
     def is_settled(self, index: int) -> bool:
         """Return whether one of its calls is settled."""

@@ -61,8 +61,10 @@ def reject(
     tasks = [state.open_tasks[task] for task in rejected]
     runs: dict[int, Run] = {}
     for one in tasks:
-        if one.missing:  # it waits for its inputs, in no queue
-            settle_unwanted(state, Span(one, 0, 1, one.task.demand), number)
+        if one.missing and not one.runs:  # it waits for its inputs, in no queue
+            span = one.only_span()
+            if number or span.attempt == 1:
+                settle_unwanted(state, span, number)
             continue
         for unwanted in rejected[one.task.id]:
             its = _runs_of(state, one, unwanted)

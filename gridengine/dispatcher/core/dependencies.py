@@ -9,7 +9,7 @@ loop: `settle` takes one task after the other that the event has brought an end 
 from __future__ import annotations
 
 from gridengine.dispatcher.core import failures, objects, outcomes
-from gridengine.dispatcher.core.calls import AwaitedResult, OpenTask, Span
+from gridengine.dispatcher.core.calls import NONE, AwaitedResult, OpenTask
 from gridengine.dispatcher.core.events import (
     ReferencesReleased,
     ResultExpected,
@@ -30,13 +30,13 @@ def link(state: CoreState, one: OpenTask) -> bool:
     """Note which results of a new task others need, and which it needs; return whether it may
     begin.
     """
-    task, known = one.task, state.awaited
-    if task.kept:
-        one.kept = dict(task.kept)
+    task, known, early = one.task, state.awaited, state.released_early
+    for index, reference in task.kept:
+        _keep(one, index, _to_be_made(state, reference))
     if not task.after:
         return True
-    own, early = one.kept and one.kept.get(0), state.released_early
-    inputs, failed, wrong = list[AwaitedResult](), None, ""
+    inputs: list[AwaitedResult] = []
+    failed, wrong, missing = None, "", 0
     for reference in task.after if len(task.after) == 1 else dict.fromkeys(task.after):
         awaited = known.get(reference)
         if awaited is None:
@@ -44,43 +44,47 @@ def link(state: CoreState, one: OpenTask) -> bool:
         inputs.append(awaited)
         awaited.open += 1
         if awaited.data is None:
-            awaited.waiting[task.id] = one
-            one.missing += 1
-            if reference == own:
+            if awaited.waiting:
+                awaited.waiting[task.id] = one
+            else:
+                awaited.waiting = {task.id: one}
+            missing += 1
+            if awaited is one.kept:
                 wrong = "needs its own result"
             elif early and reference in early:
                 wrong = "needs a result that was let go"
-        elif has_failed(awaited.data):
+        elif outcomes.has_failed(awaited.data):
             failed = awaited
-    one.inputs = tuple(inputs)
+    one.inputs, one.missing = tuple(inputs), missing
     if failed is not None:
-        _fail(state, one, failed)
+        outcomes.settle_failed_input(state, one, failed)
     elif wrong:
         hint = "report this as a fault of gridengine"
-        error = GridEngineError(f"{failures.name_of(_span(one), 0)} {wrong}", hint=hint)
-        outcomes.settle(state, _span(one), error=error, exitcode=1)
-    return not one.missing and failed is None
+        error = GridEngineError(f"{failures.name_of(one.only_span(), 0)} {wrong}", hint=hint)
+        outcomes.settle(state, one.only_span(), error=error, exitcode=1)
+    return not missing and failed is None
 
 
-def _made(state: CoreState, reference: int) -> AwaitedResult | None:
-    """Return what a reference stands for, which has been made; None when nobody needs it any
-    more.
+def _keep(one: OpenTask, index: int, awaited: AwaitedResult) -> None:
+    """Note that others need the result of a call."""
+    if one.task.count == 1:
+        one.kept = awaited
+    elif isinstance(one.kept, dict):
+        one.kept[index] = awaited
+    else:
+        one.kept = {index: awaited}
+
+
+def _to_be_made(state: CoreState, reference: int) -> AwaitedResult:
+    """Return what a reference stands for, which a call is to make; it is known to nobody else when
+    it was released before.
     """
     awaited = state.awaited.get(reference)
-    if awaited is None and reference in state.released_early:
-        state.released_early.discard(reference)
-    elif awaited is None:
-        awaited = state.awaited[reference] = AwaitedResult(reference)
+    if awaited is None:
+        awaited = AwaitedResult(reference, reference not in state.released_early)
+        if awaited.held:
+            state.awaited[reference] = awaited
     return awaited
-
-
-def _span(one: OpenTask) -> Span:
-    return Span(one, 0, 1, one.task.demand)
-
-
-def has_failed(data: ResultData) -> bool:
-    """Return whether there is no value: whoever needs it fails too."""
-    return data.payload is None or data.raised
 
 
 # ------------------------------------------------------------------ what clients say
@@ -93,7 +97,7 @@ def wanted(state: CoreState, event: ResultWanted, now: float) -> None:
         if one is None or one.is_settled(index):
             state.effects.append(ResultMissing(reference))
             continue
-        one.kept = {**(one.kept or {}), index: reference}
+        _keep(one, index, _to_be_made(state, reference))
         if one.runs:
             one.wanted_late = {*one.wanted_late, index}
         else:
@@ -102,9 +106,10 @@ def wanted(state: CoreState, event: ResultWanted, now: float) -> None:
 
 def supplied(state: CoreState, event: Supplied, now: float) -> None:
     """Take in a result that the client has."""
-    awaited = _made(state, event.reference)
-    if awaited is not None:
-        _arrive(state, awaited, event.data)
+    if event.reference in state.awaited or event.reference not in state.released_early:
+        _arrive(state, _to_be_made(state, event.reference), event.data)
+    else:
+        state.released_early.discard(event.reference)
 
 
 def released(state: CoreState, event: ReferencesReleased, now: float) -> None:
@@ -126,50 +131,58 @@ def settle(state: CoreState) -> None:
     """Pass on what has become of the calls that were settled in this event, and of those that this
     settles in turn.
     """
-    linked = state.linked
-    while linked:
-        one, finished = linked.popleft()
-        if kept := one.kept:
-            for index in range(finished.start, finished.stop):
-                if index in kept:
-                    _settle_kept(state, one, finished, index)
-        if finished.last:
-            for awaited in one.inputs:
-                awaited.open -= 1
-                if one.missing:
-                    awaited.waiting.pop(one.task.id, None)
-                if not awaited.open and not awaited.held:
-                    _forget(state, awaited)
-                elif not awaited.open and awaited.remote is not None:
-                    objects.rest_result(state, awaited.remote)
+    while state.linked:
+        linked, state.linked = state.linked, []
+        for one, finished in linked:
+            if isinstance(one.kept, AwaitedResult):
+                _settle_kept(state, one, finished, 0, one.kept)
+            elif one.kept:
+                for index in range(finished.start, finished.stop):
+                    if index in one.kept:
+                        _settle_kept(state, one, finished, index, one.kept.pop(index))
+            if finished.last:
+                _let_go(state, one)
 
 
-def _settle_kept(state: CoreState, one: OpenTask, finished: CallsFinished, index: int) -> None:
+def _let_go(state: CoreState, one: OpenTask) -> None:
+    """Forget the results that an ended call needed, if no other does, and none will."""
+    for awaited in one.inputs:
+        awaited.open -= 1
+        if one.missing and awaited.waiting:
+            awaited.waiting.pop(one.task.id, None)
+        if awaited.open:
+            continue
+        if not awaited.held:
+            _forget(state, awaited)
+        elif awaited.remote is not None:
+            objects.rest_result(state, awaited.remote)
+
+
+def _settle_kept(
+    state: CoreState, one: OpenTask, finished: CallsFinished, index: int, awaited: AwaitedResult
+) -> None:
     """Take in what came of a call whose result others need.
 
     One that was taken back is handed in again, or the client supplies what became of it. So it does
     when others were found to need the result only after the call had been assigned, and it cannot
     go on as it came.
     """
-    assert one.kept is not None
-    reference, payload = one.kept.pop(index), finished.payload
+    payload = finished.payload
     if index in one.wanted_late:
         one.wanted_late -= {index}
         values = finished.stop - finished.start
         if payload is not None and not finished.raised and not can_go_on(payload, values):
-            state.effects.append(ResultMissing(reference))
+            state.effects.append(ResultMissing(awaited.reference))
             return
-        state.effects.append(ResultExpected(reference))
+        state.effects.append(ResultExpected(awaited.reference))
     if finished.recalled and not finished.path:
         return
-    awaited = state.awaited.get(reference) or _made(state, reference)
-    if awaited is None:
-        return
-    if payload is not None and not finished.raised:
-        data = ResultData(payload, index - finished.start)
+    if not awaited.held and not awaited.open:
+        state.released_early.discard(awaited.reference)
+    elif payload is not None and not finished.raised:
+        _arrive(state, awaited, ResultData(payload, index - finished.start))
     else:
-        data = _failure_of(one, finished, index)
-    _arrive(state, awaited, data)
+        _arrive(state, awaited, _failure_of(one, finished, index))
 
 
 def _failure_of(one: OpenTask, finished: CallsFinished, index: int) -> ResultData:
@@ -192,49 +205,26 @@ def _arrive(state: CoreState, awaited: AwaitedResult, data: ResultData) -> None:
     if awaited.data is not None:
         return
     awaited.data = data
-    failed = has_failed(data)
-    if not failed:
-        objects.keep_result(state, awaited, data)
+    failed = data.payload is None or data.raised
+    if data.payload is not None and not failed:
+        objects.keep_result(state, awaited, data.payload)
     if awaited.waiting:
-        waiting, awaited.waiting = awaited.waiting, {}
+        waiting, awaited.waiting = awaited.waiting, NONE
         for one in waiting.values():
             if not one.unsettled:
                 continue
-            if failed:
-                _fail(state, one, awaited)
-                continue
             one.missing -= 1
-            if not one.missing:
-                _begin(state, one)
+            if one.runs:  # it follows who made this, or comes back
+                continue
+            if failed:
+                outcomes.settle_failed_input(state, one, awaited)
+            elif not one.missing:  # before others: what its inputs take is free the sooner
+                span = one.only_span()
+                queue = state.queue_for(span.demand)
+                queue.put_back(span)
+                state.begun[queue] = one
     elif not awaited.open and not awaited.held:
         _forget(state, awaited)
-
-
-def _begin(state: CoreState, one: OpenTask) -> None:
-    """Have a call wait for a worker, before others of its submitter: what its inputs take is free
-    the sooner.
-    """
-    queue = state.queue_for(one.task.demand)
-    queue.put_back(_span(one))
-    state.begun[queue] = one
-
-
-def _fail(state: CoreState, one: OpenTask, awaited: AwaitedResult) -> None:
-    data = awaited.data
-    assert data is not None
-    error = data.error
-    if data.payload is None and error is None:
-        error = failures.why_cancelled(_span(one), None)
-    outcomes.settle(
-        state,
-        _span(one),
-        data.payload,
-        raised=data.raised,
-        error=error,
-        exitcode=1,
-        recalled=data.cancelled,
-        path=data.path or ("a future",),
-    )
 
 
 def _forget(state: CoreState, awaited: AwaitedResult) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
-from gridengine.dispatcher.core.calls import Span, Submitter
+from gridengine.dispatcher.core.calls import AwaitedResult, OpenTask, Span, Submitter
 from gridengine.dispatcher.core.fair_queue import FairQueue
 from gridengine.dispatcher.core.policy import spare_of
 from gridengine.dispatcher.core.provisioner import LaunchedWorker, Provisioner
@@ -39,7 +40,8 @@ class Batch(Struct, gc=False):
     waiting: bool = False
 
 
-class SlotGroup(Struct, eq=False):
+@dataclass(slots=True, eq=False)
+class SlotGroup:
     """What a queue has of a worker: room for `slots` batches at a time.
 
     `allocation` is the number of the allocation that the worker knows, 0 for calls that ask for
@@ -113,7 +115,8 @@ NEXT_PHASES = {
 }
 
 
-class Worker(Struct):
+@dataclass(slots=True, eq=False)
+class Worker:
     """A worker that is connected.
 
     `open`: whether its slots may be given to queues. `taken`: how many calls it was assigned in its
@@ -344,15 +347,17 @@ class TaskQueue:
 
     def next_spans(self, worker: Worker) -> list[Span]:
         """Take a sensible piece of work for one runner: calls of one function, of the submitter
-        whose turn it is.
+        whose turn it is. A call that alone needs the result of another comes behind that.
         """
         queue = self.waiting.begin_turn()
         first = queue[0].open_task
         function, attempt = first.function, queue[0].attempt
-        room = self._sensible_calls(first.pace.seconds) if attempt == 1 < self.calls else 1
+        several = self.calls > 1 or first.kept is not None
+        room = self._sensible_calls(first.pace.seconds) if several and attempt == 1 else 1
         share = self.provisioner.policy.jobs_per_worker
         room = room if share is None else min(room, share - worker.taken)
         spans: list[Span] = []
+        coming: set[AwaitedResult] = set()
         size = 0
         while queue and room and size <= MOST_BYTES and len(spans) < MOST_RUNS:
             span = queue[0]
@@ -366,10 +371,13 @@ class TaskQueue:
                 queue.popleft()
             self.calls -= calls
             room -= calls
-            size += sum(map(len, span.open_task.task.payload))
-            for needed in span.open_task.inputs:
-                size += needed.size_for(worker.id)
+            size += span.open_task.size_for(worker.id)
             spans.append(span)
+            made = span.open_task.kept
+            if made is not None and room and size <= MOST_BYTES and len(spans) < MOST_RUNS:
+                follower = _follower(made, first, coming)
+                if follower is not None:
+                    self.put_back(follower.only_span())  # and is taken next
         self.waiting.end_turn(first.submitter)
         return spans
 
@@ -384,6 +392,19 @@ class TaskQueue:
         seconds = max(seconds, 1e-9)
         share = -(-self.calls // (2 * max(self.slots, 1)))
         return max(1, min(max(share, int(LEAST_SECONDS / seconds)), int(BATCH_SECONDS / seconds)))
+
+
+def _follower(
+    made: AwaitedResult | dict[int, AwaitedResult], first: OpenTask, coming: set[AwaitedResult]
+) -> OpenTask | None:
+    """Return who alone needs a result that is `coming` from a batch that begins with this task, if
+    it may be in that batch too.
+    """
+    if not isinstance(made, AwaitedResult) or len(made.waiting) != 1:
+        return None
+    coming.add(made)
+    [one] = made.waiting.values()
+    return one if one.may_follow(first, coming) else None
 
 
 def may_go_ahead(span: Span) -> bool:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gridengine.dispatcher.core.calls import AwaitedResult, RemoteObject
+from gridengine.dispatcher.core.calls import NONE, AwaitedResult, RemoteObject
 from gridengine.dispatcher.core.events import Released, Send
 from gridengine.dispatcher.core.model import Worker
 from gridengine.dispatcher.core.state import CoreState
-from gridengine.dispatcher.core.tasks import Function, ResultData, Task
-from gridengine.serialize.payload import Buffer, size_of
+from gridengine.dispatcher.core.tasks import Function, Task
+from gridengine.serialize.payload import Buffer, Payload, size_of
 from gridengine.serialize.shared_memory import KEPT_BYTES
 from gridengine.serialize.shared_objects import SharedObject, all_needed
 from gridengine.wire.messages import Define, Forget, Input, Reload, input_name
@@ -67,17 +67,13 @@ def define(state: CoreState, worker: Worker, known: RemoteObject) -> None:
     state.effects.append(Send(worker.id, message, function.payload))
 
 
-def keep_result(state: CoreState, awaited: AwaitedResult, data: ResultData) -> None:
+def keep_result(state: CoreState, awaited: AwaitedResult, payload: Payload) -> None:
     """Have a result ready for the calls that need it."""
-    payload = data.payload or ()
     size = len(payload[0]) if len(payload) == 1 else size_of(payload)
     if size > SMALL_INPUT:
         name = input_name(awaited.reference)
         function = Function(name, payload, (), b"", "the result of a call")
         awaited.remote = state.objects[name] = RemoteObject(function, size, result=True)
-    else:
-        awaited.payload = payload
-    awaited.input = Input(awaited.reference, data.item, len(awaited.payload))
 
 
 def give_inputs(
@@ -88,13 +84,18 @@ def give_inputs(
     """
     given = []
     for awaited in inputs:
-        payload += awaited.payload
-        remote = awaited.remote
-        if remote is not None:
-            state.idle_results.pop(remote.function.digest, None)
-            if worker.id not in remote.workers:
-                define(state, worker, remote)
-        given.append(awaited.input)
+        data, remote = awaited.data, awaited.remote
+        if data is None or data.payload is None:
+            given.append(Input(awaited.reference, run=awaited.run))
+            continue
+        if remote is None:
+            payload += data.payload
+            given.append(Input(awaited.reference, data.item, len(data.payload)))
+            continue
+        state.idle_results.pop(remote.function.digest, None)
+        if worker.id not in remote.workers:
+            define(state, worker, remote)
+        given.append(Input(awaited.reference, data.item))
     return given
 
 
@@ -137,7 +138,7 @@ def clear(state: CoreState) -> None:
     none of it.
     """
     for awaited in state.awaited.values():  # circles that the collector does not look for
-        awaited.waiting.clear()
+        awaited.waiting = NONE
     for kept in (state.objects, state.retired, state.open_tasks, state.awaited, state.effects):
         kept.clear()
     state.idle_results.clear()

@@ -8,12 +8,12 @@ from typing import Any
 from msgspec.structs import replace
 
 from gridengine.dispatcher.core import failures, objects
-from gridengine.dispatcher.core.calls import OpenTask, Span, Unwanted
+from gridengine.dispatcher.core.calls import NONE, AwaitedResult, OpenTask, Span, Unwanted
 from gridengine.dispatcher.core.feasibility import fitting
 from gridengine.dispatcher.core.model import READY, Run, TaskQueue, Worker
 from gridengine.dispatcher.core.provisioner import Provisioner
 from gridengine.dispatcher.core.state import CoreState
-from gridengine.dispatcher.core.tasks import Attempt, CallsFinished
+from gridengine.dispatcher.core.tasks import Attempt, CallsFinished, ResultData
 from gridengine.errors import GridEngineError
 from gridengine.serialize.payload import Payload
 
@@ -23,26 +23,29 @@ from gridengine.serialize.payload import Payload
 def end_run(state: CoreState, run: Run) -> None:
     """Forget a run, whatever way it ended."""
     group, span = run.slot_group, run.span
-    worker = group.worker
+    worker, one = group.worker, span.open_task
     del state.runs[run.number], worker.runs[run.number]
-    span.open_task.runs.pop(run.number, None)
+    if len(one.runs) > 1:
+        del one.runs[run.number]
+    else:
+        one.runs = NONE
     group.queue.running -= span.stop - run.done
     group.late -= run.late
-    run.batch.runs -= 1
+    run.batch.runs = left = run.batch.runs - 1
     if run.children:
         state.orphans += run.children
     nested = worker.waiting
     if nested and worker.resuming:
         worker.resuming.pop(run.number, None)
         state.returning[worker.id] = worker
-    if run.batch.runs:
+    if left:
         return
     worker.batches -= 1
     if nested and run.batch.waiting:
         worker.waiting -= 1
         state.note_waiting(worker)
     else:
-        submitter = span.open_task.submitter
+        submitter = one.submitter
         submitter.batches -= 1
         submitter.load -= run.batch.load
         group.batches -= 1
@@ -106,9 +109,16 @@ def requeue(state: CoreState, span: Span) -> None:
     any more.
     """
     for part in reversed(_wanted(state, span, recalled=span.attempt == 1)):
-        queue = state.queue_for(part.demand)
-        queue.put_back(part)
-        state.dirty_queues[queue] = None
+        one = part.open_task
+        failed = [needed for needed in one.inputs if needed.data and has_failed(needed.data)]
+        if failed:
+            settle_failed_input(state, one, failed[0])
+        elif one.missing:
+            one.again = part.demand, part.attempt
+        else:
+            queue = state.queue_for(part.demand)
+            queue.put_back(part)
+            state.dirty_queues[queue] = None
 
 
 def settle_failed(state: CoreState, span: Span, error: GridEngineError, exitcode: int) -> None:
@@ -181,6 +191,30 @@ def settle_unwanted(state: CoreState, span: Span, number: int) -> None:
     else:
         error = failures.why_cancelled(span, None)
         settle(state, span, error=error, exitcode=1, recalled=True)
+
+
+def has_failed(data: ResultData) -> bool:
+    """Return whether there is no value: whoever needs it fails too."""
+    return data.payload is None or data.raised
+
+
+def settle_failed_input(state: CoreState, one: OpenTask, awaited: AwaitedResult) -> None:
+    """Settle a call that needs the result of one that has failed, with the same outcome."""
+    data, span = awaited.data, one.only_span()
+    assert data is not None
+    error = data.error
+    if data.payload is None and error is None:
+        error = failures.why_cancelled(span, None)
+    settle(
+        state,
+        span,
+        data.payload,
+        raised=data.raised,
+        error=error,
+        exitcode=1,
+        recalled=data.cancelled,
+        path=data.path or ("a future",),
+    )
 
 
 def settle_cancelled(

@@ -5,7 +5,6 @@ this one object; `state_machine` stands above them all.
 from __future__ import annotations
 
 import math
-from collections import deque
 
 from gridengine.dispatcher.core import feasibility
 from gridengine.dispatcher.core.calls import AwaitedResult, OpenTask, RemoteObject, Submitter
@@ -66,7 +65,7 @@ class CoreState:
         self.released_early: set[int] = set()
         # The tasks with results that others need, or that need others', some of whose calls have
         # been settled in this event.
-        self.linked: deque[tuple[OpenTask, CallsFinished]] = deque()
+        self.linked: list[tuple[OpenTask, CallsFinished]] = []
         # The tasks whose parents have ended in this event, and the workers where one that asks for
         # its slot may have it now.
         self.orphans: list[int] = []

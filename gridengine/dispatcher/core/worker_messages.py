@@ -30,6 +30,7 @@ from gridengine.wire.messages import (
     CANCELLED,
     CRASH,
     MEMORY,
+    NO_INPUT,
     OUT_OF_MEMORY,
     PROCESS_LEFT,
     RAISED,
@@ -78,10 +79,14 @@ def _result(state: CoreState, run: Run, result: Result, payload: Payload, now: f
     one, raised = span.open_task, result.status != VALUES
     one.pace.measured(calls, result.seconds)
     one.function.pace = one.pace
-    queue.running -= calls
-    run.done, run.touched, run.batch.answered_at = result.stop, now, now
-    if run.done == span.stop:
+    if result.stop == span.stop:
         end_run(state, run)
+    else:
+        queue.running -= calls
+        run.done = result.stop
+        run.touched = now
+    if run.batch.runs:
+        run.batch.answered_at = now
     stdout = stderr = b""
     if result.output:
         *payload, out, err = payload
@@ -182,7 +187,7 @@ def returned(
 ) -> None:
     """Have what a worker gives back wait again."""
     runs = [worker.runs[number] for number in reversed(message.runs) if number in worker.runs]
-    left = message.reason == PROCESS_LEFT
+    left = message.reason in (PROCESS_LEFT, NO_INPUT)
     worker.fruitless += not left and any(not run.recalled for run in runs)
     if worker.fruitless > MOST_FRUITLESS:
         worker.provisioner.hold_back(now)

@@ -20,6 +20,7 @@ from tests.integration.conftest import MakeScript
 from tests.support.waiting import wait_until
 
 LINKS, LINK_BYTES = 2000, 1_100_000
+QUICK_LINKS = 400
 
 
 @pytest.fixture
@@ -57,6 +58,16 @@ def crash_once(path: Path, value: Any) -> Any:
 def after(path: Path, value: Any = None) -> Any:
     wait_until(path.exists)
     return value
+
+
+def count(path: Path, act: str, number: int) -> int:
+    """Return the next number; at the middle of a chain something happens, once."""
+    if number == QUICK_LINKS // 2 and not path.exists():
+        path.touch()
+        if act == "crash":
+            os.kill(os.getpid(), signal.SIGKILL)
+        raise OSError("the middle")
+    return number + 1
 
 
 def change(array: Any) -> float:
@@ -170,6 +181,23 @@ def test_a_call_that_crashed_is_given_its_input_again(
         array = executor.submit(numpy.ones, size)
         again = executor.submit(crash_once, tmp_path / str(size), array)
         assert again.result().sum() == size
+
+
+@pytest.mark.parametrize("act", ["crash", "raise"])
+def test_of_quick_calls_that_travel_together_each_has_its_own_outcome(
+    executor: gridengine.Executor, tmp_path: Path, act: str
+) -> None:
+    done = executor.submit(count, tmp_path / "made", act, 0)  # how quick they are is known then
+    assert done.result() == 1
+    futures: list[Any] = [0]
+    for _ in range(QUICK_LINKS):
+        futures.append(executor.submit(count, tmp_path / "made", act, futures[-1]))
+    ended, failed = futures[1:], []
+    if act == "raise":
+        ended, failed = ended[: QUICK_LINKS // 2], ended[QUICK_LINKS // 2 :]
+    assert [one.result() for one in ended] == list(range(1, len(ended) + 1))
+    assert {str(one.exception()) for one in failed} == ({"the middle"} if failed else set())
+    assert all(isinstance(one.exception(), OSError) for one in failed)
 
 
 def test_a_call_that_waits_is_cancelled_at_once_and_what_waits_for_it(

@@ -86,6 +86,22 @@ def test_a_parallel_quicksort_ends_on_two_slots(two: gridengine.ProcessScheduler
     assert gridengine.map(quicksort, [numbers], scheduler=two) == [sorted(numbers)]
 
 
+def more(by_child: bool, number: int) -> int:
+    return gridengine.starmap(more, [(False, number)])[0] if by_child else number + 1
+
+
+@pytest.mark.timeout(300)
+def test_what_was_assigned_behind_a_call_that_makes_calls_is_done_after_these(
+    one: gridengine.ProcessScheduler,
+) -> None:
+    with gridengine.Executor(scheduler=one) as executor:
+        number = executor.submit(more, False, 0)
+        assert number.result() == 1  # how quick it is is known then
+        for link in range(60):
+            number = executor.submit(more, link % 4 == 2, number)
+        assert number.result() == 61
+
+
 @pytest.mark.timeout(300)
 def test_maps_may_be_five_deep_on_one_slot(one: gridengine.ProcessScheduler) -> None:
     assert gridengine.map(levels, [5], scheduler=one) == [63]

@@ -19,6 +19,7 @@ from gridengine.serialize import pickling, shared_objects
 from gridengine.serialize.payload import FULL, SINGLE, STAR, Payload
 from gridengine.wire.messages import (
     CANCELLED,
+    NO_INPUT,
     RAISED,
     RETRYABLE,
     VALUES,
@@ -30,6 +31,7 @@ from gridengine.wire.messages import (
     Input,
     Pushed,
     Results,
+    Returned,
     Shortened,
     Started,
     input_name,
@@ -440,6 +442,48 @@ def test_an_input_that_cannot_be_loaded_is_the_error_of_its_call(driver: RunnerD
     (failed, _), (_, values) = driver.outcomes()
     assert failed.status == RAISED
     assert values == [[1, 0]]
+
+
+def follow(driver: RunnerDriver) -> None:
+    """Have the result of the first run of the last batch be the second's input."""
+    message, buffers = driver.channel.incoming[-1]
+    assert isinstance(message, Assign)
+    first, second = message.assignments
+    given = replace(second, inputs=[Input(7, run=first.run)])
+    driver.channel.incoming[-1] = Assign([replace(first, apart=True), given]), buffers
+
+
+@pytest.mark.parametrize("value", [[1], np.zeros(100_000)])
+def test_a_run_gets_the_result_of_the_one_before_it_made_anew(
+    driver: RunnerDriver, value: Any
+) -> None:
+    kept = []
+
+    def change(x: Any) -> Any:
+        if not kept:
+            kept.append(value)
+            return value
+        x[0] += 1
+        return x
+
+    driver.assign(change, [0], [Needed(7)])
+    follow(driver)
+    driver.play()
+    first, second = driver.values()
+    assert second[0] == first[0] + 1
+    assert value[0] == first[0]
+
+
+def test_a_run_whose_input_was_not_made_here_is_given_back(driver: RunnerDriver) -> None:
+    def fail(x: int) -> None:
+        raise ValueError(x)
+
+    driver.assign(fail, [0], [Needed(7)])
+    follow(driver)
+    driver.play()
+    assert [result.status for result, _ in driver.outcomes()] == [RAISED]
+    returned = [message for message, _ in driver.channel.sent if isinstance(message, Returned)]
+    assert [(one.runs, one.reason) for one in returned] == [([2], NO_INPUT)]
 
 
 @pytest.mark.usefixtures("no_time_passes")

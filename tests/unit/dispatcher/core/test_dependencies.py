@@ -30,7 +30,9 @@ from gridengine.errors import Cancelled, GridEngineError, WorkerCrashed
 from gridengine.resources import Cores, Memory
 from gridengine.resources.demand import Demand
 from gridengine.wire.messages import (
+    CANCELLED,
     CRASH,
+    NO_INPUT,
     RAISED,
     RETRYABLE,
     VALUES,
@@ -41,6 +43,7 @@ from gridengine.wire.messages import (
     Goodbye,
     Result,
     Results,
+    Returned,
     input_name,
 )
 from tests.support.core_play import SQUARE, Play, function
@@ -509,6 +512,149 @@ def test_a_call_that_needs_itself_is_refused(play: Graph) -> None:
     play.add(task(1, 1), task(2, 1))
     assert play.told == {1: ["failed"], 2: ["failed"]}
     assert "needs its own result" in str(play.seen(CallsFinished)[0].error)
+
+
+# ------------------------------------------------------------------ calls behind their sources
+
+
+@pytest.fixture
+def quick() -> Graph:
+    """Return a core with one worker whose calls are quick."""
+    play = Graph()
+    play.learn(seconds=1e-5)
+    play.told.clear()
+    play.assignments.clear()
+    return play
+
+
+def behind(play: Graph) -> dict[int, list[int]]:
+    """Return what was assigned, in order: of each task those whose results its runner is to
+    have.
+    """
+    tasks = {one.run: number for number, (_, one) in play.assignments.items()}
+    return {
+        one.task: [tasks[given.run] for given in one.inputs if given.run] for one in play.assigned()
+    }
+
+
+def give_back(play: Graph, *numbers: int, reason: str = NO_INPUT) -> None:
+    """Have the worker give back tasks."""
+    play.say(Returned([play.assignments[number][1].run for number in numbers], reason))
+
+
+def test_a_quick_call_goes_behind_the_one_whose_result_it_alone_needs(quick: Graph) -> None:
+    quick.add(task(1), task(2, 1), task(3, 2, kept=False))
+    assert behind(quick) == {1: [], 2: [1], 3: [2]}
+    assert quick.finish_all() == [1, 2, 3]
+    quick.release(1, 2)
+    assert quick.nothing_is_kept()
+
+
+def test_it_goes_behind_all_that_it_needs(quick: Graph) -> None:
+    quick.add(task(1), task(2), task(3, 1, 2))
+    assert behind(quick) == {1: [], 2: [], 3: [1, 2]}
+    assert quick.finish_all() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("others", [(2, 3), (2,)])
+def test_what_several_need_and_what_may_run_once_or_is_of_another_function_waits(
+    quick: Graph, others: tuple[int, ...]
+) -> None:
+    once = {"retries": 0} if others == (2,) else {}
+    quick.add(task(1), *(task(number, 1, **once) for number in others))
+    assert behind(quick) == {1: []}
+    quick.finish(1)
+    assert not any(behind(quick).values())
+    quick.add(task(4))
+    quick.play(Submitted(function(7), [task(5, 4)]))
+    quick.finish_all()
+    assert quick.told[5] == ["done"]
+
+
+def test_a_slow_call_waits(quick: Graph) -> None:
+    next(iter(quick.core.state.objects.values())).pace.exceeded(0.01)
+    quick.add(task(1), task(2, 1))
+    assert behind(quick) == {1: []}
+
+
+def test_what_has_no_input_fails_with_who_made_none(quick: Graph) -> None:
+    quick.add(task(1), task(2, 1), task(3, 2))
+    quick.finish(1, b"exception", status=RAISED)
+    assert quick.told == {1: ["raised"]}
+    give_back(quick, 2)
+    give_back(quick, 3)
+    assert quick.told == {1: ["raised"], 2: ["raised"], 3: ["raised"]}
+    quick.release(1, 2, 3)
+    assert quick.nothing_is_kept()
+
+
+def test_what_is_given_back_before_its_input_is_known_waits_for_it(quick: Graph) -> None:
+    quick.add(task(1), task(2, 1))
+    give_back(quick, 2)
+    assert quick.assigned() == []
+    quick.finish(1)
+    assert behind(quick) == {2: []}
+    assert quick.finish_all() == [2]
+
+
+def test_what_is_given_back_after_its_input_has_come_begins_again(quick: Graph) -> None:
+    quick.add(task(1), task(2, 1))
+    quick.finish(1)
+    give_back(quick, 2)
+    assert behind(quick) == {2: []}
+    assert quick.assigned()[0].attempt == 1
+
+
+def test_what_was_given_back_goes_behind_nothing_again(quick: Graph) -> None:
+    quick.add(task(1), task(2, 1))
+    give_back(quick, 1, 2, reason="")
+    assert behind(quick) == {1: []}
+
+
+def test_giving_back_what_has_no_input_is_no_fault_of_the_worker(quick: Graph) -> None:
+    quick.add(task(1), *(task(number, number - 1) for number in range(2, 10)))
+    for number in range(9, 1, -1):
+        give_back(quick, number)
+    assert b"w" in quick.core.state.workers
+
+
+def test_a_call_that_ended_its_runner_is_charged_though_its_input_went_with_it(
+    quick: Graph,
+) -> None:
+    quick.add(task(1), task(2, 1, retries=1))
+    quick.crash(quick.assignments[2][1], 0, CRASH)
+    give_back(quick, 1, reason="")
+    quick.finish(1)
+    assert quick.assignments[2][1].attempt == 2
+    quick.crash(quick.assignments[2][1], 0, CRASH)
+    assert quick.told[2] == ["failed"]
+
+
+@pytest.mark.parametrize("number", [0, signal.SIGTERM])
+def test_a_call_behind_its_source_is_taken_back_or_cancelled_by_its_worker(
+    quick: Graph, number: int
+) -> None:
+    quick.add(task(1), task(2, 1), task(3, 2))
+    if number:
+        quick.play(CancelRequested([2], number))
+        quick.crash(quick.assignments[2][1], -1, CANCELLED)
+    else:
+        quick.play(RecallRequested([(2, 0, 1)]))
+        give_back(quick, 2, reason="")
+    assert quick.told[2] == ["failed" if number else "recalled"]
+    give_back(quick, 3)
+    assert (3 in quick.told) == bool(number)
+    quick.finish(1)
+    assert quick.told[1] == ["done"]
+
+
+def test_what_is_supplied_as_failed_meanwhile_does_not_settle_a_call_twice(quick: Graph) -> None:
+    quick.add(task(1), task(2, 1))
+    quick.supply(1, cancelled=True)
+    assert 2 not in quick.told
+    quick.finish(1)
+    quick.finish(2)
+    assert quick.told[2] == ["done"]
 
 
 # ------------------------------------------------------------------ how long results are kept
