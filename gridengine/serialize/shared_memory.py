@@ -8,12 +8,13 @@ becomes of the owner.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import math
 import mmap
 import os
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,10 @@ little use in knowing it again.
 """
 _ALIGNMENT = 64
 """Where buffers begin in a block, in bytes: what vector instructions like."""
+_MAP_FIXED = 0x10
+"""On Linux, whatever the processor but on some that Python is not built for."""
+_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
+"""What a block has that comes from a process which may do anything: who maps it may rely on it."""
 
 
 class Block(mmap.mmap):
@@ -42,6 +47,16 @@ class Block(mmap.mmap):
 
     fd = -1
     """The descriptor that this was mapped from, closed with it."""
+
+    def own(self, fd: int) -> None:
+        """Have this descriptor of it as long as it is there."""
+        self.fd = fd
+        self._close_fd = weakref.finalize(self, os.close, fd)
+
+    def disown(self) -> None:
+        """Close the descriptor: from here on nobody else can open it."""
+        self.fd = -1
+        self._close_fd()
 
     @property
     def path(self) -> str:
@@ -133,9 +148,7 @@ class BlockWriter:
         if self._fd < 0:
             _check_openness()
             self._fd = os.memfd_create("gridengine-block")
-        done = 0
-        while done < view.nbytes:
-            done += os.pwrite(self._fd, view[done:], self._size + done)
+        _write(self._fd, view, self._size)
 
     def finish(self, payload: list[Buffer]) -> list[Buffer]:
         """Return the payload with views of the block in it. Nothing can be put there any more.
@@ -146,8 +159,8 @@ class BlockWriter:
         if not self._places:
             return payload
         block = Block(self._fd, 0, prot=mmap.PROT_READ)
-        weakref.finalize(block, os.close, self._fd)
-        block.fd, self._fd = self._fd, -1
+        block.own(self._fd)
+        self._fd = -1
         return StoredPayload(
             payload, block, self._places, b"" if self._digest is None else self._digest.digest()
         )
@@ -203,6 +216,67 @@ def fetch(
         )
     finally:
         os.close(fd)
+
+
+def new_block(buffer: Buffer) -> int:
+    """Return a descriptor of memory with a copy of this, which nobody can change any more.
+
+    Raises:
+        OSError: no descriptor is left, or files may not be so large.
+    """
+    fd = os.memfd_create("gridengine-block", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        _write(fd, memoryview(buffer).cast("B"), 0)
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def adopt(fd: int, size: int) -> memoryview:
+    """Return what `new_block` has made in another process, to be written to: what is written is
+    seen here alone. It is a view of a `Block`, which has the descriptor from here on.
+
+    Raises:
+        OSError: it cannot be mapped.
+        ValueError: it is none, or of another size.
+    """
+    if os.fstat(fd).st_size != size or fcntl.fcntl(fd, fcntl.F_GET_SEALS) & _SEALS != _SEALS:
+        raise ValueError("this is no block, or of another size")
+    block = Block(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    _map_over(block, fd)
+    block.own(fd)
+    return memoryview(block)
+
+
+def disown(buffers: Iterable[Buffer]) -> None:
+    """Close the descriptors of the blocks among these, which nobody else is to open."""
+    for buffer in buffers:
+        if type(buffer) is memoryview and type(buffer.obj) is Block:
+            buffer.obj.disown()
+
+
+def _map_over(block: Block, fd: int) -> None:
+    """Put what is in a file in the place of what was mapped. `mmap.mmap` would keep a descriptor of
+    it open, and whoever holds a thousand results has no more.
+    """
+    import ctypes  # here, since few need it
+
+    call = ctypes.CDLL(None, use_errno=True).mmap
+    call.restype, size = ctypes.c_void_p, ctypes.c_size_t
+    call.argtypes = size, size, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long
+    place = ctypes.addressof(ctypes.c_char.from_buffer(block))
+    flags, protection = mmap.MAP_PRIVATE | _MAP_FIXED, mmap.PROT_READ | mmap.PROT_WRITE
+    if call(place, len(block), protection, flags, fd, 0) != place:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+def _write(fd: int, view: memoryview, offset: int) -> None:
+    done = 0
+    while done < view.nbytes:
+        done += os.pwrite(fd, view[done:], offset + done)
 
 
 def _mapped(fd: int) -> memoryview:

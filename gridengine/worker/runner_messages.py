@@ -12,6 +12,7 @@ import msgspec
 
 from gridengine.errors import ProtocolError
 from gridengine.serialize.payload import Payload
+from gridengine.serialize.shared_memory import LARGE, disown
 from gridengine.wire.messages import (
     CANCELLED,
     CRASH,
@@ -89,6 +90,8 @@ class RunnerMessages:
                 self._pool.end_run(runner, result.run)
             else:
                 runner.answered[result.run] = result.stop
+        if max(map(len, buffers), default=0) >= LARGE:
+            disown(buffers)
         self._send(message, buffers)
         self._pool.go_on(runner)
 
@@ -134,6 +137,7 @@ class RunnerMessages:
             self._pool.go_on(runner)
 
     def _pass_on(self, runner: RunnerHandle, message: Message, buffers: Payload) -> None:
+        disown(buffers)
         self._send(message, buffers)
 
     # Events of the fork server
