@@ -21,7 +21,7 @@ from gridengine.serialize.encoding import SOCKETS, encode, with_dill
 from gridengine.serialize.exceptions import PartialResults, picklable_copy, traceback_text
 from gridengine.serialize.itemwise_unpickler import Unloadable
 from gridengine.serialize.payload import ATOMS, Buffer, Payload
-from gridengine.serialize.shared_memory import BlockWriter, StoredPayload
+from gridengine.serialize.shared_memory import BlockWriter, StoredPayload, writable
 from gridengine.serialize.shared_objects import NAME_BYTES
 from gridengine.serialize.unpicklable import (
     arguments,
@@ -84,7 +84,7 @@ def _writable(payload: Payload) -> tuple[Buffer, list[Buffer]]:
         one if len(one) > NAME_BYTES else _fetched(shared_objects.buffers_of(bytes(one)))[0]
         for one in buffers
     ]
-    return body, [bytearray(one) if memoryview(one).readonly else one for one in buffers]
+    return body, list(map(writable, buffers))
 
 
 def _fetched(payload: Payload) -> Payload:

@@ -14,7 +14,7 @@ import mmap
 import os
 import threading
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 LARGE = 1 << 20
 """From this size in bytes a buffer goes into a block; below it, sending it to each process costs
 less.
+"""
+MOST_BLOCKS = 200
+"""With so many blocks of results, each of which takes a descriptor, the next are as other buffers:
+whoever needs them is sent them.
 """
 KEPT_BYTES = 16_000_000
 """So much of functions that no call uses is kept; a larger one is let go at once, so that there is
@@ -89,7 +93,7 @@ class StoredPayload(list[Buffer]):
 
     def fetch(self) -> list[Buffer]:
         """Return the payload with its large buffers mapped anew, to be written to."""
-        return _in_place(_mapped(self.block.fd), self.places, self.others())
+        return _put_together([(_mapped(self.block.fd), self.places)], self.others())
 
     def others(self) -> list[Buffer]:
         """Return the buffers that are not in the block."""
@@ -197,23 +201,24 @@ def store(payload: Payload, *, whole: bool = False) -> Payload:
 
 
 def fetch(
-    path: str, places: Sequence[Place], others: Payload, *, writable: bool = True
+    blocks: Mapping[str, Sequence[Place]], others: Payload, *, writable: bool = True
 ) -> list[Buffer]:
-    """Return the payload whose large buffers are in the block at `path`.
+    """Return the payload whose large buffers are at these places of the blocks with these paths.
 
     They are mapped: their pages are shared with all who have them. They may be written to, unless
     they are to be not `writable`; what is written is seen here alone (copy on write).
 
     Raises:
-        OSError: it is not there.
+        OSError: one is not there.
     """
+    mapped = [(_opened(path, writable=writable), places) for path, places in blocks.items()]
+    return _put_together(mapped, others)
+
+
+def _opened(path: str, *, writable: bool) -> memoryview:
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
-        return _in_place(
-            _mapped(fd) if writable else memoryview(mmap.mmap(fd, 0, prot=mmap.PROT_READ)),
-            places,
-            others,
-        )
+        return _mapped(fd) if writable else memoryview(mmap.mmap(fd, 0, prot=mmap.PROT_READ))
     finally:
         os.close(fd)
 
@@ -244,10 +249,41 @@ def adopt(fd: int, size: int) -> memoryview:
     """
     if os.fstat(fd).st_size != size or fcntl.fcntl(fd, fcntl.F_GET_SEALS) & _SEALS != _SEALS:
         raise ValueError("this is no block, or of another size")
-    block = Block(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    _map_over(block, fd)
+    block = _private(fd, size)
     block.own(fd)
     return memoryview(block)
+
+
+def block_of(buffer: Buffer) -> Block | None:
+    """Return the block that a buffer is all of, if others can open that."""
+    block = buffer.obj if type(buffer) is memoryview else None
+    return block if type(block) is Block and block.fd >= 0 and len(buffer) == len(block) else None
+
+
+def writable(buffer: Buffer) -> Buffer:
+    """Return what is in a buffer so that it can be written to, and that is seen here alone."""
+    view = memoryview(buffer)
+    if not view.readonly:
+        return buffer
+    block = block_of(buffer)
+    return bytearray(view) if block is None else memoryview(_private(block.fd, len(block)))
+
+
+class KeptBlocks:
+    """Blocks whose descriptors are not closed as long as they live: others may need what is in
+    them. There are not very many: a process may not have more.
+    """
+
+    def __init__(self) -> None:
+        self._blocks = weakref.WeakSet[Block]()
+
+    def keep(self, buffers: Iterable[Buffer]) -> None:
+        """Keep the blocks among these, if there is room for them."""
+        for block in filter(None, map(block_of, buffers)):
+            if len(self._blocks) < MOST_BLOCKS:
+                self._blocks.add(block)
+            else:
+                block.disown()
 
 
 def disown(buffers: Iterable[Buffer]) -> None:
@@ -257,20 +293,22 @@ def disown(buffers: Iterable[Buffer]) -> None:
             buffer.obj.disown()
 
 
-def _map_over(block: Block, fd: int) -> None:
-    """Put what is in a file in the place of what was mapped. `mmap.mmap` would keep a descriptor of
-    it open, and whoever holds a thousand results has no more.
+def _private(fd: int, size: int) -> Block:
+    """Return what is in a file, mapped copy on write. `mmap.mmap` would keep a descriptor of it
+    open, and whoever holds a thousand results has no more.
     """
     import ctypes  # here, since few need it
 
+    block = Block(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     call = ctypes.CDLL(None, use_errno=True).mmap
-    call.restype, size = ctypes.c_void_p, ctypes.c_size_t
-    call.argtypes = size, size, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long
+    call.restype, word, number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+    call.argtypes = word, word, number, number, number, ctypes.c_long
     place = ctypes.addressof(ctypes.c_char.from_buffer(block))
     flags, protection = mmap.MAP_PRIVATE | _MAP_FIXED, mmap.PROT_READ | mmap.PROT_WRITE
-    if call(place, len(block), protection, flags, fd, 0) != place:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
+    if call(place, size, protection, flags, fd, 0) != place:
+        why = ctypes.get_errno()
+        raise OSError(why, os.strerror(why))
+    return block
 
 
 def _write(fd: int, view: memoryview, offset: int) -> None:
@@ -285,11 +323,17 @@ def _mapped(fd: int) -> memoryview:
     )
 
 
-def _in_place(view: memoryview, places: Sequence[Place], others: Payload) -> list[Buffer]:
-    """Return a payload put together from a mapped block and what is not in it."""
+def _put_together(
+    mapped: Iterable[tuple[memoryview, Sequence[Place]]], others: Payload
+) -> list[Buffer]:
+    """Return a payload put together from blocks and what is not in them."""
     payload = list(others)
-    for index, offset, size in places:
-        payload.insert(index, view[offset : offset + size])
+    for index, buffer in sorted(
+        (index, view[offset : offset + size])
+        for view, places in mapped
+        for index, offset, size in places
+    ):
+        payload.insert(index, buffer)
     return payload
 
 

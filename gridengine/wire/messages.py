@@ -173,15 +173,14 @@ class Define(_MessageWithBuffers, frozen=True):
 
     `path` and `directory` are the caller's `sys.path`, made absolute, and working directory; in
     bytes, for the name of a file need not be text. An agent sends its runners buffers that are
-    not in the message but at `places` of the file `block`, in the order of their indices.
+    not in the message but at places of `blocks`, which are files by their paths.
     """
 
     function: bytes
     path: list[bytes]
     directory: bytes
     buffers: Count = 1
-    block: str = ""
-    places: list[Place] = []
+    blocks: dict[str, list[Place]] = {}
     shared: bool = False
     caller: CallerState | None = None
     result: bool = False

@@ -12,7 +12,7 @@ import msgspec
 
 from gridengine.errors import ProtocolError
 from gridengine.serialize.payload import Payload
-from gridengine.serialize.shared_memory import LARGE, disown
+from gridengine.serialize.shared_memory import LARGE, KeptBlocks, disown
 from gridengine.wire.messages import (
     CANCELLED,
     CRASH,
@@ -57,6 +57,7 @@ class RunnerMessages:
         self._flush_log = flush_log
         self._failed_starts = 0
         self.kills = KillCounter()
+        self._kept = KeptBlocks()
 
     def handle_runner(self, runner: RunnerHandle) -> None:
         """Act on the messages of a runner."""
@@ -77,13 +78,14 @@ class RunnerMessages:
             self._pool.unregister(runner)
 
     def _handle_results(self, runner: RunnerHandle, message: Results, buffers: Payload) -> None:
-        self._failed_starts = 0
+        self._failed_starts, apart = 0, False
         for result in message.results:
             assignment = runner.given.get(result.run)
             if assignment is None:
                 raise ProtocolError(
                     f"a runner answers for run {result.run}, which it does not have"
                 )
+            apart = apart or assignment.apart
             if result.stop == assignment.stop:
                 if assignment.watched:
                     message, buffers = _with_output(message, buffers, runner.take_output())
@@ -91,7 +93,7 @@ class RunnerMessages:
             else:
                 runner.answered[result.run] = result.stop
         if max(map(len, buffers), default=0) >= LARGE:
-            disown(buffers)
+            self._kept.keep(buffers) if apart else disown(buffers)
         self._send(message, buffers)
         self._pool.go_on(runner)
 
