@@ -98,6 +98,10 @@ def _way(path: Sequence[str], name: str, arguments: str = "") -> str:
 
 def _outcomes_of_values(payload: Payload, start: int, stop: int) -> list[Outcome]:
     try:
+        payload = pickling.fetched(payload)
+    except Exception as error:
+        return [Outcome(start, stop, (), error)]
+    try:
         values, complete = pickling.load_values(payload)
     except PicklingError as error:
         return [Outcome(start, stop, (), error)]

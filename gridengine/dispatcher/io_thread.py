@@ -26,6 +26,7 @@ from gridengine.dispatcher.core.events import (
     RecallRequested,
     ReferencesReleased,
     Released,
+    ResultAsked,
     ResultWanted,
     Submitted,
     Supplied,
@@ -39,6 +40,7 @@ from gridengine.dispatcher.effects import EffectPerformer
 from gridengine.dispatcher.event_queue import EventQueue
 from gridengine.dispatcher.interface import Listener
 from gridengine.dispatcher.io_loop import IOLoop
+from gridengine.dispatcher.kept_payloads import KeptPayloads
 from gridengine.dispatcher.launcher_thread import LauncherThread
 from gridengine.dispatcher.links import Link
 from gridengine.dispatcher.local_workers import LocalWorkers
@@ -89,6 +91,7 @@ class DispatcherThread:
         self._core = StateMachine(self._policy)
         self._unsettled = UnsettledTasks()
         self._wanted: dict[int, Callable[[], object]] = {}
+        self._kept = KeptPayloads(self._ask, self.release_references)
         # Reentrant: the collector may close this while its own thread submits.
         self._closing = threading.RLock()
         self._closed = False
@@ -107,6 +110,7 @@ class DispatcherThread:
                 self._unsettled,
                 scheduler.worker_resources,
                 self._wanted,
+                self._kept,
             ),
             LOCAL_POLL_SECONDS if scheduler.local else settings.poll_seconds,
         )
@@ -222,6 +226,14 @@ class DispatcherThread:
         """
         self._post(ReferencesReleased(references))
 
+    def _ask(self, reference: int) -> None:
+        """Have a result come here that lies with a worker. When this is being closed it comes by
+        itself.
+        """
+        if os.getpid() != self._owner:
+            self._refuse()
+        self._post(ResultAsked(reference))
+
     def snapshot(self) -> Snapshot:
         """Return the latest published state, at most some tenths of a second old."""
         return self._loop.snapshot
@@ -322,6 +334,9 @@ class DispatcherThread:
         with contextlib.ExitStack() as steps:
             steps.callback(self._unsettled.clear)
             steps.callback(self._wanted.clear)
+            steps.callback(
+                self._kept.close, Cancelled("the result was not fetched before all was closed")
+            )
             steps.callback(objects.clear, self._core.state)
             steps.callback(self._link.streams.end)
             steps.callback(self._link.close, failed=broken or self._core.state.failed > 0)

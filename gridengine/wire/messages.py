@@ -16,7 +16,7 @@ import msgspec
 from gridengine.errors import ProtocolError
 from gridengine.serialize.payload import Buffer, Payload, Place
 
-VERSION = 5
+VERSION = 6
 
 
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
@@ -75,9 +75,10 @@ class Assignment(_Item, frozen=True):
     no limit. `first` is what people call the task's first call: its number among all calls,
     or `UNNUMBERED`.
     `name` is the name of a job; its process has it while the job runs. Calls that are run `once`
-    are never run again: each is answered before the next begins. With `apart` each value is pickled
-    on its own, and for any process to load. `inputs` are the results of other calls that these
-    refer to, whose buffers count too.
+    are never run again: each is answered before the next begins. Of the calls in `kept` others need
+    the results, each by a reference: where there are such, each value is pickled on its own, and
+    for any process to load. `inputs` are the results of other calls that these refer to, whose
+    buffers count too.
     """
 
     run: int
@@ -95,8 +96,13 @@ class Assignment(_Item, frozen=True):
     buffers: Count = 1
     name: str = ""
     once: bool = False
-    apart: bool = False
+    kept: Sequence[tuple[int, int]] = ()
     inputs: Sequence[Input] = ()
+
+    @property
+    def apart(self) -> bool:
+        """Whether each value is pickled on its own."""
+        return bool(self.kept)
 
 
 def large_inputs(assignment: Assignment) -> list[bytes]:
@@ -115,7 +121,8 @@ class Result(_Item, frozen=True):
     wants retried) or `OUT_OF_MEMORY` (the same, and it is for want of memory). `seconds` is how
     long these calls took together. With `output`, the last two buffers are what the call wrote to
     its standard output and error. `peak_memory` is what the runner had at most meanwhile, in bytes;
-    0 when it did not look.
+    0 when it did not look. A large value that others need may stay at the worker: then no
+    buffers come, and `held` is its reference and its size in bytes.
     """
 
     run: int
@@ -126,6 +133,7 @@ class Result(_Item, frozen=True):
     buffers: Count = 1
     output: bool = False
     peak_memory: int = 0
+    held: tuple[int, Count] | None = None
 
 
 class Hello(_Message, frozen=True):
@@ -190,6 +198,21 @@ class Forget(_Message, frozen=True):
     """Functions that will not be used again."""
 
     functions: list[bytes]
+
+
+class Fetch(_Message, frozen=True):
+    """Send these results, which the worker holds."""
+
+    names: list[bytes]
+
+
+class Fetched(_MessageWithBuffers, frozen=True):
+    """A result that the worker holds; without buffers when it does not. A worker that leaves sends
+    all it still holds.
+    """
+
+    name: bytes
+    buffers: Count = 1
 
 
 class Reload(_Message, frozen=True):
@@ -370,6 +393,8 @@ Message: TypeAlias = (
     | Refuse
     | Define
     | Forget
+    | Fetch
+    | Fetched
     | Reload
     | Allocate
     | Release

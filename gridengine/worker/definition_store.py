@@ -28,6 +28,8 @@ class DefinitionStore:
         self.messages: dict[bytes, tuple[Define, Payload]] = {}
         """What a runner is sent, by name."""
         self._blocks: dict[bytes, list[Block]] = {}
+        self.held: dict[bytes, Payload] = {}
+        """The results that lie here alone, by name, as far as is known here."""
 
     def add(self, message: Define, buffers: Payload) -> None:
         """Keep a definition."""
@@ -50,11 +52,17 @@ class DefinitionStore:
             self._blocks[message.function] = kept
         self.messages[message.function] = message, payload
 
+    def hold(self, name: bytes, payload: Payload) -> None:
+        """Keep a result that was made here, until it is forgotten."""
+        self.held[name] = payload
+        self.add(Define(name, [], b"", len(payload), result=True), payload)
+
     def remove(self, names: Iterable[bytes]) -> None:
         """Let go of definitions; those that are not here are no error."""
         for name in names:
             self.messages.pop(name, None)
             self._blocks.pop(name, None)
+            self.held.pop(name, None)
 
     def shared(self) -> list[bytes]:
         """Return the names of the shared objects: calls name what they need only to those who
@@ -66,3 +74,4 @@ class DefinitionStore:
         """Let go of everything."""
         self.messages.clear()
         self._blocks.clear()
+        self.held.clear()

@@ -5,28 +5,33 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from gridengine.errors import ProtocolError
-from gridengine.serialize.payload import Payload
+from gridengine.serialize.payload import Buffer, Payload, size_of
 from gridengine.serialize.shared_memory import LARGE, KeptBlocks, disown
 from gridengine.wire.messages import (
     CANCELLED,
     CRASH,
     MEMORY,
     PROCESS_LEFT,
+    VALUES,
     Assignment,
     Crashed,
     Message,
     Pushed,
+    Result,
     Results,
     Returned,
     Shortened,
     Started,
+    input_name,
+    portions,
 )
+from gridengine.worker.definition_store import DefinitionStore
 from gridengine.worker.forkserver import Exited, Forked, Refused
 from gridengine.worker.memory_limit import KillCounter, killed_for_memory
 from gridengine.worker.runner_handle import RunnerHandle
@@ -44,6 +49,7 @@ class RunnerMessages:
         send: is given each message for the dispatcher, with its buffers.
         flush_log: called before a crash is reported, so that the worker's log has what the runner
             wrote.
+        definitions: where large results stay that other calls need; None if they go on at once.
     """
 
     def __init__(
@@ -51,10 +57,12 @@ class RunnerMessages:
         pool: RunnerPool,
         send: Callable[[Message, Payload], None],
         flush_log: Callable[[], None],
+        definitions: DefinitionStore | None = None,
     ) -> None:
         self._pool = pool
         self._send = send
         self._flush_log = flush_log
+        self._definitions = definitions
         self._failed_starts = 0
         self.kills = KillCounter()
         self._kept = KeptBlocks()
@@ -78,22 +86,28 @@ class RunnerMessages:
             self._pool.unregister(runner)
 
     def _handle_results(self, runner: RunnerHandle, message: Results, buffers: Payload) -> None:
-        self._failed_starts, apart = 0, False
+        self._failed_starts = 0
+        kept = dict[int, Assignment]()
         for result in message.results:
             assignment = runner.given.get(result.run)
             if assignment is None:
                 raise ProtocolError(
                     f"a runner answers for run {result.run}, which it does not have"
                 )
-            apart = apart or assignment.apart
+            if assignment.kept:
+                kept[result.run] = assignment
             if result.stop == assignment.stop:
                 if assignment.watched:
                     message, buffers = _with_output(message, buffers, runner.take_output())
                 self._pool.end_run(runner, result.run)
             else:
                 runner.answered[result.run] = result.stop
-        if max(map(len, buffers), default=0) >= LARGE:
-            self._kept.keep(buffers) if apart else disown(buffers)
+        if kept:
+            self._kept.keep(buffers)
+            if self._definitions is not None:
+                message, buffers = _with_held(message, buffers, kept, self._definitions)
+        elif max(map(len, buffers), default=0) >= LARGE:
+            disown(buffers)
         self._send(message, buffers)
         self._pool.go_on(runner)
 
@@ -235,6 +249,35 @@ def _with_output(
     *others, last = message.results
     last = msgspec.structs.replace(last, buffers=last.buffers + len(output), output=True)
     return Results([*others, last]), [*buffers, *output]
+
+
+def _with_held(
+    message: Results,
+    buffers: Payload,
+    kept: Mapping[int, Assignment],
+    definitions: DefinitionStore,
+) -> tuple[Results, Payload]:
+    """Return results without the values that stay here: large ones that other calls need, unless
+    they could not be made again.
+    """
+    results, left = list[Result](), list[Buffer]()
+    for result, payload in portions(message.results, buffers):
+        assignment, size = kept.get(result.run), size_of(payload)
+        reference = dict(assignment.kept).get(result.start) if assignment is not None else None
+        if (
+            assignment is None
+            or reference is None
+            or assignment.once
+            or result.output
+            or result.status != VALUES
+            or size < LARGE
+        ):
+            results.append(result)
+            left += payload
+        else:
+            definitions.hold(input_name(reference), payload)
+            results.append(msgspec.structs.replace(result, buffers=0, held=(reference, size)))
+    return Results(results), left
 
 
 HANDLERS: dict[type, Callable[[RunnerMessages, RunnerHandle, Any, Payload], None]] = {

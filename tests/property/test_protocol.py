@@ -59,7 +59,11 @@ FIELDS: dict[Any, st.SearchStrategy[Any]] = {
         st.builds(messages.Input, reference=NUMBERS, item=NUMBERS, buffers=st.integers(0, 9)),
         max_size=3,
     ),
-    list[payload.Place]: st.lists(st.tuples(NUMBERS, NUMBERS, NUMBERS), max_size=3),
+    dict[str, list[payload.Place]]: st.dictionaries(
+        st.text(max_size=9), st.lists(st.tuples(NUMBERS, NUMBERS, NUMBERS), max_size=3), max_size=2
+    ),
+    Sequence[tuple[int, int]]: st.lists(st.tuples(NUMBERS, NUMBERS), max_size=3),
+    tuple[int, int] | None: st.none() | st.tuples(NUMBERS, NUMBERS),
 }
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from unittest import mock
 
+import msgspec
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -35,6 +36,9 @@ from gridengine.dispatcher.core.events import (
     Received,
     ReferencesReleased,
     Released,
+    ResultAsked,
+    ResultFetched,
+    ResultKept,
     ResultMissing,
     ResultWanted,
     Send,
@@ -43,7 +47,7 @@ from gridengine.dispatcher.core.events import (
     Tick,
     Withdraw,
 )
-from gridengine.dispatcher.core.model import Phase
+from gridengine.dispatcher.core.model import Phase, Worker
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.provisioner import KEPT_WITHDRAWN
 from gridengine.dispatcher.core.state import CoreState
@@ -53,6 +57,7 @@ from gridengine.errors import ClusterError, GridEngineError, OutOfMemory, Timeou
 from gridengine.resources import ZERO, Cores, Memory, Resource, Token, WTime
 from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers.launcher import Handle, Report, WorkerStatus
+from gridengine.serialize.kept_payload import KeptPayload
 from gridengine.serialize.shared_objects import PayloadWithObjects, SharedObject, all_needed
 from gridengine.wire.messages import (
     CANCELLED,
@@ -70,6 +75,8 @@ from gridengine.wire.messages import (
     Cancel,
     Crashed,
     Define,
+    Fetch,
+    Fetched,
     Forget,
     Goodbye,
     Hello,
@@ -153,6 +160,20 @@ class Item:
     watched: bool
     allocation: int
     once: bool
+    kept: dict[int, int]
+
+    def text(self, stop: int) -> bytes:
+        """What the next calls return, up to one; a call that is made again returns the same."""
+        return (
+            kept_text(self.kept[self.done])
+            if self.task < 0
+            else (f"{self.task} {self.done} {stop}".encode())
+        )
+
+
+def kept_text(reference: int) -> bytes:
+    """What a call returns whose result stays at its worker."""
+    return f"kept {reference}".encode()
 
 
 @dataclass
@@ -177,6 +198,7 @@ class Peer:
     result_buffer: deque[tuple[Message, tuple[bytes, ...]]] = field(default_factory=deque)
     said: list[tuple[Message, tuple[bytes, ...]]] = field(default_factory=list)
     functions: set[bytes] = field(default_factory=set)
+    holds: dict[bytes, int] = field(default_factory=dict)
     batches: list[list[Item]] = field(default_factory=list)
     allocations: dict[int, tuple[Resource, int]] = field(default_factory=dict)
 
@@ -224,7 +246,7 @@ class Peer:
     def assigned(self, message: Assign) -> None:
         for one in message.assignments:
             large = {input_name(given.reference) for given in one.inputs if not given.buffers}
-            assert {one.function, *self.needs[one.task], *large} <= self.functions
+            assert {one.function, *self.needs.get(one.task, ()), *large} <= self.functions
         assert not message.allocation or message.allocation in self.allocations, (
             "an allocation that was not granted"
         )
@@ -238,6 +260,7 @@ class Peer:
                     one.watched,
                     message.allocation,
                     one.once,
+                    dict(one.kept),
                 )
                 for one in message.assignments
             ]
@@ -302,10 +325,21 @@ class Peer:
         running = self.running
         for batch in running:
             self.begin(batch[0], batch[0].done + 1)
+        self.fetch(Fetch(list(self.holds)))
         self.say(Goodbye(reason, [batch[0].run for batch in running]))
         self.said_goodbye = True
         self.batches.clear()
         self.end()
+
+    def fetch(self, message: Fetch) -> None:
+        for name in message.names:
+            text = [kept_text(self.holds.pop(name))] if name in self.holds else []
+            self.say(Fetched(name, len(text)), *text)
+
+    def forget(self, message: Forget) -> None:
+        self.functions.difference_update(message.functions)
+        for name in message.functions:
+            self.holds.pop(name, None)
 
     def begin(self, item: Item, stop: int) -> None:
         """Have the next calls of a run begin."""
@@ -330,7 +364,9 @@ class Peer:
             return
         batch = running[place % len(running)]
         item = batch[0]
-        if act == "values":
+        if act == "keeps" and item.done in item.kept and not (item.watched or item.once):
+            self.keep(batch)
+        elif act in ("values", "keeps"):
             self.answer(batch, VALUES, min(item.done + many, item.stop))
         elif act in OUTCOMES:
             self.answer(batch, OUTCOMES[act], item.done + 1)
@@ -344,13 +380,25 @@ class Peer:
             self.say(Crashed(item.run, culprit, -signal.SIGSEGV, CRASHES[act], 1), b"out", b"err")
             self.say(Returned([one.run for one in batch[1:]]))
 
+    def keep(self, batch: list[Item]) -> None:
+        """End a call whose result stays here."""
+        item = batch[0]
+        reference, stop = item.kept[item.done], item.done + 1
+        self.begin(item, stop)
+        self.holds[input_name(reference)] = reference
+        self.functions.add(input_name(reference))
+        self.say(
+            Results([Result(item.run, item.done, stop, VALUES, 0.001, 0, held=(reference, 9))])
+        )
+        self.advance(batch, stop)
+
     def answer(self, batch: list[Item], status: int, stop: int) -> None:
         item = batch[0]
         self.begin(item, stop)
         if item.watched:
             self.say(Started(item.run, 1))
         buffers = (
-            f"{item.task} {item.done} {stop}".encode(),
+            item.text(stop),
             *((b"out", b"err") if item.watched else ()),
         )
         self.say(
@@ -369,6 +417,10 @@ class Peer:
             ),
             *buffers,
         )
+        self.advance(batch, stop)
+
+    def advance(self, batch: list[Item], stop: int) -> None:
+        item = batch[0]
         item.done = stop
         if item.done == item.stop:
             batch.pop(0)
@@ -387,7 +439,8 @@ READ: dict[type, Callable[[Peer, object], None]] = {
     Release: Peer.released,
     Refuse: lambda peer, message: peer.end(),
     Define: lambda peer, message: peer.functions.add(message.function),
-    Forget: lambda peer, message: peer.functions.difference_update(message.functions),
+    Forget: Peer.forget,
+    Fetch: Peer.fetch,
     Reload: ignore,
     Assign: Peer.assigned,
     Cancel: Peer.cancelled,
@@ -461,6 +514,9 @@ class Play(RuleBasedStateMachine):
         self.counts: dict[int, int] = {}
         self.last_reference = FIRST_REFERENCE
         self.held: set[int] = set()
+        self.told: set[int] = set()
+        self.ever_kept: set[int] = set()
+        self.asking: set[int] = set()
         self.after: dict[int, tuple[int, ...]] = {}
         self.kept: dict[int, dict[int, int]] = {}
         self.unmade: set[int] = set()
@@ -491,6 +547,13 @@ class Play(RuleBasedStateMachine):
                 self.settle(effect)
             elif isinstance(effect, ResultMissing):
                 self.unmade.add(effect.reference)
+            elif isinstance(effect, ResultKept):
+                self.told.add(effect.payload.reference)
+            elif isinstance(effect, ResultFetched):
+                self.asking.discard(effect.reference)
+                assert effect.data.payload in ([kept_text(effect.reference)], None) or (
+                    effect.data.raised
+                )
             elif isinstance(effect, Send):
                 self.send(effect)
             elif isinstance(effect, Lost):
@@ -532,6 +595,12 @@ class Play(RuleBasedStateMachine):
         )
         if effect.path:
             self.check_failed_for_another(effect)
+        elif type(effect.payload) is KeptPayload:
+            reference = effect.payload.reference
+            assert self.kept[effect.task][effect.start] == reference
+            assert reference in self.told
+            self.ever_kept.add(reference)
+            effect = msgspec.structs.replace(effect, payload=[kept_text(reference)])
         elif effect.payload is not None:
             assert [bytes(buffer) for buffer in effect.payload] == [
                 f"{effect.task} {effect.start} {effect.stop}".encode()
@@ -546,6 +615,8 @@ class Play(RuleBasedStateMachine):
                 self.made.setdefault(kept, data)
 
     def check_failed_for_another(self, effect: CallsFinished) -> None:
+        if any(one in self.ever_kept for one in self.after[effect.task]):
+            return  # it may have failed when it was made again
         failed = [
             made
             for one in self.after[effect.task]
@@ -554,16 +625,20 @@ class Play(RuleBasedStateMachine):
         assert any(one.payload == effect.payload for one in failed), "failed for no reason"
         assert effect.raised or effect.error is not None
 
-    def check_inputs(self, message: Assign, buffers: Sequence[bytes]) -> None:
+    def check_inputs(self, to: Worker, message: Assign, buffers: Sequence[bytes]) -> None:
         """A call gets what it needs, and all of it."""
         for one, payload in portions(message.assignments, buffers):
             own = len(payload) - sum(given.buffers for given in one.inputs)
             assert list(payload[:own]) == [b"calls"]
             given_now = {given.reference for given in one.inputs}
-            assert given_now == set(self.after.get(one.task, ())), "begun without its inputs"
+            after = self.core.state.open_tasks[one.task].task.after
+            assert given_now == set(after), "begun without its inputs"
             for given in one.inputs:
                 made, begin, own = self.made[given.reference], own, own + given.buffers
                 remote = self.core.state.objects.get(input_name(given.reference))
+                if remote is not None and remote.away:
+                    assert to.id in remote.workers, "sent to where its input is not"
+                    continue
                 sent = payload[begin:own] if given.buffers else remote.function.payload
                 assert (list(sent), given.item) == (list(made.payload), made.item)
 
@@ -579,7 +654,7 @@ class Play(RuleBasedStateMachine):
             assert worker.generation == self.core.state.generation, "its modules are outdated"
             for one in effect.message.assignments:
                 self.check_assignment(one)
-            self.check_inputs(effect.message, effect.buffers)
+            self.check_inputs(worker, effect.message, effect.buffers)
         for peer in self.peers:
             if peer.id == effect.worker and peer.alive:
                 peer.inbox.append(effect.message)
@@ -587,7 +662,7 @@ class Play(RuleBasedStateMachine):
     def check_assignment(self, one: Assignment) -> None:
         calls = set(range(one.start, one.stop))
         assert calls
-        assert calls <= self.left[one.task], "handed out what is settled"
+        assert one.task < 0 or calls <= self.left[one.task], "handed out what is settled"
         for unwanted in self.core.state.open_tasks[one.task].unwanted:
             back = calls & set(range(unwanted.start, unwanted.stop))
             assert not back or (one.attempt > 1 and not unwanted.signal), "not wanted any more"
@@ -722,6 +797,22 @@ class Play(RuleBasedStateMachine):
     @rule(place=st.integers(0, 9))
     def release_reference(self, place: int) -> None:
         self.drop([sorted(self.held)[-1 - place % len(self.held)]])
+
+    @precondition(lambda self: self.told)
+    @rule(place=st.integers(0, 9), how=st.sampled_from(["asks", "lets go"]))
+    def turn_to_kept(self, place: int, how: str) -> None:
+        """The caller asks for a result that stays at its worker, or has it no more."""
+        reference = sorted(self.told)[-1 - place % len(self.told)]
+        if how == "asks":
+            self.asking.add(reference)
+            self.play(ResultAsked(reference))
+        else:
+            self.let_go([reference])
+
+    def let_go(self, references: list[int]) -> None:
+        self.told -= set(references)
+        self.asking -= set(references)
+        self.play(ReferencesReleased(references))
 
     @rule(which=st.integers(0, 5), index=st.integers(0, 3))
     def want(self, which: int, index: int) -> None:
@@ -901,6 +992,9 @@ class Play(RuleBasedStateMachine):
                 "values",
                 "values",
                 "values",
+                "keeps",
+                "keeps",
+                "keeps",
                 "raise",
                 "retry",
                 "fills its memory",
@@ -966,6 +1060,34 @@ class Play(RuleBasedStateMachine):
         else:
             peer.suspended = True
 
+    @rule(act=st.sampled_from(["keeps", "keeps", "values"]))
+    def all_go_on(self, act: str) -> None:
+        """Workers are started and come one step further."""
+        if self.launches:
+            self.answer_launch(2, "takes", log=True)
+        for peer in self.peers:
+            if peer.alive and not peer.called and not peer.suspended:
+                peer.hello()
+                self.deliver_from(peer)
+            if peer.able:
+                peer.read()
+                peer.work(0, act, 1)
+                self.deliver_from(peer)
+
+    @precondition(lambda self: any(peer.able and peer.holds for peer in self.peers))
+    @rule(place=st.integers(0, 9), asks=st.booleans())
+    def lose_holder(self, place: int, asks: bool) -> None:
+        """A worker dies that has results, and that is seen."""
+        peer = self.one_of(place, lambda peer: peer.able and bool(peer.holds))
+        assert peer is not None
+        gone = set(peer.holds.values())
+        peer.end()
+        self.poll(queued=False)
+        self.pass_time(1.0, beats=True)
+        for reference in sorted(gone & self.told) if asks else ():
+            self.asking.add(reference)
+            self.play(ResultAsked(reference))
+
     @rule(seconds=st.sampled_from([0.0, 0.01, 0.3, 0.3, 1.0, 6.0, 40.0, 70.0]), beats=st.booleans())
     def pass_time(self, seconds: float, beats: bool) -> None:
         self.now += seconds
@@ -1000,25 +1122,34 @@ class Play(RuleBasedStateMachine):
         """A result is there while a call that has not ended needs it, or one may come that does,
         and no longer.
         """
-        open_needs = {
-            reference for task in state.open_tasks for reference in self.after.get(task, ())
+        open_needs = {one for task in state.open_tasks.values() for one in task.task.after}
+        made, held = self.made.keys(), self.held | self.told
+        heirs = {one.reference for one in state.awaited.values() if one.heirs and not one.maker}
+        remade = {
+            one.kept[index]
+            for one in state.open_tasks.values()
+            if one.remade and one.kept
+            for index in one.kept
         }
-        made = self.made.keys()
-        assert state.awaited.keys() - self.held - open_needs == set(), "kept for nobody"
-        assert open_needs | (self.held & made) <= state.awaited.keys(), "gone too early"
+        assert state.awaited.keys() - held - open_needs - heirs == set(), "kept for nobody"
+        assert open_needs | (held & made) <= state.awaited.keys(), "gone too early"
         for reference, awaited in state.awaited.items():
-            assert (awaited.data is not None) == (reference in made)
-            assert awaited.held == (reference in self.held)
-            its = [
-                one
-                for one in state.open_tasks.values()
-                if reference in self.after.get(one.task.id, ())
-            ]
+            assert awaited.data is not None or (reference not in made) or (reference in remade)
+            assert awaited.data is None or reference in made
+            assert awaited.held == (reference in self.held) + (reference in self.told)
+            its = {
+                task: one for task, one in state.open_tasks.items() if reference in one.task.after
+            }
             assert awaited.open == len(its)
-            assert awaited.waiting == ({} if awaited.data else {one.task.id: one for one in its})
+            assert awaited.waiting.items() <= its.items()
+            is_here = awaited.remote is None or not awaited.remote.away
+            assert not (awaited.waiting and awaited.data and is_here), "waits for what is there"
+            remote = awaited.remote
+            if awaited.waiting and remote is not None:
+                assert remote.asked in remote.workers or state.closing, "waits for ever"
         coming = {one for kept in self.kept.values() for one in kept.values()}
         coming |= self.unmade
-        assert state.released_early <= coming - self.held, "noted for ever"
+        assert state.released_early <= (coming | remade) - self.held, "noted for ever"
 
     # ------------------------------------------------------------ the end
 
@@ -1035,7 +1166,9 @@ class Play(RuleBasedStateMachine):
             assert not any(self.left.values()), "not settled at closing"
         while self.unmade:
             self.make(0, "value")
-        self.finish(lambda: not self.core.state.open_tasks)
+        if self.closes:
+            self.asking.clear()
+        self.finish(lambda: not self.core.state.open_tasks and not self.asking)
         assert not any(self.left.values()), "never settled"
         self.finish(
             lambda: (
@@ -1048,6 +1181,8 @@ class Play(RuleBasedStateMachine):
         for one in SHARED:
             self.play(Released(one.name))
         self.drop(sorted(self.held))
+        self.let_go(sorted(self.told))
+        assert not self.core.state.away
         assert not any(
             known.shared or known.result for known in self.core.state.objects.values()
         ), "an object is kept for nobody"
@@ -1076,7 +1211,7 @@ class Play(RuleBasedStateMachine):
                     peer.end()
                 peer.read()
                 while peer.alive and peer.batches:
-                    peer.work(0, "values", 100)
+                    peer.work(0, "keeps", 100)
                 self.deliver_from(peer)
             self.beat()
             self.poll(queued=False)
@@ -1094,10 +1229,10 @@ def check_books(state: CoreState, left: dict[int, set[int]]) -> None:
         held[run.span.open_task.task.id].append(range(run.done, run.span.stop))
     for task, one in state.open_tasks.items():
         if one.missing:
-            held[task].append(range(1))
-        assert one.missing == sum(awaited.data is None for awaited in one.inputs)
+            held[task].append(range(one.span.start, one.span.stop) if one.span else range(1))
+        assert one.missing == sum(task in awaited.waiting for awaited in one.inputs)
         calls = [call for span in held[task] for call in span]
-        assert sorted(calls) == sorted(left[task])
+        assert len(calls) == 1 if one.remade else sorted(calls) == sorted(left[task])
         assert one.unsettled == len(calls)
         assert all(held[task]), "an empty span"
         assert set(one.runs) == {
@@ -1187,7 +1322,9 @@ def check_workers(state: CoreState) -> None:
                 {id(run.batch) for run in worker.runs.values() if run.slot_group is group}
             )
             willing = worker.phase is Phase.READY and (share is None or worker.taken < share)
-            assert group not in queue.idle or (willing and group.batches < group.slots)
+            # it may have taken its share by another of its slot groups
+            may_be_idle = willing or (shared and worker.phase is Phase.READY)
+            assert group not in queue.idle or (may_be_idle and group.batches < group.slots)
             assert group not in queue.ahead or (
                 willing and share is None and group.slots <= group.batches < 2 * group.slots
             )
@@ -1202,6 +1339,7 @@ def check_objects(state: CoreState) -> None:
         }
         if known.result:
             assert state.awaited[int.from_bytes(digest, "big")].remote is known
+            assert known.away == (digest in state.away) == (not known.function.payload)
             continue
         assert known.open == sum(
             one.function is known or known in one.needs for one in state.open_tasks.values()

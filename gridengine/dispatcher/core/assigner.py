@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gridengine.dispatcher.core import objects
+from gridengine.dispatcher.core import kept_results, objects
 from gridengine.dispatcher.core.calls import Span
 from gridengine.dispatcher.core.events import Send
 from gridengine.dispatcher.core.model import Batch, Run, SlotGroup, TaskQueue, Worker, may_go_ahead
@@ -22,7 +22,11 @@ MOST_ASSIGNED = 2000
 def fill(state: CoreState, queue: TaskQueue, now: float) -> None:
     """Assign calls to the slots of a queue while it has both."""
     last, share = state.last_run + MOST_ASSIGNED, state.policy.jobs_per_worker
-    while queue.calls and (group := queue.take_slot_group()) is not None:
+    while queue.calls:
+        near = kept_results.nearest(state, queue) if state.away else None
+        group = near or queue.take_slot_group()
+        if group is None:
+            return
         if state.last_run >= last:
             queue.relist(group)
             state.deferred[queue] = None
@@ -50,6 +54,8 @@ def _assign(state: CoreState, group: SlotGroup, now: float) -> None:
     assignments, payload = [], list[Any]()
     for span in queue.next_spans(worker):
         one = span.open_task
+        if one.inputs and not kept_results.at_hand(state, span, worker):
+            continue
         begin = len(payload)
         payload += one.task.payload
         assignment = _begin_run(state, span, group, batch, now)
@@ -60,6 +66,9 @@ def _assign(state: CoreState, group: SlotGroup, now: float) -> None:
         for shared in one.needs:
             if worker.id not in shared.workers:
                 objects.define(state, worker, shared)
+    if not assignments:
+        queue.relist(group)
+        return
     if worker.id not in span.open_task.function.workers:
         objects.define(state, worker, span.open_task.function)
     if worker.generation != state.generation:
@@ -109,5 +118,7 @@ def _begin_run(
         len(task.payload),
         task.name,
         not task.retries,
-        bool(one.kept),
+        [(i, one.kept[i]) for i in range(span.start, span.stop) if i in one.kept]
+        if one.kept
+        else (),
     )

@@ -34,7 +34,8 @@ class RemoteObject(Struct):
 
     With `shared`, an object that functions and calls refer to. It is kept for as long as handles
     for it are `held`. With `result`, the result of a call that others need, which is kept as long
-    as its `AwaitedResult`. `size` is in bytes.
+    as its `AwaitedResult`; while it is `away` only its workers have it, one of which may have been
+    `asked` for it. `size` is in bytes.
     """
 
     function: Function
@@ -43,6 +44,8 @@ class RemoteObject(Struct):
     shared: bool = False
     result: bool = False
     held: bool = False
+    away: bool = False
+    asked: bytes | None = None
     workers: set[bytes] = field(default_factory=set)
     pace: Pace = field(default_factory=Pace)
 
@@ -78,20 +81,26 @@ class AwaitedResult(Struct, eq=False, gc=False):
     """What a reference stands for: the result of a call that others, its *dependents*, need; it may
     not be there yet.
 
-    It is kept while it is `held`, that is, new dependents may come, and while dependents are
-    `open`; `waiting` are those that have not begun, by the numbers of their tasks, until it is
-    there. `data` is what came of the call; `input` is how assignments name it, and `payload`
-    what they then have of it; when it is large workers know it as `remote`.
+    It is kept while it is `held`, that is, new dependents may come, or the caller was `told` of one
+    that stays at a worker, and may have `asked` for it; and while dependents are `open`. `waiting`
+    are those that have not begun, by the numbers of their tasks, until it is there. `data` is what
+    came of the call; `input` is how assignments name it, and `payload` what they then have of it;
+    when it is large workers know it as `remote`. `maker`, `made` and `heirs`: see `lineage`.
     """
 
     reference: int
-    held: bool = True
+    held: int = 1
+    told: bool = False
+    asked: bool = False
     open: int = 0
     waiting: dict[int, OpenTask] = {}
     data: ResultData | None = None
     input: Input = Input(0)
     payload: Payload = ()
     remote: RemoteObject | None = None
+    maker: OpenTask | None = None
+    made: int = 0
+    heirs: int = 0
 
     def size_for(self, worker: bytes) -> int:
         """Return how many bytes a worker is sent for a call that needs it."""
@@ -111,6 +120,7 @@ class OpenTask(Struct, gc=False):
     `inputs` are the results that its one call needs, of which so many are `missing`: until they are
     there it waits in no queue. `kept` are the references of results that others need, by the
     indices of their calls; of those `wanted_late` that was known only after they were assigned.
+    `span` is what waits for inputs that its worker has not; one that is `remade` is told to nobody.
     """
 
     task: Task
@@ -129,6 +139,8 @@ class OpenTask(Struct, gc=False):
     missing: int = 0
     kept: dict[int, int] | None = None
     wanted_late: Set[int] = frozenset()
+    span: Span | None = None
+    remade: bool = False
 
     def is_settled(self, index: int) -> bool:
         """Return whether one of its calls is settled."""

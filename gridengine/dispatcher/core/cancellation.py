@@ -62,7 +62,9 @@ def reject(
     runs: dict[int, Run] = {}
     for one in tasks:
         if one.missing:  # it waits for its inputs, in no queue
-            settle_unwanted(state, Span(one, 0, 1, one.task.demand), number)
+            span = one.span or Span(one, 0, 1, one.task.demand)
+            if number or span.attempt == 1:
+                settle_unwanted(state, span, number)
             continue
         for unwanted in rejected[one.task.id]:
             its = _runs_of(state, one, unwanted)

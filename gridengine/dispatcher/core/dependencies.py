@@ -8,19 +8,23 @@ loop: `settle` takes one task after the other that the event has brought an end 
 
 from __future__ import annotations
 
-from gridengine.dispatcher.core import failures, objects, outcomes
+from gridengine.dispatcher.core import failures, lineage, objects, outcomes
 from gridengine.dispatcher.core.calls import AwaitedResult, OpenTask, Span
 from gridengine.dispatcher.core.events import (
     ReferencesReleased,
     ResultExpected,
+    ResultFetched,
     ResultMissing,
     ResultWanted,
+    Send,
     Supplied,
 )
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.tasks import CallsFinished, ResultData
 from gridengine.errors import Cancelled, GridEngineError, call_words
+from gridengine.serialize.kept_payload import KeptPayload
 from gridengine.serialize.references import can_go_on
+from gridengine.wire.messages import Forget, input_name
 
 MOST_NAMED = 6
 """How many of the calls are named by which a failure has come: the first and the last."""
@@ -54,7 +58,7 @@ def link(state: CoreState, one: OpenTask) -> bool:
             failed = awaited
     one.inputs = tuple(inputs)
     if failed is not None:
-        _fail(state, one, failed)
+        fail(state, one, failed)
     elif wrong:
         hint = "report this as a fault of gridengine"
         error = GridEngineError(f"{failures.name_of(_span(one), 0)} {wrong}", hint=hint)
@@ -75,7 +79,7 @@ def _made(state: CoreState, reference: int) -> AwaitedResult | None:
 
 
 def _span(one: OpenTask) -> Span:
-    return Span(one, 0, 1, one.task.demand)
+    return one.span or Span(one, 0, 1, one.task.demand)
 
 
 def has_failed(data: ResultData) -> bool:
@@ -114,9 +118,8 @@ def released(state: CoreState, event: ReferencesReleased, now: float) -> None:
         if awaited is None:
             state.released_early.add(reference)
         else:
-            awaited.held = False
-            if not awaited.open:
-                _forget(state, awaited)
+            awaited.held -= 1
+            lineage.forget(state, awaited)
 
 
 # ------------------------------------------------------------------ what becomes of them
@@ -139,7 +142,7 @@ def settle(state: CoreState) -> None:
                 if one.missing:
                     awaited.waiting.pop(one.task.id, None)
                 if not awaited.open and not awaited.held:
-                    _forget(state, awaited)
+                    lineage.forget(state, awaited)
                 elif not awaited.open and awaited.remote is not None:
                     objects.rest_result(state, awaited.remote)
 
@@ -156,11 +159,19 @@ def _settle_kept(state: CoreState, one: OpenTask, finished: CallsFinished, index
     if index in one.wanted_late:
         one.wanted_late -= {index}
         values = finished.stop - finished.start
-        if payload is not None and not finished.raised and not can_go_on(payload, values):
+        if (
+            payload is not None
+            and not finished.raised
+            and type(payload) is not KeptPayload
+            and not can_go_on(payload, values)
+        ):
             state.effects.append(ResultMissing(reference))
             return
         state.effects.append(ResultExpected(reference))
     if finished.recalled and not finished.path:
+        return
+    if type(payload) is KeptPayload:
+        _keep_away(state, one, payload, index)
         return
     awaited = state.awaited.get(reference) or _made(state, reference)
     if awaited is None:
@@ -170,6 +181,23 @@ def _settle_kept(state: CoreState, one: OpenTask, finished: CallsFinished, index
     else:
         data = _failure_of(one, finished, index)
     _arrive(state, awaited, data)
+
+
+def _keep_away(state: CoreState, one: OpenTask, payload: KeptPayload, index: int) -> None:
+    """Note that a result stays with its worker, as long as the caller may ask for it, and others
+    need it.
+    """
+    reference, worker = payload.reference, state.workers[payload.worker]
+    awaited = state.awaited.get(reference) or _made(state, reference)
+    if not one.remade:
+        if awaited is None:
+            awaited = state.awaited[reference] = AwaitedResult(reference, 0)
+        awaited.told, awaited.held = True, awaited.held + 1
+    if awaited is not None and awaited.data is None:
+        lineage.note_maker(awaited, one, index)
+        _arrive(state, awaited, ResultData(payload))
+    elif (name := input_name(reference)) not in worker.functions:
+        state.effects.append(Send(worker.id, Forget([name])))
 
 
 def _failure_of(one: OpenTask, finished: CallsFinished, index: int) -> ResultData:
@@ -188,38 +216,54 @@ def _failure_of(one: OpenTask, finished: CallsFinished, index: int) -> ResultDat
 
 
 def _arrive(state: CoreState, awaited: AwaitedResult, data: ResultData) -> None:
-    """Begin the dependents that have waited for this result alone; settle all if it has failed."""
+    """Have a result for those who need it."""
     if awaited.data is not None:
         return
     awaited.data = data
-    failed = has_failed(data)
-    if not failed:
+    payload = data.payload
+    if type(payload) is KeptPayload:
+        awaited.data = ResultData(())  # it goes when the caller has it no more
+        objects.keep_away(state, awaited, payload.size, state.workers[payload.worker])
+        if awaited.asked:
+            lineage.bring(state, awaited)
+    elif not has_failed(data):
         objects.keep_result(state, awaited, data)
+    if awaited.told and type(payload) is not KeptPayload:
+        state.effects.append(ResultFetched(awaited.reference, data))
     if awaited.waiting:
-        waiting, awaited.waiting = awaited.waiting, {}
-        for one in waiting.values():
-            if not one.unsettled:
-                continue
-            if failed:
-                _fail(state, one, awaited)
-                continue
-            one.missing -= 1
-            if not one.missing:
-                _begin(state, one)
+        begin_waiting(state, awaited)
     elif not awaited.open and not awaited.held:
-        _forget(state, awaited)
+        lineage.forget(state, awaited)
+
+
+def begin_waiting(state: CoreState, awaited: AwaitedResult) -> None:
+    """Begin the calls that have waited for this result alone; settle all if it has failed."""
+    assert awaited.data is not None
+    failed = has_failed(awaited.data)
+    waiting, awaited.waiting = awaited.waiting, {}
+    for one in waiting.values():
+        if not one.unsettled:
+            continue
+        if failed:
+            fail(state, one, awaited)
+            continue
+        one.missing -= 1
+        if not one.missing:
+            _begin(state, one)
 
 
 def _begin(state: CoreState, one: OpenTask) -> None:
     """Have a call wait for a worker, before others of its submitter: what its inputs take is free
     the sooner.
     """
-    queue = state.queue_for(one.task.demand)
-    queue.put_back(_span(one))
+    span = _span(one)
+    queue = state.queue_for(span.demand)
+    queue.put_back(span)
     state.begun[queue] = one
 
 
-def _fail(state: CoreState, one: OpenTask, awaited: AwaitedResult) -> None:
+def fail(state: CoreState, one: OpenTask, awaited: AwaitedResult) -> None:
+    """Settle a call as what it needs has failed."""
     data = awaited.data
     assert data is not None
     error = data.error
@@ -235,11 +279,3 @@ def _fail(state: CoreState, one: OpenTask, awaited: AwaitedResult) -> None:
         recalled=data.cancelled,
         path=data.path or ("a future",),
     )
-
-
-def _forget(state: CoreState, awaited: AwaitedResult) -> None:
-    del state.awaited[awaited.reference]
-    if awaited.data is None:
-        state.released_early.add(awaited.reference)
-    elif awaited.remote is not None:
-        objects.forget_result(state, awaited.remote)

@@ -9,7 +9,7 @@ from gridengine.dispatcher.core.events import Released, Send
 from gridengine.dispatcher.core.model import Worker
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.tasks import Function, ResultData, Task
-from gridengine.serialize.payload import Buffer, size_of
+from gridengine.serialize.payload import Buffer, Payload, size_of
 from gridengine.serialize.shared_memory import KEPT_BYTES
 from gridengine.serialize.shared_objects import SharedObject, all_needed
 from gridengine.wire.messages import Define, Forget, Input, Reload, input_name
@@ -69,15 +69,30 @@ def define(state: CoreState, worker: Worker, known: RemoteObject) -> None:
 
 def keep_result(state: CoreState, awaited: AwaitedResult, data: ResultData) -> None:
     """Have a result ready for the calls that need it."""
-    payload = data.payload or ()
+    payload, name = data.payload or (), input_name(awaited.reference)
     size = len(payload[0]) if len(payload) == 1 else size_of(payload)
     if size > SMALL_INPUT:
-        name = input_name(awaited.reference)
-        function = Function(name, payload, (), b"", "the result of a call")
-        awaited.remote = state.objects[name] = RemoteObject(function, size, result=True)
+        known = RemoteObject(result_function(name, payload), size, result=True)
+        awaited.remote = state.objects[name] = known
     else:
         awaited.payload = payload
     awaited.input = Input(awaited.reference, data.item, len(awaited.payload))
+
+
+def keep_away(state: CoreState, awaited: AwaitedResult, size: int, worker: Worker) -> None:
+    """Note that a result, of so many bytes, lies with a worker."""
+    name = input_name(awaited.reference)
+    known = RemoteObject(result_function(name, ()), size, result=True, away=True)
+    known.workers.add(worker.id)
+    worker.functions.add(name)
+    awaited.remote = state.objects[name] = known
+    awaited.input = Input(awaited.reference, 0, 0)
+    state.away[name] = None
+
+
+def result_function(name: bytes, payload: Payload) -> Function:
+    """Return a result as functions are known, by its name."""
+    return Function(name, payload, (), b"", "the result of a call")
 
 
 def give_inputs(
@@ -101,6 +116,7 @@ def give_inputs(
 def forget_result(state: CoreState, known: RemoteObject) -> None:
     """Have workers forget a result that no call needs, and none will."""
     state.idle_results.pop(known.function.digest, None)
+    state.away.pop(known.function.digest, None)
     _forget(state, known.function.digest)
 
 
@@ -109,12 +125,12 @@ def rest_result(state: CoreState, known: RemoteObject) -> None:
     were kept longest, each of which takes descriptors there. They are sent it again if need be.
     """
     idle = state.idle_results
-    if known.workers:
+    if known.workers and not known.away:
         idle[known.function.digest] = known.size
     while len(idle) > KEPT_RESULTS or sum(idle.values()) > KEPT_BYTES:
         digest = next(iter(idle))
         del idle[digest]
-        _forget_at_workers(state, state.objects[digest])
+        forget_at_workers(state, state.objects[digest])
 
 
 def reload(state: CoreState, worker: Worker) -> None:
@@ -140,6 +156,7 @@ def clear(state: CoreState) -> None:
         awaited.waiting.clear()
     for kept in (state.objects, state.retired, state.open_tasks, state.awaited, state.effects):
         kept.clear()
+    state.away.clear()
     state.idle_results.clear()
 
 
@@ -183,10 +200,11 @@ def retire(state: CoreState, known: RemoteObject) -> None:
 
 
 def _forget(state: CoreState, digest: bytes) -> None:
-    _forget_at_workers(state, state.objects.pop(digest))
+    forget_at_workers(state, state.objects.pop(digest))
 
 
-def _forget_at_workers(state: CoreState, known: RemoteObject) -> None:
+def forget_at_workers(state: CoreState, known: RemoteObject) -> None:
+    """Have the workers that have it forget an object."""
     digest = known.function.digest
     for worker in known.workers:
         state.workers[worker].functions.discard(digest)

@@ -23,6 +23,7 @@ from gridengine.dispatcher.core import (
     cancellation,
     dependencies,
     failures,
+    kept_results,
     objects,
     outcomes,
     worker_lifecycle,
@@ -46,6 +47,7 @@ from gridengine.dispatcher.core.events import (
     Received,
     ReferencesReleased,
     Released,
+    ResultAsked,
     ResultWanted,
     Submitted,
     Supplied,
@@ -82,7 +84,7 @@ class StateMachine:
                 _begin_dependents(state, now)
             if tick or state.dirty_queues or state.freed_slots or state.room_freed:
                 allocator.settle(state, now, again=tick)
-            if not state.linked:
+            if not state.linked and not state.begun:
                 break
             tick = False
         if state.scale_due:
@@ -194,6 +196,7 @@ def _closing(state: CoreState, event: Closing, now: float) -> None:
     for run in list(state.runs.values()):
         outcomes.end_run(state, run)
         outcomes.requeue(state, run.rest)
+    kept_results.forget_untold(state)
     for worker in list(state.workers.values()):
         if worker.exit_reason:
             worker_lifecycle.lose(state, worker, worker.exit_reason, now)
@@ -245,6 +248,7 @@ _HANDLERS: dict[type, Callable[[CoreState, Any, float], None]] = {
     ResultWanted: dependencies.wanted,
     Supplied: dependencies.supplied,
     ReferencesReleased: dependencies.released,
+    ResultAsked: kept_results.asked,
     Received: _received,
     Launched: worker_startup.launched,
     LaunchFailed: worker_startup.launch_failed,

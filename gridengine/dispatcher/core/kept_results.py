@@ -1,0 +1,127 @@
+"""Large results that stay at the workers which have made them: calls that need them go there, or
+the results come here, once, for whoever else needs them.
+"""
+
+from __future__ import annotations
+
+from gridengine.dispatcher.core import dependencies, lineage, objects
+from gridengine.dispatcher.core.calls import AwaitedResult, OpenTask, Span
+from gridengine.dispatcher.core.events import ResultAsked, ResultFetched, Send
+from gridengine.dispatcher.core.model import SlotGroup, TaskQueue, Worker
+from gridengine.dispatcher.core.outcomes import unwritable
+from gridengine.dispatcher.core.state import CoreState
+from gridengine.dispatcher.core.tasks import ResultData
+from gridengine.errors import GridEngineError
+from gridengine.serialize.payload import Payload
+from gridengine.wire.messages import Fetched, Forget, Result, input_name
+
+
+def at_hand(state: CoreState, span: Span, worker: Worker) -> bool:
+    """Return whether a worker can be given the inputs of a call. Otherwise the call waits in no
+    queue until they are here; or it has failed, as what was to make one again.
+    """
+    one = span.open_task
+    away = [awaited for awaited in one.inputs if _is_away(awaited, worker)]
+    for awaited in away:
+        if awaited.data is not None and dependencies.has_failed(awaited.data):
+            dependencies.fail(state, one, awaited)
+            return False
+    for awaited in away:
+        one.missing, one.span = one.missing + 1, span
+        awaited.waiting[one.task.id] = one
+        lineage.bring(state, awaited)
+    return not away
+
+
+def _is_away(awaited: AwaitedResult, worker: Worker) -> bool:
+    remote, data = awaited.remote, awaited.data
+    if remote is not None:
+        return remote.away and worker.id not in remote.workers
+    return data is None or dependencies.has_failed(data)
+
+
+def nearest(state: CoreState, queue: TaskQueue) -> SlotGroup | None:
+    """Return, and unlist, the free slots of the worker that has most of what the next call needs;
+    None when it has none.
+    """
+    sizes: dict[bytes, int] = {}
+    for awaited in queue.waiting.begin_turn()[0].open_task.inputs:
+        if (remote := awaited.remote) is not None:
+            for worker in remote.workers:
+                sizes[worker] = sizes.get(worker, 0) + remote.size
+    if not sizes:
+        return None
+    for group in state.workers[max(sizes, key=sizes.__getitem__)].slot_groups:
+        if group in queue.idle:
+            queue.unlist(group)
+            return group
+    return None
+
+
+def fetched(
+    state: CoreState, worker: Worker, message: Fetched, buffers: Payload, now: float
+) -> None:
+    """Take in a result that has come from a worker: one that was asked of it, or that it hands over
+    since it leaves; or hear that it does not have it.
+    """
+    name = message.name
+    known, awaited = state.objects.get(name), state.awaited.get(int.from_bytes(name, "big"))
+    if known is None or not known.away or awaited is None:
+        return
+    if not buffers:
+        known.workers.discard(worker.id)
+        worker.functions.discard(name)
+        if known.asked == worker.id:
+            lineage.bring_again(state, [name])
+        return
+    del state.away[name]
+    payload = unwritable(buffers)
+    known.function = objects.result_function(name, payload)
+    known.away, known.asked = False, None
+    awaited.data = ResultData(payload)
+    lineage.forget_maker(state, awaited)
+    if awaited.told:
+        state.effects.append(ResultFetched(awaited.reference, awaited.data))
+    dependencies.begin_waiting(state, awaited)
+
+
+def asked(state: CoreState, event: ResultAsked, now: float) -> None:
+    """Have a result come here that the caller asks for."""
+    awaited = state.awaited.get(event.reference)
+    if awaited is None:
+        error = GridEngineError("a result was let go", hint="report this as a fault of gridengine")
+        state.effects.append(ResultFetched(event.reference, ResultData(error=error)))
+    elif awaited.remote is not None and awaited.remote.away:
+        awaited.asked = True
+        lineage.bring(state, awaited)
+    elif awaited.data is None:
+        awaited.asked = True  # it is being made again
+    else:
+        state.effects.append(ResultFetched(event.reference, awaited.data))
+
+
+def forget_untold(state: CoreState) -> None:
+    """Have workers forget, before they leave for good, what the caller will not ask for: else they
+    would hand it over.
+    """
+    for name in list(state.away):
+        if not state.awaited[int.from_bytes(name, "big")].told:
+            objects.forget_at_workers(state, state.objects[name])
+
+
+def drop_late(state: CoreState, worker: Worker, result: Result) -> None:
+    """Have a worker forget the result of a run that is no more, unless it is that of another,
+    too.
+    """
+    if result.held is not None and (name := input_name(result.held[0])) not in worker.functions:
+        state.effects.append(Send(worker.id, Forget([name])))
+
+
+def is_kept(one: OpenTask, result: Result) -> bool:
+    """Return whether a worker may keep this result."""
+    return (
+        result.held is not None
+        and result.stop == result.start + 1
+        and one.kept is not None
+        and one.kept.get(result.start) == result.held[0]
+    )
