@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import itertools
 import math
 import mmap
 import os
@@ -59,8 +60,29 @@ class Block(mmap.mmap):
 
     def disown(self) -> None:
         """Close the descriptor: from here on nobody else can open it."""
-        self.fd = -1
-        self._close_fd()
+        if self.fd >= 0:
+            self.fd = -1
+            self._close_fd()
+
+    is_in_file = False
+
+    def move_to_file(self, folder: Path) -> None:
+        """Have what is in it lie in a file there, which has no name and goes with it, rather than
+        in memory. Views of it, and the path, stay good.
+
+        Raises:
+            OSError: the file cannot be made, or does not take it all.
+        """
+        import tempfile  # here, since it is hardly ever needed
+
+        with tempfile.TemporaryFile(dir=folder) as file:
+            os.posix_fallocate(file.fileno(), 0, len(self))
+            _write(file.fileno(), memoryview(self), 0)
+            os.fsync(file.fileno())  # some file systems say only now that they are full
+            _map_over(self, file.fileno())
+            if self.fd >= 0:
+                os.dup2(file.fileno(), self.fd, inheritable=False)
+        self.is_in_file = True
 
     @property
     def path(self) -> str:
@@ -270,20 +292,40 @@ def writable(buffer: Buffer) -> Buffer:
 
 
 class KeptBlocks:
-    """Blocks whose descriptors are not closed as long as they live: others may need what is in
-    them. There are not very many: a process may not have more.
+    """Blocks that others may need, as long as they live. Their descriptors are not closed, but for
+    those of very many: a process may not have more.
+
+    Args:
+        most_bytes: of so many bytes at most they are in memory.
+        folder: where the oldest of them go, as files, when there are more.
     """
 
-    def __init__(self) -> None:
-        self._blocks = weakref.WeakSet[Block]()
+    def __init__(self, most_bytes: float = math.inf, folder: Path = Path()) -> None:
+        self.most_bytes = most_bytes
+        self.folder = folder
+        self._blocks = weakref.WeakValueDictionary[int, Block]()
+        self._numbers = itertools.count()
 
     def keep(self, buffers: Iterable[Buffer]) -> None:
-        """Keep the blocks among these, if there is room for them."""
-        for block in filter(None, map(block_of, buffers)):
-            if len(self._blocks) < MOST_BLOCKS:
-                self._blocks.add(block)
-            else:
-                block.disown()
+        """Keep the blocks among these.
+
+        Raises:
+            OSError: there is no room for them, neither in memory nor in files.
+        """
+        for buffer in buffers:
+            block = buffer.obj if type(buffer) is memoryview else None
+            if type(block) is Block:
+                if sum(one.fd >= 0 for one in self._blocks.values()) >= MOST_BLOCKS:
+                    block.disown()
+                self._blocks[next(self._numbers)] = block
+        in_memory = [one for one in self._blocks.values() if not one.is_in_file]
+        size = sum(map(len, in_memory))
+        for block in in_memory:
+            if size <= self.most_bytes:
+                return
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            block.move_to_file(self.folder)
+            size -= len(block)
 
 
 def disown(buffers: Iterable[Buffer]) -> None:
@@ -297,18 +339,23 @@ def _private(fd: int, size: int) -> Block:
     """Return what is in a file, mapped copy on write. `mmap.mmap` would keep a descriptor of it
     open, and whoever holds a thousand results has no more.
     """
+    block = Block(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    _map_over(block, fd)
+    return block
+
+
+def _map_over(block: Block, fd: int) -> None:
+    """Put what is in a file in the place of what was mapped."""
     import ctypes  # here, since few need it
 
-    block = Block(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     call = ctypes.CDLL(None, use_errno=True).mmap
     call.restype, word, number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
     call.argtypes = word, word, number, number, number, ctypes.c_long
     place = ctypes.addressof(ctypes.c_char.from_buffer(block))
     flags, protection = mmap.MAP_PRIVATE | _MAP_FIXED, mmap.PROT_READ | mmap.PROT_WRITE
-    if call(place, size, protection, flags, fd, 0) != place:
+    if call(place, len(block), protection, flags, fd, 0) != place:
         why = ctypes.get_errno()
         raise OSError(why, os.strerror(why))
-    return block
 
 
 def _write(fd: int, view: memoryview, offset: int) -> None:

@@ -99,11 +99,6 @@ class Assignment(_Item, frozen=True):
     kept: Sequence[tuple[int, int]] = ()
     inputs: Sequence[Input] = ()
 
-    @property
-    def apart(self) -> bool:
-        """Whether each value is pickled on its own."""
-        return bool(self.kept)
-
 
 def large_inputs(assignment: Assignment) -> list[bytes]:
     """Return the names of the inputs that must have been defined."""
@@ -198,6 +193,16 @@ class Forget(_Message, frozen=True):
     """Functions that will not be used again."""
 
     functions: list[bytes]
+
+
+class Keep(_Message, frozen=True):
+    """Others need the result of this call of a run, by this reference: that was not known when it
+    was assigned.
+    """
+
+    run: int
+    index: int
+    reference: int
 
 
 class Fetch(_Message, frozen=True):
@@ -393,6 +398,7 @@ Message: TypeAlias = (
     | Refuse
     | Define
     | Forget
+    | Keep
     | Fetch
     | Fetched
     | Reload

@@ -20,6 +20,7 @@ from typing import Any
 from gridengine._version import __version__
 from gridengine.errors import ProtocolError
 from gridengine.serialize.payload import Payload, size_of
+from gridengine.serialize.shared_memory import KeptBlocks
 from gridengine.wire.messages import (
     CANCELLED,
     VERSION,
@@ -31,6 +32,7 @@ from gridengine.wire.messages import (
     Fetched,
     Forget,
     Hello,
+    Keep,
     Message,
     OutputTaken,
     Recall,
@@ -70,7 +72,8 @@ class Agent:
         streams: where what runners write is passed on to; whoever gave them closes them.
         relay: where what watched runs write is passed on to, too.
         answer: answers what runners request.
-        holds_results: large results that other calls need stay here until they are asked for.
+        kept: has those large results in memory, or in files, that other calls need.
+        holds_results: these stay here until they are asked for.
     """
 
     def __init__(
@@ -85,6 +88,7 @@ class Agent:
         streams: StandardStreams,
         relay: Relay | None = None,
         answer: Callable[[bytes], parent_requests.Answer] = parent_requests.answer_on_any_machine,
+        kept: KeptBlocks | None = None,
         holds_results: bool = False,
     ) -> None:
         self._send = send
@@ -111,7 +115,11 @@ class Agent:
             relay=relay,
         )
         self._runner_messages = RunnerMessages(
-            self.pool, send, self._flush_log, self._definitions if holds_results else None
+            self.pool,
+            send,
+            self._flush_log,
+            kept or KeptBlocks(),
+            self._definitions if holds_results else None,
         )
         self._poller.register(fork_server.fileno(), self._runner_messages.handle_fork_server)
         self._poller.register(fork_server.requests.fileno(), self._answer_requests)
@@ -218,6 +226,9 @@ class Agent:
                 runner.defined.difference_update(message.functions)
                 self.pool.send(runner, message)
 
+    def _keep(self, message: Keep, buffers: Payload) -> None:
+        self._runner_messages.keep(message)
+
     def _fetch(self, message: Fetch, buffers: Payload) -> None:
         for name in message.names:
             payload = self._definitions.held.pop(name, ())  # from here on it lies there, too
@@ -304,6 +315,7 @@ def make_hello(*, run_id: str, slots: int, pid: int, log: str, elapsed: float = 
 HANDLERS: dict[type, Callable[[Agent, Any, Payload], None]] = {
     Define: Agent._define,
     Forget: Agent._forget,
+    Keep: Agent._keep,
     Fetch: Agent._fetch,
     Reload: Agent._reload,
     Allocate: Agent._allocate,

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from gridengine.errors import GridEngineError
 from gridengine.serialize.payload import Payload
+from gridengine.serialize.shared_memory import KeptBlocks
 from gridengine.wire.connection_file import BEGAN, JOB_END, Connection, why_unreachable
 from gridengine.wire.messages import TERMINATED, Goodbye, Message, Refuse, Stop, Welcome
 from gridengine.worker import runner
@@ -29,6 +30,7 @@ from gridengine.worker.agent import Agent, make_hello
 from gridengine.worker.environment import Site
 from gridengine.worker.forkserver import ForkServer
 from gridengine.worker.log_limit import LogLimit
+from gridengine.worker.memory_limit import memory_here
 from gridengine.worker.output_relay import Relay
 from gridengine.worker.process_tree import adopt_orphans, end_children
 from gridengine.worker.signals import restore_dispositions, unblock
@@ -93,6 +95,7 @@ def main(arguments: Sequence[str]) -> int:
         output_bytes=connection.output_bytes,
         streams=streams,
         relay=Relay(client.send),
+        kept=KeptBlocks(connection.kept_bytes or memory_here() // 4, path.parent),
         holds_results=True,
     )
     worker = Worker(connection, client, agent)

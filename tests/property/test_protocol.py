@@ -63,7 +63,7 @@ FIELDS: dict[Any, st.SearchStrategy[Any]] = {
         st.text(max_size=9), st.lists(st.tuples(NUMBERS, NUMBERS, NUMBERS), max_size=3), max_size=2
     ),
     Sequence[tuple[int, int]]: st.lists(st.tuples(NUMBERS, NUMBERS), max_size=3),
-    tuple[int, int] | None: st.none() | st.tuples(NUMBERS, NUMBERS),
+    tuple[int, int] | None: st.none() | st.tuples(NUMBERS, st.integers(0, 1 << 40)),
 }
 
 

@@ -80,6 +80,7 @@ from gridengine.wire.messages import (
     Forget,
     Goodbye,
     Hello,
+    Keep,
     Message,
     Recall,
     Refuse,
@@ -336,6 +337,12 @@ class Peer:
             text = [kept_text(self.holds.pop(name))] if name in self.holds else []
             self.say(Fetched(name, len(text)), *text)
 
+    def keep_late(self, message: Keep) -> None:
+        for batch in self.batches:
+            for item in batch:
+                if item.run == message.run:
+                    item.kept[message.index] = message.reference
+
     def forget(self, message: Forget) -> None:
         self.functions.difference_update(message.functions)
         for name in message.functions:
@@ -441,6 +448,7 @@ READ: dict[type, Callable[[Peer, object], None]] = {
     Define: lambda peer, message: peer.functions.add(message.function),
     Forget: Peer.forget,
     Fetch: Peer.fetch,
+    Keep: Peer.keep_late,
     Reload: ignore,
     Assign: Peer.assigned,
     Cancel: Peer.cancelled,

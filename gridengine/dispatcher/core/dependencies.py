@@ -24,7 +24,7 @@ from gridengine.dispatcher.core.tasks import CallsFinished, ResultData
 from gridengine.errors import Cancelled, GridEngineError, call_words
 from gridengine.serialize.kept_payload import KeptPayload
 from gridengine.serialize.references import can_go_on
-from gridengine.wire.messages import Forget, input_name
+from gridengine.wire.messages import Forget, Keep, input_name
 
 MOST_NAMED = 6
 """How many of the calls are named by which a failure has come: the first and the last."""
@@ -100,6 +100,10 @@ def wanted(state: CoreState, event: ResultWanted, now: float) -> None:
         one.kept = {**(one.kept or {}), index: reference}
         if one.runs:
             one.wanted_late = {*one.wanted_late, index}
+            for run in map(state.runs.__getitem__, one.runs):
+                if run.done <= index < run.span.stop:
+                    keep = Keep(run.number, index, reference)
+                    state.effects.append(Send(run.worker.id, keep))
         else:
             state.effects.append(ResultExpected(reference))
 

@@ -15,6 +15,7 @@ import pytest
 
 import gridengine
 from gridengine.errors import WorkerLost
+from tests.integration.conftest import MakeScript
 from tests.support.tcp_scheduler import TcpScheduler
 from tests.support.waiting import wait_until
 
@@ -230,3 +231,61 @@ def test_a_lost_worker_without_retries_left_says_so(
     os.kill(pid, signal.SIGKILL)
     with pytest.raises(WorkerLost):
         executor.submit(first_and_worker, array).result()
+
+
+SPILLING = """
+    import errno, os
+    import numpy
+    from gridengine.errors import CallError
+
+    def made(number):
+        return numpy.full(200_000, float(number))
+
+    def total(*arrays):
+        return float(sum(one[-1] for one in arrays))
+
+    with gridengine.Executor(max_workers=2) as executor:
+        arrays = [executor.submit(made, number) for number in range(20)]
+        print(executor.submit(total, *arrays).result())
+        print(sum(float(one.result()[0]) for one in arrays))
+"""
+
+
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where such files go: there is room for two results in memory."""
+    monkeypatch.setenv("GRIDENGINE_KEPT_BYTES", "4000000")
+    monkeypatch.setenv("GRIDENGINE_RUN_DIRECTORY", str(tmp_path / "runs"))
+    return tmp_path / "runs"
+
+
+def test_what_is_too_much_for_memory_lies_in_files(script: MakeScript, runs: Path) -> None:
+    done = script(SPILLING).run()
+    assert (done.stdout, done.stderr) == ("190.0\n190.0\n", "")
+    assert list(runs.iterdir()) == []
+
+
+def test_where_the_disk_takes_no_more_the_call_says_so_and_others_go_on(
+    script: MakeScript, runs: Path
+) -> None:
+    runs.touch()  # no folder, and so no file can be there
+    done = script(
+        SPILLING.split("    with ")[0]
+        + """
+    with gridengine.Executor(max_workers=1) as executor:
+        first = executor.submit(made, 1)
+        print(executor.submit(total, first).result())
+        others = [executor.submit(made, number) for number in (2, 3)]
+        error = executor.submit(total, *others).exception()
+        print(type(error).__name__, "cannot be kept" in str(error), "KEPT_BYTES" in error.hint)
+        print(error.__notes__)
+        print(executor.submit(total, first).result(), first.result()[0])
+"""
+    ).run()
+    assert done.stderr == ""
+    assert done.stdout.splitlines() == [
+        "1.0",
+        "CallError True True",
+        "['the call of made failed, and with it total']",
+        "1.0 1.0",
+    ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+from pathlib import Path
 
 import pytest
 
@@ -96,3 +97,41 @@ def test_of_very_many_results_some_keep_no_descriptor(monkeypatch: pytest.Monkey
         kept.keep([b"pickle", one])
     assert [block_of(one) is not None for one in blocks] == [True, True, False]
     assert bytes(writable(blocks[2].toreadonly())) == b"x" * LARGE
+
+
+def kept_block(kept: KeptBlocks, letter: bytes) -> memoryview:
+    view = adopt(new_block(letter * LARGE), LARGE)
+    kept.keep([b"pickle", view])
+    return view
+
+
+def in_memory() -> int:
+    return len(open_blocks())
+
+
+def test_beyond_what_memory_is_for_them_the_oldest_lie_in_files(tmp_path: Path) -> None:
+    kept = KeptBlocks(2 * LARGE, tmp_path / "runs")
+    views = [kept_block(kept, letter) for letter in (b"a", b"b", b"c", b"d")]
+    assert [one.obj.is_in_file for one in views] == [True, True, False, False]  # type: ignore[attr-defined]
+    assert in_memory() == 2
+    assert list((tmp_path / "runs").iterdir()) == []
+    for view, letter in zip(views, b"abcd", strict=True):
+        assert bytes(view) == bytes([letter]) * LARGE
+        block = block_of(view)
+        assert block is not None
+        [there] = fetch({block.path: [(0, 0, LARGE)]}, [])
+        there[0] = 0  # type: ignore[index]
+        assert memoryview(writable(view.toreadonly()))[0] == letter
+    del views[3], view, block, there
+    kept_block(kept, b"e")
+    assert not views[2].obj.is_in_file  # type: ignore[attr-defined]
+
+
+def test_where_files_take_no_more_it_is_an_error_and_the_others_stay(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    kept = KeptBlocks(LARGE, tmp_path / "file")
+    first = kept_block(kept, b"a")
+    with pytest.raises(OSError, match="file"):
+        kept_block(kept, b"b")
+    assert bytes(first) == b"a" * LARGE
+    assert in_memory() == 1
