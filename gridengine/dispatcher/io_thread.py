@@ -267,11 +267,11 @@ class DispatcherThread:
 
     # ---------------------------------------------------------------- the end
 
-    def _end(self, *, wait: bool) -> None:
+    def _end(self, *, wait: bool, for_good: bool = False) -> None:
         with self._closing:
             if not self._closed:
                 self._closed = True
-                self._queue.post(Closing())
+                self._queue.post(Closing(for_good))
         if wait and threading.current_thread() is not self._thread:
             self._thread.join(CLOSE_SECONDS)
 
@@ -283,11 +283,11 @@ class DispatcherThread:
             return
         try:
             self._wait_for_jobs()
-            self._end(wait=True)
+            self._end(wait=True, for_good=True)
             self._link.streams.close()
         except KeyboardInterrupt:
             # Another one: what is left ends by itself when its connection to us is gone.
-            self._end(wait=False)
+            self._end(wait=False, for_good=True)
             self._link.streams.drop("interrupted")
 
     def _wait_for_jobs(self) -> None:

@@ -147,7 +147,9 @@ class Continue(Struct, frozen=True):
 
 
 class Closing(Struct, frozen=True):
-    """End everything."""
+    """End everything; `for_good`: nobody will ask for a result any more."""
+
+    for_good: bool = False
 
 
 Event: TypeAlias = (

@@ -100,13 +100,14 @@ def asked(state: CoreState, event: ResultAsked, now: float) -> None:
         state.effects.append(ResultFetched(event.reference, awaited.data))
 
 
-def forget_untold(state: CoreState) -> None:
+def forget_before_closing(state: CoreState, *, everything: bool) -> None:
     """Have workers forget, before they leave for good, what the caller will not ask for: else they
     would hand it over.
     """
     for name in list(state.away):
-        if not state.awaited[int.from_bytes(name, "big")].told:
+        if everything or not state.awaited[int.from_bytes(name, "big")].told:
             objects.forget_at_workers(state, state.objects[name])
+            del state.away[name]
 
 
 def drop_late(state: CoreState, worker: Worker, result: Result) -> None:

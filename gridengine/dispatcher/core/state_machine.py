@@ -196,7 +196,7 @@ def _closing(state: CoreState, event: Closing, now: float) -> None:
     for run in list(state.runs.values()):
         outcomes.end_run(state, run)
         outcomes.requeue(state, run.rest)
-    kept_results.forget_untold(state)
+    kept_results.forget_before_closing(state, everything=event.for_good)
     for worker in list(state.workers.values()):
         if worker.exit_reason:
             worker_lifecycle.lose(state, worker, worker.exit_reason, now)

@@ -171,6 +171,14 @@ def test_at_the_end_only_what_the_caller_has_is_handed_over() -> None:
     assert play.core.state.away == {input_name(SECOND): None}
 
 
+def test_when_the_interpreter_ends_nothing_is_handed_over() -> None:
+    play = workers(b"a")
+    kept_at(play, b"a", makes(FIRST))
+    play.play(Closing(for_good=True))
+    assert play.sent(Forget, b"a") == [Forget([input_name(FIRST)])]
+    assert not play.core.state.away
+
+
 def test_a_worker_that_does_not_have_it_any_more_costs_making_it_again() -> None:
     play = workers(b"a")
     kept_at(play, b"a", makes(FIRST))
