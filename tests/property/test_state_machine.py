@@ -19,7 +19,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from gridengine.dispatcher.core import assigner, objects
+from gridengine.dispatcher.core import assigner, kept_results, objects
 from gridengine.dispatcher.core.events import (
     CancelRequested,
     Closing,
@@ -466,6 +466,7 @@ class Play(RuleBasedStateMachine):
             mock.patch.object(objects, "KEPT_FUNCTIONS", 1),
             mock.patch.object(objects, "KEPT_RESULTS", 1),
             mock.patch.object(assigner, "MOST_ASSIGNED", 3),
+            mock.patch.object(kept_results, "TRANSFER_RATE", 1.0),
             mock.patch.object(objects, "SMALL_INPUT", len(b"1 0 1")),
         ]
         for one in self.little:
@@ -1154,7 +1155,12 @@ class Play(RuleBasedStateMachine):
             assert not (awaited.waiting and awaited.data and is_here), "waits for what is there"
             remote = awaited.remote
             if awaited.waiting and remote is not None:
-                assert remote.asked in remote.workers or state.closing, "waits for ever"
+                near = {task for tasks in state.near.values() for task in tasks}
+                assert (
+                    remote.asked in remote.workers
+                    or awaited.waiting.keys() <= near
+                    or state.closing
+                ), "waits for ever"
         coming = {one for kept in self.kept.values() for one in kept.values()}
         coming |= self.unmade
         assert state.released_early <= (coming | remade) - self.held, "noted for ever"

@@ -54,7 +54,7 @@ def _assign(state: CoreState, group: SlotGroup, now: float) -> None:
     assignments, payload = [], list[Any]()
     for span in queue.next_spans(worker):
         one = span.open_task
-        if one.inputs and not kept_results.at_hand(state, span, worker):
+        if one.inputs and not kept_results.at_hand(state, span, worker, now):
             continue
         begin = len(payload)
         payload += one.task.payload

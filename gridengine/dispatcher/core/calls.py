@@ -120,7 +120,8 @@ class OpenTask(Struct, gc=False):
     `inputs` are the results that its one call needs, of which so many are `missing`: until they are
     there it waits in no queue. `kept` are the references of results that others need, by the
     indices of their calls; of those `wanted_late` that was known only after they were assigned.
-    `span` is what waits for inputs that its worker has not; one that is `remade` is told to nobody.
+    `span` is what waits for inputs that its worker has not, and may have waited until `near_until`
+    for another that has them; one that is `remade` is told to nobody.
     """
 
     task: Task
@@ -140,6 +141,7 @@ class OpenTask(Struct, gc=False):
     kept: dict[int, int] | None = None
     wanted_late: Set[int] = frozenset()
     span: Span | None = None
+    near_until: float = 0.0
     remade: bool = False
 
     def is_settled(self, index: int) -> bool:

@@ -4,10 +4,13 @@ the results come here, once, for whoever else needs them.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 from gridengine.dispatcher.core import dependencies, lineage, objects
 from gridengine.dispatcher.core.calls import AwaitedResult, OpenTask, Span
 from gridengine.dispatcher.core.events import ResultAsked, ResultFetched, Send
-from gridengine.dispatcher.core.model import SlotGroup, TaskQueue, Worker
+from gridengine.dispatcher.core.model import READY, SlotGroup, TaskQueue, Worker
 from gridengine.dispatcher.core.outcomes import unwritable
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.tasks import ResultData
@@ -15,10 +18,14 @@ from gridengine.errors import GridEngineError
 from gridengine.serialize.payload import Payload
 from gridengine.wire.messages import Fetched, Forget, Result, input_name
 
+TRANSFER_RATE = 50e6
+"""How many bytes per second are taken to come from one worker to another."""
 
-def at_hand(state: CoreState, span: Span, worker: Worker) -> bool:
+
+def at_hand(state: CoreState, span: Span, worker: Worker, now: float) -> bool:
     """Return whether a worker can be given the inputs of a call. Otherwise the call waits in no
-    queue until they are here; or it has failed, as what was to make one again.
+    queue until they are here, or the worker that has them has room, if that is sooner; or it has
+    failed, as what was to make one again.
     """
     one = span.open_task
     away = [awaited for awaited in one.inputs if _is_away(awaited, worker)]
@@ -26,11 +33,80 @@ def at_hand(state: CoreState, span: Span, worker: Worker) -> bool:
         if awaited.data is not None and dependencies.has_failed(awaited.data):
             dependencies.fail(state, one, awaited)
             return False
+    if not away:
+        return True
+    near = _is_sooner_there(state, span, away, now)
     for awaited in away:
         one.missing, one.span = one.missing + 1, span
         awaited.waiting[one.task.id] = one
-        lineage.bring(state, awaited)
-    return not away
+        if not near:
+            lineage.bring(state, awaited)
+    return False
+
+
+def _is_sooner_there(
+    state: CoreState, span: Span, away: Sequence[AwaitedResult], now: float
+) -> bool:
+    """Have a call wait, once, for the worker that has all that it lacks elsewhere, if that is
+    likely to have room sooner than it would take to fetch it; return whether it does.
+    """
+    holders = [one.remote.workers for one in away if one.remote and one.remote.asked is None]
+    there = set.intersection(*holders) if len(holders) == len(away) else set()
+    holder = state.workers.get(next(iter(there), b""))
+    if holder is None or holder.phase is not READY or span.open_task.near_until:
+        return False
+    waiting = state.near.get(holder.id, {})
+    seconds = sum(one.remote.size for one in away if one.remote) / TRANSFER_RATE
+    if _seconds_to_room(holder, span, now) * (1 + len(waiting)) > seconds:
+        return False
+    span.open_task.near_until = now + seconds
+    state.near.setdefault(holder.id, {})[span.open_task.task.id] = span.open_task
+    return True
+
+
+def _seconds_to_room(worker: Worker, span: Span, now: float) -> float:
+    """Return in how many seconds one of the calls there will have ended that a call waits for."""
+    return min(
+        (
+            max(run.span.open_task.pace.seconds - (now - run.touched), 0.0)
+            for run in worker.runs.values()
+            if run.span.demand == span.demand and run.span.open_task.pace.seconds is not None
+        ),
+        default=math.inf,
+    )
+
+
+def go_near(state: CoreState, worker: Worker) -> None:
+    """Have a call that has waited for this worker, which has room, be the next."""
+    waiting = state.near.get(worker.id, {})
+    while waiting and not _go_on(state, waiting.pop(next(iter(waiting)))):
+        pass
+    if not waiting:
+        state.near.pop(worker.id, None)
+
+
+def give_up_waiting(state: CoreState, now: float) -> None:
+    """Have calls go anywhere that have waited long enough for a worker, or for one that is gone."""
+    for id, waiting in list(state.near.items()):
+        worker = state.workers.get(id)
+        for task, one in list(waiting.items()):
+            if worker is None or worker.phase is not READY or now >= one.near_until:
+                del waiting[task]
+                _go_on(state, one)
+        if not waiting:
+            del state.near[id]
+
+
+def _go_on(state: CoreState, one: OpenTask) -> bool:
+    """Have a call wait for any worker; return False if it does, or has ended."""
+    missing = [awaited for awaited in one.inputs if awaited.waiting.pop(one.task.id, None)]
+    if not missing or one.span is None:
+        return False
+    one.missing = 0
+    queue = state.queue_for(one.span.demand)
+    queue.put_back(one.span)
+    state.dirty_queues[queue] = None
+    return True
 
 
 def _is_away(awaited: AwaitedResult, worker: Worker) -> bool:

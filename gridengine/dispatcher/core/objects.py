@@ -157,6 +157,7 @@ def clear(state: CoreState) -> None:
     for kept in (state.objects, state.retired, state.open_tasks, state.awaited, state.effects):
         kept.clear()
     state.away.clear()
+    state.near.clear()
     state.idle_results.clear()
 
 

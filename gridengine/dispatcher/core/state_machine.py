@@ -231,6 +231,7 @@ def _received(state: CoreState, event: Received, now: float) -> None:
 def _tick(state: CoreState, event: Tick, now: float) -> None:
     worker_lifecycle.check_workers(state, now)
     worker_startup.check_launches(state, now)
+    kept_results.give_up_waiting(state, now)
     state.effects += state.log.tick(state.figures, now, busy=bool(state.open_tasks))
     state.scale_due = True
 

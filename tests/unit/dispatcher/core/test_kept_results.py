@@ -47,9 +47,9 @@ def keeps(play: Play, one: Assignment, worker: bytes = b"w", index: int = 0) -> 
     play.say(Results([result]), worker=worker)
 
 
-def workers(*names: bytes) -> Play:
+def workers(*names: bytes, **policy: float) -> Play:
     """Have workers, of which each runs a call at a time."""
-    play = Play()
+    play = Play(**policy)
     for name in names:
         play.hello(name, pid=ord(name))
     return play
@@ -186,3 +186,47 @@ def test_a_worker_that_does_not_have_it_any_more_costs_making_it_again() -> None
     play.say(Fetched(input_name(FIRST), 0), worker=b"a")
     [one] = play.assigned(b"a")
     assert (one.task < 0, list(one.kept)) == (True, [(0, FIRST)])
+
+
+def busy_holder(size: int) -> Play:
+    """Have a worker with a result of this size be at a call that takes a second, and another have
+    nothing to do; a call waits that needs the result.
+    """
+    play = workers(b"b", idle_seconds=1000.0)
+    play.play(Submitted(SQUARE, [makes(FIRST)]))
+    [one] = play.assigned(b"b")
+    play.say(Results([Result(one.run, 0, 1, VALUES, 1.0, 0, held=(FIRST, size))]), worker=b"b")
+    play.play(Submitted(SQUARE, [needs(200)]))
+    assert len(play.assigned(b"b")) == 1
+    play.hello(b"a", pid=ord("a"))
+    play.play(Submitted(CUBE, [needs(201, FIRST)]))
+    return play
+
+
+def test_a_call_waits_for_the_worker_that_has_its_input_if_that_is_sooner_than_to_fetch_it() -> (
+    None
+):
+    play = busy_holder(1 << 30)
+    assert (play.sent(Fetch), play.assigned()) == ([], [])
+    [busy] = play.core.state.runs.values()
+    play.say(Results([Result(busy.number, 0, 1, VALUES, 1.0)]), b"value", worker=b"b")
+    assert [one.task for one in play.assigned(b"b")] == [201]
+    assert not play.core.state.near
+
+
+def test_it_does_not_wait_for_longer_than_that_nor_for_who_is_gone() -> None:
+    play = busy_holder(1 << 30)
+    play.later(10.0, beats=[b"a", b"b"])
+    assert play.sent(Fetch) == []
+    play.later(12.0, beats=[b"a", b"b"])
+    assert play.sent(Fetch, b"b") == [Fetch([input_name(FIRST)])]
+    play = busy_holder(1 << 30)
+    play.say(Goodbye("killed", [play.core.state.last_run]), worker=b"b")
+    [again] = play.assigned(b"a")
+    assert list(again.kept) == [(0, FIRST)]
+    assert not play.core.state.near
+
+
+def test_a_result_that_is_soon_fetched_is_fetched() -> None:
+    play = busy_holder(MB)
+    assert play.sent(Fetch, b"b") == [Fetch([input_name(FIRST)])]
