@@ -560,9 +560,9 @@ class Play(RuleBasedStateMachine):
                 self.told.add(effect.payload.reference)
             elif isinstance(effect, ResultFetched):
                 self.asking.discard(effect.reference)
-                assert effect.data.payload in ([kept_text(effect.reference)], None) or (
-                    effect.data.raised
-                )
+                data = effect.data
+                made = None if data.payload is None else list(data.payload)
+                assert data.raised or made in (None, [kept_text(effect.reference)])
             elif isinstance(effect, Send):
                 self.send(effect)
             elif isinstance(effect, Lost):

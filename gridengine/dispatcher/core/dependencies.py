@@ -191,7 +191,7 @@ def _keep_away(state: CoreState, one: OpenTask, payload: KeptPayload, index: int
     """Note that a result stays with its worker, as long as the caller may ask for it, and others
     need it.
     """
-    reference, worker = payload.reference, state.workers[payload.worker]
+    reference, worker = payload.reference, state.workers.get(payload.worker)
     awaited = state.awaited.get(reference) or _made(state, reference)
     if not one.remade:
         if awaited is None:
@@ -200,7 +200,7 @@ def _keep_away(state: CoreState, one: OpenTask, payload: KeptPayload, index: int
     if awaited is not None and awaited.data is None:
         lineage.note_maker(awaited, one, index)
         _arrive(state, awaited, ResultData(payload))
-    elif (name := input_name(reference)) not in worker.functions:
+    elif worker is not None and (name := input_name(reference)) not in worker.functions:
         state.effects.append(Send(worker.id, Forget([name])))
 
 
@@ -227,7 +227,7 @@ def _arrive(state: CoreState, awaited: AwaitedResult, data: ResultData) -> None:
     payload = data.payload
     if type(payload) is KeptPayload:
         awaited.data = ResultData(())  # it goes when the caller has it no more
-        objects.keep_away(state, awaited, payload.size, state.workers[payload.worker])
+        objects.keep_away(state, awaited, payload.size, state.workers.get(payload.worker))
         if awaited.asked:
             lineage.bring(state, awaited)
     elif not has_failed(data):

@@ -79,12 +79,13 @@ def keep_result(state: CoreState, awaited: AwaitedResult, data: ResultData) -> N
     awaited.input = Input(awaited.reference, data.item, len(awaited.payload))
 
 
-def keep_away(state: CoreState, awaited: AwaitedResult, size: int, worker: Worker) -> None:
-    """Note that a result, of so many bytes, lies with a worker."""
+def keep_away(state: CoreState, awaited: AwaitedResult, size: int, worker: Worker | None) -> None:
+    """Note that a result, of so many bytes, lies with a worker; None is one that is gone by now."""
     name = input_name(awaited.reference)
     known = RemoteObject(result_function(name, ()), size, result=True, away=True)
-    known.workers.add(worker.id)
-    worker.functions.add(name)
+    if worker is not None:
+        known.workers.add(worker.id)
+        worker.functions.add(name)
     awaited.remote = state.objects[name] = known
     awaited.input = Input(awaited.reference, 0, 0)
     state.away[name] = None

@@ -146,6 +146,24 @@ def test_who_keeps_what_nobody_needs_breaks_the_protocol() -> None:
     assert len(play.sent(Refuse, b"a")) == 1
 
 
+def test_what_a_worker_keeps_that_breaks_the_protocol_in_the_same_breath_is_made_again() -> None:
+    play = Play(slots=2)
+    play.hello(b"b", pid=8, slots=2)
+    play.play(Submitted(SQUARE, [makes(FIRST)]))
+    [one] = play.assigned(b"b")
+    play.submit()
+    [other] = play.assigned(b"b")
+    kept, wrong = (
+        Result(one.run, 0, 1, VALUES, 1.0, 0, held=(FIRST, MB)),
+        Result(other.run, 5, 9, VALUES, 1.0),
+    )
+    play.say(Results([kept, wrong]), b"value", worker=b"b")
+    assert not play.core.state.workers
+    play.hello(b"a", pid=9, slots=2)
+    play.play(ResultAsked(FIRST))
+    assert [list(again.kept) for again in play.assigned(b"a")] == [[(0, FIRST)]]
+
+
 def test_who_leaves_hands_it_over() -> None:
     play = workers(b"a")
     kept_at(play, b"a", makes(FIRST))
