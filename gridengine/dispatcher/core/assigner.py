@@ -23,7 +23,7 @@ def fill(state: CoreState, queue: TaskQueue, now: float) -> None:
     """Assign calls to the slots of a queue while it has both."""
     last, share = state.last_run + MOST_ASSIGNED, state.policy.jobs_per_worker
     while queue.calls:
-        near = kept_results.nearest(state, queue) if state.away else None
+        near = kept_results.nearest(state, queue) if state.has_away else None
         group = near or queue.take_slot_group()
         if group is None:
             return
@@ -54,7 +54,7 @@ def _assign(state: CoreState, group: SlotGroup, now: float) -> None:
     assignments, payload = [], list[Any]()
     for span in queue.next_spans(worker):
         one = span.open_task
-        if one.inputs and not kept_results.at_hand(state, span, worker, now):
+        if one.inputs and state.has_away and not kept_results.at_hand(state, span, worker, now):
             continue
         begin = len(payload)
         payload += one.task.payload

@@ -88,7 +88,7 @@ def keep_away(state: CoreState, awaited: AwaitedResult, size: int, worker: Worke
         worker.functions.add(name)
     awaited.remote = state.objects[name] = known
     awaited.input = Input(awaited.reference, 0, 0)
-    state.away[name] = None
+    state.away[name], state.has_away = None, True
 
 
 def result_function(name: bytes, payload: Payload) -> Function:

@@ -57,6 +57,8 @@ class CoreState:
         self.awaited: dict[int, AwaitedResult] = {}
         # The names of those that lie with workers alone.
         self.away: dict[bytes, None] = {}
+        # Whether there ever were such.
+        self.has_away = False
         # By the workers that have what they need, and no room yet: the calls that wait for them.
         self.near: dict[bytes, dict[int, OpenTask]] = {}
         # The references that were released before what they stand for was there.
