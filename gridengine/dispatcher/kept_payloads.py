@@ -36,6 +36,7 @@ class KeptPayloads:
         payload, reference = effect.payload, effect.payload.reference
         self._coming[reference] = coming = Future[ResultData]()
         payload.load = partial(self._load, reference, coming)
+        payload.when_here = partial(self._when_here, reference, coming)
         weakref.finalize(payload, self._let_go, reference).atexit = False
 
     def _let_go(self, reference: int) -> None:
@@ -52,6 +53,15 @@ class KeptPayloads:
         if data.raised:
             raise pickling.load_exception(data.payload)
         return data.payload
+
+    def _when_here(
+        self, reference: int, coming: Future[ResultData], act: Callable[[], object]
+    ) -> bool:
+        if coming.done():
+            return False
+        coming.add_done_callback(lambda _: act())
+        self._ask(reference)
+        return True
 
     def fill(self, effect: ResultFetched) -> None:
         """Take in what has come for whoever has it."""

@@ -18,7 +18,9 @@ class KeptPayload(list[Buffer]):
         self.size = size
         self.worker = worker
         self.load: Callable[[], Payload] | None = None
-        """Fetches it: set by who passes this on to those who may ask."""
+        """Fetches it: set by who passes this on to those who may ask; as the next."""
+        self.when_here: Callable[[Callable[[], object]], bool] | None = None
+        """Has it fetched, and something done then, in any thread; returns False if it is here."""
 
     def fetch(self) -> Payload:
         """Return the payload itself; waits for it.

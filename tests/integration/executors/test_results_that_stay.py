@@ -100,6 +100,21 @@ def test_what_is_needed_stays_and_the_caller_gets_it_when_it_asks(
     wait_until(lambda: not state.awaited)
 
 
+def test_a_task_waits_for_a_result_that_stays_and_lets_others_go_on(
+    executor: gridengine.Executor,
+) -> None:
+    async def main() -> float:
+        array = executor.submit(made, 1)
+        await executor.submit(first_and_worker, array)
+        assert core_of(executor).away
+        return float((await array)[0])
+
+    assert gridengine.run(main) == 1
+    array = executor.submit(made, 2)
+    executor.submit(first_and_worker, array).result()
+    assert array.result(timeout=60)[0] == 2
+
+
 def test_it_goes_to_another_worker_where_its_own_is_busy(
     executor: gridengine.Executor, tmp_path: Path
 ) -> None:

@@ -53,6 +53,17 @@ def test_what_kept_it_from_being_made_again_is_raised() -> None:
         payload.fetch()
 
 
+def test_somebody_may_be_told_when_it_is_here() -> None:
+    payloads, payload, said = kept(lambda payloads, reference: None)
+    assert payload.when_here is not None
+    assert payload.when_here(lambda: said.append("here"))
+    assert said == [7]
+    fill(ResultData([b"bytes"]))(payloads, 7)
+    assert said == [7, "here"]
+    assert not payload.when_here(lambda: said.append("again"))
+    assert said == [7, "here"]
+
+
 def test_when_all_is_closed_what_has_come_is_there_and_nobody_waits() -> None:
     payloads, payload, said = kept(lambda payloads, reference: None)
     fill(ResultData([b"bytes"]))(payloads, 7)
