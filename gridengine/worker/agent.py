@@ -119,7 +119,8 @@ class Agent:
             send,
             self._flush_log,
             kept or KeptBlocks(),
-            self._definitions if holds_results else None,
+            self._definitions,
+            holds_results=holds_results,
         )
         self._poller.register(fork_server.fileno(), self._runner_messages.handle_fork_server)
         self._poller.register(fork_server.requests.fileno(), self._answer_requests)
@@ -187,9 +188,10 @@ class Agent:
             self._poller.poll(remaining)
 
     def hand_over(self) -> int:
-        """Send all results that lie here alone, before it is closed; return of how many bytes they
-        are.
+        """Send all results that lie here alone, before it is closed, and keep none from here on;
+        return of how many bytes they are.
         """
+        self._runner_messages.holds_results = False
         names = list(self._definitions.held)
         size = sum(map(size_of, self._definitions.held.values()))
         self._fetch(Fetch(names), ())

@@ -56,7 +56,7 @@ class RunnerMessages:
         flush_log: called before a crash is reported, so that the worker's log has what the runner
             wrote.
         kept: has large results that other calls need.
-        definitions: where these stay; None if they go on at once.
+        definitions: where these stay, if it `holds_results`; else they go on at once.
     """
 
     def __init__(
@@ -65,12 +65,15 @@ class RunnerMessages:
         send: Callable[[Message, Payload], None],
         flush_log: Callable[[], None],
         kept: KeptBlocks,
-        definitions: DefinitionStore | None = None,
+        definitions: DefinitionStore,
+        *,
+        holds_results: bool = False,
     ) -> None:
         self._pool = pool
         self._send = send
         self._flush_log = flush_log
         self._definitions = definitions
+        self.holds_results = holds_results
         self._failed_starts = 0
         self.kills = KillCounter()
         self._kept = kept
@@ -138,7 +141,7 @@ class RunnerMessages:
             self._kept.keep(buffers)
         except OSError as error:
             return _without_large(message, buffers, self._no_room(error))
-        if self._definitions is None:
+        if not self.holds_results:
             return message, buffers
         return _with_held(message, buffers, kept, self._definitions)
 
