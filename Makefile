@@ -63,7 +63,7 @@ test-pythons: $(VENV)/pyvenv.cfg
 	".venv-$$version/ready-test" >&2 || exit 1; echo "$$version"; \
 	done >$(VENV)/other-pythons && xargs tools/test-pythons <$(VENV)/other-pythons
 
-# Ten thousand calls at each place: some ten minutes.
+# Ten thousand calls of each kind at each place: some ten minutes.
 CHAOS_CALLS ?= 10000
 CHAOS_SEED ?= 1
 chaos: export GRIDENGINE_CHAOS_CALLS = $(CHAOS_CALLS)

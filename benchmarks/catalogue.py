@@ -7,6 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 OURS = "gridengine"
+ONE_THREAD = (("OMP_NUM_THREADS", "1"), ("OPENBLAS_NUM_THREADS", "1"))
+"""What dask.distributed sets for its workers, and this package for calls that ask for a core: else
+each has as many threads as there are cores.
+"""
 DRMAA_LIBRARY = "/usr/lib/gridengine-drmaa/lib/libdrmaa.so.1.0"
 
 
@@ -54,6 +58,10 @@ WITH_ANOTHER_MAP = {
     "ProcessPoolExecutor, chunksize=500": Entry("futures:Chunked"),
 }
 """Told apart from those above by their `map` alone."""
+OF_DASK = {
+    "dask, processes": Entry("daskown:DaskProcesses", "dask", environment=ONE_THREAD),
+    "dask, threads": Entry("daskown:DaskThreads", "dask", environment=ONE_THREAD),
+}
 WITH_ANOTHER_GRAPH = {"gridengine, call by call": Entry("ours:OurGraphOfCalls", "gridengine")}
 BY_TCP = {"gridengine over TCP": Entry("overtcp:OverTCP", "gridengine")}
 """Here, but as on a cluster; where batch systems are asked for workers, their own time is in the
@@ -96,12 +104,13 @@ ALL = {
     **ON_THIS_MACHINE,
     **WITH_ANOTHER_MAP,
     **WITH_ANOTHER_GRAPH,
+    **OF_DASK,
     **BY_TCP,
     **ON_GRID_ENGINE,
     **ON_SLURM,
 }
 LOCAL = tuple(ON_THIS_MACHINE)
-GRAPHS = ("gridengine", *WITH_ANOTHER_GRAPH, "dask.distributed", "scaled")
+GRAPHS = ("gridengine", *WITH_ANOTHER_GRAPH, "dask.distributed", "scaled", "ray", "parsl")
 MAPS = (*LOCAL, *WITH_ANOTHER_MAP)
 STANDARD = tuple(name for name, entry in ALL.items() if entry.distribution in ("", OURS))
 """What `make bench-quick` compares: us and the standard library."""

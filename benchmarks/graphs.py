@@ -1,18 +1,22 @@
-"""Calls that need the results of others: trees, chains and layers of tiny ones."""
+"""Calls that need the results of others: trees, chains and layers of tiny ones, stages over large
+arrays, and dask's arrays.
+"""
 
 from __future__ import annotations
 
 import gc
 import time
 
-from benchmarks.catalogue import GRAPHS
+from benchmarks.catalogue import GRAPHS, OF_DASK
 from benchmarks.dispatch import SECONDS
 from benchmarks.figures import Column, Measured, Medians, Row
 from benchmarks.peers.base import Graph, Peer
-from benchmarks.workloads import add, add_three, inc
+from benchmarks.workloads import add, add_three, doubled, inc, large_array, mean_of, sum_of
 
 WIDTH, INPUTS = 100, 3
 """How many calls a layer has, and how many of the layer before each of them needs."""
+BLOCK = 500
+"""The side of a block of a matrix."""
 
 
 def computed(peer: Peer, graph: Graph, key: str, expected: object) -> Measured:
@@ -56,10 +60,42 @@ def layers(peer: Peer, calls: int) -> Measured:
     return computed(peer, graph, f"node-{depth}-0", INPUTS**depth)
 
 
+def stages(peer: Peer, arrays: int) -> Measured:
+    """Make large arrays, double each, and take the sum of their means."""
+    graph: Graph = {f"number-{place}": place for place in range(arrays)}
+    for place in range(arrays):
+        graph[f"made-{place}"] = (large_array, f"number-{place}")
+        graph[f"doubled-{place}"] = (doubled, f"made-{place}")
+        graph[f"mean-{place}"] = (mean_of, f"doubled-{place}")
+    graph["sum"] = (sum_of, *(f"mean-{place}" for place in range(arrays)))
+    return computed(peer, graph, "sum", 2 * sum(range(arrays)))
+
+
+def dask_array(peer: Peer, blocks: int) -> Measured:
+    """Multiply a matrix of so many blocks a side by its transpose, and take the mean."""
+    import dask.array
+
+    side = blocks * BLOCK
+    x = dask.array.random.default_rng(1).random((side, side), chunks=BLOCK)
+    mean = (x @ x.T).mean()
+    gc.collect()
+    begin = time.perf_counter()
+    got = peer.compute_collection(mean)
+    seconds = time.perf_counter() - begin
+    assert isinstance(got, float)
+    assert abs(got - side / 4) < side / 100, "wrong result"
+    return {"seconds": seconds}
+
+
 def of_the_best_other(part: float, medians: Medians) -> float:
-    return part * min(
-        median for peer, median in medians.items() if not peer.startswith("gridengine")
-    )
+    others = [
+        median
+        for peer, median in medians.items()
+        if not (peer.startswith("gridengine") or "/" in peer)  # nor of other rows
+    ]
+    if not others:
+        raise KeyError("any other")
+    return part * min(others)
 
 
 def seconds(want: str, part: float) -> tuple[Column, ...]:
@@ -112,5 +148,38 @@ ROWS = (
         GRAPHS,
         layers,
         warm=1_000,
+    ),
+    Row(
+        "stages",
+        "three stages over 20 arrays of 100 MB",
+        (
+            *seconds("at most the best other's", 1.0),
+            Column(
+                "pss", "peak memory", "MB", 1e-6, want="under 2.5 GB", limit=lambda medians: 2.5e9
+            ),
+        ),
+        20,
+        tuple(peer for peer in GRAPHS if peer not in ("scaled", "parsl")),
+        stages,
+        sampled=True,
+        remark="Each array is made, doubled, and its mean taken. Memory is the proportional set "
+        "size of all processes. Where links of a chain are made as one no array travels.",
+    ),
+    Row(
+        "dask-array",
+        "dask.array: (x @ x.T).mean() of 4,000 x 4,000 in blocks of 500 x 500",
+        (
+            Column(
+                "seconds",
+                "time",
+                SECONDS,
+                want="at most dask.distributed's",
+                limit=lambda medians: medians["dask.distributed"],
+            ),
+        ),
+        8,
+        ("gridengine", "dask.distributed", *OF_DASK),
+        dask_array,
+        warm=8,
     ),
 )

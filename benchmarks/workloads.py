@@ -81,6 +81,24 @@ def block(number: int) -> NDArray[Any]:
     return numpy.full(BLOCK_BYTES // 8, number)
 
 
+def large_array(number: int) -> NDArray[Any]:
+    import numpy
+
+    return numpy.full(ARRAY_BYTES // 8, float(number))
+
+
+def doubled(array: NDArray[Any]) -> NDArray[Any]:
+    return array * 2
+
+
+def mean_of(array: NDArray[Any]) -> float:
+    return float(array.mean())
+
+
+def sum_of(*numbers: float) -> float:
+    return sum(numbers)
+
+
 def random_array() -> NDArray[Any]:
     """Return an array unlike any before, so that nothing that was kept of another serves. Its sum
     is exact: it holds whole numbers.

@@ -38,11 +38,8 @@ from gridengine.errors import (
 if TYPE_CHECKING:  # for type checkers; `_MODULES` says the same when it runs
     from gridengine import resources as resources, schedulers as schedulers
     from gridengine.api.dask_scheduler import dask_get as dask_get
-    from gridengine.api.delayed import (
-        delayed as delayed,
-        delayedval as delayedval,
-        each as each,
-    )
+    from gridengine.api.delayed import delayed as delayed
+    from gridengine.api.delayed_value import delayedval as delayedval, each as each
     from gridengine.api.executor import Executor as Executor
     from gridengine.api.job import Job as Job, active_children as active_children
     from gridengine.api.job_dispatcher import JobDispatcher as JobDispatcher
@@ -89,7 +86,8 @@ _MODULES = {
     name: module
     for module, names in {
         "api.dask_scheduler": "dask_get",
-        "api.delayed": "delayed delayedval each",
+        "api.delayed": "delayed",
+        "api.delayed_value": "delayedval each",
         "api.executor": "Executor",
         "api.job": "Job active_children",
         "api.job_dispatcher": "JobDispatcher",

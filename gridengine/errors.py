@@ -196,6 +196,9 @@ class JobDeleted(ClusterError):
 class CallError(GridEngineError):
     """A call was stopped or spoiled by something other than an exception of its own."""
 
+    step = 0
+    """Of several that were made as one it was in this, counted from 1; 0 is for no such call."""
+
 
 class WorkerCrashed(CallError):
     """The process that ran the call died of it: a signal, a hard exit, a segmentation fault."""

@@ -12,6 +12,7 @@ installed with this package.
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
@@ -27,9 +28,8 @@ from joblib._parallel_backends import (
 from gridengine.client.connect import connect
 from gridengine.client.options import CallOptions
 from gridengine.client.submitter import Submitter
-from gridengine.resources.units import plural
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
-from gridengine.serialize.argument_snapshot import given_words
+from gridengine.serialize.argument_snapshot import Untold, given_words
 from gridengine.serialize.exceptions import note_on
 from gridengine.serialize.payload import FULL
 from gridengine.serialize.unpicklable import name_of
@@ -62,6 +62,7 @@ class GridEngineBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore
         self._made: Scheduler | None = None
         self._options = CallOptions(**options)
         self._submitter: Submitter | None = None
+        self._runners: dict[str, functools.partial[Any]] = {}
 
     def _scheduler(self) -> Scheduler:
         if self._made is None:
@@ -99,11 +100,16 @@ class GridEngineBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore
         return jobs
 
     def submit(
-        self, func: Callable[[], Any], callback: Callable[[Future[Any]], object] | None = None
+        self, func: Any, callback: Callable[[Future[Any]], object] | None = None
     ) -> Future[Any]:
-        """Have a batch of calls made."""
+        """Have a batch of calls made, under the name of the function of the first."""
         assert self._submitter is not None
-        future = self._submitter.submit(run_batch, (Batch(func),), {})
+        name = name_of(func.items[0][0])
+        run = self._runners.get(name)
+        if run is None:
+            run = self._runners[name] = functools.partial(run_batch)
+            run.__qualname__ = name  # type: ignore[attr-defined]
+        future = self._submitter.submit(run, (Untold([func]),), {})
         if callback is not None:
             future.add_done_callback(callback)
         return future
@@ -134,22 +140,11 @@ class GridEngineBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore
             self._submitter = None
 
 
-class Batch:
-    """joblib's batch of calls, with words for people: "2 calls of f, the first: argument 3"."""
-
-    def __init__(self, calls: Any) -> None:
-        self.calls = calls
-
-    def __repr__(self) -> str:
-        f, args, kwargs = self.calls.items[0]
-        count = plural(len(self.calls.items), "call")
-        return f"{count} of {name_of(f)}, the first: {given_words((args, kwargs), FULL)}"
-
-
-def run_batch(batch: Batch) -> Any:
+def run_batch(given: Untold) -> Any:
     """Make the calls of a batch; run by a worker. What one raises has a note of which it is."""
-    noted = copy.copy(batch.calls)
-    noted.items = [(_noted, call, {}) for call in batch.calls.items]
+    [calls] = given
+    noted = copy.copy(calls)
+    noted.items = [(_noted, call, {}) for call in calls.items]
     return noted()
 
 

@@ -48,5 +48,9 @@ class Peer:
         """Return what a key of a graph stands for."""
         raise NotImplementedError("no graphs")
 
+    def compute_collection(self, collection: Any) -> object:
+        """Return what a collection of dask's comes to."""
+        raise NotImplementedError("no scheduler for dask")
+
     def close(self) -> None:
         """End the workers."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from distributed import Client, LocalCluster
 
@@ -37,6 +38,9 @@ class Dask(Peer):
 
     def compute(self, graph: Graph, key: str) -> object:
         return self.client.get(graph, key)
+
+    def compute_collection(self, collection: Any) -> object:
+        return collection.compute(scheduler=self.client)
 
     def close(self) -> None:
         self.client.close()

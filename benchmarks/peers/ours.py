@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Awaitable, Sequence
+from typing import Any
 
 import gridengine
 from benchmarks.peers.base import Absent, Call, Graph, Peer
@@ -40,6 +41,12 @@ class Ours(Peer):
     def compute(self, graph: Graph, key: str) -> object:
         [future] = self.executor.submit_graph(graph, [key])
         return future.result()
+
+    def compute_collection(self, collection: Any) -> object:
+        return collection.compute(
+            scheduler=functools.partial(gridengine.dask_get, scheduler=self.scheduler),
+            resources=gridengine.Cores(1),  # one thread for each, as the others have
+        )
 
     def close(self) -> None:
         if "executor" in vars(self):

@@ -11,7 +11,7 @@ import parsl
 from parsl.executors import HighThroughputExecutor
 from parsl.providers import GridEngineProvider, LocalProvider, SlurmProvider
 
-from benchmarks.peers.base import Call, Peer
+from benchmarks.peers.base import Call, Graph, Peer
 
 
 class Parsl(Peer):
@@ -39,6 +39,15 @@ class Parsl(Peer):
 
     def submit(self, f: Call, x: object) -> object:
         return self.app(f)(x)
+
+    def compute(self, graph: Graph, key: str) -> object:
+        futures: Graph = {}
+        for name, value in graph.items():
+            futures[name] = value
+            if isinstance(value, tuple):
+                function, *needs = value
+                futures[name] = self.app(function)(*(futures[one] for one in needs))
+        return futures[key].result()
 
     def close(self) -> None:
         self.kernel.cleanup()

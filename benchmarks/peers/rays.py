@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import ray
 
-from benchmarks.peers.base import Call, Peer
+from benchmarks.peers.base import Call, Graph, Peer
 
 
 class Ray(Peer):
@@ -31,6 +31,17 @@ class Ray(Peer):
 
     def map_shared(self, f: Call, big: object, xs: Sequence[object]) -> list[object]:
         return self.map(functools.partial(f, ray.put(big)), xs)
+
+    def compute(self, graph: Graph, key: str) -> object:
+        refs: Graph = {}
+        for name, value in graph.items():
+            refs[name] = value
+            if isinstance(value, tuple):
+                function, *needs = value
+                refs[name] = self.remote(function).remote(*(refs[one] for one in needs))
+        wanted = refs[key]
+        del refs
+        return ray.get(wanted)
 
     def close(self) -> None:
         ray.shutdown()

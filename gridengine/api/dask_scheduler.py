@@ -6,10 +6,33 @@ import concurrent.futures
 from collections.abc import Hashable, Iterator, Mapping
 from typing import Any
 
-from gridengine.client.options import CallOptions, Raisable
+from gridengine.client.options import CallOptions, Raisable, unexpected_keyword
 from gridengine.client.submitter import Submitter
 from gridengine.resources.base import Resource
 from gridengine.schedulers.base import SchedulerSpec
+
+OF_OTHERS = frozenset(
+    [
+        "cache",
+        "callbacks",
+        "chunksize",
+        "dumps",
+        "func_dumps",
+        "func_loads",
+        "get_id",
+        "initializer",
+        "loads",
+        "num_workers",
+        "optimize_graph",
+        "pack_exception",
+        "pool",
+        "raise_exception",
+        "rerun_exceptions_locally",
+    ]
+)
+"""What `dask.threaded.get`, `dask.multiprocessing.get` and `dask.local.get_async` take: `compute`
+passes on what it is given.
+"""
 
 
 def dask_get(
@@ -22,7 +45,7 @@ def dask_get(
     retry_on: Raisable = (),
     escalate_memory: float = 1,
     resources: Resource | None = None,
-    **ignored: Any,
+    **ignored: object,
 ) -> Any:
     """Compute keys of a graph of dask's on a scheduler's workers: all of it is handed in at once.
 
@@ -35,14 +58,18 @@ def dask_get(
         scheduler, retries, timeout, retry_on, escalate_memory, resources: as for `gridengine.map`,
             of each of its tasks. `scheduler` is for `functools.partial`; that of `dask.compute` is
             this function.
-        ignored: what dask tells other schedulers, as `num_workers`.
+        ignored: what schedulers of dask's own take, as `num_workers`: it says nothing here.
 
     Returns: the value of the key, or for a list a tuple of what its members stand for.
 
     Raises:
+        TypeError: there is no such keyword, neither here nor in dask's own schedulers.
         KeyError: there is no such key.
         Exception: what a task raised. What is left is ended.
     """
+    for name in ignored.keys() - OF_OTHERS:
+        own = dask_get.__kwdefaults__ or {}
+        raise unexpected_keyword("dask_get", name, own, f"it takes {', '.join(own)}")
     graph = dsk if isinstance(dsk, Mapping) else dsk.__dask_graph__()
     options = CallOptions(retries, timeout, retry_on, escalate_memory, resources)
     submitter = Submitter(scheduler, None, initializer=None, options=options)

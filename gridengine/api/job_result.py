@@ -45,11 +45,16 @@ class JobSource:
         self._mutable = mutable
 
     def keep(self, reference: Reference, dispatcher: Dispatcher) -> bool:
-        """Tell the dispatcher which job it is, if it runs it, and the result comes alone."""
+        """Tell the dispatcher which job it is, if it runs it, and the result comes alone. One that
+        runs what it is given at once makes nothing that it could keep, but may refuse.
+        """
         handle = self._handle
-        if handle.dispatcher is not dispatcher or handle.end is not None or self._mutable:
+        if handle.dispatcher is not dispatcher or handle.end is not None:
             return False
-        missing = functools.partial(supply, self, reference, dispatcher)
+        if self._mutable and not dispatcher.at_once:
+            return False
+        act = functools.partial(supply, self, reference, dispatcher)
+        missing = functools.partial(self.when_done, act)
         dispatcher.want(handle.task, 0, reference.number, missing)
         return True
 

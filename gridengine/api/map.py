@@ -282,16 +282,10 @@ def _check_keywords(called: str, unknown: dict[str, Any], progress: Any) -> None
     if isinstance(progress, str):  # "no" would be true
         raise TypeError(f"progress must be True, False or None, not {progress!r}")
     for name in unknown:
-        import difflib
+        from gridengine.client.options import unexpected_keyword
 
-        known = map.__kwdefaults__ or {}
-        near = difflib.get_close_matches(name, known, n=1)
-        hint = (
-            f"did you mean {near[0]!r}?"
-            if near
-            else f"what each call is to have is given by functools.partial(f, {name}=...)"
-        )
-        raise TypeError(f"{called}() got an unexpected keyword argument {name!r}; {hint}")
+        otherwise = f"what each call is to have is given by functools.partial(f, {name}=...)"
+        raise unexpected_keyword(called, name, map.__kwdefaults__ or {}, otherwise)
 
 
 def _iterator(

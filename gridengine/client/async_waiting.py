@@ -107,13 +107,13 @@ class TrioWaiter(TaskWaiter):
             self._trio.lowlevel.reschedule(task)
 
 
-def cancelled_error() -> BaseException:
+def cancellation_type() -> type[BaseException]:
     """Return what awaiting a call that was cancelled raises: asyncio has an error of its own."""
     if in_trio():
-        return CancelledError()
+        return CancelledError
     import asyncio
 
-    return asyncio.CancelledError()
+    return asyncio.CancelledError
 
 
 def is_cancellation(error: BaseException | None) -> bool:

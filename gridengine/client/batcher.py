@@ -10,17 +10,15 @@ or when calls that were quick have become slow.
 
 from __future__ import annotations
 
-import functools
 import signal
 import threading
 import time
 import types
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from gridengine.client.batch import Batch
-from gridengine.client.dependencies import CallSource, supply
 from gridengine.client.flow_control import Window
 from gridengine.client.future import (
     CANCELLED,
@@ -33,18 +31,16 @@ from gridengine.client.future import (
     FutureOutcome,
     Phase,
     UndecodedResult,
-    Waiters,
-    release,
 )
 from gridengine.client.initializer import Initializer
-from gridengine.client.lifetime import Lifetime
+from gridengine.client.settlement import Settlement
 from gridengine.dispatcher.core.tasks import CallsFinished
 from gridengine.dispatcher.interface import Dispatcher
 from gridengine.errors import UNNUMBERED, Cancelled, call_words
 from gridengine.schedulers.base import Scheduler
 from gridengine.serialize.argument_snapshot import CallSnapshot
 from gridengine.serialize.payload import Payload
-from gridengine.serialize.references import Reference, numbers
+from gridengine.serialize.references import numbers
 
 RECALL_SECONDS = 1.0
 """How often calls are recalled, at most, for having become slow."""
@@ -67,16 +63,7 @@ class TrackedCalls(Protocol):
         ...
 
 
-def _note_kept(future: CallFuture, reference: Reference) -> bool:
-    """Note, under the lock, that others need the result of a call; return False if it has ended."""
-    if future.done():
-        return False
-    future.waiters = future.waiters or Waiters()
-    future.waiters.kept = reference
-    return True
-
-
-class Batcher(Lifetime):
+class Batcher(Settlement):
     """Takes calls from any thread, hands them over to a dispatcher, and gives futures their
     outcomes.
 
@@ -98,8 +85,7 @@ class Batcher(Lifetime):
         most: int | None = None,
         daemon: bool = False,
     ) -> None:
-        super().__init__(scheduler, ours=ours, daemon=daemon)
-        self.dispatcher = dispatcher
+        super().__init__(dispatcher, scheduler, ours=ours, daemon=daemon)
         self._initializer = initializer
         self.submitter = dispatcher.new_id()
         """The number that all calls have in common, by which they take turns with others."""
@@ -144,12 +130,16 @@ class Batcher(Lifetime):
             self._batches.update(batches)
             self._open += 1 + len(batches)
 
-    def settle(self, task: int, batch: Batch, outcome: FutureOutcome | Phase) -> None:
-        """Give the call of such a batch, which has ended, its outcome."""
+    def settle(
+        self, task: int, batch: Batch, outcome: FutureOutcome | Phase, path: Sequence[str] = ()
+    ) -> None:
+        """Give the call of such a batch, which has ended, its outcome; with a path it was cancelled
+        for another.
+        """
         [future] = batch.futures
         self._batches.pop(task, None)
         if outcome is CANCELLED:
-            self._cancel([future], 0)
+            self._cancel([future], 0, path)
         elif not isinstance(outcome, Phase):
             self._settle([future], outcome, 0)
 
@@ -186,9 +176,6 @@ class Batcher(Lifetime):
             batch.unwanted.discard(future)
 
     def _find(self, future: CallFuture) -> tuple[int, int, Batch | None]:
-        """Return the task that a call was handed over in, its index there, and the batch, None when
-        all of that has ended.
-        """
         with self._handing_over:  # another thread may be handing it over just now
             task, index = divmod(future.place, MOST_CALLS)
         batch = self._batches.get(task)
@@ -337,21 +324,21 @@ class Batcher(Lifetime):
             batch.template.pace.measured(len(futures), event.seconds)
             self._recall_slow(batch)
         elif event.recalled:
-            futures = self._given_back(futures, batch, cancelled_before=bool(event.path))
+            futures = self._given_back(futures, batch, event.path)
         if futures:
             call = None if event.error is None else futures[0].call
             self._settle(futures, UndecodedResult(event, call), batch.load)
 
     def _given_back(
-        self, futures: Sequence[CallFuture], batch: Batch, *, cancelled_before: bool
+        self, futures: Sequence[CallFuture], batch: Batch, path: Sequence[str]
     ) -> Sequence[CallFuture]:
         """Cancel calls that came back before they began, or have them wait again; return those that
-        have ended for having been killed. What they need may have been `cancelled_before`.
+        have ended for having been killed. With a path another was cancelled, which they need.
         """
         with self.lock:  # else what waits again could be missed by who ends all
             if self._killed:
                 return futures
-            unwanted = set(futures if self._cancels or cancelled_before else batch.unwanted)
+            unwanted = set(futures if self._cancels or path else batch.unwanted)
             running = [one for one in futures if one.outcome is RUNNING]
             cancelled = [one for one in running if one in unwanted]
             again = [one for one in running if one not in unwanted]
@@ -359,16 +346,8 @@ class Batcher(Lifetime):
                 future.outcome = WAITING
                 self._waiting.appendleft(future)
             self._window.leave(len(again), batch.load)
-        self._cancel(cancelled, batch.load)
+        self._cancel(cancelled, batch.load, path)
         return ()
-
-    def _cancel(self, futures: Sequence[CallFuture], load: int) -> None:
-        """Cancel calls that were handed over, each of this load, and have not begun."""
-        with self.lock:
-            self._open += 1  # until the callbacks are passed on, or their thread might end before
-        for future in futures:
-            self._unless_held(future, functools.partial(self._withdraw, future))
-        self._progress(len(futures), load, 1)
 
     def _recall_slow(self, batch: Batch) -> None:
         """Recall what was handed over as quick calls and has not begun, when these turn out to be
@@ -388,107 +367,7 @@ class Batcher(Lifetime):
                 ]
             )
 
-    def _settle(self, futures: Sequence[CallFuture], outcome: FutureOutcome, load: int) -> None:
-        """Give those of these futures an outcome that have none; the calls are of this load."""
-        with_condition, called, awaited, locks, ended = [], [], [], [], 0
-        with self.lock:
-            for future in futures:
-                if future.outcome is not RUNNING:
-                    continue
-                ended += 1
-                waiters = future.waiters
-                if waiters is not None:
-                    if waiters.condition is not None:
-                        with_condition.append(future)
-                        continue
-                    locks += waiters.take_locks()
-                    if waiters.callbacks:
-                        called.append(future)
-                    if waiters.kept is not None or waiters.acts:
-                        awaited.append(future)
-                future.outcome = outcome
-                future.call = None
-        for future in awaited:
-            self.pass_on(future, outcome)
-        for future in called:
-            self._call_back(future)
-        self._progress(ended, load, ended - len(with_condition))
-        for future in with_condition:
-            self._unless_held(future, functools.partial(self._settle_and_notify, future, outcome))
-        release(locks)  # last: they want the interpreter's lock
-
-    def _settle_and_notify(self, future: CallFuture, outcome: FutureOutcome) -> None:
-        future.settle(outcome)
-        self._call_back(future)
-        with self.lock:
-            self._note_ended(1)
-
-    # ---------------------------------------------------------------- results that others need
-
-    def keep(self, future: CallFuture, reference: Reference) -> bool:
-        """Have the dispatcher know the result of a call by a reference; return False when the call
-        has ended.
-        """
-        with self.lock:
-            if future.outcome is not RUNNING:
-                return _note_kept(future, reference)
-        task, index, _ = self._find(future)
-        with self.lock:
-            kept, running = _note_kept(future, reference), future.running()
-        if running:
-            source = CallSource(future)
-            act = functools.partial(supply, source, reference, self.dispatcher)
-            wait = functools.partial(source.when_done, act)
-            missing = functools.partial(self.do_soon, wait)
-            self.dispatcher.want(task, index, reference.number, missing)
-        return kept
-
-    def when_done(self, future: CallFuture, act: Callable[[], object]) -> None:
-        """Do something once a call has ended; now if it has."""
-        with self.lock:
-            if not future.done():
-                future.waiters = future.waiters or Waiters()
-                future.waiters.acts.append(act)
-                return
-        act()
-
-    def pass_on(self, future: CallFuture, outcome: FutureOutcome | Phase) -> None:
-        """Have those who need the result of a call that has ended supplied with it, unless the
-        dispatcher did so itself.
-        """
-        waiters = future.waiters
-        assert waiters is not None
-        with self.lock:
-            acts, waiters.acts = waiters.acts, []
-        passed_on = type(outcome) is UndecodedResult and not outcome.recalled
-        if waiters.kept is not None and not passed_on:
-            source = CallSource(future)
-            acts.append(functools.partial(supply, source, waiters.kept, self.dispatcher))
-        for act in acts:
-            self.do_soon(act)
-
-    def _withdraw(self, future: CallFuture) -> None:
-        if future.withdraw(RUNNING):
-            self._call_back(future)
-
-    def _unless_held(self, future: CallFuture, act: Callable[[], None]) -> None:
-        """Do something to a future: here, or in the thread of the callbacks when somebody holds its
-        condition. Who was interrupted in `concurrent.futures.wait` holds it for ever, and all
-        others want their results.
-        """
-        condition = None if future.waiters is None else future.waiters.condition
-        if condition is None:
-            act()
-        elif condition.acquire(blocking=False):
-            try:
-                act()
-            finally:
-                condition.release()
-        else:
-            self.call_back(act)
-
     def _progress(self, calls: int, load: int, futures: int = 0) -> None:
-        """Note that so many calls of this load have ended, and so many futures have outcomes."""
         with self.lock:
             self._window.leave(calls, load)
             if futures:
@@ -496,9 +375,3 @@ class Batcher(Lifetime):
             more = self._waiting and self._window.load <= self._window.low
         if more:
             self._courier.do(self.hand_over)
-
-    def _call_back(self, future: CallFuture) -> None:
-        if future.waiters is not None and future.waiters.callbacks:
-            assert self._callbacks is not None
-            # The thread must live for the callbacks that follow.
-            self._callbacks.do(functools.partial(future.call_back, BaseException))

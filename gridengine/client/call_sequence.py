@@ -12,6 +12,7 @@ from msgspec import Struct
 from gridengine.serialize.argument_snapshot import given_words
 from gridengine.serialize.exceptions import note_on
 from gridengine.serialize.payload import FULL
+from gridengine.worker.call_context import GVAR
 
 
 class Value(Struct, frozen=True):
@@ -47,6 +48,7 @@ class CallSequence:
         steps.reverse()
         number = 0
         while steps:
+            GVAR.note_step(number + 1)
             step = steps.pop()  # an argument is kept no longer than for its call
             args = [values[one.call] if type(one) is Value else one for one in step.args]
             kwargs = {
@@ -60,9 +62,11 @@ class CallSequence:
             except BaseException as error:
                 names = [one.name for one in (step, *reversed(steps)) if one.name]
                 note_on(error, [f"in node {names[0]}, {given_words((args, kwargs), FULL)}"])
+                GVAR.note_step(0)
                 raise
             values[number] = value
             number += 1
+        GVAR.note_step(0)
         return value
 
 

@@ -16,9 +16,10 @@ from concurrent.futures import Future
 from typing import Any, Protocol, TypeAlias
 
 from gridengine.client.future import CANCELLED, MOST_CALLS, CallFuture, Failed, UndecodedResult
+from gridengine.client.outcomes import path_from
 from gridengine.dispatcher.core.tasks import CallsFinished, ResultData
 from gridengine.dispatcher.interface import Dispatcher
-from gridengine.errors import UNNUMBERED, GridEngineError, call_words
+from gridengine.errors import Cancelled, GridEngineError
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import Payload
 from gridengine.serialize.references import (
@@ -94,7 +95,7 @@ class CallSource:
         future = self._future
         outcome, name = future.outcome, future.template.function.name
         if outcome is CANCELLED:
-            return ResultData(cancelled=True)
+            return ResultData(cancelled=True, path=path_from(future.call or (), name))
         event = outcome.event if type(outcome) in (UndecodedResult, Failed) else None
         data = None if event is None else unread(event, future.place % MOST_CALLS, name)
         if data is None:
@@ -107,11 +108,11 @@ def unread(event: CallsFinished, index: int, name: str) -> ResultData | None:
     """Return the outcome of one call of an event as it came; None when it has to be pickled
     again.
     """
+    path = path_from(event.path, name)
     if event.recalled:
-        return ResultData(cancelled=True)
-    path = (*event.path, name) if event.path else (call_words(name, UNNUMBERED, 0),)
+        return ResultData(cancelled=True, path=path)
     if event.payload is None:
-        return ResultData(error=event.error, path=path)
+        return _failed(event.error, path)
     if event.raised:
         return ResultData(event.payload, raised=True, path=path)
     payload = pickling.fetched(event.payload)
@@ -124,7 +125,7 @@ def pickled(value: Any, error: BaseException | None, name: str) -> ResultData:
     """Return an outcome that is there as an object, of what has this name. A value that cannot be
     pickled is an error.
     """
-    path = (call_words(name, UNNUMBERED, 0),) if name else ("a future",)
+    path = path_from((), name) if name else ("a future",)
     if error is None:
         try:
             payload = pickling.dump_values(
@@ -140,8 +141,15 @@ def pickled(value: Any, error: BaseException | None, name: str) -> ResultData:
                 if (one := chain.pop()) is not None and one.__traceback__ is not None:
                     chain += one.with_traceback(None).__cause__, one.__context__
     if isinstance(error, GridEngineError):
-        return ResultData(error=error, path=path)
+        return _failed(error, path)
     return ResultData(pickling.dump_exception(error), raised=True, path=path)
+
+
+def _failed(error: GridEngineError | None, path: tuple[str, ...]) -> ResultData:
+    """Return an outcome that is an error of ours. What needs a call that was killed is
+    cancelled.
+    """
+    return ResultData(error=error, cancelled=isinstance(error, Cancelled), path=path)
 
 
 class _References:

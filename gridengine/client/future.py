@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Generator, Sequence
-from concurrent.futures import CancelledError, Future, InvalidStateError
+from concurrent.futures import Future, InvalidStateError
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from concurrent.futures._base import CANCELLED_AND_NOTIFIED, FINISHED, LOGGER, PENDING
 from concurrent.futures._base import RUNNING as FUTURE_RUNNING
@@ -22,7 +22,7 @@ from typing import Any, Final, Protocol, TypeAlias
 from msgspec import Struct, field
 
 from gridengine.client.options import CallOptions
-from gridengine.client.outcomes import ONE_CALL, outcomes_of
+from gridengine.client.outcomes import ONE_CALL, cancelled_error, outcomes_of
 from gridengine.dispatcher.core.calls import Pace
 from gridengine.dispatcher.core.tasks import CallsFinished, Function
 from gridengine.dispatcher.interface import Dispatcher
@@ -195,7 +195,8 @@ class Waiters:
 class CallFuture(Future[Any]):
     """A call's future. All that `concurrent.futures.Future` promises holds.
 
-    `call` is its argument, or its arguments, until it has ended. `place` says where it was handed
+    `call` is its argument, or its arguments, until it has ended; of one that was cancelled for
+    another by which way that has come. `place` says where it was handed
     over: the number of the task, times `MOST_CALLS`, plus the number of the call in that. `outcome`
     is its result, or what stands for that. `waiters` is None as long as nobody waits.
     """
@@ -269,21 +270,21 @@ class CallFuture(Future[Any]):
             self.call_back()
         return self.outcome is CANCELLED
 
-    def withdraw(self, phase: Phase) -> bool:
-        """Cancel the call if it is at this, and wake who waits; return whether it was. Callbacks
-        are left to the caller.
+    def withdraw(self, phase: Phase, path: Sequence[str] = ()) -> bool:
+        """Cancel the call if it is at this, with a path for another, and wake who waits; return
+        whether it was. Callbacks are left to the caller.
         """
         with self.template.batcher.lock:
             if self.outcome is not phase:
                 return False
             if self.waiters is None:
-                self._note_cancelled()
+                self._note_cancelled(path)
                 return True
         with self._condition:
             with self.template.batcher.lock:
                 if self.outcome is not phase:
                     return False
-                self._note_cancelled()
+                self._note_cancelled(path)
                 locks = self._with_condition().take_locks()
             for waiter in self._waiters:
                 waiter.add_cancelled(self)
@@ -292,8 +293,8 @@ class CallFuture(Future[Any]):
         release(locks)
         return True
 
-    def _note_cancelled(self) -> None:
-        self.outcome, self.call = CANCELLED, None
+    def _note_cancelled(self, path: Sequence[str]) -> None:
+        self.outcome, self.call = CANCELLED, path
         self.template.batcher.note_cancelled()
 
     def done(self) -> bool:
@@ -312,7 +313,8 @@ class CallFuture(Future[Any]):
         """Return what the call returned, waiting for it up to `timeout` seconds.
 
         Raises:
-            CancelledError: it was withdrawn before it began.
+            CancelledError: it was withdrawn before it began, or for a call that it needs, which a
+                note names.
             TimeoutError: it has not ended by then.
             Exception: what it raised, with a `RemoteTraceback` as its `__cause__`.
             CallError, ClusterError: what kept it from ending.
@@ -347,7 +349,7 @@ class CallFuture(Future[Any]):
         if not self.await_end(timeout):
             raise FutureTimeoutError
         if self.outcome is CANCELLED:
-            raise CancelledError
+            raise cancelled_error(self.call, self.template.function.name)
         if deadline is not None:
             self._await_result(deadline)
 
@@ -407,9 +409,10 @@ class CallFuture(Future[Any]):
         if type(outcome) is UndecodedResult and outcome.is_kept:
             yield from self._here().__await__()
         if self.outcome is CANCELLED:
-            from gridengine.client.async_waiting import cancelled_error
+            from gridengine.client.async_waiting import cancellation_type
 
-            raise cancelled_error()
+            name = self.template.function.name
+            raise cancelled_error(self.call, name, cancellation_type())
         return self.result()
 
     async def _here(self) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import contextlib
 import pickle
 import signal
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeAlias
 
@@ -15,7 +15,7 @@ import msgspec
 
 from gridengine.client.batch import Batch
 from gridengine.client.batcher import Batcher
-from gridengine.client.call_sequence import CallSequence, Step, Value, as_list, as_tuple
+from gridengine.client.call_sequence import CallSequence
 from gridengine.client.dependencies import introduce, pickled
 from gridengine.client.future import (
     CANCELLED,
@@ -26,20 +26,19 @@ from gridengine.client.future import (
     Failed,
     UndecodedResult,
 )
-from gridengine.client.graph import MISSING, Node
+from gridengine.client.graph import Node
+from gridengine.client.node_calls import WrittenCall, key_text, written
 from gridengine.client.outcomes import OutcomeListener
 from gridengine.dispatcher.core.tasks import CallsFinished, ResultData, Task
-from gridengine.errors import UNNUMBERED, short_repr
+from gridengine.errors import UNNUMBERED, CallError, call_words
 from gridengine.serialize import pickling
-from gridengine.serialize.argument_snapshot import CallSnapshot, Untold
-from gridengine.serialize.payload import ATOMS, FULL, SINGLE, STAR, Payload
+from gridengine.serialize.argument_snapshot import Untold
+from gridengine.serialize.exceptions import note_on
+from gridengine.serialize.payload import ATOMS, FULL, Payload
 from gridengine.serialize.references import Reference, awaited_in, new_number, numbers
 from gridengine.serialize.shared_objects import identity, needs_of
 from gridengine.serialize.unpicklable import name_of
 
-MOST_SHOWN = 60
-NOT_SHOWN = CallSnapshot(())
-"""What a call is given, where it is not told."""
 FunctionTemplates: TypeAlias = tuple[tuple[CallTemplate, ...], tuple[Reference, ...]]
 """The templates of a function's calls, for each form, and what the function itself refers to."""
 
@@ -73,11 +72,13 @@ class GraphSubmission(OutcomeListener):
         self._unsettled: dict[int, Batch | None] = {}
         """The tasks that have not ended; each with its future, as a batch, if its key is wanted."""
         self._keys: dict[int, Any] = {}
-        """Of the tasks that have not ended, and are one call each."""
+        """Of the tasks that have not ended; of those that are several calls the names of the nodes,
+        in a list.
+        """
         self._needed: dict[int, int] = {}
         """Of such tasks with a future that others need the references."""
-        self._failed: dict[int, tuple[Any, Any]] = {}
-        """What has failed by itself, by its `id`, with the key of the node."""
+        self._failed: dict[int, tuple[Any, str]] = {}
+        """What has failed by itself, by its `id`, with the node."""
         self._wanted = 0
         """How many tasks with a future have not ended."""
         self.end = CallFuture(unsent(identity), None, RUNNING)
@@ -92,7 +93,8 @@ class GraphSubmission(OutcomeListener):
         if node.users:
             node.reference = new_number()
         try:
-            template, payload, references = self._pickled(node)
+            call = written(node)
+            template, payload, references = self._pickled(node, call)
         except Exception as error:
             self._fail(node, error)
             return
@@ -107,18 +109,19 @@ class GraphSubmission(OutcomeListener):
             kept=((0, node.reference),) if node.reference else (),
         )
         self._referred.extend(references)
-        self._note(node, task.id, template)
+        self._note(node, task.id, template, call.steps)
         tasks = self._group_of.get(template)
         if tasks is None or (self._dispatcher.at_once and self._groups[-1][1] is not tasks):
             tasks = self._group_of[template] = []
             self._groups.append((template, tasks))
         tasks.append(task)
 
-    def _note(self, node: Node, task: int, template: CallTemplate) -> None:
+    def _note(
+        self, node: Node, task: int, template: CallTemplate, steps: Sequence[str] | None
+    ) -> None:
         """Note what becomes of a task's end."""
         self._unsettled[task] = None
-        if node.sequence is None:
-            self._keys[task] = node.key
+        self._keys[task] = node.key if steps is None else steps
         if node.is_wanted:
             future = self._futures[node] = CallFuture(template, None, RUNNING)
             future.place = task * MOST_CALLS
@@ -126,14 +129,16 @@ class GraphSubmission(OutcomeListener):
             if node.reference:
                 self._needed[task] = node.reference
 
-    def _pickled(self, node: Node) -> tuple[CallTemplate, Payload, tuple[Reference, ...]]:
+    def _pickled(
+        self, node: Node, made: WrittenCall
+    ) -> tuple[CallTemplate, Payload, tuple[Reference, ...]]:
         """Return the template and the payload of a call, and what that, or its function, has of
         users' own futures.
 
         Raises:
             PicklingError: it cannot travel; the text names the node.
         """
-        key, function, form, call, is_plain = self._call_of(node)
+        key, function, form, call, is_plain, _ = made
         templates, references = self._templates_for(key, function)
         if is_plain:
             return templates[form], [pickle.dumps([call], 5)], references
@@ -154,22 +159,6 @@ class GraphSubmission(OutcomeListener):
             if payload is not None and not awaited_in(payload) and not needs_of(payload):
                 node.reference = new_number()
                 self._supplied.append((node.reference, ResultData(payload)))
-
-    def _call_of(self, node: Node) -> tuple[Any, Any, int, Any, bool]:
-        """Return what a call's function, or functions, are known by here, they themselves, the form
-        of the call, the call, and whether that is nothing that takes a pickler of our own.
-        """
-        if node.sequence is not None:
-            sequencer = Sequencer(node.sequence)
-            functions, steps = sequencer.functions, sequencer.steps
-            is_plain = all(_is_plain(one.args) and not one.kwargs for one in steps)
-            return tuple(functions), tuple(functions.values()), SINGLE, steps, is_plain
-        function, args = node.function, tuple(node.args)
-        if node.kwargs:
-            return id(function), function, FULL, (args, node.kwargs), False
-        if len(args) == 1:
-            return id(function), function, SINGLE, args[0], _is_plain(args)
-        return id(function), function, STAR, args, _is_plain(args)
 
     def _templates_for(self, key: Any, function: Any) -> FunctionTemplates:
         """Return templates of this graph's own: its calls are not recalled with others."""
@@ -252,30 +241,36 @@ class GraphSubmission(OutcomeListener):
         """Take an event, in the I/O thread."""
         if event.raised and event.payload is not None:
             self._batcher.note_raised(event.payload)
-        batch, key = self._unsettled.pop(event.task, None), self._keys.pop(event.task, MISSING)
+        batch, key = self._unsettled.pop(event.task, None), self._keys.pop(event.task, None)
         reference = self._needed.pop(event.task, None)
-        if reference is not None and event.recalled and not event.path:
-            self._dispatcher.supply(reference, ResultData(cancelled=True))
+        if reference is not None and batch is not None and event.recalled and not event.path:
+            first = _named(
+                call_words(batch.template.function.name, UNNUMBERED, 0), _node_at(event, key)
+            )
+            self._dispatcher.supply(reference, ResultData(cancelled=True, path=(first,)))
         if event.raised or event.error is not None:
-            event = self._with_node(event, key)
+            node = _node_at(event, key)
+            event = self._with_node(event, node)
+            if event.error is not None and event.attempts and node:  # else it is of others too
+                note_on(event.error, [f"in node {node}"])
         if batch is not None:
-            outcome = CANCELLED if event.recalled else UndecodedResult(event, NOT_SHOWN)
-            self._batcher.settle(event.task, batch, outcome)
+            outcome = CANCELLED if event.recalled else UndecodedResult(event, Untold())
+            self._batcher.settle(event.task, batch, outcome, event.path)
             self._wanted -= 1
             if not self._wanted and self._unsettled:  # nobody wants what is left
                 self._dispatcher.recall(self.unsettled_calls())
         self._end_if_all_settled()
 
-    def _with_node(self, event: CallsFinished, key: Any) -> CallsFinished:
+    def _with_node(self, event: CallsFinished, node: str) -> CallsFinished:
         """Return the end of a call that failed, where the one that failed first is named by its
         node.
         """
         failure = event.error if event.payload is None else event.payload[0]
         if event.path and id(failure) in self._failed:
-            first = f"{event.path[0]} (node {key_text(self._failed[id(failure)][1])})"
+            first = _named(event.path[0], self._failed[id(failure)][1])
             return msgspec.structs.replace(event, path=(first, *event.path[1:]))
-        if not event.path and key is not MISSING:
-            self._failed[id(failure)] = failure, key
+        if not event.path and node:
+            self._failed[id(failure)] = failure, node
         return event
 
     def _end_if_all_settled(self) -> None:
@@ -287,78 +282,20 @@ def _dumped(node: Node, call: Any, form: int) -> Payload:
     return pickling.dump_calls([call], form=form, describe=lambda _: f"node {key_text(node.key)}")
 
 
-def key_text(key: Any) -> str:
-    """Return what a key is called; most are short strings, and there are many."""
-    return repr(key) if type(key) is str and len(key) <= MOST_SHOWN else short_repr(key)
+def _node_at(event: CallsFinished, key: Any) -> str:
+    """Return what people call the node that a call was at when it ended; empty where that is not
+    known, of several that were made as one. `key` is that, or they are.
+    """
+    if type(key) is not list:
+        return key_text(key)
+    step = event.error.step if isinstance(event.error, CallError) else 0
+    return next(filter(None, key[step - 1 :]), "") if 0 < step <= len(key) else ""
+
+
+def _named(call: str, node: str) -> str:
+    """Return what a call is called, with its node, if that is known."""
+    return f"{call} (node {node})" if node else call
 
 
 def _take_no_event(batch: Batch, event: CallsFinished) -> None:
     """The submission itself is who listens."""
-
-
-def _is_plain(args: Iterable[Any]) -> bool:
-    """Return whether arguments are small, or stand for what is elsewhere: C `pickle` alone does for
-    them.
-    """
-    for one in args:
-        kind = type(one)
-        if kind is Node:
-            node = one.target or one
-            if not node.reference and type(node.value) not in ATOMS:
-                return False
-        elif kind is list or kind is tuple:
-            if not _is_plain(one):
-                return False
-        elif kind is not Value and kind not in ATOMS:
-            return False
-    return True
-
-
-class Sequencer:
-    """Writes the calls that are made as one as the steps of a `CallSequence`."""
-
-    def __init__(self, sequence: Iterable[Node]) -> None:
-        self.functions: dict[int, Callable[..., Any]] = {}
-        """By their ids, in the order of their numbers."""
-        self.steps: list[Step] = Untold()
-        self._numbers: dict[int, int] = {}
-        self._values: dict[Node, Value] = {}
-        self._last_uses: dict[int, Step] = {}
-        for node in sequence:
-            kwargs = node.kwargs and {name: self._flat(one) for name, one in node.kwargs.items()}
-            name = "" if node.is_nested else key_text(node.key)
-            args = [self._flat(one) for one in node.args]
-            self._values[node] = self._step(node.function, args, kwargs, name)
-        for number, step in self._last_uses.items():
-            step.spent = [*step.spent, number]
-
-    def _step(
-        self, function: Any, args: list[Any], kwargs: dict[str, Any] | None = None, name: str = ""
-    ) -> Value:
-        number = self._numbers.setdefault(id(function), len(self._numbers))
-        self.functions[id(function)] = function
-        step = Step(number, args, kwargs, (), name)
-        for one in (*args, *(kwargs or {}).values()):
-            if type(one) is Value:
-                self._last_uses[one.call] = step
-        self.steps.append(step)
-        return Value(len(self.steps) - 1)
-
-    def _flat(self, one: Any) -> Any:
-        """Return an argument, or, for what a step computes, its value: of a list that holds such a
-        value a step of its own makes one.
-        """
-        if type(one) is Node:
-            return self._values.get(one.target or one, one)
-        if (type(one) is list or type(one) is tuple) and self._holds_value(one):
-            make = as_list if type(one) is list else as_tuple
-            return self._step(make, [self._flat(part) for part in one])
-        return one
-
-    def _holds_value(self, parts: Any) -> bool:
-        return any(
-            (one.target or one) in self._values
-            if type(one) is Node
-            else (type(one) is list or type(one) is tuple) and self._holds_value(one)
-            for one in parts
-        )

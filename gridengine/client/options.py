@@ -93,6 +93,17 @@ def given(**options: Any) -> dict[str, Any]:
     return said
 
 
+def unexpected_keyword(called: str, name: str, known: Iterable[str], otherwise: str) -> TypeError:
+    """Return the error of a keyword that is none of those known: the text names one that is much
+    like it, or says something else.
+    """
+    import difflib
+
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else otherwise
+    return TypeError(f"{called}() got an unexpected keyword argument {name!r}; {hint}")
+
+
 def _classes(retry_on: Any) -> tuple[type[BaseException], ...]:
     several = isinstance(retry_on, Iterable) and not isinstance(retry_on, (type, str))
     classes = tuple(retry_on) if several else (retry_on,)

@@ -13,10 +13,12 @@ from msgspec import Struct
 
 from gridengine.dispatcher.core.tasks import Attempt, CallsFinished, TaskMessage, TaskStarted
 from gridengine.errors import (
+    UNNUMBERED,
     GridEngineError,
     OutOfMemory,
     PicklingError,
     ProtocolError,
+    call_words,
     safe_repr,
 )
 from gridengine.resources.units import plural
@@ -67,21 +69,22 @@ def outcomes_of(
     What a call raised has a note of which call it was (`what`, with its number and `name`), what it
     was given and where it ran; or which failed and by which others that came here. A result that
     cannot be unpickled is a `PicklingError`, a call that was recalled before it began a
-    `CancelledError`. It may take its time: the end of a worker's log is read here, too.
+    `CancelledError`, with a note if that is for another. It may take its time: the end of a
+    worker's log is read here, too.
     """
     start, stop = first + event.start, first + event.stop
     error: BaseException | None
     if event.recalled:
-        error = CancelledError()
+        error = cancelled_error(event.path, name)
     elif event.payload is None:
         error = event.error
         if error is not None and event.path:  # others have the same
             error = twin_of(error)
-            note_on(error, [_way(event.path, name)])
+            note_on(error, [_way(event.path, name, "failed")])
     elif event.raised:
         error, arguments = pickling.load_raised(event.payload)
         if event.path:
-            note_on(error, [_way(event.path, name, arguments)])
+            note_on(error, [_way(event.path, name, "failed", arguments)])
         else:
             add_notes(error, [what.format(name=name, number=start), arguments], event.attempts)
     else:
@@ -91,10 +94,29 @@ def outcomes_of(
     return [Outcome(start, stop, (), error)]
 
 
-def _way(path: Sequence[str], name: str, arguments: str = "") -> str:
-    """Return which call failed first, and which for that, down to the one of this name."""
+def _way(path: Sequence[str], name: str, what: str, arguments: str = "") -> str:
+    """Return which call failed or was cancelled first, and which for that, down to the one of this
+    name.
+    """
     first = f"{path[0]}, {arguments}," if arguments else path[0]
-    return f"{first} failed, and with it {', '.join([*path[1:], name])}"
+    return f"{first} {what}, and with it {', '.join([*path[1:], name])}"
+
+
+def path_from(path: Sequence[str], name: str) -> tuple[str, ...]:
+    """Return by which way what has come of a call of this name goes on; `path` as it has come."""
+    return (*path, name) if path else (call_words(name, UNNUMBERED, 0),)
+
+
+def cancelled_error(
+    path: Sequence[str], name: str, kind: type[BaseException] = CancelledError
+) -> BaseException:
+    """Return the error of a call of this name that was cancelled; with a path for another that
+    was.
+    """
+    error = kind()
+    if path:
+        note_on(error, [_way(path, name, "was cancelled")])
+    return error
 
 
 def _outcomes_of_values(payload: Payload, start: int, stop: int) -> list[Outcome]:

@@ -47,7 +47,7 @@ from gridengine.dispatcher.effects import inform
 from gridengine.dispatcher.interface import Listener
 from gridengine.dispatcher.run_directory import python_version
 from gridengine.dispatcher.unsettled import UnsettledTasks
-from gridengine.errors import Cancelled, ConfigurationError
+from gridengine.errors import UNNUMBERED, Cancelled, ConfigurationError, call_words
 from gridengine.resources.base import ZERO, Resource
 from gridengine.resources.demand import Demand
 from gridengine.serialize import pickling
@@ -108,6 +108,10 @@ class InlineDispatcher:
         self.results: dict[int, ResultData] = {}
         """What calls may refer to, by its references."""
         self._arrived = threading.Condition()
+        self._makers: dict[int, tuple[InlineRun, str]] = {}
+        """Of references to what is being run: that, and what people call it."""
+        self._awaited: dict[int, Iterable[int]] = {}
+        """The references that each thread waits for now."""
 
     def new_id(self) -> int:
         """Return an id for a task."""
@@ -118,7 +122,8 @@ class InlineDispatcher:
 
         Raises:
             ConfigurationError: the scheduler has been closed; or what they need is not there, and
-                this is a task of the event loop that may have to make it.
+                this is a task of the event loop that may have to make it, or made inside a call
+                that has to end before.
             KeyboardInterrupt: Ctrl-C in a call ends the caller too; so does quitting `pdb`.
         """
         made = {reference for task in tasks for _, reference in task.kept}
@@ -130,7 +135,12 @@ class InlineDispatcher:
                 hint="await that result first, or take a ProcessScheduler",
             )
         with self._arrived:  # of futures of others, or that another thread works at
-            self._arrived.wait_for(lambda: self._closed or self.results.keys() >= inputs)
+            self._check_circle(inputs)
+            self._awaited[threading.get_ident()] = inputs
+            try:
+                self._arrived.wait_for(lambda: self._closed or self.results.keys() >= inputs)
+            finally:
+                del self._awaited[threading.get_ident()]
         if self._closed:
             raise ConfigurationError("this scheduler has been closed", hint="make a new one")
         run = InlineRun(self, function, tasks, listener)
@@ -140,6 +150,26 @@ class InlineDispatcher:
         finally:
             for task in tasks:
                 del self._runs[task.id]
+
+    def _check_circle(self, inputs: Iterable[int]) -> None:
+        """Refuse to wait for calls that this thread is inside of, or that wait for such in other
+        threads.
+        """
+        needed = deque[tuple[int, tuple[str, ...]]]((reference, ()) for reference in inputs)
+        while needed:
+            reference, path = needed.popleft()
+            maker = self._makers.get(reference)
+            if maker is None:
+                continue
+            run, name = maker
+            if run.thread == threading.get_ident():
+                way = f" by way of {', '.join(path)}" if path else ""
+                raise ConfigurationError(
+                    "an InlineScheduler makes calls at once, and this one would wait for ever: it "
+                    f"is made inside {name}, whose result it needs{way}",
+                    hint="leave that out of what the call is given",
+                )
+            needed.extend((one, (*path, name)) for one in self._awaited.get(run.thread, ()))
 
     def check(self, demand: Demand) -> None:
         """Take any request: this process is taken to have just what a call asks for."""
@@ -169,11 +199,16 @@ class InlineDispatcher:
         """Nothing is kept here: call `missing`, which is to see that `supply` is called, now or
         later.
         """
+        run = self._runs.get(task)
+        if run is not None:
+            name = call_words(run.function.name, UNNUMBERED, index, run.tasks[task].name)
+            self._makers[reference] = run, name
         missing()
 
     def supply(self, reference: int, data: ResultData) -> None:
         """Say what a reference stands for."""
         with self._arrived:
+            self._makers.pop(reference, None)
             if reference not in self.results:
                 self.results[reference] = data
                 payload = [bytes(buffer) for buffer in data.payload or ()]  # may be of a live array
@@ -221,9 +256,10 @@ class InlineRun:
         if not any(has_failed(dispatcher.results[one]) for one in function.after):
             with resolving_locally():
                 self._f, self._retry_on = pickling.load_function(function.payload)
-        self._function = function
+        self.thread = threading.get_ident()
+        self.function = function
         self._ignored = dispatcher.ignored
-        self._tasks = {task.id: task for task in tasks}
+        self.tasks = {task.id: task for task in tasks}
         self._attempt: tuple[int, int] = 0, 0
         """A task and the number of its attempt: `_calls` are its calls, and `_given` what each of
         them is given.
@@ -256,11 +292,11 @@ class InlineRun:
             for reference in inputs:
                 self._handle(Supplied(reference, self._dispatcher.results[reference]))
             self._send(make_hello(run_id="", slots=1, pid=os.getpid(), log=""))
-            self._handle(Submitted(self._function, list(self._tasks.values())))
+            self._handle(Submitted(self.function, list(self.tasks.values())))
             while self._assigned:
                 self._run(self._assigned.popleft())
         except BaseException:
-            error = Cancelled(f"{self._function.name} was ended before it was done")
+            error = Cancelled(f"{self.function.name} was ended before it was done")
             for failure in list(self._unsettled.fail(error)):
                 raise failure from None
             raise
@@ -331,7 +367,7 @@ class InlineRun:
     def _load(self, assignment: Assignment) -> None:
         """Have the calls of an assignment at hand, as they were submitted."""
         if self._attempt != (assignment.task, assignment.attempt):
-            task = self._tasks[assignment.task]
+            task = self.tasks[assignment.task]
             with resolving_locally():
                 self._calls, _ = pickling.load_items(task.payload)
             asked = task.demand.request
@@ -339,7 +375,7 @@ class InlineRun:
             self._attempt = assignment.task, assignment.attempt
 
     def _settle(self, event: CallsFinished) -> None:
-        for _, reference in self._tasks[event.task].kept:
+        for _, reference in self.tasks[event.task].kept:
             awaited = self._core.state.awaited.get(reference)
             if awaited is not None and awaited.data is not None:
                 self._dispatcher.supply(reference, awaited.data)

@@ -36,7 +36,9 @@ class CallSnapshot:
 
 
 class Untold(list[Any]):
-    """The one argument of a call whose function says itself, in notes, what it was given."""
+    """What a call was given, where it is not to be told: its function says so itself, in notes, or
+    nobody has it any more.
+    """
 
     __slots__ = ()
 

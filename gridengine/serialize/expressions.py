@@ -6,9 +6,13 @@ Neither needs recursion, however long a chain is. Imported by workers too, so it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import copy
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, TypeAlias
+
+from gridengine.errors import short_repr
 
 
 class Operation:
@@ -79,6 +83,19 @@ def _in_order(operation: Operation) -> list[Operation]:
     return list(found.values())
 
 
+def gather(kind: Callable[[Iterable[Any]], Any], *parts: Any) -> Any:
+    """Return a container of these parts."""
+    return kind(parts)
+
+
+def with_fields(value: Any, names: Sequence[str], *parts: Any) -> Any:
+    """Return a copy of an object in which these fields, of a frozen dataclass too, are others."""
+    made = copy.copy(value)
+    for name, part in zip(names, parts, strict=True):
+        object.__setattr__(made, name, part)
+    return made
+
+
 def compute(
     instructions: Sequence[Instruction], resolve: Callable[[Any], Any] = lambda value: value
 ) -> Any:
@@ -103,3 +120,79 @@ def compute(
         values.append(give(*arguments, **keywords))
         arguments, keywords = (), {}
     return values[-1]
+
+
+# ------------------------------------------------------------------ for people
+
+DEEPEST_SHOWN, MOST_SHOWN = 4, 100
+"""How many operations within each other are shown, and how many characters of all."""
+_SIGNS: Mapping[Any, str] = {
+    operator.add: "+",
+    operator.sub: "-",
+    operator.mul: "*",
+    operator.matmul: "@",
+    operator.truediv: "/",
+    operator.floordiv: "//",
+    operator.mod: "%",
+    operator.lshift: "<<",
+    operator.rshift: ">>",
+    operator.and_: "&",
+    operator.or_: "|",
+    operator.xor: "^",
+    pow: "**",
+    operator.eq: "==",
+    operator.ne: "!=",
+    operator.lt: "<",
+    operator.le: "<=",
+    operator.gt: ">",
+    operator.ge: ">=",
+    operator.neg: "-",
+    operator.pos: "+",
+    operator.invert: "~",
+}
+_BRACKETS: Mapping[Any, tuple[str, str]] = {list: ("[", "]"), tuple: ("(", ")"), set: ("{", "}")}
+
+
+def text_of(operation: Operation, leaf: Callable[[Any], str]) -> str:
+    """Return what an operation is, shortened, much as it was written; `leaf` says what comes from
+    elsewhere.
+    """
+    text = _text(operation, leaf, DEEPEST_SHOWN)
+    if operation.function in _SIGNS and len(operation.arguments) < 3:
+        text = text[1:-1]
+    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}..."
+
+
+def _text(one: Operation, leaf: Callable[[Any], str], depth: int) -> str:
+    if one.function is None:
+        return leaf(one.arguments[0])
+    if not depth:
+        return "..."
+    of = {place: _text(operand, leaf, depth - 1) for place, operand in one.operands}
+    parts = [of.get(place) or short_repr(value) for place, value in enumerate(one.arguments)]
+    named = [f"{name}={of.get(name) or short_repr(it)}" for name, it in one.keywords.items()]
+    function, others = one.function, ", ".join([*parts[1:], *named])
+    if function in _SIGNS and len(parts) < 3:
+        sign = _SIGNS[function]
+        return f"({sign}{parts[0]})" if len(parts) == 1 else f"({parts[0]} {sign} {parts[1]})"
+    if function is operator.getitem:
+        return f"{parts[0]}[{others}]"
+    if function is getattr:
+        return f"{parts[0]}.{one.arguments[1]}"
+    if function is operator.call:
+        return f"{parts[0]}({others})"
+    if function is gather:
+        kind = one.arguments[0]
+        name = "" if kind in _BRACKETS else name_of(getattr(kind, "__self__", kind))
+        left, right = _BRACKETS.get(kind, ("(", ")"))
+        return f"{name}{left}{others}{right}"
+    if function is with_fields:
+        value, names = one.arguments[:2]
+        fields = map("{}={}".format, names, parts[2:])
+        return f"{name_of(type(value))}({', '.join([*fields, '...'])})"
+    return f"{name_of(function).lstrip('_')}({', '.join([*parts, *named])})"
+
+
+def name_of(called: Any) -> str:
+    """Return what people call a function or class."""
+    return getattr(called, "__name__", None) or short_repr(called)

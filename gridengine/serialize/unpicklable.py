@@ -130,8 +130,9 @@ def _explanation(
         parts = parts_of(obj)
     if len(path) > LONG_PATH:
         path = f"{path[: LONG_PATH // 2]}...{path[-LONG_PATH // 2 :]}"
+    own = getattr(type(obj), "_refused", None) if hasattr(error, "refused") else None
     return PicklingError(
-        f"{what}{path} (a {_type_name(obj)}) cannot be pickled: {reason(error)}",
+        f"{what}{path} (a {_type_name(obj)}) cannot be pickled: {own or reason(error)}",
         hint=_remedy(obj, error, captured=captured, for_caller=for_caller),
     )
 

@@ -337,7 +337,7 @@ class Crashed(_Message, frozen=True):
 
     `exitcode` is as `multiprocessing.Process.exitcode`: -n when signal n killed it. `reason` is
     `CRASH`, `TIMEOUT`, `CANCELLED` or `MEMORY`. `peak_memory` is the runner's in bytes, 0 when not
-    known.
+    known. `step`: in which of several calls that are made as one it was, from 1; 0 when in none.
     """
 
     run: int
@@ -346,6 +346,7 @@ class Crashed(_Message, frozen=True):
     reason: Annotated[str, msgspec.Meta(pattern=r"^(crash|timeout|cancelled|memory)\Z")]
     pid: int
     peak_memory: int = 0
+    step: int = 0
 
     def count_buffers(self) -> int:
         return 2

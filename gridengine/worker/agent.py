@@ -56,7 +56,7 @@ from gridengine.worker.stream_writer import StandardStreams
 
 log = logging.getLogger("gridengine")
 
-_LOG_SECONDS = 1.0
+_LOG_SECONDS = 3.0
 """For how long the report of a crash waits when the worker's log takes nothing."""
 
 
@@ -154,8 +154,8 @@ class Agent:
         return min(self.pool.tick(now), self._readers.tick(now))
 
     def _flush_log(self) -> None:
-        """Have what runners wrote in this worker's log, if it has one: whoever reads of a crash may
-        look there at once.
+        """Have what runners wrote in this worker's log, if it has one: whoever reads of a crash, or
+        that this worker leaves, may look there at once.
         """
         if self._relay is not None:
             self._streams.flush(_LOG_SECONDS)
@@ -198,8 +198,8 @@ class Agent:
         return size
 
     def close(self) -> list[int]:
-        """End all runners and what they left behind; send what they had answered before. Return the
-        runs that they were at. May be called twice.
+        """End all runners and what they left behind; send what they had answered before, and have
+        what they wrote in the log. Return the runs that they were at. May be called twice.
         """
         self._fork_server.close()
         begun = []
@@ -208,6 +208,7 @@ class Agent:
             if failed := runner.failed_call():
                 begun.append(failed[0])
             self.pool.remove(runner)
+        self._flush_log()
         self._poller.close()
         self._definitions.clear()  # whoever still refers to this agent wants no data of it
         self._processors.close()

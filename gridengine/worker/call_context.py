@@ -69,6 +69,10 @@ class Variables:
         """
         self.calls_made = 0
         """Of those that an executor limits for each process."""
+        self.note_step: Callable[[int], None] = lambda step: None
+        """Notes which of several calls that are made as one begins, from 1; 0 is for none. Who
+        looks when the process dies sees it.
+        """
         self.is_spent = False
         """Whether this process has made as many as it may, and is to end."""
 

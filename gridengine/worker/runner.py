@@ -61,6 +61,7 @@ from gridengine.worker.status_block import (
     BACKGROUND,
     BARRED_FROM,
     BARRED_TO,
+    CALL_STEP,
     CUT,
     CUT_RUN,
     DATA,
@@ -110,6 +111,7 @@ class Runner:
         self._resources = AllocatedResources()
         self._retry_on: tuple[type[BaseException], ...] = ()
         words[DATA] = data_bytes()
+        GVAR.note_step = self._note_step
         self._memory = MemoryLimit(words[DATA])
         self._held = 0
         """How many `Cancel` messages it has read."""
@@ -118,6 +120,10 @@ class Runner:
         # Should user code fork, and its child come back out of the call, then it gets no further
         # than to the next.
         os.register_at_fork(after_in_child=words.release)
+
+    def _note_step(self, step: int) -> None:
+        with contextlib.suppress(ValueError):  # in a process that user code has forked
+            self._words[CALL_STEP] = step
 
     def serve(self) -> NoReturn:
         """Work until the agent closes the channel.

@@ -19,6 +19,7 @@ from gridengine.wire.messages import (
     CANCELLED,
     CRASH,
     MEMORY,
+    OUT_OF_MEMORY,
     PROCESS_LEFT,
     RAISED,
     VALUES,
@@ -53,8 +54,8 @@ class RunnerMessages:
     Args:
         pool: whose runners these are.
         send: is given each message for the dispatcher, with its buffers.
-        flush_log: called before a crash is reported, so that the worker's log has what the runner
-            wrote.
+        flush_log: called before a crash is reported, or that a call ran out of memory, so that the
+            worker's log has what the runner wrote.
         kept: has large results that other calls need.
         definitions: where these stay, if it `holds_results`; else they go on at once.
     """
@@ -115,6 +116,9 @@ class RunnerMessages:
                 self._pool.end_run(runner, result.run)
             else:
                 runner.answered[result.run] = result.stop
+            if result.status == OUT_OF_MEMORY:  # the error has the end of the log
+                runner.take_output()
+                self._flush_log()
         if kept:
             message, buffers = self._keep(message, buffers, kept)
         elif max(map(len, buffers), default=0) >= LARGE:
@@ -261,9 +265,9 @@ class RunnerMessages:
         )
         output = runner.take_output()
         self._flush_log()
-        self._send(
-            Crashed(run, index, event.exitcode, reason, runner.pid, event.peak_memory), output
-        )
+        facts = index, event.exitcode, reason, runner.pid, event.peak_memory
+        step = runner.status.step if runner.status.run == run else 0
+        self._send(Crashed(run, *facts, step), output)
         runner.forget(run)
 
     def _why_died(self, event: Exited, assignment: Assignment) -> str:

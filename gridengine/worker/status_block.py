@@ -10,18 +10,20 @@ from __future__ import annotations
 import mmap
 
 RUN, INDEX, START, HOLD, CUT_RUN, CUT, BARRED_FROM, BARRED_TO, LATE, DATA, BACKGROUND = range(11)
+CALL_STEP = 11
 """The words, by who writes them.
 
 The runner: `RUN` and `INDEX`, the run and the call in progress (run 0: none); `START`, when that
 call began (nanoseconds of the monotonic clock; 0: no call with a time limit is in progress);
 `DATA`, the bytes of data that the process had when it was new; `BACKGROUND`, whether calls have
-left threads running.
+left threads running; `CALL_STEP`, which of several calls that are made as one is in progress, from
+1; 0 when none is.
 
 The agent: `HOLD`, how many `Cancel` messages the runner is to read before it goes on; of the run
 `CUT_RUN` the calls from `CUT` on, and the runs `BARRED_FROM` to `BARRED_TO`, are not to begin;
 `LATE`, the `START` of the call that was found to be over its time limit.
 """
-WORDS_SIZE = 11 * 8
+WORDS_SIZE = 12 * 8
 
 
 def map_words(fd: int) -> memoryview:
@@ -46,6 +48,11 @@ class RunnerStatus:
     def index(self) -> int:
         """The call in progress."""
         return self.words[INDEX]
+
+    @property
+    def step(self) -> int:
+        """Which of several calls that are made as one is in progress, from 1; 0 when none is."""
+        return self.words[CALL_STEP]
 
     @property
     def call_began(self) -> int:

@@ -324,13 +324,19 @@ gridengine.map(register, [b"ours"], scheduler=ProcessScheduler(1))
 
 def test_an_argument_is_taken_as_it_is_when_it_is_submitted(compare: Compare) -> None:
     assert compare("""
+def wait_for(path):
+    while not os.path.exists(path):
+        time.sleep(0.01)
 def late(executor):
     "Change an argument while the calls before it keep the process busy."
-    busy = [executor.submit(time.sleep, 0.2) for _ in range(4)]
+    busy = [executor.submit(wait_for, "changed") for _ in range(4)]
     argument = ["old"]
     future = executor.submit(max, argument)
     argument[0] = "new"
-    return future.result()
+    open("changed", "w").close()
+    result = future.result()
+    os.remove("changed")
+    return result
 with ProcessPoolExecutor(1) as theirs, Executor(max_workers=1) as ours:
     tell(theirs=late(theirs), ours=late(ours))
 """) == {"theirs": "new", "ours": "old"}

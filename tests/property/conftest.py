@@ -6,5 +6,10 @@ from __future__ import annotations
 
 import hypothesis
 
-hypothesis.settings.register_profile("gridengine", deadline=None, print_blob=True)
+hypothesis.settings.register_profile(
+    "gridengine",
+    deadline=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+    print_blob=True,
+)
 hypothesis.settings.load_profile("gridengine")

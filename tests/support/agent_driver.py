@@ -25,7 +25,7 @@ from gridengine.worker.forkserver import ForkServer
 from gridengine.worker.stream_writer import StandardStreams
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 60
+PATIENCE = 120
 
 
 @dataclass

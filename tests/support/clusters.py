@@ -9,6 +9,7 @@ import fcntl
 import functools
 import os
 import pwd
+import re
 import shutil
 import signal
 import subprocess
@@ -38,8 +39,7 @@ class Cluster:
 
     Attributes: `name`, as its mark and its settings have it; `title`, as texts have it; `up`, the
     folder in `schedulers` that brings it up; `ping`, a command that succeeds when it answers;
-    `delete_command`; `closed`, arguments of a scheduler whose workers wait for ever;
-    `end_seconds`, within which its jobs are gone once a script has ended in order.
+    `delete_command`; `closed`, arguments of a scheduler whose workers wait for ever.
     """
 
     name: ClassVar[str]
@@ -48,7 +48,6 @@ class Cluster:
     ping: ClassVar[tuple[str, ...]]
     delete_command: ClassVar[str]
     closed: ClassVar[str]
-    end_seconds: ClassVar[float]
 
     user: pwd.struct_passwd
     python: str
@@ -95,7 +94,7 @@ class Cluster:
         *,
         files: Mapping[str, str] | None = None,
         environment: Mapping[str, str] | None = None,
-        seconds: float = 60,
+        seconds: float = 150,
         check: bool = True,
     ) -> subprocess.CompletedProcess[str]:
         """Run a Python script as the user and return what it wrote; with `check`, the test fails
@@ -129,7 +128,7 @@ class Cluster:
             env=self.environment,
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=100,
             check=False,
             **identity,
         )  # type: ignore[call-overload]
@@ -195,7 +194,20 @@ class GridEngine(Cluster):
     ping = ("qconf", "-sql")
     delete_command = "qdel"
     closed = "queue='closed.q'"
-    end_seconds = 5
+
+    def _command(self, arguments: tuple[str, ...], identity: Mapping[str, object]) -> str:
+        """Run it again while the master does not answer: it may just be starting again after it
+        aborted (see schedulers/gridengine/run-qmaster).
+        """
+        told = ""
+
+        def is_answered() -> bool:
+            nonlocal told
+            told = super(GridEngine, self)._command(arguments, identity)
+            return "unable to send message" not in told
+
+        wait_until(is_answered)
+        return told
 
     def knows(self, job: str) -> bool:
         """Return whether a job is in the queue."""
@@ -241,7 +253,6 @@ class Slurm(Cluster):
     ping = ("scontrol", "ping")
     delete_command = "scancel"
     closed = "partition='closed'"
-    end_seconds = 15
 
     def __init__(
         self, user: pwd.struct_passwd, python: str, environment: Mapping[str, str], folder: Path
@@ -255,7 +266,8 @@ class Slurm(Cluster):
     def jobs(self) -> set[str]:
         """Return the numbers of the user's jobs."""
         user = f"--user={self.user.pw_name}"
-        return set(self.command("squeue", "--noheader", user, "--format=%F").split())
+        words = self.command("squeue", "--noheader", user, "--format=%F").split()
+        return {word for word in words if word.isdigit()}  # of an error there is none
 
     def worker_id(self, call: Began) -> str:
         """Return the id that errors give the worker of this call."""
@@ -313,13 +325,27 @@ def why_none(kind: type[Cluster]) -> str:
     environment = {**os.environ, "SGE_ROOT": os.environ.get("SGE_ROOT", str(SGE_ROOT))}
     try:
         done = subprocess.run(
-            kind.ping, env=environment, capture_output=True, text=True, timeout=20, check=False
+            kind.ping, env=environment, capture_output=True, text=True, timeout=100, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"{kind.title} does not answer: {error}"
     if done.returncode:
         return f"{kind.title} does not answer ({(done.stderr or done.stdout).strip()}); {remedy}"
     return ""
+
+
+SLOW = re.compile(
+    r"waiting for \d+ s for cluster job |no workers were started for now: |the scheduler does not "
+    r"answer: |[\d,]+ cluster tasks? could not be deleted yet: |process \d+ still tries to "
+)
+"""What the package warns of where a batch system takes long."""
+
+
+def said(errors: str) -> list[str]:
+    """Return the lines of a script's standard error, but for those on a batch system that is
+    slow.
+    """
+    return [line for line in errors.splitlines() if not SLOW.match(line)]
 
 
 def plain_user() -> pwd.struct_passwd:
@@ -347,6 +373,7 @@ def user_environment(user: pwd.struct_passwd, python: str) -> dict[str, str]:
         "SHELL": "/bin/bash",
         "LANG": "C.UTF-8",
         "PYTHONFAULTHANDLER": "1",
+        "GRIDENGINE_PROGRESS": "no",  # how long a queue takes is not to be seen in what is printed
         "PATH": "/usr/local/bin:/usr/bin:/bin",
         "SGE_ROOT": os.environ.get("SGE_ROOT", str(SGE_ROOT)),
     }

@@ -22,7 +22,7 @@ def command(
 ) -> tuple[int, str]:
     """Run `gridengine` as the plain user; return its exit status and what it wrote."""
     script = COMMAND.format(words=["gridengine", *words])
-    done = cluster.run(script, environment=environment, check=False, seconds=100, **more)
+    done = cluster.run(script, environment=environment, check=False, seconds=200, **more)
     return done.returncode, done.stdout + done.stderr
 
 

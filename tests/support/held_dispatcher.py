@@ -9,7 +9,7 @@ from typing import Any
 import gridengine
 from tests.support.fake_dispatcher import Entry, FakeDispatcher
 
-SECONDS = 10
+SECONDS = 100
 
 
 def square(x: int) -> int:

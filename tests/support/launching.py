@@ -15,8 +15,10 @@ import json, logging, os, re, signal, stat, sys, time
 from pathlib import Path
 
 import gridengine.schedulers
+import gridengine.schedulers.slurm.srun
 from gridengine.schedulers.launcher import LaunchContext, WorkerStatus
 
+gridengine.schedulers.slurm.srun.ANSWER_SECONDS = 60.0  # however slow this machine is
 ENDS = {WorkerStatus.ENDED, WorkerStatus.FAILED}
 
 
@@ -36,7 +38,7 @@ def make_launcher(worker="exec sleep 600", run=None, **given):
     return getattr(gridengine.schedulers, SCHEDULER)(**given).launcher(run or make_run())
 
 
-def wait_for(launcher, handles, states=ENDS, seconds=40):
+def wait_for(launcher, handles, states=ENDS, seconds=100):
     """Poll until each of these is in one of the states; return the last reports."""
     def state(handle):
         return reports[handle].state if handle in reports else None

@@ -121,7 +121,7 @@ class OwnSlurm:
         """End a daemon by a signal."""
         daemon = self._daemons.pop(name)
         daemon.send_signal(number)
-        daemon.wait(30)
+        daemon.wait(120)
 
     def is_up(self) -> bool:
         """Return whether the master answers and all nodes whose daemon runs take jobs."""
@@ -138,6 +138,12 @@ class OwnSlurm:
         for daemon in self._daemons.values():
             daemon.kill()
             daemon.wait()
+        wait_until(self._kill_all)  # who still lives may write another file
+        shutil.rmtree(self.base)
+
+    def _kill_all(self) -> bool:
+        """Kill all of its processes; return whether there were none."""
+        found = False
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error, OSError):
                 # What runs a job has written over its environment, but is where its daemon was.
@@ -146,7 +152,8 @@ class OwnSlurm:
                 ) or process.cwd() == str(self.base)
                 if ours and process.pid != os.getpid():
                     process.kill()
-        shutil.rmtree(self.base)
+                    found = True
+        return not found
 
 
 @contextlib.contextmanager

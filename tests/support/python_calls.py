@@ -55,28 +55,30 @@ def name_of(code: CodeType) -> str:
     return f"{place}:{code.co_qualname}"
 
 
-in_runner = collections.Counter[str]()
-"""In a runner: what has been called there."""
+in_runner: list[collections.Counter[str]] = []
+"""In a runner: what has been called there, up to the first call of `abs` and between each two."""
 
 
 def profile(frame: FrameType, event: str, arg: object) -> None:
     """Count in a runner."""
     if event == "call":
-        in_runner[name_of(frame.f_code)] += 1
+        in_runner[-1][name_of(frame.f_code)] += 1
+    elif event == "c_call" and arg is abs:
+        in_runner.append(collections.Counter())
 
 
 def begin(value: int) -> int:
     """Count in this runner from here on; return which it is."""
     sys.setprofile(None)
-    in_runner.clear()
+    in_runner[:] = [collections.Counter()]
     sys.setprofile(profile)
     return os.getpid()
 
 
-def end(value: int) -> tuple[int, dict[str, int]]:
-    """Count no more in this runner; return which it is and what was counted."""
+def end(value: int) -> tuple[int, list[collections.Counter[str]]]:
+    """Count no more in this runner; return which it is and what was counted for each round."""
     sys.setprofile(None)
-    return os.getpid(), dict(in_runner)
+    return os.getpid(), [*in_runner[1:-1], in_runner[-2]]
 
 
 def measure(way: Way) -> list[collections.Counter[tuple[str, str]]]:
@@ -97,9 +99,8 @@ def measure(way: Way) -> list[collections.Counter[tuple[str, str]]]:
     last, answer = way(end, 0)
     if last != runner:
         raise RuntimeError("one runner, the one that ended last, was to run all calls")
-    for name, count in answer.items():
-        for one in rounds:
-            one["runner", name] += count / ROUNDS  # type: ignore[assignment]
+    for one, counted in zip(rounds, answer, strict=True):
+        one.update({("runner", name): count for name, count in counted.items()})
     return rounds
 
 

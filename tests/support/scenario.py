@@ -18,8 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import psutil
-
+from tests.support.agent_driver import alive
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -30,8 +29,8 @@ STOP_SECONDS = 15.0
 """How long a daemon may take to end. Once in some twenty times Grid Engine's master never does."""
 SPOOL = Path("/var/spool/gridengine")
 QUICK = {"GRIDENGINE_POLL_SECONDS": "0.5"}
-IMPATIENT = {**QUICK, "GRIDENGINE_LEASE_SECONDS": "5", "GRIDENGINE_BEAT_SECONDS": "0.5"}
-"""A lease of 5 s, that its end can be waited for."""
+IMPATIENT = {**QUICK, "GRIDENGINE_LEASE_SECONDS": "8", "GRIDENGINE_BEAT_SECONDS": "0.5"}
+"""A lease of 8 s, that its end can be waited for."""
 
 PRELUDE = '''
 import json, os, signal, sys, time
@@ -106,10 +105,7 @@ class Began:
 
     @property
     def lives(self) -> bool:
-        return (
-            psutil.pid_exists(self.pid)
-            and psutil.Process(self.pid).status() != psutil.STATUS_ZOMBIE
-        )
+        return alive(self.pid)
 
 
 class Scenario:
@@ -134,7 +130,7 @@ class Scenario:
     def errors(self) -> str:
         return "".join(self._errors)
 
-    def began(self, count: int, index: int | None = None, *, seconds: float = 80) -> list[Began]:
+    def began(self, count: int, index: int | None = None, *, seconds: float = 120) -> list[Began]:
         """Wait until that many calls, or runs of this call, have begun; return all, in order."""
 
         def found() -> list[Began]:
@@ -170,13 +166,13 @@ class Scenario:
         (self.folder / name).touch()
         wait_until((self.folder / f"{name} done").exists)
 
-    def result(self, seconds: float = 80) -> dict[str, Any]:
+    def result(self, seconds: float = 120) -> dict[str, Any]:
         """Wait for the script's end and return the last that it told."""
         status = self.end(seconds)
         assert status == 0, "".join(self._told) + self.errors
         return self.told()
 
-    def end(self, seconds: float = 80) -> int:
+    def end(self, seconds: float = 120) -> int:
         """Wait for the script's end and return its status."""
         try:
             status = self.process.wait(seconds)
@@ -219,7 +215,7 @@ def wait_until_confirmed(grid_engine: GridEngine, job: str, tasks: int) -> None:
     wait_until(lambda: running() == tasks)
 
 
-def nothing_is_left(cluster: Cluster, begun: list[Began], *, seconds: float = 80) -> None:
+def nothing_is_left(cluster: Cluster, begun: list[Began], *, seconds: float = 120) -> None:
     """Wait until the jobs of these calls are out of the queue and their processes gone."""
     wait_until(lambda: not any(cluster.knows(job) for job in {one.job for one in begun}), seconds)
     wait_until(lambda: not any(one.lives for one in begun), seconds)
@@ -244,15 +240,24 @@ def stop_daemon(name: str) -> None:
         "slurmd-n1": Path("/run/slurm/slurmd-n1.pid"),
         "slurmd-n2": Path("/run/slurm/slurmd-n2.pid"),
     }
-    pid = int(paths[name].read_text())
-    executable = Path(f"/proc/{pid}/exe")
-    assert executable.readlink().name.removesuffix("-wlm") == name.partition("-")[0]
+    executable: Path = wait_until(lambda: executable_of(paths[name], name.partition("-")[0]))
+    pid = int(executable.parent.name)
     os.kill(pid, signal.SIGTERM)
     try:
         wait_until(lambda: not executable.exists(), STOP_SECONDS)  # which a zombie has not
     except AssertionError:
         os.kill(pid, signal.SIGKILL)
         wait_until(lambda: not executable.exists())
+
+
+def executable_of(pid_file: Path, name: str) -> Path | None:
+    """Return where /proc has what a daemon runs; None while it is not there, as when it starts
+    again after it aborted.
+    """
+    with contextlib.suppress(OSError, ValueError):
+        path = Path(f"/proc/{int(pid_file.read_text())}/exe")
+        return path if path.readlink().name.removesuffix("-wlm") == name else None
+    return None
 
 
 def bring_up(system: str = "gridengine") -> None:
@@ -263,7 +268,7 @@ def bring_up(system: str = "gridengine") -> None:
         env=clean,
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=200,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
@@ -311,7 +316,7 @@ def play_to_the_end(cluster: Cluster, end: str) -> tuple[list[Began], list[int]]
     if status < 0:
         scenario.process.send_signal(-status)
     (scenario.folder / "leave").touch()
-    assert scenario.end(10) == status
+    assert scenario.end() == status
     return begun, scenario.ended()
 
 
@@ -337,7 +342,7 @@ except KeyboardInterrupt:
         begun = scenario.began(2)
         for _ in range(presses):
             os.write(ours, b"\x03")
-        assert scenario.end(10) == -signal.SIGINT
+        assert scenario.end() == -signal.SIGINT
         assert termios.tcgetattr(ours) == before
     finally:
         os.close(ours)

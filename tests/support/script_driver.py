@@ -21,7 +21,7 @@ import gridengine
 
 ROOT = Path(gridengine.__file__).parents[1]
 MARK = "GRIDENGINE_TEST_MARK"
-LEAVE_SECONDS = 10
+LEAVE_SECONDS = 40
 
 
 @dataclass(frozen=True)
@@ -49,11 +49,11 @@ class Script:
             MARK: self.mark,
         }
 
-    def run(self, *, seconds: float = 60, **options: Any) -> subprocess.CompletedProcess[str]:
+    def run(self, *, seconds: float = 150, **options: Any) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             self.command,
             cwd=self.folder,
-            env=self.environment(),
+            env={**self.environment(), "GRIDENGINE_PROGRESS": "no"},  # it may take long
             capture_output=True,
             text=True,
             timeout=seconds,
@@ -110,6 +110,14 @@ def at_terminal(script: Script) -> Iterator[tuple[subprocess.Popen[str], int]]:
         os.close(ours)
         process.kill()
         process.wait()
+
+
+def read_until(words: str, terminal: int) -> str:
+    """Return what is written on a terminal up to these words."""
+    written = b""
+    while words.encode() not in written:
+        written += os.read(terminal, 4096)
+    return written.decode()
 
 
 def read_all(terminal: int) -> str:

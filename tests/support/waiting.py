@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 
-def wait_until(condition: Callable[[], Any], seconds: float = 80) -> Any:
+def wait_until(condition: Callable[[], Any], seconds: float = 120) -> Any:
     """Return what the condition gives when that is true; fail when it is not in time."""
     end = time.monotonic() + seconds
     while not (result := condition()):

@@ -1,6 +1,8 @@
-"""A warning, now and then, when calls have waited for long because jobs hold all the workers.
+"""A warning, now and then, when calls have waited for long because jobs hold all the workers, or
+because nobody makes what they need.
 
-Jobs may wait for one another, or never end, and then this is all that tells of it.
+Jobs may wait for one another, or never end, and a future that a script sets itself may wait for
+what waits for it; then this is all that tells of it.
 """
 
 from __future__ import annotations
@@ -21,21 +23,27 @@ MOST_NAMED = 5
 
 
 class LongWait(Struct):
-    """Since when calls have waited and none was assigned. The warning comes after `patience`
-    seconds, and the next one after twice as many.
+    """Since when calls have waited and none was assigned, and whether none can be before something
+    comes from elsewhere. The warning comes after `patience` seconds, and the next one after twice
+    as many.
     """
 
     last_run: int = 0
+    blocked: bool = False
     since: float = -math.inf
     patience: float = LONG_WAIT_SECONDS
 
     def check(self, state: CoreState, now: float) -> list[Effect]:
         """Warn of what waits for what, if something has waited for long enough."""
-        if self.last_run != state.last_run or not state.calls_waiting:
-            self.last_run, self.since = state.last_run, now
-        if now - self.since < self.patience or any(
-            one.expected or one.requested for one in state.provisioners.values()
-        ):
+        blocked = bool(state.open_tasks) and not state.runs and not state.calls_waiting
+        waits = blocked or state.calls_waiting > 0
+        if (self.last_run, self.blocked) != (state.last_run, blocked) or not waits:
+            self.last_run, self.blocked, self.since = state.last_run, blocked, now
+        if now - self.since < self.patience:
+            return []
+        if blocked:
+            return [self._of_results(state, now)]
+        if any(one.expected or one.requested for one in state.provisioners.values()):
             return []  # workers that are still to come have a reason of their own
         under_way = [run.span.open_task.task for run in state.runs.values()]
         waiting = [span.open_task.task for queue in state.queues.values() for span in queue.waiting]
@@ -55,6 +63,18 @@ class LongWait(Struct):
                 f"{_named(under_way, len(under_way))}"
             )
         ]
+
+    def _of_results(self, state: CoreState, now: float) -> Warn:
+        """Return the warning of calls none of which can begin before something comes from
+        elsewhere.
+        """
+        self.patience *= 2
+        open_tasks = [one.task for one in state.open_tasks.values()]
+        return Warn(
+            f"waiting for {now - self.since:.0f} s for results that no call of this scheduler "
+            f"makes, of other schedulers or of futures that a script sets itself: "
+            f"{_named(open_tasks, len(open_tasks))}"
+        )
 
 
 def _named(tasks: Sequence[Task], calls: int) -> str:

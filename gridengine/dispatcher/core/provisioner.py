@@ -331,16 +331,18 @@ class Provisioner(Struct, eq=False):
         self.look_at = now + limit / 10
         return [Explain((one.handle,), seconds, running=True)]
 
-    def explained(self, handle: Handle, words: str, *, running: bool = False) -> None:
+    def explained(self, handle: Handle, words: str, now: float, *, running: bool = False) -> None:
         """Note what the batch system says that a worker waits for; or, of one that is running, what
-        it says itself.
+        it says itself. One that has no reason yet is asked again before calls have waited too long.
         """
         if key_of(handle) not in self.expected:
             return
         if running:
             self.unanswered = words
-        else:
-            self.reason = words or self.reason
+        elif words:
+            self.reason = words
+        elif self.explain_at is not None:
+            self.explain_at = min(self.explain_at, now + self.policy.start_timeout / 4)
 
     def impossible(self) -> GridEngineError | None:
         """Return why a queued worker can never start, as the scheduler says; None when all

@@ -176,6 +176,7 @@ def _crashed_call(state: CoreState, run: Run, message: Crashed, buffers: Payload
         retry(state, call, out_of_memory=grown)
         return
     error = failures.why_crashed(run, index, message)
+    error.step = message.step
     settle(state, call, error=error, exitcode=exitcode, **output)
 
 

@@ -86,7 +86,7 @@ def polled(state: CoreState, event: Polled, now: float) -> None:
 def explained(state: CoreState, event: Explained, now: float) -> None:
     """Note what a queued worker waits for, or keeps one that runs from connecting."""
     for provisioner in state.provisioners.values():
-        provisioner.explained(event.handle, event.words, running=event.running)
+        provisioner.explained(event.handle, event.words, now, running=event.running)
 
 
 def check_launches(state: CoreState, now: float) -> None:

@@ -65,6 +65,10 @@ END_SECONDS = 6.0
 """How long DRMAA may take to say how a job ended after it said that it has: it learns of it every 5
 s.
 """
+MOST_LOOKS = 3
+"""After how many times that it is not waited for any more, though no error state keeps it from
+saying so: a busy master takes longer.
+"""
 
 STATES = {
     **dict.fromkeys(
@@ -117,7 +121,8 @@ def ending_of(told: Mapping[str, Any], kind: str = GRID_ENGINE) -> Ending:
 @dataclass(slots=True)
 class DrmaaTask:
     """What is remembered of a task: what it was asked for, when it was last asked about, whether it
-    waits, how it ended and since when that is known, and since when it is only known to have ended.
+    waits, how it ended and since when that is known, and since when it is only known to have ended;
+    how often it was looked whether it is in the error state.
     """
 
     request: Request
@@ -126,6 +131,7 @@ class DrmaaTask:
     ending: Ending | None = None
     ended_at: float = 0.0
     ending_since: float | None = None
+    looks: int = 0
 
 
 class GridEngineLauncher(BatchLauncher[DrmaaTask]):
@@ -280,8 +286,12 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
             report = None
             if task.ending is not None:
                 report = self._exit_report(handle, task, task.ending, now)
-            elif task.ending_since is not None and now - task.ending_since > END_SECONDS:
-                report = self._error_report(handle)
+            elif (
+                task.ending_since is not None
+                and now - task.ending_since > (task.looks + 1) * END_SECONDS
+            ):
+                task.looks += 1
+                report = self._error_report(handle, task)
             if report is not None:
                 self.forget([handle])
                 reports[handle] = report
@@ -307,11 +317,13 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
         report = report._replace(reason=reason)
         return exit_report(handle, report, failure.host if failure else "")
 
-    def _error_report(self, handle: Handle) -> Report:
+    def _error_report(self, handle: Handle, task: DrmaaTask) -> Report | None:
         """Delete a task that the batch system calls failed, and which has not ended: it is in the
-        error state. Return a report on it.
+        error state. Return a report on it; None when it may only be late to say how it ended.
         """
         reason = self._diagnostics.error_state(handle.id)
+        if not reason and self._system.kind == GRID_ENGINE and task.looks < MOST_LOOKS:
+            return None
         self.try_delete([handle.id])
         words = f"in the error state: {reason}" if reason else ""
         return exit_report(handle, failed(words or "failed, and the batch system does not say why"))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def test_a_job_that_never_connects_is_not_waited_for_for_ever(cluster: Cluster) -> None:
     closed, value = cluster.closed.split("=")
-    seconds, reason = {"grid_engine": ("4", ""), "slurm": ("14", "PartitionDown")}[cluster.name]
+    seconds, reason = {"grid_engine": ("4", ""), "slurm": ("30", "PartitionDown")}[cluster.name]
     status, found = doctor(
         cluster,
         "--scheduler",
@@ -42,7 +42,6 @@ def test_with_the_setting_for_this_machine_no_cluster_gets_a_trial_job(cluster: 
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root may stop daemons")
-@pytest.mark.timeout(300)
 def test_a_master_that_is_down_is_found(cluster: Cluster) -> None:
     daemon, check, remedy = {
         "grid_engine": ("sge_qmaster", "master", "sge_qmaster"),
@@ -93,5 +92,5 @@ def test_workers_can_be_added_to_a_dispatcher_that_runs(cluster: Cluster, by: st
     status, output = command(cluster, "up", found, "-n", "1", "--scheduler", name, environment=runs)
     assert status == 0, output
     assert re.search(r"worker \S+ ended: ", output)
-    assert needy.wait(30) == 0
+    assert needy.wait(120) == 0
     assert cluster.run(LIST.replace("FOLDER", repr(folder))).stdout.strip() == "[]"

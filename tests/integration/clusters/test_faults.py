@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import time
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from tests.support.clusters import Cluster
 
 LEASE_SECONDS = float(IMPATIENT["GRIDENGINE_LEASE_SECONDS"])
+WITHIN_A_LEASE = 45.0
+"""What is gone by then was deleted: a worker that nobody told stays for a minute."""
 
 
 def wait_for_seconds(seconds: float) -> None:
@@ -227,18 +230,16 @@ NEVER_WORDS = {
 }
 
 
-@pytest.mark.timeout(200)
 def test_workers_that_never_connect_are_an_error_with_the_reason_soon(cluster: Cluster) -> None:
     words = NEVER_WORDS[cluster.name]
-    seconds = {"grid_engine": 30, "slurm": 80}[cluster.name]
-    told = play(cluster, f"NAMES = {list(words)}\n{NEVER}").result(2 * seconds)
+    told = play(cluster, f"NAMES = {list(words)}\n{NEVER}").result(300)
     assert told.keys() == words.keys()
     for case, error in told.items():
         assert error["kind"] == "WorkerNotStarted"
         assert words[case] in error["text"]
         assert error["job"] in error["text"]
         assert error["log"] in error["text"]
-        assert error["seconds"] < seconds, case
+        assert error["seconds"] < 200, case  # nothing is waited for that never comes
     assert "its Python could not be run" in told["interpreter"]["text"]
     assert "a line of its prologue failed" in told["prologue"]["text"]
     assert "prologue=" in told["prologue"]["hint"]
@@ -271,9 +272,9 @@ def test_calls_that_wait_longer_than_start_timeout_fail_with_the_cluster_s_reaso
     cluster: Cluster,
 ) -> None:
     # Grid Engine says what a job waits for after its scheduler's next rounds.
-    seconds, words, leave_seconds = {
-        "grid_engine": (20, 'queue instance "closed.q@', 40),
-        "slurm": (4, "PartitionDown: its partition is down", 0),
+    seconds, words = {
+        "grid_engine": (40, 'queue instance "closed.q@'),
+        "slurm": (14, "PartitionDown: its partition is down"),
     }[cluster.name]
     scenario = play(
         cluster,
@@ -288,7 +289,7 @@ tell(**facts_of(lambda: gridengine.map(abs, [1], scheduler=scheduler)))
     assert reason in told["text"]
     assert words in told["text"].partition(reason)[2]
     job = told["job"].partition(".")[0].partition("_")[0]
-    wait_until(lambda: not cluster.knows(job), leave_seconds)
+    wait_until(lambda: not cluster.knows(job))
 
 
 # ------------------------------------------------------------------ stopped, restarted
@@ -312,7 +313,6 @@ def test_a_suspended_job_is_waited_for_longer_than_a_lease_and_goes_on(cluster: 
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root may restart daemons")
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("cluster", "daemon", "given"),
     [
@@ -349,7 +349,7 @@ tell(results=gridengine.map(hold, range(2), scheduler=scheduler, chunksize=1))
     assert all(one.lives for one in first)
     cluster.delete_worker(first[0])
     # Once in ten times Grid Engine's library does not answer for the first minute.
-    scenario.began(2, index=first[0].index, seconds=100)
+    scenario.began(2, index=first[0].index, seconds=200)
     scenario.go()
     assert scenario.result()["results"] == [0, 1]
     assert scenario.ended() == [0, 1]
@@ -375,18 +375,20 @@ def test_when_all_of_the_user_s_processes_are_killed_the_workers_leave_with_thei
     scenario = play(cluster, HOLD_FOUR, environment=IMPATIENT)
     begun = scenario.began(4)
     mine = psutil.Process(scenario.process.pid)
-    everything = [*mine.children(recursive=True), mine]
-    for process in everything:
-        process.suspend()  # else a second process of an srun may begin to end what the first ran
-    for process in everything:
-        process.kill()
+    mine.suspend()  # it starts no more
+    everything = [mine, *mine.children(recursive=True)]
+    # First all are stopped: else a second process of an srun may begin to end what the first ran.
+    for act in (psutil.Process.suspend, psutil.Process.kill):
+        for process in everything:
+            with contextlib.suppress(psutil.NoSuchProcess):  # a command that had just ended
+                act(process)
     nothing_is_left(cluster, begun)
 
 
 @pytest.mark.parametrize("end", ENDS)
 def test_nothing_is_left_in_the_cluster_at_the_end_by(cluster: Cluster, end: str) -> None:
     begun, ended = play_to_the_end(cluster, end)
-    nothing_is_left(cluster, begun, seconds=cluster.end_seconds)
+    nothing_is_left(cluster, begun, seconds=WITHIN_A_LEASE)
     assert ended == []
 
 
@@ -395,5 +397,5 @@ def test_ctrl_c_at_the_terminal_ends_the_cluster_s_tasks_and_reaches_the_user(
     cluster: Cluster, presses: int
 ) -> None:
     begun, ended = interrupt(cluster, presses)
-    nothing_is_left(cluster, begun, seconds=cluster.end_seconds)
+    nothing_is_left(cluster, begun, seconds=WITHIN_A_LEASE)
     assert ended == []

@@ -274,7 +274,7 @@ signal.pause()
     assert all(map(cluster.knows, told["jobs"]))
     below = psutil.Process(started.pid).children(recursive=True)
     started.send_signal(number)
-    started.wait(30)
+    started.wait(120)
     wait_until(lambda: not any(map(cluster.knows, told["jobs"])))
     wait_until(lambda: not any(process.is_running() for process in below))
     for folder in told["folders"]:

@@ -48,10 +48,10 @@ if __name__ == "__main__":
     ):
         for kind in (Worded, Given, Given):
             asking = executor.with_options(resources=kind(1))
-            error = asking.submit(abs, -1).exception(50)
+            error = asking.submit(abs, -1).exception(120)
             words = [said in str(error) for said in ("of the words", "of what is given")]
             print(type(error).__name__, *words)
-            print(executor.submit(abs, -1).result(50))
+            print(executor.submit(abs, -1).result(120))
 """
 
 

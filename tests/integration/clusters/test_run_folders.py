@@ -11,17 +11,20 @@ if TYPE_CHECKING:
     from tests.support.clusters import Cluster
 
 RUNS = """
-import os
+import os, time
 from pathlib import Path
 runs = Path.cwd() / "runs"
 os.environ["GRIDENGINE_RUN_DIRECTORY"] = str(runs)
 import gridengine
 
-def run(f):
-    "Run a function in a run of its own; return what of its folder is left."
+def run(f, words=""):
+    "Run a function that prints this in a run of its own; return what of its folder is left."
     before = set(runs.glob("*"))
     with gridengine.schedulers.make_scheduler(os.environ["NAME"], 1) as scheduler:
         gridengine.map(f, [0], scheduler=scheduler, reraise=False)
+        [folder] = set(runs.glob("*")) - before
+        while not any(words in path.read_text() for path in folder.glob("logs/*.log")):
+            time.sleep(0.02)
     return sorted(set(runs.glob("*")) - before)
 """
 MARKED = f"""{RUNS}
@@ -32,7 +35,7 @@ def fail(number):
     print("spoken")
     raise ValueError("no")
 
-[spoken], [failed] = run(speak), run(fail)
+[spoken], [failed] = run(speak, "spoken"), run(fail, "spoken")
 found = [sorted(path.name for path in folder.iterdir()) for folder in (spoken, failed)]
 long_ago = 1e9
 for folder in (spoken, failed):
@@ -42,8 +45,6 @@ run(abs)
 print((found, [folder.exists() for folder in old]))
 """
 BOUNDED = f"""{RUNS}
-import time
-
 def speak(number):
     print("the first line", flush=True)
     [log] = runs.glob("*/logs/*.log")
@@ -58,7 +59,7 @@ def speak(number):
         time.sleep(0.001)
     print("the last line", flush=True)
 
-[folder] = run(speak)
+[folder] = run(speak, "the last line")
 [log] = folder.glob("logs/*.log")
 print((log.stat().st_size, log.read_text()))
 """

@@ -39,7 +39,7 @@ def test_a_machine_with_nothing_has_its_processes(tmp_path: Path) -> None:
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=150,
         check=False,
     )
     found = {
@@ -55,7 +55,7 @@ def test_a_machine_with_nothing_has_its_processes(tmp_path: Path) -> None:
             env=environment,
             cwd=tmp_path,
             capture_output=True,
-            timeout=90,
+            timeout=150,
             check=False,
         )
         assert asked.returncode == 1
@@ -67,6 +67,7 @@ def test_a_machine_with_grid_engine_is_described_and_a_job_connects(
 ) -> None:
     status, found = doctor(grid_engine, "--scheduler", "grid_engine")
     assert status == 0, found
+    assert found.pop("here encryption")["state"] in ("ok", "slow")
     assert {one["state"] for one in found.values()} == {"ok"}
     assert "libdrmaa.so" in found["grid_engine library"]["text"]
     assert "all.q" in found["grid_engine queues"]["text"]
@@ -172,8 +173,8 @@ def test_workers_that_were_added_leave_the_queue_with_who_added_them(
     assert asked is not None
     assert grid_engine.knows(asked[1])
     adding.send_signal(number)
-    adding.wait(30)
-    wait_until(lambda: not grid_engine.knows(asked[1]), 30)
+    adding.wait(120)
+    wait_until(lambda: not grid_engine.knows(asked[1]))
 
 
 GONE = """

@@ -51,8 +51,8 @@ def test_all_that_are_under_way_get_workers_and_those_that_ended_are_told(
             stderr=subprocess.PIPE,
             text=True,
         )
-        parents = {future.result(60) for future in futures}
-    output, errors = adding.communicate(timeout=60)
+        parents = {future.result(120) for future in futures}
+    output, errors = adding.communicate(timeout=120)
     settings.cache_clear()
     assert len(parents) == 2
     assert adding.returncode == 0, errors

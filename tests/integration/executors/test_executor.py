@@ -24,7 +24,7 @@ from gridengine.serialize.encoding import OUT_OF_BAND
 from tests.support.waiting import wait_until
 
 ROOT = Path(gridengine.__file__).parents[1]
-SECONDS = 30
+SECONDS = 120
 
 
 @pytest.fixture
@@ -371,7 +371,7 @@ def run_script(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=150,
         check=False,
     )
 

@@ -15,7 +15,7 @@ import gridengine
 from gridengine.errors import Cancelled, WorkerCrashed
 from tests.integration.executors.test_executor import Gate, begin_and_wait, note
 
-SECONDS = 60
+SECONDS = 120
 
 
 @pytest.fixture
@@ -132,6 +132,30 @@ def test_a_call_whose_process_dies_is_made_again_and_then_given_up(
     graph = {"a": (crash,), "b": (inc, "a")}
     [future] = executor.with_options(retries=0).submit_graph(graph, ["b"], fuse=False)
     assert isinstance(future.exception(SECONDS), WorkerCrashed)
+
+
+@pytest.mark.parametrize("fuse", [True, False])
+@pytest.mark.parametrize("retries", [0, 1])
+def test_a_crash_names_the_node(executor: gridengine.Executor, retries: int, fuse: bool) -> None:
+    graph = {"a": (inc, 1), "b": (inc, [(inc, "a"), 3][0]), "died": (crash, ["b", (inc, "b")])}
+    graph |= {"c": (len, "died"), "d": (add, "c", 1), "e": (len, "d"), "f": (len, "d")}
+    executor = executor.with_options(retries=retries)
+    d, e, f = executor.submit_graph(graph, ["d", "e", "f"], fuse=fuse)
+    for future in (d, e, f):
+        error = future.exception(SECONDS)
+        assert isinstance(error, WorkerCrashed)
+        assert "in node 'died'" in "\n".join(error.__notes__)
+    assert "(node 'died') failed, and with it" in "\n".join(e.exception().__notes__)
+
+
+def test_a_crash_after_several_calls_that_were_made_as_one_names_no_node_of_these(
+    executor: gridengine.Executor,
+) -> None:
+    [done] = executor.submit_graph({"a": (inc, 1), "b": (inc, "a")}, ["b"])
+    assert done.result(SECONDS) == 3
+    error = executor.with_options(retries=0).submit(crash).exception(SECONDS)
+    assert isinstance(error, WorkerCrashed)
+    assert (error.step, error.__notes__) == (0, ["no argument"])
 
 
 def test_what_no_key_needs_any_more_is_withdrawn(

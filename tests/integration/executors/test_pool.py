@@ -16,7 +16,7 @@ import pytest
 import gridengine
 from gridengine.errors import Cancelled
 
-SECONDS = 30
+SECONDS = 120
 
 
 @pytest.fixture

@@ -21,7 +21,6 @@ from gridengine.dispatcher.unsettled import UnsettledTasks
 from gridengine.serialize import pickling
 
 
-@pytest.mark.timeout(60)
 def test_who_submits_while_the_scheduler_is_closed_gets_an_error_and_does_not_wait() -> None:
     for _ in range(20):
         scheduler = gridengine.ProcessScheduler(1)
@@ -51,7 +50,6 @@ def test_who_submits_while_the_scheduler_is_closed_gets_an_error_and_does_not_wa
         assert len(ends) == 4
 
 
-@pytest.mark.timeout(60)
 def test_when_the_thread_itself_fails_every_call_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     ended: list[bool] = []
     close = LocalWorkers.close
@@ -112,7 +110,6 @@ def fail_at(
         monkeypatch.setattr(owner, name, one)
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize(
     "failure", [RuntimeError("a fault of ours"), KeyboardInterrupt("a fault of ours")]
 )
@@ -135,7 +132,7 @@ def test_whatever_the_thread_fails_at_each_call_fails_once(
         one = dispatcher_of(scheduler)
         tasks = [Task(one.new_id(), pickling.dump_calls(list(range(8))), 8) for _ in range(4)]
         one.submit(make_function(slowly), tasks, handed)
-        deadline = 30.0
+        deadline = 120.0
         while sum(event.stop - event.start for event in handed.told) < 32 and handed.all_told.wait(
             deadline
         ):
@@ -152,7 +149,6 @@ def slowly(number: int) -> int:
     return number
 
 
-@pytest.mark.timeout(60)
 def test_a_fault_in_the_core_after_it_has_decided_does_not_lose_what_it_decided(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -176,7 +172,7 @@ def test_a_fault_in_the_core_after_it_has_decided_does_not_lose_what_it_decided(
             [Task(one.new_id(), pickling.dump_calls([-1]))],
             handed,
         )
-        assert handed.all_told.wait(30)
+        assert handed.all_told.wait(120)
     assert isinstance(handed.told[0].error, gridengine.Cancelled)
 
 
@@ -197,7 +193,6 @@ def test_a_listener_that_raises_does_not_keep_others_from_being_called() -> None
     ]
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize(
     "failure",
     [
@@ -221,13 +216,12 @@ def test_whatever_a_launcher_raises_its_thread_goes_on_and_the_calls_fail(
     ):
         with monkeypatch.context() as broken:
             broken.setattr(ProcessLauncher, "launch", fail)
-            error = executor.submit(abs, -1).exception(30)
+            error = executor.submit(abs, -1).exception(120)
             assert isinstance(error, gridengine.ClusterError)
             assert "a fault of mine" in error.message
-        assert executor.submit(abs, -1).result(30) == 1
+        assert executor.submit(abs, -1).result(120) == 1
 
 
-@pytest.mark.timeout(60)
 def test_when_the_thread_fails_whoever_waits_in_whatever_way_gets_an_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -241,12 +235,12 @@ def test_when_the_thread_fails_whoever_waits_in_whatever_way_gets_an_error(
     assert next(lazily) == 0
     fail_at(monkeypatch, state_machine._HANDLERS, Received, 1, KeyboardInterrupt("a fault of ours"))
     with pytest.raises(gridengine.GridEngineError):
-        results.get(30)
+        results.get(120)
     with pytest.raises(gridengine.GridEngineError):
         list(lazily)
-    job.join(30)
+    job.join(120)
     assert not job.is_alive()
-    done, waiting = concurrent.futures.wait(futures, 30)
+    done, waiting = concurrent.futures.wait(futures, 120)
     assert not waiting
     assert {type(one.exception()) for one in done} <= {
         type(None),

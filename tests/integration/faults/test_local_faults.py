@@ -277,7 +277,7 @@ def test_with_no_retries_no_call_begins_twice_whatever_ends_the_process_of_anoth
             retries=0,
             chunksize=20,
             reraise=False,
-            timeout=2.0 if ending == "time" else None,
+            timeout=4.0 if ending == "time" else None,
         )
     begun = sorted(map(int, lines(tmp_path / "begun")))
     assert begun == sorted(set(begun))
@@ -507,9 +507,9 @@ def test_a_call_over_its_time_is_not_run_again_and_the_others_go_on(
             signal.pause()
         return x
 
-    results = gridengine.map(call, range(20), scheduler=scheduler, timeout=1.0, reraise=False)
+    results = gridengine.map(call, range(20), scheduler=scheduler, timeout=4.0, reraise=False)
     assert isinstance(results[5], TimeoutError)
-    assert "limit of 1.0 s" in str(results[5])
+    assert "limit of 4.0 s" in str(results[5])
     assert results[:5] + results[6:] == [x for x in range(20) if x != 5]
     assert len(lines(tmp_path / "5")) == 1
 
@@ -561,13 +561,12 @@ def test_a_run_that_was_stopped_for_longer_than_a_call_may_take_goes_on(
             Path({str(tmp_path)!r}, f"begun-{{x}}").touch()
             with open({str(tmp_path / "ran")!r}, "a") as file:
                 file.write("x")
-            end = time.monotonic() + 0.5
             while not Path({str(tmp_path)!r}, "go on").exists():
                 time.sleep(0.01)
             return x
 
         scheduler = gridengine.ProcessScheduler(2)
-        print(gridengine.map(work, range(2), scheduler=scheduler, timeout=3.0, chunksize=1))
+        print(gridengine.map(work, range(2), scheduler=scheduler, timeout=5.0, chunksize=1))
         """
     )
     process = one.start(stdout=subprocess.PIPE)
@@ -575,11 +574,11 @@ def test_a_run_that_was_stopped_for_longer_than_a_call_may_take_goes_on(
     everyone = one.processes()
     for each in everyone:
         each.suspend()
-    select.select([], [], [], 4.0)  # the fault itself: to be away for longer than the limit
+    select.select([], [], [], 6.0)  # the fault itself: to be away for longer than the limit
     for each in everyone:
         each.resume()
     (tmp_path / "go on").touch()
-    output, _ = process.communicate(timeout=20)
+    output, _ = process.communicate(timeout=120)
     assert output == "[0, 1]\n"
     assert (tmp_path / "ran").read_text() == "xx"
 
@@ -626,7 +625,7 @@ def test_what_a_call_left_behind_in_a_session_of_its_own_ends_with_it(
         job = Job(
             target=with_a_grandchild,
             args=(str(path),),
-            timeout=1.0 if way == "timeout" else None,
+            timeout=5.0 if way == "timeout" else None,  # it has to get there before
             retries=0,
             scheduler=scheduler,
         )
@@ -673,8 +672,8 @@ def test_what_a_killed_worker_had_is_run_by_another(tmp_path: Path) -> None:
         wait_until(lambda: len(lines(tmp_path / "pids")) == 1)
         runner, worker = map(int, lines(tmp_path / "pids")[0].split())
         os.kill(worker, signal.SIGKILL)
-        assert job.result(20) != worker
-        assert not alive(runner)
+        assert job.result(120) != worker
+        wait_until(lambda: not alive(runner))
         assert [one.outcome.startswith("the worker ") for one in job.attempts] == [True, False]
 
 
@@ -704,7 +703,7 @@ def test_a_second_ctrl_c_while_the_first_is_being_dealt_with_leaves_nothing(
         os.write(terminal, b"\x03")
         os.write(terminal, b"\x03")
         printed = read_all(terminal)
-        assert process.wait(20) == -signal.SIGINT
+        assert process.wait(120) == -signal.SIGINT
     assert "KeyboardInterrupt" in printed
     assert "atexit" not in printed
     assert one.leftovers() == []
@@ -730,7 +729,14 @@ threading.Thread.join = tell_and_join
 """
 AT_EXIT = """
 import atexit
-atexit.register(os.write, 1, b"exiting\\n")  # called first: what was registered last
+
+def tell_and_wait(condition, timeout=None, wait=threading.Condition.wait):
+    if threading.current_thread() is threading.main_thread():
+        os.write(1, b"waiting\\n")
+    return wait(condition, timeout)
+
+# Called first, being registered last: what the exit itself waits with tells of it.
+atexit.register(setattr, threading.Condition, "wait", tell_and_wait)
 """
 
 
@@ -753,11 +759,10 @@ def test_ctrl_c_at_the_end_prints_no_noise(ending: str, waits: str, script: Make
     process = one.start(stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None
     assert process.stderr is not None
-    lines_to_come = {"working\n", "exiting\n"} if waits else {"working\n"}
+    # Not before it waits: a Ctrl-C in the very last line of the script ends that.
+    lines_to_come = {"working\n", "waiting\n"} if waits else {"working\n"}
     while lines_to_come:
         lines_to_come.discard(process.stdout.readline())
-    # Not before it waits: a Ctrl-C in the very last line of the script ends that.
-    wait_until(lambda: psutil.Process(process.pid).status() == psutil.STATUS_SLEEPING)
     process.send_signal(signal.SIGINT)
     if waits:
         assert process.stderr.readline() == waits
@@ -937,8 +942,8 @@ def test_a_clock_that_jumps_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(time, "time", lambda: real() + (-1) ** next(calls) * 86_400 * 365)
     with JobDispatcher(lambda: ProcessScheduler(2), timeout=30.0) as dispatcher:
         dispatcher.dispatch([Job(target=abs, args=(-number,)) for number in range(20)])
-        assert dispatcher.join(60) == list(range(20))
-        assert 0 <= (dispatcher.elapsed_time or -1) < 60
+        assert dispatcher.join(120) == list(range(20))
+        assert 0 <= (dispatcher.elapsed_time or -1) < 3600
     with pytest.raises(TimeoutError), ProcessScheduler(1) as scheduler:
         gridengine.map(time.sleep, [600], scheduler=scheduler, timeout=0.5)
 

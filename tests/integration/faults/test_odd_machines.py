@@ -29,7 +29,7 @@ def said(before: str, *, around: Sequence[str] = ()) -> str:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [*around, sys.executable, "-c", SCRIPT.format(before=before)]
     done = subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=60, check=False
+        command, env=environment, capture_output=True, text=True, timeout=150, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -54,13 +54,20 @@ def sleep(x):
     time.sleep(600)
 
 
+def agent_of_this_call():
+    return int(Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def wait_for_log(agent, words):
+    # What the agent has not passed on dies with it.
+    while words not in Path(f"/proc/{agent}/fd/1").read_text():
+        os.sched_yield()
+
+
 def kill_agent(x):
     speak("about to kill")
-    forkserver = os.getppid()
-    agent = int(Path(f"/proc/{forkserver}/stat").read_text().rpartition(")")[2].split()[1])
-    # What the agent has not passed on dies with it.
-    while "about to kill" not in Path(f"/proc/{agent}/fd/1").read_text():
-        os.sched_yield()
+    agent = agent_of_this_call()
+    wait_for_log(agent, "about to kill")
     os.kill(agent, signal.SIGKILL)
     time.sleep(600)
 
@@ -68,6 +75,7 @@ def kill_agent(x):
 def delete(x):
     import subprocess
     speak("about to delete")
+    wait_for_log(agent_of_this_call(), "about to delete")
     subprocess.run(["qdel", os.environ["JOB_ID"]], stdout=subprocess.DEVNULL)
     time.sleep(600)
 
@@ -135,7 +143,7 @@ WAYS = {
     "JobDeleted": lambda: mapped(delete),
     "WorkerCrashed": lambda: mapped(crash),
     "OutOfMemory": lambda: mapped(fill, h_vmem="1500M"),
-    "TimeoutError": lambda: mapped(sleep, h_rt=2),
+    "TimeoutError": lambda: mapped(sleep, h_rt=15),
     "Cancelled": terminated,
     "VersionMismatch": of_another_version,
     "PicklingError": lambda: mapped(lambda x: threading.Lock()),
@@ -152,7 +160,7 @@ tell(host=os.uname().nodename, **told)
 @pytest.fixture(scope="module")
 def told(_grid_engine: GridEngine) -> Iterator[dict[str, Any]]:
     """What each error said."""
-    yield play(_grid_engine, f"NONSENSE = {NONSENSE!r}\n{FAILURES}", environment=QUICK).result(90)
+    yield play(_grid_engine, f"NONSENSE = {NONSENSE!r}\n{FAILURES}", environment=QUICK).result(300)
     _grid_engine.children.clear()
 
 

@@ -71,7 +71,7 @@ def test_a_job_over_its_time_is_a_timeout_that_is_not_tried_again(grid_engine: G
     scenario = play(
         grid_engine,
         """
-scheduler = GridEngineScheduler(h_rt=3)
+scheduler = GridEngineScheduler(h_rt=15)
 tell(**facts_of(lambda: gridengine.map(hold, [0], scheduler=scheduler, retries=2)))
 """,
     )
@@ -90,16 +90,16 @@ def call(index):
     return hold(index) if index == 1 else index
 
 scheduler = GridEngineScheduler(max_workers=2)
-results = gridengine.map(call, range(4), scheduler=scheduler, timeout=2, reraise=False)
+results = gridengine.map(call, range(4), scheduler=scheduler, timeout=5, reraise=False)
 tell(good=results[:1] + results[2:], **facts(results[1]))
 """,
     )
     told = scenario.result()
     assert told["good"] == [0, 2, 3]
     assert told["kind"] == "TimeoutError"
-    assert "2 s" in told["text"]
+    assert "5 s" in told["text"]
     assert len(scenario.begun(1)) == 1
-    assert not scenario.begun(1)[0].lives
+    wait_until(lambda: not scenario.begun(1)[0].lives)
 
 
 # ------------------------------------------------------------------ workers that do not come
@@ -158,10 +158,11 @@ def when(name, act):
 """
 
 
-def over_proxy(grid_engine: GridEngine, script: str) -> Scenario:
+def over_proxy(grid_engine: GridEngine, script: str, lease_seconds: str) -> Scenario:
     """Play a script whose workers connect through a proxy."""
     files = {Path(name).name: (TESTS / name).read_text() for name in PROXY_FILES}
-    return play(grid_engine, PROXY + script, files=files, environment=IMPATIENT)
+    environment = {**IMPATIENT, "GRIDENGINE_LEASE_SECONDS": lease_seconds}
+    return play(grid_engine, PROXY + script, files=files, environment=environment)
 
 
 def test_a_worker_whose_network_comes_back_goes_on(grid_engine: GridEngine) -> None:
@@ -172,11 +173,12 @@ when("down", lambda: scheduler.proxy.cut(down=True))
 when("up", scheduler.proxy.up)
 tell(results=gridengine.map(alone, [0], scheduler=scheduler))
 """,
+        lease_seconds="30",
     )
     scenario.began(1)
     scenario.tell("down")
-    down = time.monotonic()
-    wait_until(lambda: time.monotonic() - down > float(IMPATIENT["GRIDENGINE_LEASE_SECONDS"]) / 2)
+    down, silent = time.monotonic(), 5 * float(IMPATIENT["GRIDENGINE_BEAT_SECONDS"])
+    wait_until(lambda: time.monotonic() - down > silent)
     scenario.go()
     scenario.tell("up")
     assert scenario.result()["results"] == [0]
@@ -200,6 +202,7 @@ def down():
 when("down", down)
 tell(results=gridengine.map(alone, [0], scheduler=scheduler))
 """,
+        lease_seconds="5",
     )
     (first,) = scenario.began(1)
     scenario.tell("down")
@@ -208,4 +211,4 @@ tell(results=gridengine.map(alone, [0], scheduler=scheduler))
     scenario.go()
     assert scenario.result()["results"] == [0]
     assert scenario.ended() == [0]
-    assert not first.lives
+    wait_until(lambda: not first.lives)

@@ -152,7 +152,7 @@ tell(job=handles[0].id, waiting=len(reports))
 """,
     )
     assert told["waiting"] == 10
-    assert not is_known(grid_engine, told["job"])
+    wait_until_unknown(grid_engine, told["job"])
 
 
 def wait_until_unknown(grid_engine: GridEngine, job: str) -> None:
@@ -187,7 +187,7 @@ signal.pause()
     assert started.stdout is not None
     told = json.loads(started.stdout.readline())
     os.kill(started.pid, signal.SIGKILL)
-    started.wait(30)
+    started.wait(120)
     wait_until_gone(told["child"])
     wait_until_unknown(grid_engine, told["job"])
 
@@ -281,7 +281,7 @@ def test_the_best_available_for_root_is_this_machine(grid_engine: GridEngine) ->
         env=environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=150,
         check=True,
     )
     assert done.stdout == "ProcessScheduler\n"

@@ -124,10 +124,10 @@ import signal, gridengine
 
 def wait_for_announcement(x):
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
-    return signal.sigtimedwait([signal.SIGUSR1], 60) is not None
+    return signal.sigtimedwait([signal.SIGUSR1], 100) is not None
 
-with gridengine.GridEngineScheduler(s_rt="00:00:02", max_workers=1) as scheduler:
+with gridengine.GridEngineScheduler(s_rt="00:00:15", max_workers=1) as scheduler:
     announced = gridengine.map(wait_for_announcement, [0], scheduler=scheduler, retries=0)
     print(announced, gridengine.map(abs, [-1], scheduler=scheduler))
 """
-    assert grid_engine.run(script, seconds=90).stdout == "[True] [1]\n"
+    assert grid_engine.run(script, seconds=150).stdout == "[True] [1]\n"

@@ -10,7 +10,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +23,7 @@ from gridengine.schedulers.grid_engine.drmaa_systems import native_request, syst
 from gridengine.schedulers.grid_engine.request import Request
 from gridengine.settings.values import Settings
 from tests.support.script_driver import MakeScript, Script
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from tests.support.clusters import Slurm
@@ -129,10 +129,7 @@ def wait_for_ended_tasks(script: Script) -> None:
         for process in script.processes()
         if any("drmaa_process" in word for word in words_of(process))
     ]
-    until = time.monotonic() + 60
-    while sum(child.status() == psutil.STATUS_ZOMBIE for child in speaker.children()) < 4:
-        assert time.monotonic() < until
-        time.sleep(0.05)
+    wait_until(lambda: sum(one.status() == psutil.STATUS_ZOMBIE for one in speaker.children()) >= 4)
 
 
 @pytest.mark.parametrize("gently", [True, False])
@@ -156,7 +153,7 @@ if __name__ == "__main__":
             assert [process.stdout.readline() for _ in range(4)] == [f"{x}\n" for x in range(4)]
             wait_for_ended_tasks(script)
             process.send_signal(signal.SIGINT if gently else signal.SIGKILL)
-            process.communicate(timeout=30)
+            process.communicate(timeout=120)
         finally:
             process.kill()
     assert script.leftovers() == []
@@ -318,7 +315,7 @@ def doctor_on(library: Path, folder: Path, **environment: str) -> list[dict[str,
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=150,
         check=False,
     )
     findings: list[dict[str, str]] = json.loads(done.stdout)["findings"]

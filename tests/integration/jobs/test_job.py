@@ -298,7 +298,7 @@ def run_script(folder: Path, source: str) -> subprocess.CompletedProcess[str]:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=150,
         check=False,
     )
 
@@ -374,11 +374,11 @@ def test_a_sentinel_is_ready_when_the_job_has_ended(scheduler: gridengine.Proces
         job.sentinel  # noqa: B018
     job.start()
     other.start()
-    assert wait([job.sentinel, other.sentinel, ours], 30) == [job.sentinel]
+    assert wait([job.sentinel, other.sentinel, ours], 120) == [job.sentinel]
     assert not job.is_alive()
     assert job.sentinel == job.sentinel
     other.kill()
-    assert wait([other.sentinel], 30) == [other.sentinel]
+    assert wait([other.sentinel], 120) == [other.sentinel]
     os.close(ours)
     os.close(theirs)
 

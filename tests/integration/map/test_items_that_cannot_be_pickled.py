@@ -17,7 +17,7 @@ from gridengine.schedulers.base import Scheduler
 if TYPE_CHECKING:
     from tests.support.clusters import Cluster
 
-SECONDS = 60
+SECONDS = 120
 CALLS, BAD = 1000, 500
 
 

@@ -18,7 +18,14 @@ import pytest
 
 import gridengine
 from gridengine.errors import PicklingError, RemoteTraceback, WorkerCrashed
-from tests.support.script_driver import MakeScript, at_terminal, read_all, screen
+from tests.support.script_driver import (
+    MakeScript,
+    Script,
+    at_terminal,
+    read_all,
+    read_until,
+    screen,
+)
 from tests.support.waiting import wait_until
 
 
@@ -182,7 +189,7 @@ def test_a_call_over_its_time_is_a_timeout_error_and_the_others_go_on(
         range(4),
         scheduler=scheduler,
         reraise=False,
-        timeout=1.0,
+        timeout=4.0,
     )
     assert isinstance(results.pop(1), gridengine.TimeoutError)
     assert results == [0, 2, 3]
@@ -523,7 +530,7 @@ def test_ctrl_c_at_the_terminal_ends_everything_and_reaches_the_user(
         wait_until(lambda: (tmp_path / "started-0").exists() and (tmp_path / "started-1").exists())
         os.write(terminal, b"\x03")  # the terminal sends SIGINT to all of its foreground group
         printed = read_all(terminal)
-        assert process.wait(20) == -signal.SIGINT
+        assert process.wait(120) == -signal.SIGINT
     assert "interrupted Cancelled Cancelled Cancelled Cancelled" in printed
     assert printed.count("Traceback") == 1
     last, note = printed.rstrip().splitlines()[-2:]
@@ -560,57 +567,70 @@ def test_a_map_on_a_busy_scheduler_has_its_share_at_once() -> None:
     assert len(ends) == 1
 
 
+UNTIL_SEEN = """
+        import logging, time
+        from pathlib import Path
+        from gridengine import imap, map
+
+        def until_seen(x):
+            while not Path("seen").exists():
+                time.sleep(0.01)
+"""
+
+
+def run_until_seen(script: Script, words: str) -> str:
+    """Run a script whose calls wait until these words stand on its terminal; return all that is
+    written there.
+    """
+    with at_terminal(script) as (process, terminal):
+        printed = read_until(words, terminal)
+        (script.folder / "seen").touch()
+        printed += read_all(terminal)
+        assert process.wait(120) == 0
+    return printed
+
+
 def test_a_progress_bar_shows_the_map_s_own_calls(script: MakeScript) -> None:
     one = script(
-        """
-        import time
+        f"""{UNTIL_SEEN}
+        def stay():
+            Path("begun").touch()
+            time.sleep(600)
+
         scheduler = gridengine.ProcessScheduler(2)
         with gridengine.Executor(scheduler=scheduler) as executor:
-            other = executor.submit(time.sleep, 4)
-            gridengine.map(time.sleep, [0.5] * 6, scheduler=scheduler, chunksize=1)
-            other.cancel()
+            other = executor.submit(stay)
+            while not Path("begun").exists():
+                time.sleep(0.01)
+            map(until_seen, range(6), scheduler=scheduler, chunksize=1)
+            executor.kill(other)
         """
     )
-    with at_terminal(one) as (process, terminal):
-        printed = read_all(terminal)
-        assert process.wait(20) == 0
-    assert " 1 running on 2 slots" in printed
-    assert " 2 running" not in printed
+    assert " 2 running" not in run_until_seen(one, " 1 running on 2 slots")
 
 
 def test_a_long_map_shows_a_progress_bar_on_a_terminal(script: MakeScript) -> None:
     one = script(
-        """
-        import time
-        two = gridengine.ProcessScheduler(2)
-        gridengine.map(time.sleep, [0.5] * 12, scheduler=two, chunksize=1)
+        f"""{UNTIL_SEEN}
+        map(until_seen, range(12), scheduler=gridengine.ProcessScheduler(2), chunksize=1)
         """
     )
-    with at_terminal(one) as (process, terminal):
-        printed = read_all(terminal)
-        assert process.wait(20) == 0
+    printed = run_until_seen(one, "2 running on 2 slots")
     assert " of 12 calls done" in printed
-    assert "2 running on 2 slots" in printed
     assert "\x1b[?25l" not in printed, "the cursor was hidden"
 
 
 def test_the_bar_of_an_iterator_goes_with_its_last_result(script: MakeScript) -> None:
     one = script(
-        """
-        import time
-        two = gridengine.ProcessScheduler(2)
-        results = gridengine.imap(time.sleep, [0.5] * 12, scheduler=two)
+        f"""{UNTIL_SEEN}
+        results = imap(until_seen, range(12), scheduler=gridengine.ProcessScheduler(2))
         for _ in range(12):
             next(results)
         print("all are taken")
         """
     )
-    with at_terminal(one) as (process, terminal):
-        printed = read_all(terminal)
-        assert process.wait(20) == 0
-    shown, _, after = printed.partition("all are taken")
-    assert " of 12 calls done" in shown
-    assert "calls done" not in after
+    printed = run_until_seen(one, " of 12 calls done")
+    assert "calls done" not in printed.partition("all are taken")[2]
 
 
 @pytest.mark.parametrize(
@@ -622,25 +642,21 @@ def test_the_bar_of_an_iterator_goes_with_its_last_result(script: MakeScript) ->
 )
 def test_what_calls_print_and_log_lines_stand_above_the_bar(script: MakeScript, run: str) -> None:
     one = script(
-        f"""
-        import logging, time
-        from gridengine import imap, map
+        f"""{UNTIL_SEEN}
         logging.basicConfig(level=logging.INFO)
         two = gridengine.ProcessScheduler(2)
 
         def chatty(x):
-            time.sleep(0.2)
+            time.sleep(0.1)
             print("printed", x)
+            if x > 10:
+                until_seen(x)
 
         {run}
         logging.info("the end")
         """
     )
-    with at_terminal(one) as (process, terminal):
-        printed = read_all(terminal)
-        assert process.wait(20) == 0
-    assert "2 running on 2 slots" in printed
-    rows = screen(printed)
+    rows = screen(run_until_seen(one, "2 running on 2 slots"))
     assert sorted(row for row in rows if row.startswith("printed")) == sorted(
         f"printed {x}" for x in range(40)
     )

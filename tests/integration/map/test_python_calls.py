@@ -9,16 +9,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 SCRIPT = Path(__file__).parents[2] / "support" / "python_calls.py"
 MOST = {"map": 155, "submit": 155}
-"""It took 145 and 143 when this was written; where calls are long in coming back, as under load,
-their runner takes up to eight more.
+"""It took 152 and 140 when this was written; where calls are long in coming back, as under load,
+the I/O thread or the caller takes a few more.
 """
 
 
-@pytest.mark.timeout(120)
 def test_one_warm_call_takes_no_more_python_calls_than_it_did() -> None:
     done = subprocess.run(
         [sys.executable, SCRIPT], capture_output=True, text=True, timeout=100, check=True

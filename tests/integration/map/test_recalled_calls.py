@@ -24,7 +24,7 @@ def scheduler() -> Iterator[gridengine.ProcessScheduler]:
 
 
 def wait_while_busy(done: Callable[[], bool]) -> None:
-    until = time.monotonic() + 60
+    until = time.monotonic() + 150
     while not done():
         if time.monotonic() > until:
             raise AssertionError("what waits behind this call is not run")

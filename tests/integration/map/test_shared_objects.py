@@ -69,7 +69,7 @@ def blocks() -> set[int]:
     """Return the blocks that this process or one below it has open."""
     found = set()
     for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
-        with contextlib.suppress(FileNotFoundError):  # it has ended meanwhile
+        with contextlib.suppress(OSError):  # it has ended meanwhile
             found |= {
                 number
                 for number in map(block_of, Path(f"/proc/{process.pid}/fd").iterdir())
@@ -82,7 +82,7 @@ def block_of(descriptor: Path) -> int:
     """Return the number of the block that a descriptor stands for, 0 if it is none."""
     try:
         return descriptor.stat().st_ino if "gridengine-block" in str(descriptor.readlink()) else 0
-    except FileNotFoundError:  # it has been closed meanwhile
+    except OSError:  # it has been closed meanwhile, or its process has ended
         return 0
 
 

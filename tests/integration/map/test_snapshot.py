@@ -63,7 +63,6 @@ def requests_of_many_kinds(scheduler: gridengine.schedulers.Scheduler, rounds: i
         assert pool.apply(abs, (-1,)) == 1
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.usefixtures("restless_interpreter")
 def test_whoever_asks_for_a_snapshot_while_queues_come_and_go_gets_one() -> None:
     with (
@@ -74,7 +73,6 @@ def test_whoever_asks_for_a_snapshot_while_queues_come_and_go_gets_one() -> None
     assert [one for one in seen if isinstance(one, BaseException)] == []
 
 
-@pytest.mark.timeout(60)
 def test_a_snapshot_says_how_much_waits_and_runs_and_who_runs_it() -> None:
     with gridengine.ProcessScheduler(2) as scheduler, gridengine.Pool(scheduler=scheduler) as pool:
         dispatcher = dispatcher_of(scheduler)

@@ -62,7 +62,7 @@ from tests.support.tcp_scheduler import TcpScheduler
 if TYPE_CHECKING:
     from tests.support.clusters import GridEngine
 
-PATIENCE_SECONDS = 60
+PATIENCE_SECONDS = 120
 GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x01" + b"CURVE".ljust(20, b"\0") + bytes(32)
 PIECE = 256 * 1024
 

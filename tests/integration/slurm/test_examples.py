@@ -47,7 +47,7 @@ def test_an_example_runs(slurm: Slurm, name: str, options: list[str]) -> None:
     done = slurm.run(
         RUN.format(options=options),
         files={"example.py": (EXAMPLES / name).read_text()},
-        seconds=110,
+        seconds=300,
     )
     assert PRINTED[name] in done.stdout
     assert "status 0\n" in done.stdout, done.stdout

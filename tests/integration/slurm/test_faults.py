@@ -30,7 +30,6 @@ as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root may do that to 
 
 
 @as_root
-@pytest.mark.timeout(300)
 def test_a_job_over_its_time_is_a_timeout_that_is_not_tried_again(slurm: Slurm) -> None:
     scenario = play(
         slurm,
@@ -121,7 +120,6 @@ def test_calls_that_wait_for_a_partition_that_is_down_are_logged_and_run_when_it
 
 
 @as_root
-@pytest.mark.timeout(300)
 def test_the_call_of_a_node_that_dies_runs_on_another(slurm: Slurm) -> None:
     scenario = play(
         slurm,

@@ -168,7 +168,7 @@ def test_a_site_that_takes_few_jobs_at_a_time_gets_few_at_a_time(crowded: OwnSlu
     )
     scenario.began(2, seconds=100)
     scenario.go()
-    assert scenario.result(60)["results"] == list(range(20))
+    assert scenario.result(120)["results"] == list(range(20))
 
 
 # ------------------------------------------------------------------ Slurm itself is away
@@ -196,7 +196,6 @@ tell(results=gridengine.map(abs, [-1], scheduler=lambda: CLUSTER()))
     assert scenario.result()["results"] == [1]
 
 
-@pytest.mark.timeout(200)
 def test_a_run_outlives_a_crash_of_slurmctld_and_what_is_lost_meanwhile_runs_again(
     own: OwnSlurm,
 ) -> None:
@@ -227,7 +226,7 @@ def test_a_slurmctld_that_hangs_holds_up_no_result(own: OwnSlurm) -> None:
     (one,) = scenario.began(1)
     own.send("slurmctld", signal.SIGSTOP)
     scenario.go()
-    assert scenario.result(60)["results"] == [0]
+    assert scenario.result(120)["results"] == [0]
     own.send("slurmctld", signal.SIGCONT)
     nothing_is_left(own.slurm, [one])
 

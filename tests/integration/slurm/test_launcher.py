@@ -228,7 +228,7 @@ except gridengine.SchedulerUnavailable as error:
     print(error)
 """
     done = subprocess.run(
-        [sys.executable, "-c", text], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", text], capture_output=True, text=True, timeout=150, check=True
     )
     assert "run this as a plain user" in done.stdout
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import TYPE_CHECKING
 
@@ -10,14 +11,23 @@ import pytest
 
 from tests.support.launching import run
 from tests.support.own_slurm import own_slurm
-from tests.support.scenario import nothing_is_left, play
+from tests.support.scenario import Scenario, nothing_is_left, play
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from tests.support.clusters import Slurm
 
 pytestmark = pytest.mark.slurm
+PATIENT = "import gridengine.schedulers.slurm.srun as srun\nsrun.ANSWER_SECONDS = 60.0\n"
+"""However slow this machine is, what srun starts is started by it."""
 as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root may do that to a Slurm")
+
+
+@pytest.fixture
+def idle(slurm: Slurm) -> Slurm:
+    """The Slurm of this machine, once no job of an earlier test holds anything."""
+    wait_until(lambda: not slurm.jobs())
+    return slurm
 
 
 # ------------------------------------------------------------------ never, or not in time
@@ -96,12 +106,12 @@ def slow(seconds):
     time.sleep(seconds)
     return seconds
 with CLUSTER(max_workers=1) as scheduler:
-    good = gridengine.map(slow, [6, 6], scheduler=scheduler, chunksize=1)
+    good = gridengine.map(slow, [16, 0], scheduler=scheduler, chunksize=1)
     closed = CLUSTER(partition='closed')
     tell(good=good, **facts_of(lambda: gridengine.map(abs, [1], scheduler=closed)))
 """
-    told = play(slurm, script, environment={"GRIDENGINE_START_TIMEOUT": "5"}).result()
-    assert told["good"] == [6, 6]
+    told = play(slurm, script, environment={"GRIDENGINE_START_TIMEOUT": "14"}).result()
+    assert told["good"] == [16, 0]
     assert told["kind"] == "WorkerNotStarted"
 
 
@@ -109,10 +119,10 @@ with CLUSTER(max_workers=1) as scheduler:
 
 
 def test_where_there_is_room_the_first_workers_are_jobs_of_srun_and_the_others_an_array(
-    slurm: Slurm,
+    idle: Slurm,
 ) -> None:
     told = run(
-        slurm,
+        idle,
         """
 launcher = make_launcher('readlink /proc/self/fd/1; echo "$SLURM_JOB_ID"; exec sleep 600')
 handles = launcher.launch(6)
@@ -133,10 +143,8 @@ tell(ids=ids, logs=logs, texts=texts, again=again[0].id, name=launcher._name)
     assert "_" in told["again"]
     assert [text[0] for text in told["texts"]] == told["logs"]
     assert [text[1] for text in told["texts"]][:4] == told["ids"][:4]
-    assert (
-        slurm.command("squeue", "--noheader", "--states=PENDING,RUNNING", f"--name={told['name']}")
-        == ""
-    )
+    lives = ("--states=PENDING,RUNNING", f"--name={told['name']}")
+    wait_until(lambda: not idle.command("squeue", "--noheader", *lives).strip())
 
 
 def test_where_there_is_no_room_all_workers_wait_in_an_array_and_srun_is_left_alone_for_a_while(
@@ -167,10 +175,10 @@ tell(ids=ids, said=said)
 
 
 def test_workers_that_srun_cannot_start_are_not_charged_and_left_to_sbatch_from_then_on(
-    slurm: Slurm,
+    idle: Slurm,
 ) -> None:
     told = run(
-        slurm,
+        idle,
         """
 launcher = make_launcher()
 launcher.prepare()
@@ -208,19 +216,19 @@ launcher.close()
     assert told["plan"] == ["argv"]
 
 
-def test_no_more_workers_than_max_workers_are_started(slurm: Slurm) -> None:
+def test_no_more_workers_than_max_workers_are_started(idle: Slurm) -> None:
     scenario = play(
-        slurm,
-        "tell(results=gridengine.map(hold, range(12), scheduler=lambda: CLUSTER(max_workers=6), "
-        "chunksize=1))",
+        idle,
+        f"{PATIENT}tell(results=gridengine.map(hold, range(12), scheduler=lambda: "
+        "CLUSTER(max_workers=6), chunksize=1))",
     )
     begun = scenario.began(6)
-    jobs = slurm.command(
+    jobs = idle.command(
         "squeue",
         "--noheader",
         "--array",
         "--user",
-        slurm.user.pw_name,
+        idle.user.pw_name,
         "--states=PENDING,RUNNING",
         "--format=%i",
     ).split()
@@ -230,24 +238,32 @@ def test_no_more_workers_than_max_workers_are_started(slurm: Slurm) -> None:
     assert scenario.result()["results"] == list(range(12))
 
 
+def children_named(name: str, scenario: Scenario) -> list[psutil.Process]:
+    """Return the children of a script that have this name; others of its commands come and go."""
+    found = []
+    for child in psutil.Process(scenario.process.pid).children():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if child.name() == name:
+                found.append(child)
+    return found
+
+
 def test_what_a_worker_had_whose_srun_is_killed_runs_again_and_nothing_is_left(
-    slurm: Slurm,
+    idle: Slurm,
 ) -> None:
     scenario = play(
-        slurm,
-        "tell(results=gridengine.map(alone, [0], scheduler=lambda: CLUSTER(max_workers=1), "
-        "retries=1))",
+        idle,
+        f"{PATIENT}tell(results=gridengine.map(alone, [0], scheduler=lambda: "
+        "CLUSTER(max_workers=1), retries=1))",
     )
     scenario.began(1)
-    [srun] = [
-        child for child in psutil.Process(scenario.process.pid).children() if child.name() == "srun"
-    ]
+    [srun] = children_named("srun", scenario)
     srun.kill()
     scenario.began(2)
     assert not (scenario.folder / "not alone").exists()
     scenario.go()
     assert scenario.result()["results"] == [0]
-    nothing_is_left(slurm, scenario.begun())
+    nothing_is_left(idle, scenario.begun())
 
 
 def test_from_within_a_job_workers_are_jobs_of_their_own_and_not_steps_of_it(slurm: Slurm) -> None:
@@ -269,7 +285,7 @@ tell(inner=gridengine.map(where, [0], scheduler=lambda: CLUSTER(max_workers=1)))
     assert told["inner"][0] not in ("", "1")
 
 
-def test_a_call_may_start_steps_of_its_own_in_its_worker_s_job(slurm: Slurm) -> None:
+def test_a_call_may_start_steps_of_its_own_in_its_worker_s_job(idle: Slurm) -> None:
     script = """
 def step(_):
     import os, subprocess
@@ -285,7 +301,7 @@ facts = [
 ]
 tell(facts=facts)
 """
-    for job, step, in_array, errors in play(slurm, script).result(60)["facts"]:
+    for job, step, in_array, errors in play(idle, PATIENT + script).result(120)["facts"]:
         assert not in_array
         assert step == job, errors
 

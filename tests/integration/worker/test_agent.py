@@ -256,14 +256,14 @@ def test_a_crashed_run_s_output_comes_with_it(dispatcher: Dispatcher) -> None:
 
 
 def test_a_flood_of_output_is_bounded() -> None:
+    def call(x: int) -> None:
+        for content in (b"a" * 600, b"x" * 10_000_000, b"z" * 600):
+            rest = memoryview(content)
+            while rest:  # a signal, as SIGCONT, cuts a write short
+                rest = rest[os.write(1, rest) :]
+
     dispatcher = start(output_bytes=1000)
-    run = dispatcher.run(
-        lambda x: (
-            os.write(1, b"a" * 600) and os.write(1, b"x" * 10_000_000) and os.write(1, b"z" * 600)
-        ),
-        [0],
-        watched=True,
-    )
+    run = dispatcher.run(call, [0], watched=True)
     dispatcher.wait_until(lambda: run in dispatcher.output)
     dispatcher.agent.close()
     assert (

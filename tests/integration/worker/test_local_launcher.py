@@ -4,6 +4,7 @@ they do.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import gc
 import os
@@ -66,7 +67,7 @@ def make_launcher(
         launcher.close()
 
 
-PATIENCE = 60
+PATIENCE = 120
 READY = 'echo > "$(dirname "$0")/ready"'
 """Shell words that say to `wait_until_ready` that what stands before them is done."""
 
@@ -264,7 +265,7 @@ os._exit(40 + ready + 2 * process.wait(60))
             [sys.executable, "-c", script],
             cwd=tmp_path,
             env=checkout_in_path(),
-            timeout=60,
+            timeout=150,
             check=False,
         ).returncode
         == 41
@@ -327,11 +328,12 @@ def launcher_after(scheduler: ProcessScheduler, adopted: Adopted) -> ProcessLaun
 
 
 def fork_servers() -> set[int]:
-    return {
-        child.pid
-        for child in psutil.Process().children()
-        if "gridengine.worker.forkserver_main" in child.cmdline()
-    }
+    found = set()
+    for child in psutil.Process().children():
+        with contextlib.suppress(psutil.Error):  # it has ended
+            if "gridengine.worker.forkserver_main" in child.cmdline():
+                found.add(child.pid)
+    return found
 
 
 def test_a_fork_server_that_was_started_ahead_is_the_one_that_is_launched(adopted: Adopted) -> None:
@@ -361,9 +363,9 @@ def test_a_fork_server_that_was_started_ahead_and_never_launched_ends_with_the_s
     scheduler = ProcessScheduler(1)
     scheduler._prepare()
     scheduler.close()
-    assert fork_servers() == before
+    assert fork_servers() <= before
     scheduler._prepare()
-    assert fork_servers() == before
+    assert fork_servers() <= before
 
 
 def test_a_fork_server_that_was_started_ahead_ends_when_its_scheduler_is_collected() -> None:
@@ -379,7 +381,7 @@ def test_a_map_that_fails_before_its_first_call_leaves_no_process() -> None:
     before = fork_servers()
     with ProcessScheduler(1) as scheduler, pytest.raises(TypeError):
         gridengine.map(len, 5, scheduler=scheduler)  # type: ignore[arg-type]
-    assert fork_servers() == before
+    assert fork_servers() <= before
 
 
 def test_a_default_timeout_of_sockets_is_for_the_users_own() -> None:
@@ -388,7 +390,7 @@ def test_a_default_timeout_of_sockets_is_for_the_users_own() -> None:
     try:
         with ProcessScheduler(2) as scheduler:
             assert gridengine.map(slowly, range(4), scheduler=scheduler) == [0, 1, 2, 3]
-            assert gridengine.Executor(scheduler=scheduler).submit(slowly, 3).result(30) == 3
+            assert gridengine.Executor(scheduler=scheduler).submit(slowly, 3).result(120) == 3
     finally:
         socket.setdefaulttimeout(before)
 

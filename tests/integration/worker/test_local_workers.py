@@ -86,7 +86,7 @@ def test_local_work_has_no_address_and_no_file(tmp_path: Path) -> None:
         cwd="/",
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=150,
         check=False,
     )
     assert done.stderr == ""
@@ -141,7 +141,7 @@ gridengine.map(abs, [1], scheduler=gridengine.ProcessScheduler(100))
         env=environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=150,
         check=False,
     )
     assert ConfigurationError.__name__ in done.stderr

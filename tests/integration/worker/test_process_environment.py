@@ -50,7 +50,7 @@ def test_a_death_and_a_timeout_are_noticed_whatever_signals_are_blocked_or_ignor
             numbers = signal.SIGCHLD, signal.SIGTERM, signal.SIGALRM
             return sorted(mask), *map(signal.getsignal, numbers)
 
-        with gridengine.Executor(scheduler=gridengine.ProcessScheduler(1), timeout=1.0) as executor:
+        with gridengine.Executor(scheduler=gridengine.ProcessScheduler(1), timeout=4.0) as executor:
             found = executor.submit(state).result()
             print([int(one) if isinstance(one, int) else one for one in found])
             print(type(executor.submit(die).exception()).__name__)
@@ -86,7 +86,7 @@ def test_a_worker_that_inherits_such_signals_reports_deaths_and_timeouts(
         ended = (CRASH, -signal.SIGKILL) if how == "killed" else (TIMEOUT, -signal.SIGTERM)
         assert (crashed.reason, crashed.exitcode) == ended
         driver.server.send(driver.peer, Stop())
-        assert driver.process.wait(30) == 0
+        assert driver.process.wait(120) == 0
     finally:
         driver.close()
 
@@ -99,7 +99,7 @@ def test_a_worker_that_inherits_such_signals_is_ended_by_sigterm(
     try:
         driver.wait_for(Hello)
         driver.process.terminate()
-        assert driver.process.wait(30) == 0
+        assert driver.process.wait(120) == 0
     finally:
         driver.close()
 
@@ -256,7 +256,7 @@ def test_workers_find_what_the_script_has_found_by_a_path_of_its_own(tmp_path: P
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=150,
         check=False,
     )
     assert (done.stdout, done.stderr) == ("1\n", "")
@@ -288,7 +288,7 @@ def test_workers_of_a_cluster_have_the_flags_too(flags: list[str], passed: list[
         cwd="/",
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=150,
         check=False,
     )
     assert done.stdout.startswith(str(passed)[:-1])

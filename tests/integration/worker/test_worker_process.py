@@ -72,8 +72,8 @@ def test_a_worker_works_and_its_log_has_what_calls_print(driver: WorkerDriver) -
     assert bytes(buffers[-2]) == b"hello from afar\n"
     driver.server.send(driver.peer, Stop())
     driver.wait_for(Goodbye)
-    assert driver.process.wait(PATIENCE) == 0
     assert driver.log.read_text() == "hello from afar\n"
+    assert driver.process.wait(PATIENCE) == 0
 
 
 @pytest.mark.parametrize("way", ["stop", "SIGTERM", "SIGKILL", "SIGUSR2"])

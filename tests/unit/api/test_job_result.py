@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 import gridengine
 from gridengine import Job
-from gridengine.errors import RemoteTraceback
+from gridengine.errors import ConfigurationError, RemoteTraceback
 from tests.support.fake_dispatcher import FakeScheduler
 from tests.support.jobs import Counting, FailingCounting, add, ended, fail, push_all
+from tests.support.waiting import wait_until
+
+SHARED: dict[str, Any] = {}
+"""What calls in this very process find by its name, and are not given."""
 
 
 def test_the_result_of_a_failed_job_raises_its_exception(scheduler: FakeScheduler) -> None:
@@ -81,3 +87,79 @@ def test_messages_come_while_the_job_runs_and_end_with_it(silent: FakeScheduler)
 def test_messages_before_start_are_misuse() -> None:
     with pytest.raises(AssertionError, match="started"):
         Job(target=add).messages()
+
+
+def call_shared(name: str) -> Any:
+    return SHARED[name]()
+
+
+@pytest.mark.parametrize("mutable", [False, True])
+@pytest.mark.parametrize(
+    "inside",
+    [
+        lambda job, at: gridengine.map(add, [job], scheduler=at),
+        lambda job, at: gridengine.Executor(scheduler=at).submit(add, job).result(),
+        lambda job, at: ended(Job(target=add, args=(job,), scheduler=at)).result(),
+        lambda job, at: ended(Job(target=call_shared, args=("again",), scheduler=at)).result(),
+    ],
+    ids=["map", "submit", "job", "job in a job"],
+)
+def test_a_job_of_this_process_is_refused_by_what_it_would_wait_for(
+    inside: Callable[[Job, Any], Any], mutable: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scheduler = gridengine.InlineScheduler()
+    job = Job(target=call_shared, args=("act",), scheduler=scheduler, mutable=mutable, name="own")
+    monkeypatch.setitem(SHARED, "act", lambda: inside(job, scheduler))
+    monkeypatch.setitem(SHARED, "again", lambda: gridengine.map(add, [job], scheduler=scheduler))
+    with pytest.raises(ConfigurationError, match="made inside job own, whose result it needs"):
+        ended(job).result()
+
+
+def test_jobs_of_two_threads_that_would_wait_for_each_other_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scheduler, both = gridengine.InlineScheduler(), threading.Barrier(2)
+    one, two = (
+        Job(target=call_shared, args=(name,), scheduler=scheduler, name=name) for name in "ab"
+    )
+
+    def needs(other: Job) -> Any:
+        both.wait()
+        return gridengine.map(add, [other], scheduler=scheduler)
+
+    monkeypatch.setitem(SHARED, "a", lambda: needs(two))
+    monkeypatch.setitem(SHARED, "b", lambda: needs(one))
+    threads = [threading.Thread(target=job.start) for job in (one, two)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    errors = [job.exception() for job in (one, two)]
+    assert all(isinstance(error, ConfigurationError) for error in errors)
+    assert "whose result it needs by way of job " in str(errors[0])
+    assert any("failed, and with it add" in note for error in errors for note in notes_of(error))
+
+
+def notes_of(error: BaseException | None) -> list[str]:
+    return getattr(error, "__notes__", [])
+
+
+@pytest.mark.parametrize("mutable", [False, True])
+def test_a_job_that_another_thread_of_this_process_runs_is_waited_for(
+    mutable: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scheduler = gridengine.InlineScheduler()
+    go, results = threading.Event(), []
+    monkeypatch.setitem(SHARED, "act", lambda: go.wait() and 3)
+    job = Job(target=call_shared, args=("act",), scheduler=scheduler, mutable=mutable)
+    runs = threading.Thread(target=job.start)
+    runs.start()
+    wait_until(lambda: job.pid is not None)
+    executor = gridengine.Executor(scheduler=scheduler)
+    waits = threading.Thread(target=lambda: results.append(executor.submit(add, job, 4).result()))
+    waits.start()
+    wait_until(lambda: "gridengine-job-result" in {one.name for one in threading.enumerate()})
+    go.set()
+    runs.join()
+    waits.join()
+    assert results == [7]

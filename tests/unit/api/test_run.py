@@ -13,7 +13,8 @@ import pytest
 
 import gridengine
 from gridengine import ConfigurationError, delayed, each, exec1, open_waitgroup, run
-from gridengine.api.delayed import CURRENT, delayedval
+from gridengine.api.delayed import CURRENT
+from gridengine.api.delayed_value import delayedval
 from gridengine.serialize.expressions import instructions_of
 
 Backend = Literal["asyncio", "trio"]

@@ -9,7 +9,7 @@ import pytest
 
 from gridengine.client.async_waiting import (
     TaskWaiter,
-    cancelled_error,
+    cancellation_type,
     checkpoint,
     in_thread,
     task_waiter,
@@ -107,7 +107,7 @@ def test_a_cancelled_task_has_what_it_waits_for_end_and_waits_for_that(loop: str
 
 def test_a_cancelled_call_is_what_its_loop_knows_as_cancelled() -> None:
     async def kind() -> type[BaseException]:
-        return type(cancelled_error())
+        return cancellation_type()
 
     assert run_in("asyncio", kind).__module__ == "asyncio.exceptions"
     assert run_in("trio", kind) is CancelledError

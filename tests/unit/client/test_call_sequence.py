@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 from typing import Any
 
 import pytest
 
 from gridengine.client.call_sequence import CallSequence, Step, Value
+from gridengine.worker.call_context import GVAR
 
 
 class Thing:
@@ -36,6 +38,23 @@ def test_an_error_names_the_node_that_raised_it() -> None:
     with pytest.raises(ValueError, match="1") as caught:
         CallSequence((abs, fail))(steps)
     assert caught.value.__notes__ == ["in node 'b', argument 1"]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_who_looks_when_the_process_dies_sees_which_call_it_is_in(
+    fails: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noted: list[int] = []
+    monkeypatch.setattr(GVAR, "note_step", noted.append)
+
+    def call(x: int) -> int:
+        noted.append(x)
+        return 1 // (x if fails else 1)
+
+    steps = [Step(0, [10]), Step(0, [0]), Step(0, [30], name="a")]
+    with pytest.raises(ZeroDivisionError) if fails else contextlib.nullcontext():
+        CallSequence((call,))(steps)
+    assert noted == ([1, 10, 2, 0, 0] if fails else [1, 10, 2, 0, 3, 30, 0])
 
 
 def test_it_is_named_by_its_functions() -> None:

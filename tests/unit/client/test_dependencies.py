@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import concurrent.futures
 import functools
 import gc
@@ -245,6 +246,7 @@ def test_a_future_that_is_cancelled_before_cancels_who_needs_it(
     held.submit(first, many[-1])
     [data] = dispatcher_of(held).results.values()
     assert data.cancelled
+    assert data.path == ("the call of square",)
 
 
 @pytest.mark.parametrize("watched", [False, True])
@@ -260,9 +262,10 @@ def test_a_future_that_is_cancelled_later_cancels_who_needs_it(
     wait_until(lambda: len(results) == 1, SECONDS)
     [data] = results.values()
     assert data.cancelled
+    assert data.path == ("the call of square",)
 
 
-def test_a_call_that_is_ended_before_it_began_fails_who_needs_it(
+def test_a_call_that_is_ended_before_it_began_cancels_who_needs_it(
     held: gridengine.Executor,
 ) -> None:
     many = [held.submit(square, index) for index in range(20)]
@@ -272,6 +275,7 @@ def test_a_call_that_is_ended_before_it_began_fails_who_needs_it(
     wait_until(lambda: len(results) == 1, SECONDS)
     [data] = results.values()
     assert isinstance(data.error, Cancelled)
+    assert data.cancelled
 
 
 def test_a_call_that_is_given_back_is_needed_still(held: gridengine.Executor) -> None:
@@ -292,10 +296,23 @@ def test_who_needs_what_was_cancelled_is_cancelled(held: gridengine.Executor) ->
     dispatcher = dispatcher_of(held)
     dependent = held.submit(first, held.submit(square, 3))
     entry = handed_over(held, 2)[-1]
-    event = CallsFinished(entry.task.id, 0, 1, None, recalled=True, path=("square",))
+    path = "the call of load", "square"
+    event = CallsFinished(entry.task.id, 0, 1, None, recalled=True, path=path)
     dispatcher.settle(entry, event)
     wait_until(dependent.done, SECONDS)
     assert dependent.cancelled()
+    with pytest.raises(concurrent.futures.CancelledError) as caught:
+        dependent.result()
+    assert caught.value.__notes__ == ["the call of load was cancelled, and with it square, first"]
+    with pytest.raises(asyncio.CancelledError) as awaited:
+        asyncio.run(awaited_in_a_task(dependent))
+    assert awaited.value.__notes__ == caught.value.__notes__
+    held.submit(first, dependent)
+    assert ResultData(cancelled=True, path=(*path, "first")) in dispatcher.results.values()
+
+
+async def awaited_in_a_task(future: Any) -> Any:
+    return await future
 
 
 def test_futures_of_concurrent_futures_are_supplied_when_they_are_done(

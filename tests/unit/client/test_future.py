@@ -111,19 +111,6 @@ def test_a_callback_gets_the_future_once_it_is_done(
     assert seen == [9, future]
 
 
-def test_callbacks_do_not_run_in_the_thread_that_brings_results(
-    waiting: gridengine.Executor, dispatcher: HeldDispatcher
-) -> None:
-    threads: list[threading.Thread] = []
-    come = threading.Event()
-    waiting.submit(square, 3).add_done_callback(
-        lambda _: (threads.append(threading.current_thread()), come.set())
-    )
-    run_all(waiting)
-    assert come.wait(SECONDS)
-    assert threads != [threading.current_thread()]
-
-
 def test_a_callback_may_submit_and_wait(
     executor: gridengine.Executor, waiting: gridengine.Executor, dispatcher: HeldDispatcher
 ) -> None:
@@ -342,39 +329,6 @@ def test_only_ones_own_futures_can_be_killed(
         waiting.kill(executor.submit(square, 1))
     with pytest.raises(ValueError, match="not a future of this executor"):
         waiting.kill(Future())
-
-
-# ------------------------------------------------------------------ conditions
-
-
-def test_a_future_whose_condition_is_held_keeps_no_other_from_its_result(
-    waiting: gridengine.Executor, dispatcher: HeldDispatcher
-) -> None:
-    held, other = waiting.submit(square, 2), waiting.submit(square, 3)
-    brings = threading.Thread(target=dispatcher.run_what_is_there, daemon=True)
-    with held._condition:  # as by who was interrupted in `concurrent.futures.wait`
-        brings.start()
-        assert other.result(SECONDS) == 9
-        assert waiting.submit(square, 4).running()
-        assert not held.done()
-    assert held.result(SECONDS) == 4
-    brings.join()
-
-
-def test_what_is_given_back_of_a_held_condition_keeps_no_other_waiting(
-    waiting: gridengine.Executor, dispatcher: HeldDispatcher
-) -> None:
-    dispatcher.slots = 0
-    held, other = waiting.submit(square, 2), waiting.submit(square, 3)
-    ends = threading.Thread(
-        target=waiting.shutdown, kwargs={"wait": False, "cancel_futures": True}, daemon=True
-    )
-    with held._condition:
-        ends.start()
-        ends.join(SECONDS)
-        assert other.cancelled()
-    with pytest.raises(CancelledError):
-        held.result(SECONDS)
 
 
 # ------------------------------------------------------------------ awaited

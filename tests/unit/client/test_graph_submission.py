@@ -200,7 +200,8 @@ def test_what_needs_a_key_that_was_cancelled_is_told_so(
     tasks = {one.task.id: one.task for one in recorder.entries}
     [(_, needed)] = tasks[b.place // MOST_CALLS].kept
     assert b.cancel()
-    assert recorder.supplied == {needed: ResultData(cancelled=True)}
+    path = ("the call of inc (node 'b')",)
+    assert recorder.supplied == {needed: ResultData(cancelled=True, path=path)}
 
 
 def test_data_of_a_graph_that_is_refused_is_let_go_of(

@@ -94,6 +94,14 @@ def test_a_failure_that_came_from_another_call_says_by_which_way() -> None:
     assert outcome.error.__notes__ == ["call 2 of load, argument 3, failed, and with it fit, pick"]
 
 
+def test_a_call_that_was_cancelled_for_another_says_so() -> None:
+    path = ("call 2 of load", "fit")
+    event = CallsFinished(1, 0, 1, None, recalled=True, path=path)
+    [outcome] = outcomes_of(event, "pick")
+    assert isinstance(outcome.error, CancelledError)
+    assert outcome.error.__notes__ == ["call 2 of load was cancelled, and with it fit, pick"]
+
+
 def test_an_error_of_several_calls_is_an_exception_for_each() -> None:
     error = WorkerLost("it is gone")
     event = CallsFinished(1, 0, 1, None, error=error, path=("the call of load",))

@@ -55,6 +55,13 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[RunnerDriver]:
     os.chdir(before)
 
 
+@pytest.fixture
+def no_time_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No call is taken for a long one, however long this process is kept from going on."""
+    for module in ("runner", "result_buffer"):
+        monkeypatch.setattr(f"gridengine.worker.{module}.monotonic", lambda: -1.0)
+
+
 def spans(driver: RunnerDriver) -> list[tuple[int, int, int, int]]:
     return [
         (result.run, result.start, result.stop, result.status) for result, _ in driver.outcomes()
@@ -104,6 +111,7 @@ def test_each_form_passes_its_arguments() -> None:
         assert driver.values() == [(expected, {"b": 2} if form == FULL else {})]
 
 
+@pytest.mark.usefixtures("no_time_passes")
 def test_an_exception_stands_between_the_values_before_and_after_it(driver: RunnerDriver) -> None:
     driver.assign(lambda x: 1 // x, [1, 1, 0, 1])
     driver.play()
@@ -119,6 +127,7 @@ def test_every_call_of_every_run_is_answered_once_and_in_order(driver: RunnerDri
     assert covered == [(1, i) for i in range(20)] + [(3, 0)] + [(4, i) for i in range(5)]
 
 
+@pytest.mark.usefixtures("no_time_passes")
 def test_only_the_calls_of_the_assignment_are_made(driver: RunnerDriver) -> None:
     driver.assign(lambda x: x, list(range(10)), start=4, stop=6)
     driver.play()
@@ -221,6 +230,7 @@ def test_a_held_runner_is_in_no_run_while_it_listens(
     assert driver.values() == ["a"]
 
 
+@pytest.mark.usefixtures("no_time_passes")
 def test_results_that_cannot_be_pickled_become_errors_of_their_calls(driver: RunnerDriver) -> None:
     driver.assign(lambda x: (i for i in ()) if x % 2 else x, [0, 1, 2, 3])
     driver.play()
@@ -237,6 +247,7 @@ def test_results_that_cannot_be_pickled_become_errors_of_their_calls(driver: Run
     assert error.__cause__ is None  # its text has it all
 
 
+@pytest.mark.usefixtures("no_time_passes")
 def test_arguments_that_cannot_be_loaded_fail_each_call_with_that_error(
     driver: RunnerDriver,
 ) -> None:
@@ -431,6 +442,7 @@ def test_an_input_that_cannot_be_loaded_is_the_error_of_its_call(driver: RunnerD
     assert values == [[1, 0]]
 
 
+@pytest.mark.usefixtures("no_time_passes")
 def test_values_that_others_need_are_pickled_each_on_its_own_and_with_their_classes(
     driver: RunnerDriver,
 ) -> None:

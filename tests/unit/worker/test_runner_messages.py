@@ -18,6 +18,7 @@ from gridengine.serialize.payload import SINGLE, Buffer, Payload
 from gridengine.serialize.shared_memory import LARGE, KeptBlocks
 from gridengine.wire.messages import (
     CANCELLED,
+    OUT_OF_MEMORY,
     RAISED,
     VALUES,
     Assign,
@@ -40,6 +41,7 @@ from gridengine.wire.messages import (
     input_name,
 )
 from gridengine.worker.agent import Agent
+from gridengine.worker.output_relay import Relay
 from gridengine.worker.status_block import BARRED_TO, HOLD, INDEX, RUN
 from tests.support.agent_driver import NoForkServer
 
@@ -93,6 +95,18 @@ def slot() -> Iterator[Slot]:
     one.agent.close()
 
 
+def test_what_a_call_that_ran_out_of_memory_wrote_is_in_the_log_before_its_error_is_sent(
+    slot: Slot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    messages = slot.agent._runner_messages
+    monkeypatch.setattr(slot.runner, "take_output", lambda: done.append("read"))
+    monkeypatch.setattr(messages, "_flush_log", lambda: done.append("flushed"))
+    monkeypatch.setattr(messages, "_send", lambda *_: done.append("sent"))
+    slot.receive(Results([Result(1, 0, 1, OUT_OF_MEMORY, 0.1)]))
+    assert done == ["read", "flushed", "sent"]
+
+
 def answer(*runs: int) -> Results:
     return Results([Result(run, 0, 1, VALUES, 0.0, buffers=0) for run in runs])
 
@@ -119,6 +133,27 @@ def test_who_sends_what_no_runner_would_is_killed(
     assert signals[0] == signal.SIGKILL
     assert slot.runner.channel.ended
     assert not any(isinstance(one, type(message)) for one in slot.sent)
+
+
+def test_an_agent_is_closed_once_what_runners_wrote_is_in_the_log() -> None:
+    class Streams(list[io.BytesIO]):
+        flushed = False
+
+        def flush(self, seconds: float) -> None:
+            self.flushed = True
+
+    streams = Streams([io.BytesIO(), io.BytesIO()])
+    agent = Agent(
+        lambda *_: None,
+        NoForkServer(),  # type: ignore[arg-type]
+        slots=1,
+        grace_seconds=1.0,
+        output_bytes=0,
+        streams=streams,  # type: ignore[arg-type]
+        relay=Relay(lambda *_: None),
+    )
+    agent.close()
+    assert streams.flushed
 
 
 def test_the_beginning_of_a_run_is_passed_on(slot: Slot) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 
-from gridengine.dispatcher.core.events import Launched, Warn
+from gridengine.dispatcher.core.events import Launched, Supplied, Warn
+from gridengine.dispatcher.core.tasks import ResultData
 from gridengine.schedulers.launcher import Handle
 from tests.support.core_play import Play
 
@@ -92,3 +93,25 @@ def test_nothing_is_said_where_workers_are_still_to_come() -> None:
     play.later(1)
     play.later(60)
     assert not [text for text in warnings(play) if "free worker" in text]
+
+
+def test_it_is_said_when_nobody_makes_what_calls_need() -> None:
+    play = Play(lease_seconds=1e6, beat_seconds=1e6)
+    play.submit(1, after=(7,), kept=((0, 8),))
+    play.submit(1, after=(8,), watched=True, name="Job-1")
+    play.later(0.25)
+    play.later(9.5)
+    assert warnings(play) == []
+    play.later(0.5)
+    said = (
+        "waiting for 10 s for results that no call of this scheduler makes, of other schedulers or "
+        "of futures that a script sets itself: Job-1, 1 call"
+    )
+    assert warnings(play) == [said]
+    play.later(9.5)
+    assert warnings(play) == []
+    play.later(0.5)
+    assert len(warnings(play)) == 1
+    play.play(Supplied(7, ResultData([b"values"])))
+    play.later(100)
+    assert warnings(play) == []

@@ -398,6 +398,17 @@ def test_a_reason_is_asked_for_earlier_when_calls_may_not_wait_for_a_minute() ->
     assert [now for now in range(10) if explain(provisioner, now)] == [2]
 
 
+def test_a_batch_system_that_gives_no_reason_yet_is_asked_again_in_time() -> None:
+    provisioner = make(start_timeout=40.0)
+    provisioner.add_launched(handles(1), 0)
+    told = []
+    for now in range(40):
+        if explain(provisioner, now):
+            told.append(now)
+            provisioner.explained(handles(1)[0], "no queue" if now > 10 else "", now)
+    assert told == [10, 20]
+
+
 # -------------------------------------------------------------------- what never starts, or not in
 # time
 
@@ -436,9 +447,9 @@ def test_a_reason_that_was_asked_for_is_told_too() -> None:
     provisioner = make(start_timeout=30.0)
     scale(provisioner, 10.0, waiting=1)
     provisioner.add_launched(handles(1), 11.0)
-    provisioner.explained(handles(2)[0], "another's")
+    provisioner.explained(handles(2)[0], "another's", 20.0)
     assert "the batch system gives no reason" in str(provisioner.start_timed_out(40.0))
-    provisioner.explained(handles(1)[0], "no queue")
+    provisioner.explained(handles(1)[0], "no queue", 30.0)
     assert "(start_timeout): no queue" in str(provisioner.start_timed_out(40.0))
 
 

@@ -164,14 +164,15 @@ def test_one_that_has_ended_keeps_none_from_being_deleted_whatever_the_library_s
 def test_one_that_cannot_be_deleted_now_keeps_no_other_from_it_and_is_tried_again(
     server: DrmaaServer, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    now = drmaa_process.time.monotonic()
+    monkeypatch.setattr(drmaa_process.time, "monotonic", lambda: now)
     session.stubborn, session.states = {"1.1"}, {"1.1": "running"}
     server.terminate(["1.1", "1.2", "1.3"])
     assert sweep(server) == 3
     assert (session.deleted, server.remaining) == (["1.2", "1.3"], 1)
     assert not server.sweep()
     session.stubborn.clear()
-    later = drmaa_process.time.monotonic() + 60
-    monkeypatch.setattr(drmaa_process.time, "monotonic", lambda: later)
+    now += 60
     assert (server.sweep(), session.deleted[-1], server.remaining) == (True, "1.1", 0)
 
 

@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from gridengine.errors import SubmissionRefused
+from gridengine.schedulers.grid_engine import launcher as module
 from gridengine.schedulers.grid_engine.drmaa import DrmaaRefused
-from gridengine.schedulers.grid_engine.launcher import ending_of, refusal, unavailable
-from gridengine.schedulers.launcher import Unavailable, WorkerStatus
+from gridengine.schedulers.grid_engine.launcher import (
+    MOST_LOOKS,
+    DrmaaTask,
+    GridEngineLauncher,
+    ending_of,
+    refusal,
+    unavailable,
+)
+from gridengine.schedulers.grid_engine.request import Request
+from gridengine.schedulers.launcher import Handle, LaunchContext, Unavailable, WorkerStatus
+
+ONE = Handle("7.1", "/nowhere/worker.1.1.log")
 
 
 def test_how_a_job_ended_is_told_in_words() -> None:
@@ -75,3 +90,56 @@ def test_where_no_session_opens_there_is_a_remedy(words: str, remedy: str) -> No
     error = unavailable(Unavailable(words))
     assert words in error.message
     assert remedy in (error.hint or "")
+
+
+class Told:
+    """A session, and diagnostics, that say what a test has them say."""
+
+    def __init__(self) -> None:
+        self.state: tuple[str, dict[str, Any] | None] = "failed", None
+        self.reason = ""
+        self.deleted: list[str] = []
+
+    def status(self, jobs: Sequence[str], seconds: float) -> dict[str, Any]:
+        return dict.fromkeys(jobs, self.state)
+
+    def terminate(self, jobs: Sequence[str]) -> None:
+        self.deleted += jobs
+
+    def error_state(self, job: str) -> str:
+        return self.reason
+
+    def logged_failure(self, job: str) -> None:
+        return None
+
+
+@pytest.fixture
+def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[GridEngineLauncher, Any]:
+    """A launcher of a task that is known to have failed, and not yet how."""
+    monkeypatch.setattr(module, "END_SECONDS", 0.0)
+    run = LaunchContext("test", tmp_path, tmp_path / "connection", print)
+    launcher, said = GridEngineLauncher(run, script="true", request=Request()), Told()
+    vars(launcher).update(_session=said, _diagnostics=said, tasks={ONE: DrmaaTask(Request())})
+    assert launcher.poll([ONE]) == {}
+    return launcher, said
+
+
+def test_how_a_task_ended_may_be_told_late(told: tuple[GridEngineLauncher, Any]) -> None:
+    launcher, said = told
+    for _ in range(MOST_LOOKS - 1):
+        assert launcher.poll([ONE]) == {}
+    said.state = "failed", {"signal": "SIGKILL", "usage": {}}
+    assert launcher.poll([ONE])[ONE].reason == "killed by SIGKILL"
+    assert said.deleted == []
+
+
+@pytest.mark.parametrize(("reason", "polls"), [("no such folder", 1), ("", MOST_LOOKS)])
+def test_a_task_in_the_error_state_is_deleted_at_once_and_one_of_which_nothing_is_told_later(
+    told: tuple[GridEngineLauncher, Any], reason: str, polls: int
+) -> None:
+    launcher, said = told
+    said.reason = reason
+    reports = [launcher.poll([ONE]) for _ in range(polls)]
+    assert [bool(one) for one in reports] == [False] * (polls - 1) + [True]
+    assert said.deleted == [ONE.id]
+    assert (reason or "does not say why") in reports[-1][ONE].reason

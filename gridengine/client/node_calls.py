@@ -1,0 +1,120 @@
+"""What is handed over of a graph's nodes: a function with its arguments, or several that are made
+as one, as the steps of a `CallSequence`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+from gridengine.client.call_sequence import Step, Value, as_list, as_tuple
+from gridengine.client.graph import Node
+from gridengine.errors import short_repr
+from gridengine.serialize.argument_snapshot import Untold
+from gridengine.serialize.payload import ATOMS, FULL, SINGLE, STAR
+
+MOST_SHOWN = 60
+
+
+class WrittenCall(NamedTuple):
+    """What is made of a node: what its function, or functions, are known by here, they themselves,
+    the form of the call, the call, and whether that is nothing that takes a pickler of our own. Of
+    several that are made as one `steps` are what people call the nodes.
+    """
+
+    key: Any
+    function: Any
+    form: int
+    call: Any
+    is_plain: bool
+    steps: Sequence[str] | None = None
+
+
+def written(node: Node) -> WrittenCall:
+    """Return what is made of a node."""
+    if node.sequence is not None:
+        sequencer = _Sequencer(node.sequence)
+        functions, steps = sequencer.functions, sequencer.steps
+        is_plain = all(_is_plain(one.args) and not one.kwargs for one in steps)
+        names = [one.name for one in steps]
+        called = tuple(functions.values())
+        return WrittenCall(tuple(functions), called, SINGLE, steps, is_plain, names)
+    function, args = node.function, tuple(node.args)
+    if node.kwargs:
+        return WrittenCall(id(function), function, FULL, (args, node.kwargs), False)
+    if len(args) == 1:
+        return WrittenCall(id(function), function, SINGLE, args[0], _is_plain(args))
+    return WrittenCall(id(function), function, STAR, args, _is_plain(args))
+
+
+def key_text(key: Any) -> str:
+    """Return what a key is called; most are short strings, and there are many."""
+    return repr(key) if type(key) is str and len(key) <= MOST_SHOWN else short_repr(key)
+
+
+def _is_plain(args: Iterable[Any]) -> bool:
+    """Return whether arguments are small, or stand for what is elsewhere: C `pickle` alone does for
+    them.
+    """
+    for one in args:
+        kind = type(one)
+        if kind is Node:
+            node = one.target or one
+            if not node.reference and type(node.value) not in ATOMS:
+                return False
+        elif kind is list or kind is tuple:
+            if not _is_plain(one):
+                return False
+        elif kind is not Value and kind not in ATOMS:
+            return False
+    return True
+
+
+class _Sequencer:
+    """Writes the calls that are made as one as the steps of a `CallSequence`."""
+
+    def __init__(self, sequence: Iterable[Node]) -> None:
+        self.functions: dict[int, Callable[..., Any]] = {}
+        """By their ids, in the order of their numbers."""
+        self.steps: list[Step] = Untold()
+        self._numbers: dict[int, int] = {}
+        self._values: dict[Node, Value] = {}
+        self._last_uses: dict[int, Step] = {}
+        for node in sequence:
+            kwargs = node.kwargs and {name: self._flat(one) for name, one in node.kwargs.items()}
+            name = "" if node.is_nested else key_text(node.key)
+            args = [self._flat(one) for one in node.args]
+            self._values[node] = self._step(node.function, args, kwargs, name)
+        for number, step in self._last_uses.items():
+            step.spent = [*step.spent, number]
+
+    def _step(
+        self, function: Any, args: list[Any], kwargs: dict[str, Any] | None = None, name: str = ""
+    ) -> Value:
+        number = self._numbers.setdefault(id(function), len(self._numbers))
+        self.functions[id(function)] = function
+        step = Step(number, args, kwargs, (), name)
+        for one in (*args, *(kwargs or {}).values()):
+            if type(one) is Value:
+                self._last_uses[one.call] = step
+        self.steps.append(step)
+        return Value(len(self.steps) - 1)
+
+    def _flat(self, one: Any) -> Any:
+        """Return an argument, or, for what a step computes, its value: of a list that holds such a
+        value a step of its own makes one.
+        """
+        if type(one) is Node:
+            return self._values.get(one.target or one, one)
+        if (type(one) is list or type(one) is tuple) and self._holds_value(one):
+            make = as_list if type(one) is list else as_tuple
+            return self._step(make, [self._flat(part) for part in one])
+        return one
+
+    def _holds_value(self, parts: Any) -> bool:
+        return any(
+            (one.target or one) in self._values
+            if type(one) is Node
+            else (type(one) is list or type(one) is tuple) and self._holds_value(one)
+            for one in parts
+        )

@@ -1,0 +1,167 @@
+"""Gives futures their outcomes, wakes who waits for them, and passes on what other calls need."""
+
+from __future__ import annotations
+
+import functools
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+
+from gridengine.client.batch import Batch
+from gridengine.client.dependencies import CallSource, supply
+from gridengine.client.future import (
+    RUNNING,
+    CallFuture,
+    FutureOutcome,
+    Phase,
+    UndecodedResult,
+    Waiters,
+    release,
+)
+from gridengine.client.lifetime import Lifetime
+from gridengine.dispatcher.interface import Dispatcher
+from gridengine.schedulers.base import Scheduler
+from gridengine.serialize.references import Reference
+
+
+class Settlement(Lifetime):
+    """What becomes of calls that were handed over to a dispatcher; see `Lifetime` for the rest."""
+
+    def __init__(
+        self, dispatcher: Dispatcher, scheduler: Scheduler, *, ours: bool, daemon: bool
+    ) -> None:
+        super().__init__(scheduler, ours=ours, daemon=daemon)
+        self.dispatcher = dispatcher
+
+    @abstractmethod
+    def _find(self, future: CallFuture) -> tuple[int, int, Batch | None]:
+        """Return the task that a call was handed over in, its index there, and the batch, None when
+        all of that has ended.
+        """
+
+    @abstractmethod
+    def _progress(self, calls: int, load: int, futures: int = 0) -> None:
+        """Note that so many calls of this load have ended, and so many futures have outcomes."""
+
+    # ---------------------------------------------------------------- outcomes, in the I/O thread
+
+    def _cancel(self, futures: Sequence[CallFuture], load: int, path: Sequence[str]) -> None:
+        """Cancel calls that were handed over, each of this load, and have not begun."""
+        with self.lock:
+            self._open += 1  # until the callbacks are passed on, or their thread might end before
+        for future in futures:
+            self._unless_held(future, functools.partial(self._withdraw, future, path))
+        self._progress(len(futures), load, 1)
+
+    def _settle(self, futures: Sequence[CallFuture], outcome: FutureOutcome, load: int) -> None:
+        """Give those of these futures an outcome that have none; the calls are of this load."""
+        with_condition, called, awaited, locks, ended = [], [], [], [], 0
+        with self.lock:
+            for future in futures:
+                if future.outcome is not RUNNING:
+                    continue
+                ended += 1
+                waiters = future.waiters
+                if waiters is not None:
+                    if waiters.condition is not None:
+                        with_condition.append(future)
+                        continue
+                    locks += waiters.take_locks()
+                    if waiters.callbacks:
+                        called.append(future)
+                    if waiters.kept is not None or waiters.acts:
+                        awaited.append(future)
+                future.outcome = outcome
+                future.call = None
+        for future in awaited:
+            self.pass_on(future, outcome)
+        for future in called:
+            self._call_back(future)
+        self._progress(ended, load, ended - len(with_condition))
+        for future in with_condition:
+            self._unless_held(future, functools.partial(self._settle_and_notify, future, outcome))
+        release(locks)  # last: they want the interpreter's lock
+
+    def _settle_and_notify(self, future: CallFuture, outcome: FutureOutcome) -> None:
+        future.settle(outcome)
+        self._call_back(future)
+        with self.lock:
+            self._note_ended(1)
+
+    def _call_back(self, future: CallFuture) -> None:
+        if future.waiters is not None and future.waiters.callbacks:
+            assert self._callbacks is not None
+            # The thread must live for the callbacks that follow.
+            self._callbacks.do(functools.partial(future.call_back, BaseException))
+
+    # ---------------------------------------------------------------- results that others need
+
+    def keep(self, future: CallFuture, reference: Reference) -> bool:
+        """Have the dispatcher know the result of a call by a reference; return False when the call
+        has ended.
+        """
+        with self.lock:
+            if future.outcome is not RUNNING:
+                return _note_kept(future, reference)
+        task, index, _ = self._find(future)
+        with self.lock:
+            kept, running = _note_kept(future, reference), future.running()
+        if running:
+            source = CallSource(future)
+            act = functools.partial(supply, source, reference, self.dispatcher)
+            wait = functools.partial(source.when_done, act)
+            missing = functools.partial(self.do_soon, wait)
+            self.dispatcher.want(task, index, reference.number, missing)
+        return kept
+
+    def when_done(self, future: CallFuture, act: Callable[[], object]) -> None:
+        """Do something once a call has ended; now if it has."""
+        with self.lock:
+            if not future.done():
+                future.waiters = future.waiters or Waiters()
+                future.waiters.acts.append(act)
+                return
+        act()
+
+    def pass_on(self, future: CallFuture, outcome: FutureOutcome | Phase) -> None:
+        """Have those who need the result of a call that has ended supplied with it, unless the
+        dispatcher did so itself.
+        """
+        waiters = future.waiters
+        assert waiters is not None
+        with self.lock:
+            acts, waiters.acts = waiters.acts, []
+        passed_on = type(outcome) is UndecodedResult and not outcome.recalled
+        if waiters.kept is not None and not passed_on:
+            source = CallSource(future)
+            acts.append(functools.partial(supply, source, waiters.kept, self.dispatcher))
+        for act in acts:
+            self.do_soon(act)
+
+    def _withdraw(self, future: CallFuture, path: Sequence[str]) -> None:
+        if future.withdraw(RUNNING, path):
+            self._call_back(future)
+
+    def _unless_held(self, future: CallFuture, act: Callable[[], None]) -> None:
+        """Do something to a future: here, or in the thread of the callbacks when somebody holds its
+        condition. Who was interrupted in `concurrent.futures.wait` holds it for ever, and all
+        others want their results.
+        """
+        condition = None if future.waiters is None else future.waiters.condition
+        if condition is None:
+            act()
+        elif condition.acquire(blocking=False):
+            try:
+                act()
+            finally:
+                condition.release()
+        else:
+            self.call_back(act)
+
+
+def _note_kept(future: CallFuture, reference: Reference) -> bool:
+    """Note, under the lock, that others need the result of a call; return False if it has ended."""
+    if future.done():
+        return False
+    future.waiters = future.waiters or Waiters()
+    future.waiters.kept = reference
+    return True

@@ -1,0 +1,41 @@
+"""What `dask_get` takes; what it computes is tested with real workers."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pytest
+
+import gridengine
+from gridengine.api.dask_scheduler import OF_OTHERS
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [("retrys", "did you mean 'retries'?"), ("workers", "it takes scheduler, retries, timeout, ")],
+)
+def test_a_keyword_that_nobody_takes_is_refused(name: str, hint: str) -> None:
+    with pytest.raises(TypeError) as caught:
+        gridengine.dask_get({"x": 1}, "x", **{name: 5})
+    text = f"dask_get() got an unexpected keyword argument {name!r}; {hint}"
+    assert str(caught.value).startswith(text)
+
+
+def test_what_schedulers_of_dasks_own_take_is_ignored() -> None:
+    pytest.importorskip("dask", reason="one of the optional libraries of setup.cfg")
+    import dask.local
+    import dask.multiprocessing
+    import dask.threaded
+
+    getters: list[Any] = [dask.threaded.get, dask.multiprocessing.get, dask.local.get_async]
+    theirs = {
+        name
+        for get in getters
+        for name, parameter in inspect.signature(get).parameters.items()
+        if parameter.default is not parameter.empty
+    }
+    assert theirs <= OF_OTHERS
+    ignored = dict.fromkeys(theirs, 3)
+    scheduler = gridengine.InlineScheduler()
+    assert gridengine.dask_get({"x": (abs, -1)}, ["x"], scheduler=scheduler, **ignored) == (1,)
