@@ -115,8 +115,9 @@ def unread(event: CallsFinished, index: int, name: str) -> ResultData | None:
         return _failed(event.error, path)
     if event.raised:
         return ResultData(event.payload, raised=True, path=path)
-    if can_go_on(event.payload, event.stop - event.start):
-        return ResultData(event.payload, index - event.start)
+    payload = pickling.fetched(event.payload)
+    if can_go_on(payload, event.stop - event.start):
+        return ResultData(payload, index - event.start)
     return None
 
 

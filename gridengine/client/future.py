@@ -16,6 +16,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from concurrent.futures._base import CANCELLED_AND_NOTIFIED, FINISHED, LOGGER, PENDING
 from concurrent.futures._base import RUNNING as FUTURE_RUNNING
 from enum import Enum
+from time import monotonic
 from typing import Any, Final, Protocol, TypeAlias
 
 from msgspec import Struct, field
@@ -29,6 +30,7 @@ from gridengine.dispatcher.interface import Dispatcher
 from gridengine.errors import trim
 from gridengine.serialize.argument_snapshot import given_words
 from gridengine.serialize.exceptions import note_on
+from gridengine.serialize.kept_payload import KeptPayload
 from gridengine.serialize.references import Reference
 
 MOST_CALLS: Final = 1024
@@ -105,12 +107,13 @@ class UndecodedResult:
     error which says nothing of that.
     """
 
-    __slots__ = ("_call", "_lock", "_values", "event", "failed", "recalled")
+    __slots__ = ("_call", "_lock", "_values", "event", "failed", "is_kept", "recalled")
 
     def __init__(self, event: CallsFinished, call: Any = None) -> None:
         self._call = call
         self.failed = event.raised or event.payload is None
         self.recalled = event.recalled
+        self.is_kept = type(event.payload) is KeptPayload
         self.event: CallsFinished | None = event
         """None once it has been unpickled."""
         self._lock = threading.Lock()
@@ -376,10 +379,32 @@ class CallFuture(Future[Any]):
         return self._exception
 
     def _await(self, timeout: float | None) -> None:
+        deadline = None if timeout is None else monotonic() + timeout
         if not self.await_end(timeout):
             raise FutureTimeoutError
         if self.outcome is CANCELLED:
             raise cancelled_error(self.call, self.template.function.name)
+        if deadline is not None:
+            self._await_result(deadline)
+
+    def _await_result(self, deadline: float) -> None:
+        """Wait until a result is here that has stayed at its worker, up to a time."""
+        here = threading.Event()
+        if self._comes(here.set) and not here.wait(max(0.0, deadline - monotonic())):
+            raise FutureTimeoutError
+
+    def _comes(self, act: Callable[[], object]) -> bool:
+        """Have a result come that has stayed at its worker, and something done once it is here;
+        return whether it is still to come.
+        """
+        outcome = self.outcome
+        event = outcome.event if type(outcome) is UndecodedResult else None
+        payload = None if event is None else event.payload
+        return (
+            type(payload) is KeptPayload
+            and payload.when_here is not None
+            and payload.when_here(act)
+        )
 
     def await_end(self, timeout: float | None) -> bool:
         """Wait for the end; return whether it has come within `timeout` seconds."""
@@ -420,12 +445,23 @@ class CallFuture(Future[Any]):
         """
         if not self.done():
             yield from self.ended().__await__()
+        outcome = self.outcome
+        if type(outcome) is UndecodedResult and outcome.is_kept:
+            yield from self._here().__await__()
         if self.outcome is CANCELLED:
             from gridengine.client.async_waiting import cancellation_type
 
             name = self.template.function.name
             raise cancelled_error(self.call, name, cancellation_type())
         return self.result()
+
+    async def _here(self) -> None:
+        """Wait until a result is here that has stayed at its worker."""
+        from gridengine.client.async_waiting import task_waiter
+
+        waiter = task_waiter()
+        if self._comes(waiter.release):
+            await waiter.wait()
 
     async def ended(self) -> None:
         """Wait for the end, likewise."""

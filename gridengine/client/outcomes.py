@@ -26,6 +26,7 @@ from gridengine.schedulers.logs import add_log
 from gridengine.serialize import pickling
 from gridengine.serialize.exceptions import note_on, twin_of
 from gridengine.serialize.itemwise_unpickler import Unloadable
+from gridengine.serialize.kept_payload import KeptPayload
 from gridengine.serialize.payload import Payload
 
 log = logging.getLogger("gridengine")
@@ -122,6 +123,11 @@ def cancelled_error(
 
 
 def _outcomes_of_values(payload: Payload, start: int, stop: int) -> list[Outcome]:
+    if type(payload) is KeptPayload:
+        try:
+            payload = payload.fetch()
+        except Exception as error:
+            return [Outcome(start, stop, (), error)]
     try:
         values, complete = pickling.load_values(payload)
     except PicklingError as error:

@@ -14,12 +14,15 @@ from gridengine.dispatcher.core.events import (
     Launch,
     Lost,
     ResultExpected,
+    ResultFetched,
+    ResultKept,
     ResultMissing,
     Send,
     Warn,
     Withdraw,
 )
 from gridengine.dispatcher.core.tasks import CallsFinished, TaskMessage, TaskStarted
+from gridengine.dispatcher.kept_payloads import KeptPayloads
 from gridengine.dispatcher.launcher_thread import LauncherThread
 from gridengine.dispatcher.links import Link
 from gridengine.dispatcher.nested_clients import NestedClients
@@ -39,6 +42,7 @@ class EffectPerformer:
         held: what each worker holds for calls to share, None where it holds what one call asks for.
         wanted: by the references of results that are wanted, what to call should they be missing.
         nested: the processes whose calls make calls.
+        kept: what the caller has of results that stay at their workers.
     """
 
     def __init__(
@@ -49,6 +53,7 @@ class EffectPerformer:
         held: Resource | None,
         wanted: dict[int, Callable[[], object]],
         nested: NestedClients,
+        kept: KeptPayloads,
     ) -> None:
         self._link = link
         self._send = link.send
@@ -68,6 +73,8 @@ class EffectPerformer:
             Lost: self._lost,
             ResultMissing: self._missing,
             ResultExpected: self._expected,
+            ResultKept: kept.add,
+            ResultFetched: kept.fill,
             Warn: warn,
             Inform: inform,
         }

@@ -81,9 +81,10 @@ class IOLoop:
                 self._handle(Rebalance(), now)
 
     def _may_leave(self) -> bool:
-        now = time.monotonic()
-        self._leave_by = min(self._leave_by, now + LEAVE_SECONDS)
-        return now >= self._leave_by or not self._state.workers
+        now, state = time.monotonic(), self._state
+        if self._leave_by == math.inf or state.away:
+            self._leave_by = now + LEAVE_SECONDS  # the caller may still ask for what it has
+        return now >= self._leave_by or not state.workers
 
     def _wait(self, poller: Poller) -> dict[int, int]:
         """Sleep until there is something to do; return what polled as readable."""

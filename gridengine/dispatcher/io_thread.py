@@ -26,6 +26,7 @@ from gridengine.dispatcher.core.events import (
     RecallRequested,
     ReferencesReleased,
     Released,
+    ResultAsked,
     ResultWanted,
     Submitted,
     Supplied,
@@ -39,6 +40,7 @@ from gridengine.dispatcher.effects import EffectPerformer
 from gridengine.dispatcher.event_queue import EventQueue
 from gridengine.dispatcher.interface import Listener
 from gridengine.dispatcher.io_loop import IOLoop
+from gridengine.dispatcher.kept_payloads import KeptPayloads
 from gridengine.dispatcher.launcher_thread import LauncherThread
 from gridengine.dispatcher.links import Link
 from gridengine.dispatcher.local_workers import LocalWorkers
@@ -91,6 +93,7 @@ class DispatcherThread:
         self._core = StateMachine(self._policy)
         self._unsettled = UnsettledTasks()
         self._wanted: dict[int, Callable[[], object]] = {}
+        self._kept = KeptPayloads(self._ask, self.release_references)
         # Reentrant: the collector may close this while its own thread submits.
         self._closing = threading.RLock()
         self._closed = False
@@ -118,6 +121,7 @@ class DispatcherThread:
                 scheduler.worker_resources,
                 self._wanted,
                 nested,
+                self._kept,
             ),
             nested,
             LOCAL_POLL_SECONDS if scheduler.local else settings.poll_seconds,
@@ -237,6 +241,14 @@ class DispatcherThread:
     def detach(self, submitter: int) -> None:
         """Do nothing: no call submits here."""
 
+    def _ask(self, reference: int) -> None:
+        """Have a result come here that lies with a worker. When this is being closed it comes by
+        itself.
+        """
+        if os.getpid() != self._owner:
+            self._refuse()
+        self._post(ResultAsked(reference))
+
     def snapshot(self) -> Snapshot:
         """Return the latest published state, at most some tenths of a second old."""
         return self._loop.snapshot
@@ -270,11 +282,11 @@ class DispatcherThread:
 
     # ---------------------------------------------------------------- the end
 
-    def _end(self, *, wait: bool) -> None:
+    def _end(self, *, wait: bool, for_good: bool = False) -> None:
         with self._closing:
             if not self._closed:
                 self._closed = True
-                self._queue.post(Closing())
+                self._queue.post(Closing(for_good))
         if wait and threading.current_thread() is not self._thread:
             self._thread.join(CLOSE_SECONDS)
 
@@ -286,11 +298,11 @@ class DispatcherThread:
             return
         try:
             self._wait_for_jobs()
-            self._end(wait=True)
+            self._end(wait=True, for_good=True)
             self._link.streams.close()
         except KeyboardInterrupt:
             # Another one: what is left ends by itself when its connection to us is gone.
-            self._end(wait=False)
+            self._end(wait=False, for_good=True)
             self._link.streams.drop("interrupted")
 
     def _wait_for_jobs(self) -> None:
@@ -337,6 +349,9 @@ class DispatcherThread:
         with contextlib.ExitStack() as steps:
             steps.callback(self._unsettled.clear)
             steps.callback(self._wanted.clear)
+            steps.callback(
+                self._kept.close, Cancelled("the result was not fetched before all was closed")
+            )
             steps.callback(objects.clear, self._core.state)
             steps.callback(self._link.streams.end)
             steps.callback(self._link.close, failed=broken or self._core.state.failed > 0)

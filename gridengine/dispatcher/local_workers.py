@@ -14,6 +14,7 @@ import os
 import select
 import socket
 import subprocess
+import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -21,14 +22,17 @@ from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
+from gridengine.errors import ConfigurationError
 from gridengine.schedulers.base import Scheduler
 from gridengine.schedulers.launcher import LaunchContext
 from gridengine.serialize.payload import Buffer, Payload
+from gridengine.serialize.shared_memory import KeptBlocks
 from gridengine.settings.values import Settings
 from gridengine.wire.messages import Beat, Goodbye, Message, Refuse, Stop, Welcome
 from gridengine.wire.open_files import FILES_PER_RUNNER, allow_open_files
 from gridengine.worker.agent import HANDLERS, Agent, make_hello
 from gridengine.worker.forkserver import ForkServer, is_ready
+from gridengine.worker.memory_limit import memory_here
 from gridengine.worker.parent_requests import answer_in_user_process
 from gridengine.worker.stream_writer import StandardStreams
 
@@ -61,6 +65,10 @@ class LocalWorkers:
         self.context = LaunchContext(run_id, Path(), Path(), self.adopt)
         self.streams = StandardStreams(self._stream_has_room)
         self._settings = settings
+        folder = Path(tempfile.gettempdir())
+        with contextlib.suppress(ConfigurationError):  # this user has no home
+            folder = settings.runs
+        self._kept = KeptBlocks(settings.kept_bytes or memory_here() // 4, folder)
         self._wake = wake
         self._adopted: deque[SpawnedProcess] = deque()
         self._starting: list[SpawnedProcess] = []
@@ -143,6 +151,7 @@ class LocalWorkers:
             output_bytes=self._settings.output_bytes,
             streams=self.streams,
             answer=answer_in_user_process,
+            kept=self._kept,
         )
         self._peers[agent.fileno()] = peer
         self._poller.register(agent.fileno(), select.POLLIN)

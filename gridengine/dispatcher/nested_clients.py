@@ -8,12 +8,12 @@ unpickled, and it names tasks by numbers that are its own.
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count
 from typing import Any
 
-from msgspec.structs import astuple
+from msgspec.structs import astuple, replace
 
 from gridengine.dispatcher.core.events import (
     CancelRequested,
@@ -39,6 +39,7 @@ from gridengine.errors import GridEngineError, ProtocolError, safe_repr
 from gridengine.resources.demand import ANY, Demand
 from gridengine.resources.encoding import decode_demand
 from gridengine.serialize import pickling, shared_objects
+from gridengine.serialize.kept_payload import KeptPayload
 from gridengine.serialize.payload import Buffer, Payload
 from gridengine.serialize.shared_objects import PayloadWithObjects, SharedObject
 from gridengine.wire.messages import (
@@ -87,6 +88,8 @@ class NestedClient:
         self.shared: dict[bytes, SharedObject] = {}
         self.references: set[int] = set()
         """Those that it has not released."""
+        self.coming: deque[CallsFinished] = deque()
+        """The outcomes that are still to be passed on."""
 
     def owns(self, number: int) -> bool:
         """Return whether a task's or submitter's number is one of its own."""
@@ -99,6 +102,22 @@ class NestedClient:
     def settled(self, event: CallsFinished) -> None:
         """Pass on the outcome of calls, with all that this event brings."""
         if not self.gone:
+            self.coming.append(event)
+            if len(self.coming) == 1:
+                self._pass_on()
+
+    def _pass_on(self) -> None:
+        """Pass on in their order the outcomes that are here: what has stayed at a worker comes
+        first.
+        """
+        while self.coming:
+            event = self.coming[0]
+            payload = event.payload
+            if type(payload) is KeptPayload and payload.when_here and payload.outcome:
+                if payload.when_here(self._pass_on):
+                    return
+                event = _with(event, payload.outcome())
+            self.coming.popleft()
             self._clients.finished[self].append(event)
 
     def began(self, event: TaskStarted) -> None:
@@ -194,6 +213,7 @@ class NestedClients:
         """
         del self._clients[client.peer, client.runner]
         client.gone = True
+        client.coming.clear()
         self.finished.pop(client, None)
         for reference in [one for one, who in self._wanted.items() if who is client]:
             del self._wanted[reference]
@@ -351,6 +371,18 @@ class NestedClients:
             answer = pickling.dump_exception(error)[:1]
         client.send(Checked(client.runner, message.number, bool(answer)), answer)
         return ()
+
+
+def _with(event: CallsFinished, data: ResultData) -> CallsFinished:
+    """Return the outcome of a call with what has come of its result."""
+    failed = data.raised or data.payload is None
+    return replace(
+        event,
+        payload=data.payload,
+        raised=data.raised,
+        error=data.error,
+        exitcode=int(failed) or event.exitcode,
+    )
 
 
 def _own_calls(

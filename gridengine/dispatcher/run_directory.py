@@ -95,6 +95,7 @@ def _connection(
         grace_seconds=settings.grace_seconds,
         output_bytes=settings.output_bytes,
         log_bytes=settings.log_bytes,
+        kept_bytes=settings.kept_bytes,
         server_key=server.server_key,
         worker_public=server.worker_public,
         worker_secret=server.worker_secret,

@@ -20,8 +20,9 @@ from gridengine.serialize.by_value import Recipe
 from gridengine.serialize.encoding import SOCKETS, encode, with_dill
 from gridengine.serialize.exceptions import PartialResults, picklable_copy, traceback_text
 from gridengine.serialize.itemwise_unpickler import Unloadable
+from gridengine.serialize.kept_payload import KeptPayload
 from gridengine.serialize.payload import ATOMS, Buffer, Payload
-from gridengine.serialize.shared_memory import BlockWriter, StoredPayload
+from gridengine.serialize.shared_memory import BlockWriter, StoredPayload, writable
 from gridengine.serialize.shared_objects import NAME_BYTES
 from gridengine.serialize.unpicklable import (
     arguments,
@@ -79,16 +80,21 @@ def load_items(payload: Payload) -> tuple[list[Any], bool]:
 
 def _writable(payload: Payload) -> tuple[Buffer, list[Buffer]]:
     """Return the pickle of a payload, and its buffers so that they may be written to."""
-    body, *buffers = _fetched(payload)
+    body, *buffers = fetched(payload)
     buffers = [
-        one if len(one) > NAME_BYTES else _fetched(shared_objects.buffers_of(bytes(one)))[0]
+        one if len(one) > NAME_BYTES else fetched(shared_objects.buffers_of(bytes(one)))[0]
         for one in buffers
     ]
-    return body, [bytearray(one) if memoryview(one).readonly else one for one in buffers]
+    return body, list(map(writable, buffers))
 
 
-def _fetched(payload: Payload) -> Payload:
-    return payload.fetch() if isinstance(payload, StoredPayload) else payload
+def fetched(payload: Payload) -> Payload:
+    """Return what a payload stands for; it may have to come from elsewhere.
+
+    Raises:
+        Exception: it cannot be had.
+    """
+    return payload.fetch() if isinstance(payload, StoredPayload | KeptPayload) else payload
 
 
 class RetriedFunction:

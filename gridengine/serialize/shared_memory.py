@@ -8,12 +8,14 @@ becomes of the owner.
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import itertools
 import math
 import mmap
 import os
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,12 +29,20 @@ LARGE = 1 << 20
 """From this size in bytes a buffer goes into a block; below it, sending it to each process costs
 less.
 """
+MOST_BLOCKS = 200
+"""With so many blocks of results, each of which takes a descriptor, the next are as other buffers:
+whoever needs them is sent them.
+"""
 KEPT_BYTES = 16_000_000
 """So much of functions that no call uses is kept; a larger one is let go at once, so that there is
 little use in knowing it again.
 """
 _ALIGNMENT = 64
 """Where buffers begin in a block, in bytes: what vector instructions like."""
+_MAP_FIXED = 0x10
+"""On Linux, whatever the processor but on some that Python is not built for."""
+_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
+"""What a block has that comes from a process which may do anything: who maps it may rely on it."""
 
 
 class Block(mmap.mmap):
@@ -42,6 +52,37 @@ class Block(mmap.mmap):
 
     fd = -1
     """The descriptor that this was mapped from, closed with it."""
+
+    def own(self, fd: int) -> None:
+        """Have this descriptor of it as long as it is there."""
+        self.fd = fd
+        self._close_fd = weakref.finalize(self, os.close, fd)
+
+    def disown(self) -> None:
+        """Close the descriptor: from here on nobody else can open it."""
+        if self.fd >= 0:
+            self.fd = -1
+            self._close_fd()
+
+    is_in_file = False
+
+    def move_to_file(self, folder: Path) -> None:
+        """Have what is in it lie in a file there, which has no name and goes with it, rather than
+        in memory. Views of it, and the path, stay good.
+
+        Raises:
+            OSError: the file cannot be made, or does not take it all.
+        """
+        import tempfile  # here, since it is hardly ever needed
+
+        with tempfile.TemporaryFile(dir=folder) as file:
+            os.posix_fallocate(file.fileno(), 0, len(self))
+            _write(file.fileno(), memoryview(self), 0)
+            os.fsync(file.fileno())  # some file systems say only now that they are full
+            _map_over(self, file.fileno())
+            if self.fd >= 0:
+                os.dup2(file.fileno(), self.fd, inheritable=False)
+        self.is_in_file = True
 
     @property
     def path(self) -> str:
@@ -74,7 +115,7 @@ class StoredPayload(list[Buffer]):
 
     def fetch(self) -> list[Buffer]:
         """Return the payload with its large buffers mapped anew, to be written to."""
-        return _in_place(_mapped(self.block.fd), self.places, self.others())
+        return _put_together([(_mapped(self.block.fd), self.places)], self.others())
 
     def others(self) -> list[Buffer]:
         """Return the buffers that are not in the block."""
@@ -133,9 +174,7 @@ class BlockWriter:
         if self._fd < 0:
             _check_openness()
             self._fd = os.memfd_create("gridengine-block")
-        done = 0
-        while done < view.nbytes:
-            done += os.pwrite(self._fd, view[done:], self._size + done)
+        _write(self._fd, view, self._size)
 
     def finish(self, payload: list[Buffer]) -> list[Buffer]:
         """Return the payload with views of the block in it. Nothing can be put there any more.
@@ -146,8 +185,8 @@ class BlockWriter:
         if not self._places:
             return payload
         block = Block(self._fd, 0, prot=mmap.PROT_READ)
-        weakref.finalize(block, os.close, self._fd)
-        block.fd, self._fd = self._fd, -1
+        block.own(self._fd)
+        self._fd = -1
         return StoredPayload(
             payload, block, self._places, b"" if self._digest is None else self._digest.digest()
         )
@@ -184,25 +223,145 @@ def store(payload: Payload, *, whole: bool = False) -> Payload:
 
 
 def fetch(
-    path: str, places: Sequence[Place], others: Payload, *, writable: bool = True
+    blocks: Mapping[str, Sequence[Place]], others: Payload, *, writable: bool = True
 ) -> list[Buffer]:
-    """Return the payload whose large buffers are in the block at `path`.
+    """Return the payload whose large buffers are at these places of the blocks with these paths.
 
     They are mapped: their pages are shared with all who have them. They may be written to, unless
     they are to be not `writable`; what is written is seen here alone (copy on write).
 
     Raises:
-        OSError: it is not there.
+        OSError: one is not there.
     """
+    mapped = [(_opened(path, writable=writable), places) for path, places in blocks.items()]
+    return _put_together(mapped, others)
+
+
+def _opened(path: str, *, writable: bool) -> memoryview:
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
-        return _in_place(
-            _mapped(fd) if writable else memoryview(mmap.mmap(fd, 0, prot=mmap.PROT_READ)),
-            places,
-            others,
-        )
+        return _mapped(fd) if writable else memoryview(mmap.mmap(fd, 0, prot=mmap.PROT_READ))
     finally:
         os.close(fd)
+
+
+def new_block(buffer: Buffer) -> int:
+    """Return a descriptor of memory with a copy of this, which nobody can change any more.
+
+    Raises:
+        OSError: no descriptor is left, or files may not be so large.
+    """
+    fd = os.memfd_create("gridengine-block", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        _write(fd, memoryview(buffer).cast("B"), 0)
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def adopt(fd: int, size: int) -> memoryview:
+    """Return what `new_block` has made in another process, to be written to: what is written is
+    seen here alone. It is a view of a `Block`, which has the descriptor from here on.
+
+    Raises:
+        OSError: it cannot be mapped.
+        ValueError: it is none, or of another size.
+    """
+    if os.fstat(fd).st_size != size or fcntl.fcntl(fd, fcntl.F_GET_SEALS) & _SEALS != _SEALS:
+        raise ValueError("this is no block, or of another size")
+    block = _private(fd, size)
+    block.own(fd)
+    return memoryview(block)
+
+
+def block_of(buffer: Buffer) -> Block | None:
+    """Return the block that a buffer is all of, if others can open that."""
+    block = buffer.obj if type(buffer) is memoryview else None
+    return block if type(block) is Block and block.fd >= 0 and len(buffer) == len(block) else None
+
+
+def writable(buffer: Buffer) -> Buffer:
+    """Return what is in a buffer so that it can be written to, and that is seen here alone."""
+    view = memoryview(buffer)
+    if not view.readonly:
+        return buffer
+    block = block_of(buffer)
+    return bytearray(view) if block is None else memoryview(_private(block.fd, len(block)))
+
+
+class KeptBlocks:
+    """Blocks that others may need, as long as they live. Their descriptors are not closed, but for
+    those of very many: a process may not have more.
+
+    Args:
+        most_bytes: of so many bytes at most they are in memory.
+        folder: where the oldest of them go, as files, when there are more.
+    """
+
+    def __init__(self, most_bytes: float = math.inf, folder: Path = Path()) -> None:
+        self.most_bytes = most_bytes
+        self.folder = folder
+        self._blocks = weakref.WeakValueDictionary[int, Block]()
+        self._numbers = itertools.count()
+
+    def keep(self, buffers: Iterable[Buffer]) -> None:
+        """Keep the blocks among these.
+
+        Raises:
+            OSError: there is no room for them, neither in memory nor in files.
+        """
+        for buffer in buffers:
+            block = buffer.obj if type(buffer) is memoryview else None
+            if type(block) is Block:
+                if sum(one.fd >= 0 for one in self._blocks.values()) >= MOST_BLOCKS:
+                    block.disown()
+                self._blocks[next(self._numbers)] = block
+        in_memory = [one for one in self._blocks.values() if not one.is_in_file]
+        size = sum(map(len, in_memory))
+        for block in in_memory:
+            if size <= self.most_bytes:
+                return
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            block.move_to_file(self.folder)
+            size -= len(block)
+
+
+def disown(buffers: Iterable[Buffer]) -> None:
+    """Close the descriptors of the blocks among these, which nobody else is to open."""
+    for buffer in buffers:
+        if type(buffer) is memoryview and type(buffer.obj) is Block:
+            buffer.obj.disown()
+
+
+def _private(fd: int, size: int) -> Block:
+    """Return what is in a file, mapped copy on write. `mmap.mmap` would keep a descriptor of it
+    open, and whoever holds a thousand results has no more.
+    """
+    block = Block(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    _map_over(block, fd)
+    return block
+
+
+def _map_over(block: Block, fd: int) -> None:
+    """Put what is in a file in the place of what was mapped."""
+    import ctypes  # here, since few need it
+
+    call = ctypes.CDLL(None, use_errno=True).mmap
+    call.restype, word, number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+    call.argtypes = word, word, number, number, number, ctypes.c_long
+    place = ctypes.addressof(ctypes.c_char.from_buffer(block))
+    flags, protection = mmap.MAP_PRIVATE | _MAP_FIXED, mmap.PROT_READ | mmap.PROT_WRITE
+    if call(place, len(block), protection, flags, fd, 0) != place:
+        why = ctypes.get_errno()
+        raise OSError(why, os.strerror(why))
+
+
+def _write(fd: int, view: memoryview, offset: int) -> None:
+    done = 0
+    while done < view.nbytes:
+        done += os.pwrite(fd, view[done:], offset + done)
 
 
 def _mapped(fd: int) -> memoryview:
@@ -211,11 +370,17 @@ def _mapped(fd: int) -> memoryview:
     )
 
 
-def _in_place(view: memoryview, places: Sequence[Place], others: Payload) -> list[Buffer]:
-    """Return a payload put together from a mapped block and what is not in it."""
+def _put_together(
+    mapped: Iterable[tuple[memoryview, Sequence[Place]]], others: Payload
+) -> list[Buffer]:
+    """Return a payload put together from blocks and what is not in them."""
     payload = list(others)
-    for index, offset, size in places:
-        payload.insert(index, view[offset : offset + size])
+    for index, buffer in sorted(
+        (index, view[offset : offset + size])
+        for view, places in mapped
+        for index, offset, size in places
+    ):
+        payload.insert(index, buffer)
     return payload
 
 

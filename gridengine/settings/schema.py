@@ -22,6 +22,9 @@ WholeNumber: TypeAlias = Annotated[
 Number: TypeAlias = Annotated[
     float, Meta(gt=0, le=MOST, description=f"a positive number, at most {MOST:,}")
 ]
+Bytes: TypeAlias = Annotated[
+    int, Meta(ge=0, le=MOST, description=f"a whole number, at most {MOST:,}")
+]
 Switch: TypeAlias = Annotated[bool, Meta(description="true or false")]
 Line: TypeAlias = Annotated[str, Meta(pattern=r"\A[^\n\0]*\Z", description="a line of text")]
 Folder: TypeAlias = Annotated[Path, Meta(description="a line of text")]
@@ -101,6 +104,9 @@ class Settings(Struct, frozen=True):
     output_bytes: how much of each of a job's standard output and error is kept (default 1,000,000).
     log_bytes: about how much is kept of a cluster worker's log: of more, the middle is left out
         (default 10,000,000).
+    kept_bytes: how much memory a worker may have for large results that other calls need; the
+        oldest go to files in the run directory when there are more (0, the default: a quarter of
+        the memory that there is on its machine).
     keep_runs: for how many days the folder of a run that has ended is kept, if there are logs in
         it; of one that failed four times as long (default 14).
     idle_seconds: how long a cluster's worker with nothing to do is kept (default 5; 60 in an
@@ -129,6 +135,7 @@ class Settings(Struct, frozen=True):
     progress: Switch = True
     output_bytes: WholeNumber = 1_000_000
     log_bytes: WholeNumber = 10_000_000
+    kept_bytes: Bytes = 0
     keep_runs: Number = 14.0
     idle_seconds: Number = field(default_factory=lambda: 60.0 if is_interactive() else 5.0)
     beat_seconds: Number = 2.0

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import mmap
+import os
 import socket
+import struct
 from collections import deque
 from collections.abc import Sequence
 from itertools import islice
@@ -16,6 +18,7 @@ from typing import TypeAlias
 
 from gridengine.errors import ProtocolError
 from gridengine.serialize.payload import Buffer
+from gridengine.serialize.shared_memory import LARGE, adopt, new_block
 from gridengine.wire.framing import HEADER_SIZE, SMALL, decode_header, encode_stream
 from gridengine.wire.messages import Message
 
@@ -27,10 +30,16 @@ _MAPPED = 1 << 20
 _WAIT = int(socket.MSG_NOSIGNAL)
 _NEVER_WAIT = int(socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
 """Flags for sending, as plain numbers: to combine the enumeration's takes three Python calls."""
+_CLOEXEC, _NOW = int(socket.MSG_CMSG_CLOEXEC), int(socket.MSG_DONTWAIT)
 _MOST_READS = 64
 """How many reads one `poll` makes, so that a peer that sends much cannot keep the caller from other
 work.
 """
+_MOST_BESIDE = 16
+"""How many large buffers of a message go beside the stream, each by a descriptor of its own: a
+process may not have very many.
+"""
+_ANCILLARY = socket.CMSG_SPACE(4 * _MOST_BESIDE)
 _LARGEST_HEADER, _LARGEST = 1 << 26, 1 << 40
 
 Received: TypeAlias = list[tuple[Message, list[Buffer]]]
@@ -39,10 +48,17 @@ Received: TypeAlias = list[tuple[Message, list[Buffer]]]
 class Channel:
     """One end of the socket pair; owns the socket. Messages arrive in order and whole; their large
     buffers may be written to.
+
+    Where one end takes blocks, large buffers that the other delivers are not copied through the
+    stream: they are in memory whose descriptor goes with the message, and is that of nobody else
+    once it has arrived, whatever has become of the sender. What arrives are views of a `Block`.
     """
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, *, takes_blocks: bool = False) -> None:
         self._socket = sock
+        self._takes_blocks = takes_blocks
+        self._descriptors: deque[int] = deque()
+        """Those that have come, of messages not all of which have."""
         self._unsent: deque[Buffer] = deque()
         self._bytes = b""
         self._message: Message | None = None
@@ -64,6 +80,8 @@ class Channel:
         """Close the socket; what was not sent is dropped."""
         self._unsent.clear()
         self._socket.close()
+        while self._descriptors:
+            os.close(self._descriptors.popleft())
 
     def end(self) -> None:
         """Let the peer know that nothing more will come; what it sends can still be read."""
@@ -84,13 +102,36 @@ class Channel:
         return self._push(_NEVER_WAIT)
 
     def deliver(self, message: Message, buffers: Sequence[Buffer] = ()) -> None:
-        """Send a message and wait until the socket has taken it all.
+        """Send a message to who takes blocks, and wait until the socket has taken it all.
 
         Raises:
             EOFError: the peer is gone.
         """
-        self._unsent += encode_stream(message, buffers)
+        if max(map(len, buffers), default=0) < LARGE or not self._deliver_beside(message, buffers):
+            self._unsent += encode_stream(message, buffers)
         self._push(_WAIT)
+
+    def _deliver_beside(self, message: Message, buffers: Sequence[Buffer]) -> bool:
+        """Begin to send a message whose large buffers go beside the stream, as many as can; return
+        False when none can.
+        """
+        blocks: dict[int, int] = {}
+        try:
+            with contextlib.suppress(OSError):  # no descriptor is left, or no memory for files
+                for index, buffer in enumerate(buffers):
+                    if len(buffer) >= LARGE and len(blocks) < _MOST_BESIDE:
+                        blocks[index] = new_block(buffer)
+            parts = encode_stream(message, buffers, blocks)
+            descriptors = struct.pack(f"={len(blocks)}i", *blocks.values())
+            rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)] if blocks else []
+            sent = self._socket.sendmsg(parts[:1], rights, _WAIT)
+        except OSError:  # too many are on their way; or the peer is gone, which shows again
+            return False
+        finally:
+            for fd in blocks.values():
+                os.close(fd)
+        self._unsent += memoryview(parts[0])[sent:], *parts[1:]
+        return True
 
     def _push(self, flags: int) -> bool:
         """Send until nothing is left, or, with `_NEVER_WAIT`, the socket takes no more; return
@@ -126,7 +167,7 @@ class Channel:
         messages: Received = []
         self.more = False
         for _ in range(_MOST_READS):
-            self.more = not self.ended and self._pull(messages, socket.MSG_DONTWAIT)
+            self.more = not self.ended and self._pull(messages, _NOW)
             if not self.more:
                 break
         return messages
@@ -154,6 +195,13 @@ class Channel:
                 room = self._room[self._filled :]
                 most, count = len(room), self._socket.recv_into(room, 0, flags)
                 self._filled += count
+            elif self._takes_blocks:
+                data, ancillary, _, _ = self._socket.recvmsg(_READ, _ANCILLARY, flags | _CLOEXEC)
+                for _, _, descriptors in ancillary:
+                    self._descriptors += struct.unpack(f"={len(descriptors) // 4}i", descriptors)
+                # where descriptors come with it a read ends, although there may be more
+                most, count = len(data) if ancillary else _READ, len(data)
+                self._bytes = self._bytes + data if self._bytes else data
             else:
                 data = self._socket.recv(_READ, flags)
                 most, count = _READ, len(data)
@@ -183,7 +231,9 @@ class Channel:
                 if len(data) < begin + size:
                     break
                 offset = begin + size
-                self._sizes, self._message = decode_header(memoryview(data)[begin:offset])
+                self._sizes, self._message = decode_header(
+                    memoryview(data)[begin:offset], beside=self._takes_blocks
+                )
                 self._buffers = []
             elif len(buffers) == len(self._sizes):
                 messages.append((message, buffers))
@@ -193,7 +243,9 @@ class Channel:
                     break
                 buffers.append(self._room)
                 self._room = None
-            elif (size := self._sizes[len(buffers)]) > SMALL:
+            elif (size := self._sizes[len(buffers)]) < 0:
+                buffers.append(self._take_block(-size))
+            elif size > SMALL:
                 offset = self._make_room(size, offset)
             elif len(data) - offset < size:
                 break
@@ -201,6 +253,12 @@ class Channel:
                 buffers.append(data[offset : offset + size])
                 offset += size
         self._bytes = data[offset:]
+
+    def _take_block(self, size: int) -> memoryview:
+        try:
+            return adopt(self._descriptors.popleft(), size)
+        except (IndexError, OSError, ValueError) as error:
+            raise ProtocolError(f"a buffer of {size} bytes has not come: {error}") from error
 
     def _make_room(self, size: int, offset: int) -> int:
         """Begin a large buffer, which is then read into place without a copy; return the new

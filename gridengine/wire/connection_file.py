@@ -49,6 +49,7 @@ class Connection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     worker_public: str
     worker_secret: str
     log_bytes: int = 10_000_000
+    kept_bytes: int = 0
 
     def save(self, path: Path) -> None:
         """Write the connection file, readable by this user alone."""

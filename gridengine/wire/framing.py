@@ -14,7 +14,7 @@ It is checked that sizes and counts agree before anybody acts on them.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
 import msgspec
@@ -97,16 +97,22 @@ def rest_of(header: Buffer, most: int) -> int:
     return sum(sizes)
 
 
-def encode_stream(message: Message, buffers: Sequence[Buffer] = ()) -> list[Buffer]:
+def encode_stream(
+    message: Message, buffers: Sequence[Buffer] = (), beside: Container[int] = ()
+) -> list[Buffer]:
     """Return what goes over a stream for a message: how long its header is, the header, and its
-    buffers in their order. Small neighbours are joined, large buffers are not copied.
+    buffers in their order. Small neighbours are joined, large buffers are not copied. Those with
+    these indices are left out: they go beside the stream, and their sizes are negative.
     """
     sizes: list[int] = []
     parts: list[list[Buffer]] = [[]]
-    for buffer in buffers:
+    for index, buffer in enumerate(buffers):
         if type(buffer) is memoryview and buffer.nbytes != len(buffer):
             buffer = buffer.cast("B")
         size = len(buffer)
+        if index in beside:
+            sizes.append(-size)
+            continue
         sizes.append(size)
         if size <= _JOINED:
             parts[-1].append(buffer)
@@ -119,8 +125,9 @@ def encode_stream(message: Message, buffers: Sequence[Buffer] = ()) -> list[Buff
     return [part[0] if len(part) == 1 else b"".join(part) for part in parts if part]
 
 
-def decode_header(header: Buffer) -> tuple[list[int], Message]:
-    """Return the sizes of a message's buffers, and the message.
+def decode_header(header: Buffer, *, beside: bool = False) -> tuple[list[int], Message]:
+    """Return the sizes of a message's buffers, and the message. With `beside` some may be negative:
+    they go beside the stream.
 
     Raises:
         ProtocolError: it is no header of this version, or its sizes and counts do not agree.
@@ -132,7 +139,7 @@ def decode_header(header: Buffer) -> tuple[list[int], Message]:
         sizes, message = _decoder.decode(view[len(MAGIC) :])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ProtocolError(f"malformed header: {error}") from None
-    if len(sizes) > MOST_BUFFERS or (sizes and min(sizes) < 0):
+    if len(sizes) > MOST_BUFFERS or (sizes and min(sizes) < 0 and not beside):
         raise ProtocolError("buffer sizes out of range")
     announced = message.count_buffers()
     if len(sizes) != announced:

@@ -77,9 +77,10 @@ class Assignment(_Item, frozen=True):
     no limit. `first` is what people call the task's first call: its number among all calls,
     or `UNNUMBERED`.
     `name` is the name of a job; its process has it while the job runs. Calls that are run `once`
-    are never run again: each is answered before the next begins. With `apart` each value is pickled
-    on its own, and for any process to load. `inputs` are the results of other calls that these
-    refer to, whose buffers count too.
+    are never run again: each is answered before the next begins. Of the calls in `kept` others need
+    the results, each by a reference: where there are such, each value is pickled on its own, and
+    for any process to load. `inputs` are the results of other calls that these refer to, whose
+    buffers count too.
     """
 
     run: int
@@ -97,7 +98,7 @@ class Assignment(_Item, frozen=True):
     buffers: Count = 1
     name: str = ""
     once: bool = False
-    apart: bool = False
+    kept: Sequence[tuple[int, int]] = ()
     inputs: Sequence[Input] = ()
 
 
@@ -117,7 +118,8 @@ class Result(_Item, frozen=True):
     wants retried) or `OUT_OF_MEMORY` (the same, and it is for want of memory). `seconds` is how
     long these calls took together. With `output`, the last two buffers are what the call wrote to
     its standard output and error. `peak_memory` is what the runner had at most meanwhile, in bytes;
-    0 when it did not look.
+    0 when it did not look. A large value that others need may stay at the worker: then no
+    buffers come, and `held` is its reference and its size in bytes.
     """
 
     run: int
@@ -128,6 +130,7 @@ class Result(_Item, frozen=True):
     buffers: Count = 1
     output: bool = False
     peak_memory: int = 0
+    held: tuple[int, Count] | None = None
 
 
 class Hello(_Message, frozen=True):
@@ -175,15 +178,14 @@ class Define(_MessageWithBuffers, frozen=True):
 
     `path` and `directory` are the caller's `sys.path`, made absolute, and working directory; in
     bytes, for the name of a file need not be text. An agent sends its runners buffers that are
-    not in the message but at `places` of the file `block`, in the order of their indices.
+    not in the message but at places of `blocks`, which are files by their paths.
     """
 
     function: bytes
     path: list[bytes]
     directory: bytes
     buffers: Count = 1
-    block: str = ""
-    places: list[Place] = []
+    blocks: dict[str, list[Place]] = {}
     shared: bool = False
     caller: CallerState | None = None
     result: bool = False
@@ -193,6 +195,31 @@ class Forget(_Message, frozen=True):
     """Functions that will not be used again."""
 
     functions: list[bytes]
+
+
+class Keep(_Message, frozen=True):
+    """Others need the result of this call of a run, by this reference: that was not known when it
+    was assigned.
+    """
+
+    run: int
+    index: int
+    reference: int
+
+
+class Fetch(_Message, frozen=True):
+    """Send these results, which the worker holds."""
+
+    names: list[bytes]
+
+
+class Fetched(_MessageWithBuffers, frozen=True):
+    """A result that the worker holds; without buffers when it does not. A worker that leaves sends
+    all it still holds.
+    """
+
+    name: bytes
+    buffers: Count = 1
 
 
 class Reload(_Message, frozen=True):
@@ -671,6 +698,9 @@ Message: TypeAlias = (
     | Refuse
     | Define
     | Forget
+    | Keep
+    | Fetch
+    | Fetched
     | Reload
     | Allocate
     | Release

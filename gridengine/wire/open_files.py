@@ -11,6 +11,7 @@ from pathlib import Path
 
 from gridengine.errors import ConfigurationError
 from gridengine.resources.units import plural
+from gridengine.serialize.shared_memory import MOST_BLOCKS
 
 _SPARE_FILES = 128
 FILES_PER_RUNNER = 4
@@ -22,8 +23,8 @@ def allow_open_files(workers: int, *, each: int = 1, handshakes: int = 0) -> Non
 
     Args:
         each: how many files one takes.
-        handshakes: how many more, where the hard limit allows: each connection takes one, until its
-            handshake fails.
+        handshakes: how many more, where the hard limit allows: for one, each connection takes one
+            until its handshake fails.
 
     Raises:
         ConfigurationError: the hard limit is too small, or there is no /proc.
@@ -92,10 +93,10 @@ def _limit(kind: int) -> str:
 
 
 def allow_one_more_runner(runners: int) -> None:
-    """Raise the limit of open files for one more runner beside so many, as far as the hard limit
-    allows; each time for twice as many.
+    """Raise the limit of open files for one more runner beside so many, and for large results, as
+    far as the hard limit allows; each time for twice as many.
     """
     if runners & (runners - 1) == 0:
         # At the hard limit there are as many as it allows, and a request for one more fails.
         with contextlib.suppress(ConfigurationError):
-            allow_open_files(runners, each=FILES_PER_RUNNER)
+            allow_open_files(runners, each=FILES_PER_RUNNER, handshakes=MOST_BLOCKS)

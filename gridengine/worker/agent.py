@@ -19,7 +19,8 @@ from typing import Any, get_args
 
 from gridengine._version import __version__
 from gridengine.errors import ProtocolError
-from gridengine.serialize.payload import Payload
+from gridengine.serialize.payload import Payload, size_of
+from gridengine.serialize.shared_memory import KeptBlocks
 from gridengine.wire.messages import (
     CANCELLED,
     VERSION,
@@ -27,8 +28,11 @@ from gridengine.wire.messages import (
     Assign,
     Cancel,
     Define,
+    Fetch,
+    Fetched,
     Forget,
     Hello,
+    Keep,
     Message,
     OutputTaken,
     Recall,
@@ -70,6 +74,8 @@ class Agent:
         streams: where what runners write is passed on to; whoever gave them closes them.
         relay: where what watched runs write is passed on to, too.
         answer: answers what runners request.
+        kept: has those large results in memory, or in files, that other calls need.
+        holds_results: these stay here until they are asked for.
     """
 
     def __init__(
@@ -84,6 +90,8 @@ class Agent:
         streams: StandardStreams,
         relay: Relay | None = None,
         answer: Callable[[bytes], parent_requests.Answer] = parent_requests.answer_on_any_machine,
+        kept: KeptBlocks | None = None,
+        holds_results: bool = False,
     ) -> None:
         self._send = send
         self._fork_server = fork_server
@@ -108,7 +116,14 @@ class Agent:
             output_bytes=output_bytes,
             relay=relay,
         )
-        self._runner_messages = RunnerMessages(self.pool, send, self._flush_log)
+        self._runner_messages = RunnerMessages(
+            self.pool,
+            send,
+            self._flush_log,
+            kept or KeptBlocks(),
+            self._definitions,
+            holds_results=holds_results,
+        )
         self._nested_calls = NestedCalls(self.pool, self._poller, send)
         self._poller.register(fork_server.fileno(), self._runner_messages.handle_fork_server)
         self._poller.register(fork_server.requests.fileno(), self._answer_requests)
@@ -179,6 +194,16 @@ class Agent:
                 return
             self._poller.poll(remaining)
 
+    def hand_over(self) -> int:
+        """Send all results that lie here alone, before it is closed, and keep none from here on;
+        return of how many bytes they are.
+        """
+        self._runner_messages.holds_results = False
+        names = list(self._definitions.held)
+        size = sum(map(size_of, self._definitions.held.values()))
+        self._fetch(Fetch(names), ())
+        return size
+
     def close(self) -> list[int]:
         """End all runners and what they left behind; send what they had answered before, and have
         what they wrote in the log. Return the runs that they were at. May be called twice.
@@ -210,6 +235,14 @@ class Agent:
             if not runner.defined.isdisjoint(message.functions):
                 runner.defined.difference_update(message.functions)
                 self.pool.send(runner, message)
+
+    def _keep(self, message: Keep, buffers: Payload) -> None:
+        self._runner_messages.keep(message)
+
+    def _fetch(self, message: Fetch, buffers: Payload) -> None:
+        for name in message.names:
+            payload = self._definitions.held.pop(name, ())  # from here on it lies there, too
+            self._send(Fetched(name, len(payload)), payload)
 
     def _reload(self, message: Reload, buffers: Payload) -> None:
         for runner in self.pool.runners.values():
@@ -295,6 +328,8 @@ def make_hello(*, run_id: str, slots: int, pid: int, log: str, elapsed: float = 
 HANDLERS: dict[type, Callable[[Agent, Any, Payload], None]] = {
     Define: Agent._define,
     Forget: Agent._forget,
+    Keep: Agent._keep,
+    Fetch: Agent._fetch,
     Reload: Agent._reload,
     Allocate: Agent._allocate,
     Release: Agent._release,

@@ -61,7 +61,7 @@ class LoadedFunctions:
             self._loaded.pop(digest, None)
             main_module.forget(self._main, digest)
             shared_objects.unregister(digest)
-            large = large or (known is not None and bool(known[2].block))
+            large = large or (known is not None and bool(known[2].blocks))
         if large:
             # a function may be part of a circle, and then its memory would stay until some other
             # time
@@ -170,12 +170,10 @@ def _load(define: Define, payload: Payload) -> Loaded:
 
 
 def _load_large(define: Define, payload: Payload, item: int) -> Any:
-    if define.block:
+    if define.blocks:
         return pickling.load_result(_fetch(define, payload), item)
     return pickling.load_result([memoryview(buffer).toreadonly() for buffer in payload], item)
 
 
 def _fetch(define: Define, payload: Payload, *, writable: bool = True) -> Payload:
-    return (
-        fetch(define.block, define.places, payload, writable=writable) if define.block else payload
-    )
+    return fetch(define.blocks, payload, writable=writable) if define.blocks else payload

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from gridengine.errors import GridEngineError
 from gridengine.serialize.payload import Payload
+from gridengine.serialize.shared_memory import KeptBlocks
 from gridengine.wire.connection_file import BEGAN, JOB_END, Connection, why_unreachable
 from gridengine.wire.messages import TERMINATED, Goodbye, Message, Refuse, Stop, Welcome
 from gridengine.worker import runner
@@ -29,6 +30,7 @@ from gridengine.worker.agent import Agent, make_hello
 from gridengine.worker.environment import Site
 from gridengine.worker.forkserver import ForkServer
 from gridengine.worker.log_limit import LogLimit
+from gridengine.worker.memory_limit import memory_here
 from gridengine.worker.output_relay import Relay
 from gridengine.worker.process_tree import adopt_orphans, end_children
 from gridengine.worker.signals import restore_dispositions, unblock
@@ -44,6 +46,10 @@ _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGXCPU, signal.
 -notify).
 """
 LISTEN_SECONDS = 0.5
+LINGER_SECONDS, HAND_OVER_RATE = 2.0, 10e6
+"""How long what was sent last may take to get to the dispatcher, and how many bytes per second of
+results it takes in at least.
+"""
 END_SECONDS = 60.0
 """How long the batch system has to take note of the end of a worker's own job."""
 _LISTEN_BEATS = 5
@@ -89,11 +95,14 @@ def main(arguments: Sequence[str]) -> int:
         output_bytes=connection.output_bytes,
         streams=streams,
         relay=Relay(client.send),
+        kept=KeptBlocks(connection.kept_bytes or memory_here() // 4, path.parent),
+        holds_results=True,
     )
+    worker = Worker(connection, client, agent)
     try:
-        return Worker(connection, client, agent).work(wake, woken)
+        return worker.work(wake, woken)
     finally:
-        client.close()
+        client.close(worker.linger_seconds)
         streams.close()
         wake.close()
         woken.close()
@@ -121,6 +130,8 @@ class Worker:
         """Why to leave; empty while there is no reason."""
         self.status = 0
         self._abandoned = False
+        self.linger_seconds = LINGER_SECONDS
+        """For how long what it sent last has time to get there."""
 
     def work(self, wake: socket.socket, woken: socket.socket) -> int:
         """Work until there is a reason to leave; return the exit status.
@@ -151,6 +162,8 @@ class Worker:
         if self.reason != TERMINATED:  # the batch system does not wait
             self._agent.finish_background()
         ends_job = self.reason == TERMINATED and self._end_job_if_alone()
+        if not self._abandoned:
+            self.linger_seconds += self._agent.hand_over() / HAND_OVER_RATE
         begun = self._agent.close()
         if self._agent.broken:
             end_children()  # those that were the fork server's

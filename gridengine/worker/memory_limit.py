@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import math
+import os
 import resource
 from collections.abc import Iterator
 from pathlib import Path
@@ -168,6 +169,19 @@ def _events_file(
         root / path.lstrip("/") / "memory.events" for number, _, path in groups if number == "0"
     ]
     return next((file for file in candidates if file.is_file()), None)
+
+
+def memory_here() -> int:
+    """Return how many bytes of memory this process may have with those beside it: the machine's, or
+    less where its control group, or one above, says so.
+    """
+    sizes: list[int] = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    events = _events_file()
+    for folder in events.parents if events is not None else ():
+        for name in ("memory.max", "memory.limit_in_bytes"):
+            with contextlib.suppress(OSError, ValueError):  # the root has none, or says "max"
+                sizes.append(int((folder / name).read_text()))
+    return min(sizes)
 
 
 def killed_for_memory(*, exitcode: int, peak: int, limit: int, kernel: bool) -> bool:

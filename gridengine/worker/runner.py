@@ -246,7 +246,7 @@ class Runner:
             job=assignment.name,
             measured=assignment.watched,
             once=assignment.once,
-            apart=assignment.apart,
+            apart=bool(assignment.kept),
         )
         if assignment.watched:
             reset_peak_memory()

@@ -136,7 +136,7 @@ class RunnerHandle:
         finally:
             for fd in theirs:
                 os.close(fd)
-        self.channel = Channel(mine)
+        self.channel = Channel(mine, takes_blocks=True)
         self.outputs = tuple(
             OutputReader(fd, stream) for fd, stream in zip(ours, streams, strict=True)
         )

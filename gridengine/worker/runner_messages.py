@@ -4,34 +4,46 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from gridengine.errors import ProtocolError
-from gridengine.serialize.payload import Payload
+from gridengine.errors import CallError, ProtocolError
+from gridengine.serialize.payload import Buffer, Payload, size_of
+from gridengine.serialize.references import can_go_on
+from gridengine.serialize.shared_memory import LARGE, KeptBlocks, disown
 from gridengine.wire.messages import (
     CANCELLED,
     CRASH,
     MEMORY,
     OUT_OF_MEMORY,
     PROCESS_LEFT,
+    RAISED,
+    VALUES,
     Assignment,
     Crashed,
+    Keep,
     Message,
     Pushed,
+    Result,
     Results,
     Returned,
     Shortened,
     Started,
+    input_name,
+    portions,
 )
+from gridengine.worker.definition_store import DefinitionStore
 from gridengine.worker.forkserver import Exited, Forked, Refused
 from gridengine.worker.memory_limit import KillCounter, killed_for_memory
 from gridengine.worker.runner_handle import RunnerHandle
 from gridengine.worker.runner_pool import RunnerPool
 
+MOST_LATE = 1000
+"""Of how many runs it is remembered that others need their results, which was not known before."""
 MOST_FAILED_STARTS = 3
 """After how many runners in a row that died before they did anything none is started any more."""
 
@@ -44,6 +56,8 @@ class RunnerMessages:
         send: is given each message for the dispatcher, with its buffers.
         flush_log: called before a crash is reported, or that a call ran out of memory, so that the
             worker's log has what the runner wrote.
+        kept: has large results that other calls need.
+        definitions: where these stay, if it `holds_results`; else they go on at once.
     """
 
     def __init__(
@@ -51,12 +65,21 @@ class RunnerMessages:
         pool: RunnerPool,
         send: Callable[[Message, Payload], None],
         flush_log: Callable[[], None],
+        kept: KeptBlocks,
+        definitions: DefinitionStore,
+        *,
+        holds_results: bool = False,
     ) -> None:
         self._pool = pool
         self._send = send
         self._flush_log = flush_log
+        self._definitions = definitions
+        self.holds_results = holds_results
         self._failed_starts = 0
         self.kills = KillCounter()
+        self._kept = kept
+        self._wanted_late: dict[int, list[tuple[int, int]]] = {}
+        """As `kept` of assignments, what was not known when these runs were assigned."""
 
     def handle_runner(self, runner: RunnerHandle) -> None:
         """Act on the messages of a runner."""
@@ -78,12 +101,15 @@ class RunnerMessages:
 
     def _handle_results(self, runner: RunnerHandle, message: Results, buffers: Payload) -> None:
         self._failed_starts = 0
+        kept = dict[int, Assignment]()
         for result in message.results:
             assignment = runner.given.get(result.run)
             if assignment is None:
                 raise ProtocolError(
                     f"a runner answers for run {result.run}, which it does not have"
                 )
+            if assignment.kept or result.run in self._wanted_late:
+                kept[result.run] = self._with_late(assignment)
             if result.stop == assignment.stop:
                 if assignment.watched:
                     message, buffers = _with_output(message, buffers, runner.take_output())
@@ -93,8 +119,45 @@ class RunnerMessages:
             if result.status == OUT_OF_MEMORY:  # the error has the end of the log
                 runner.take_output()
                 self._flush_log()
+        if kept:
+            message, buffers = self._keep(message, buffers, kept)
+        elif max(map(len, buffers), default=0) >= LARGE:
+            disown(buffers)
         self._send(message, buffers)
         self._pool.go_on(runner)
+
+    def keep(self, message: Keep) -> None:
+        """Keep the result of a call that is on its way, or is about to be."""
+        late = self._wanted_late
+        late.setdefault(message.run, []).append((message.index, message.reference))
+        if len(late) > MOST_LATE:
+            del late[next(iter(late))]
+
+    def _with_late(self, assignment: Assignment) -> Assignment:
+        late = self._wanted_late.get(assignment.run, ())
+        return msgspec.structs.replace(assignment, kept=[*assignment.kept, *late])
+
+    def _keep(
+        self, message: Results, buffers: Payload, kept: Mapping[int, Assignment]
+    ) -> tuple[Results, Payload]:
+        """Keep the results that other calls need; return what is to be sent of them."""
+        try:
+            self._kept.keep(buffers)
+        except OSError as error:
+            return _without_large(message, buffers, self._no_room(error))
+        if not self.holds_results:
+            return message, buffers
+        return _with_held(message, buffers, kept, self._definitions)
+
+    def _no_room(self, error: OSError) -> CallError:
+        return CallError(
+            f"its result, which other calls need, cannot be kept: such results fill "
+            f"{self._kept.most_bytes:,.0f} bytes of memory, and {self._kept.folder} takes no more "
+            f"({error.strerror})",
+            hint="free space there, or say more GRIDENGINE_KEPT_BYTES or another "
+            "GRIDENGINE_RUN_DIRECTORY",
+            host=socket.gethostname(),
+        )
 
     def _handle_crashed(self, runner: RunnerHandle, message: Crashed, buffers: Payload) -> None:
         """A runner has dropped a run that was cancelled."""
@@ -138,6 +201,7 @@ class RunnerMessages:
             self._pool.go_on(runner)
 
     def _pass_on(self, runner: RunnerHandle, message: Message, buffers: Payload) -> None:
+        disown(buffers)
         self._send(message, buffers)
 
     # Events of the fork server
@@ -233,6 +297,50 @@ def _with_output(
     *others, last = message.results
     last = msgspec.structs.replace(last, buffers=last.buffers + len(output), output=True)
     return Results([*others, last]), [*buffers, *output]
+
+
+def _without_large(message: Results, buffers: Payload, error: CallError) -> tuple[Results, Payload]:
+    """Return results with this error in the place of each large value."""
+    from gridengine.serialize import pickling  # here, since agents have no other use for it
+
+    payload, results, left = pickling.dump_exception(error), list[Result](), list[Buffer]()
+    for result, its in portions(message.results, buffers):
+        is_large = result.status == VALUES and size_of(its) >= LARGE
+        changed = {"status": RAISED, "buffers": len(payload)} if is_large else {}
+        results.append(msgspec.structs.replace(result, **changed))
+        left += payload if is_large else its
+    return Results(results), left
+
+
+def _with_held(
+    message: Results,
+    buffers: Payload,
+    kept: Mapping[int, Assignment],
+    definitions: DefinitionStore,
+) -> tuple[Results, Payload]:
+    """Return results without the values that stay here: large ones that other calls need, unless
+    they could not be made again.
+    """
+    results, left = list[Result](), list[Buffer]()
+    for result, payload in portions(message.results, buffers):
+        assignment, size = kept.get(result.run), size_of(payload)
+        reference = dict(assignment.kept).get(result.start) if assignment is not None else None
+        if (
+            assignment is None
+            or reference is None
+            or assignment.once
+            or result.output
+            or result.stop - result.start != 1
+            or not can_go_on(payload, 1)
+            or result.status != VALUES
+            or size < LARGE
+        ):
+            results.append(result)
+            left += payload
+        else:
+            definitions.hold(input_name(reference), payload)
+            results.append(msgspec.structs.replace(result, buffers=0, held=(reference, size)))
+    return Results(results), left
 
 
 HANDLERS: dict[type, Callable[[RunnerMessages, RunnerHandle, Any, Payload], None]] = {

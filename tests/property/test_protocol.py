@@ -58,6 +58,8 @@ def values(hint: Any) -> st.SearchStrategy[Any]:
         return st.floats(least, most) if kind is float else st.integers(least, most)
     if origin in (list, Sequence):
         return st.lists(values(arguments[0]), max_size=3)
+    if origin is dict:
+        return st.dictionaries(*map(values, arguments), max_size=2)
     if origin is tuple:
         return st.tuples(*map(values, arguments))
     if origin in (types.UnionType, typing.Union):

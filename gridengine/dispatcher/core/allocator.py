@@ -10,7 +10,7 @@ workers to themselves cost the packer nothing.
 
 from __future__ import annotations
 
-from gridengine.dispatcher.core import failures, outcomes
+from gridengine.dispatcher.core import failures, kept_results, outcomes
 from gridengine.dispatcher.core.assigner import fill
 from gridengine.dispatcher.core.events import Grant, Send, Warn
 from gridengine.dispatcher.core.feasibility import asked_only, booked, lasting
@@ -94,6 +94,9 @@ def settle(state: CoreState, now: float, *, again: bool = False) -> None:
     though nothing has happened.
     """
     pending = state.pending_requests
+    if state.near:
+        for group in state.freed_slots:
+            kept_results.go_near(state, group.worker)
     for group in state.freed_slots:
         others = len(pending) - (group.queue in pending) if pending else 0
         if others and group.worker.phase is Phase.READY:

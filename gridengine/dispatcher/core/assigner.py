@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from gridengine.dispatcher.core import objects
+from gridengine.dispatcher.core import kept_results, objects
 from gridengine.dispatcher.core.calls import AwaitedResult, Span
 from gridengine.dispatcher.core.events import Send
 from gridengine.dispatcher.core.model import Batch, Run, SlotGroup, TaskQueue, Worker, may_go_ahead
@@ -21,7 +21,11 @@ MOST_ASSIGNED = 2000
 def fill(state: CoreState, queue: TaskQueue, now: float) -> None:
     """Assign calls to the slots of a queue while it has both."""
     last, share = state.last_run + MOST_ASSIGNED, state.policy.jobs_per_worker
-    while queue.calls and (group := queue.take_slot_group()) is not None:
+    while queue.calls:
+        near = kept_results.nearest(state, queue) if state.has_away else None
+        group = near or queue.take_slot_group()
+        if group is None:
+            return
         if state.last_run >= last:
             queue.relist(group)
             state.deferred[queue] = None
@@ -48,6 +52,11 @@ def _assign(state: CoreState, group: SlotGroup, now: float) -> None:
     assignments: list[Assignment] = []
     payload: list[Buffer] = []
     calls, spans = 0, queue.next_spans(worker)
+    if state.has_away:
+        spans = kept_results.at_hand(state, spans, worker, now)
+        if not spans:
+            queue.relist(group)
+            return
     load = 1 if may_go_ahead(spans[0]) else 2
     batch = Batch(len(spans), load, None if group.batches >= group.slots else now)
     for span in spans:
@@ -94,7 +103,7 @@ def _begin_run(
     run = Run(number, span, group, batch, span.start, now, now, limit)
     state.runs[number] = group.worker.runs[number] = run
     made = one.kept
-    if made is not None and isinstance(made, AwaitedResult) and len(made.waiting) == 1:
+    if made is not None and isinstance(made, AwaitedResult) and made.waiting:
         made.run = number
     if one.runs:
         one.runs[number] = None
@@ -116,6 +125,6 @@ def _begin_run(
         len(payload) - begin,
         task.name,
         not task.retries,
-        bool(made),
+        one.kept_within(span.start, span.stop),
         inputs,
     )

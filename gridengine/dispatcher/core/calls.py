@@ -8,7 +8,7 @@ time.
 from __future__ import annotations
 
 import types
-from collections.abc import Collection, Set
+from collections.abc import Collection, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,7 +45,8 @@ class RemoteObject:
 
     With `shared`, an object that functions and calls refer to. It is kept for as long as handles
     for it are `held`. With `result`, the result of a call that others need, which is kept as long
-    as its `AwaitedResult`. `size` is in bytes.
+    as its `AwaitedResult`; while it is `away` only its workers have it, one of which may have been
+    `asked` for it. `size` is in bytes.
     """
 
     function: Function
@@ -54,6 +55,8 @@ class RemoteObject:
     shared: bool = False
     result: bool = False
     held: bool = False
+    away: bool = False
+    asked: bytes | None = None
     workers: set[bytes] = field(default_factory=set)
     pace: Pace = field(default_factory=Pace)
 
@@ -92,20 +95,33 @@ class AwaitedResult(Struct, eq=False, gc=False):
     """What a reference stands for: the result of a call that others, its *dependents*, need; it may
     not be there yet.
 
-    It is kept while it is `held`, that is, new dependents may come, and while dependents are
-    `open`; `waiting` are those that have not begun, by the numbers of their tasks, until it is
-    there. `data` is what came of the call: the value is sent with each call that needs it, or, when
-    it is large, known to workers as `remote`. While it is not there `run` is the number of the run
-    that is to make it, if others may follow that in its batch.
+    It is kept while it is `held`, that is, new dependents may come, or the caller was `told` of one
+    that stays at a worker, and may have `asked` for it; and while dependents are `open`. `waiting`
+    are those that have not begun, by the numbers of their tasks, until it is there. `data` is what
+    came of the call: the value is sent with each call that needs it, or, when it is large, known to
+    workers as `remote`. While it is not there `run` is the number of the run that is to make it, if
+    others may follow that in its batch. `maker`, `made` and `heirs`: see `lineage`.
     """
 
     reference: int
-    held: bool = True
+    held: int = 1
+    told: bool = False
+    asked: bool = False
     open: int = 0
     waiting: dict[int, OpenTask] = NONE
     data: ResultData | None = None
     remote: RemoteObject | None = None
     run: int = 0
+    maker: OpenTask | None = None
+    made: int = 0
+    heirs: int = 0
+
+    def add_waiting(self, one: OpenTask) -> None:
+        """Have a task wait for it."""
+        if self.waiting:
+            self.waiting[one.task.id] = one
+        else:
+            self.waiting = {one.task.id: one}
 
 
 class OpenTask(Struct, gc=False):
@@ -118,9 +134,11 @@ class OpenTask(Struct, gc=False):
 
     `inputs` are the results that its one call needs, of which so many are `missing`: until they are
     there it waits in no queue, or is at a worker, in a batch behind the calls that make them. Once
-    it has come back from there `again` is the demand and the attempt that it waits for. `kept` is
-    its one result that others need, or, of several calls, those, by their indices; of those
-    `wanted_late` that was known only after they were assigned.
+    it has come back from there, or its worker had not what it needs, `again` is the demand and the
+    attempt that it waits for; it may have waited until `near_until` for a worker that has it.
+    `kept` is its one result that others need, or, of several calls, those, by their indices; of
+    those `wanted_late` that was known only after they were assigned. One that is `remade` is told
+    to nobody.
 
     `parent` is the run that it is to end with, 0 for none.
     """
@@ -142,6 +160,8 @@ class OpenTask(Struct, gc=False):
     again: tuple[Demand, int] | None = None
     kept: AwaitedResult | dict[int, AwaitedResult] | None = None
     wanted_late: Set[int] = frozenset()
+    near_until: float = 0.0
+    remade: bool = False
     parent: int = 0
 
     def only_span(self) -> Span:
@@ -154,7 +174,10 @@ class OpenTask(Struct, gc=False):
         that make these results.
         """
         for needed in self.inputs:
-            if needed.data is None and needed not in coming:
+            if needed.data is None:
+                if needed not in coming:
+                    return False
+            elif needed.remote is not None and needed.remote.away:
                 return False
         return (
             self.function is first.function
@@ -162,8 +185,17 @@ class OpenTask(Struct, gc=False):
             and self.task.demand == first.task.demand
             and self.unsettled > 0
             and self.task.retries > 0
-            and not (self.runs or self.again or self.task.watched)
+            and not (self.runs or self.again or self.remade or self.task.watched)
         )
+
+    def kept_within(self, start: int, stop: int) -> Sequence[tuple[int, int]]:
+        """Return those of these calls whose results others need, with their references."""
+        kept = self.kept
+        if kept is None:
+            return ()
+        if isinstance(kept, AwaitedResult):
+            return ((0, kept.reference),)
+        return [(index, kept[index].reference) for index in range(start, stop) if index in kept]
 
     def size_for(self, worker: bytes) -> int:
         """Return how many bytes a worker is sent for one of its runs."""

@@ -8,19 +8,23 @@ loop: `settle` takes one task after the other that the event has brought an end 
 
 from __future__ import annotations
 
-from gridengine.dispatcher.core import failures, objects, outcomes
+from gridengine.dispatcher.core import failures, lineage, objects, outcomes
 from gridengine.dispatcher.core.calls import NONE, AwaitedResult, OpenTask
 from gridengine.dispatcher.core.events import (
     ReferencesReleased,
     ResultExpected,
+    ResultFetched,
     ResultMissing,
     ResultWanted,
+    Send,
     Supplied,
 )
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.tasks import CallsFinished, ResultData
 from gridengine.errors import Cancelled, GridEngineError, call_words
+from gridengine.serialize.kept_payload import KeptPayload
 from gridengine.serialize.references import can_go_on
+from gridengine.wire.messages import Forget, Keep, input_name
 
 MOST_NAMED = 6
 """How many of the calls are named by which a failure has come: the first and the last."""
@@ -44,10 +48,7 @@ def link(state: CoreState, one: OpenTask) -> bool:
         inputs.append(awaited)
         awaited.open += 1
         if awaited.data is None:
-            if awaited.waiting:
-                awaited.waiting[task.id] = one
-            else:
-                awaited.waiting = {task.id: one}
+            awaited.add_waiting(one)
             missing += 1
             if awaited is one.kept:
                 wrong = "needs its own result"
@@ -81,7 +82,7 @@ def _to_be_made(state: CoreState, reference: int) -> AwaitedResult:
     """
     awaited = state.awaited.get(reference)
     if awaited is None:
-        awaited = AwaitedResult(reference, reference not in state.released_early)
+        awaited = AwaitedResult(reference, int(reference not in state.released_early))
         if awaited.held:
             state.awaited[reference] = awaited
     return awaited
@@ -100,6 +101,10 @@ def wanted(state: CoreState, event: ResultWanted, now: float) -> None:
         _keep(one, index, _to_be_made(state, reference))
         if one.runs:
             one.wanted_late = {*one.wanted_late, index}
+            for run in map(state.runs.__getitem__, one.runs):
+                if run.done <= index < run.span.stop:
+                    keep = Keep(run.number, index, reference)
+                    state.effects.append(Send(run.worker.id, keep))
         else:
             state.effects.append(ResultExpected(reference))
 
@@ -119,9 +124,8 @@ def released(state: CoreState, event: ReferencesReleased, now: float) -> None:
         if awaited is None:
             state.released_early.add(reference)
         else:
-            awaited.held = False
-            if not awaited.open:
-                _forget(state, awaited)
+            awaited.held -= 1
+            lineage.forget(state, awaited)
 
 
 # ------------------------------------------------------------------ what becomes of them
@@ -153,7 +157,7 @@ def _let_go(state: CoreState, one: OpenTask) -> None:
         if awaited.open:
             continue
         if not awaited.held:
-            _forget(state, awaited)
+            lineage.forget(state, awaited)
         elif awaited.remote is not None:
             objects.rest_result(state, awaited.remote)
 
@@ -168,21 +172,51 @@ def _settle_kept(
     go on as it came.
     """
     payload = finished.payload
+    awaited = state.awaited.get(awaited.reference, awaited)
     if index in one.wanted_late:
         one.wanted_late -= {index}
         values = finished.stop - finished.start
-        if payload is not None and not finished.raised and not can_go_on(payload, values):
+        if (
+            payload is not None
+            and not finished.raised
+            and type(payload) is not KeptPayload
+            and not can_go_on(payload, values)
+        ):
             state.effects.append(ResultMissing(awaited.reference))
             return
         state.effects.append(ResultExpected(awaited.reference))
     if finished.recalled and not finished.path:
         return
-    if not awaited.held and not awaited.open:
+    if type(payload) is KeptPayload:
+        _keep_away(state, one, payload, index, awaited)
+    elif awaited.reference not in state.awaited:
         state.released_early.discard(awaited.reference)
     elif payload is not None and not finished.raised:
         _arrive(state, awaited, ResultData(payload, index - finished.start))
     else:
         _arrive(state, awaited, _failure_of(one, finished, index))
+
+
+def _keep_away(
+    state: CoreState, one: OpenTask, payload: KeptPayload, index: int, awaited: AwaitedResult
+) -> None:
+    """Note that a result stays with its worker, as long as the caller may ask for it, and others
+    need it.
+    """
+    reference, worker = payload.reference, state.workers.get(payload.worker)
+    if one.task.count == 1:
+        one.kept = None  # it may be known as its maker: no circle
+    if reference not in state.awaited:
+        state.released_early.discard(reference)
+        if not one.remade:
+            state.awaited[reference] = awaited
+    if not one.remade:
+        awaited.told, awaited.held = True, awaited.held + 1
+    if reference in state.awaited and awaited.data is None:
+        lineage.note_maker(awaited, one, index)
+        _arrive(state, awaited, ResultData(payload))
+    elif worker is not None and (name := input_name(reference)) not in worker.functions:
+        state.effects.append(Send(worker.id, Forget([name])))
 
 
 def _failure_of(one: OpenTask, finished: CallsFinished, index: int) -> ResultData:
@@ -205,31 +239,37 @@ def _arrive(state: CoreState, awaited: AwaitedResult, data: ResultData) -> None:
     if awaited.data is not None:
         return
     awaited.data = data
-    failed = data.payload is None or data.raised
-    if data.payload is not None and not failed:
-        objects.keep_result(state, awaited, data.payload)
+    payload = data.payload
+    if type(payload) is KeptPayload:
+        awaited.data = ResultData(())  # it goes when the caller has it no more
+        objects.keep_away(state, awaited, payload.size, state.workers.get(payload.worker))
+        if awaited.asked:
+            lineage.bring(state, awaited)
+    elif payload is not None and not data.raised:
+        objects.keep_result(state, awaited, payload)
+    if awaited.told and type(payload) is not KeptPayload:
+        state.effects.append(ResultFetched(awaited.reference, data))
     if awaited.waiting:
-        waiting, awaited.waiting = awaited.waiting, NONE
-        for one in waiting.values():
-            if not one.unsettled:
-                continue
-            one.missing -= 1
-            if one.runs:  # it follows who made this, or comes back
-                continue
-            if failed:
-                outcomes.settle_failed_input(state, one, awaited)
-            elif not one.missing:  # before others: what its inputs take is free the sooner
-                span = one.only_span()
-                queue = state.queue_for(span.demand)
-                queue.put_back(span)
-                state.begun[queue] = one
+        begin_waiting(state, awaited)
     elif not awaited.open and not awaited.held:
-        _forget(state, awaited)
+        lineage.forget(state, awaited)
 
 
-def _forget(state: CoreState, awaited: AwaitedResult) -> None:
-    del state.awaited[awaited.reference]
-    if awaited.data is None:
-        state.released_early.add(awaited.reference)
-    elif awaited.remote is not None:
-        objects.forget_result(state, awaited.remote)
+def begin_waiting(state: CoreState, awaited: AwaitedResult) -> None:
+    """Begin the calls that have waited for this result alone; settle all if it has failed."""
+    assert awaited.data is not None
+    failed = outcomes.has_failed(awaited.data)
+    waiting, awaited.waiting = awaited.waiting, NONE
+    for one in waiting.values():
+        if not one.unsettled:
+            continue
+        one.missing -= 1
+        if one.runs:  # it follows who made this, or comes back
+            continue
+        if failed:
+            outcomes.settle_failed_input(state, one, awaited)
+        elif not one.missing:  # before others: what its inputs take is free the sooner
+            span = one.only_span()
+            queue = state.queue_for(span.demand)
+            queue.put_back(span)
+            state.begun[queue] = one

@@ -19,6 +19,7 @@ from gridengine.errors import GridEngineError
 from gridengine.resources.base import Resource
 from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers.launcher import Handle, Report
+from gridengine.serialize.kept_payload import KeptPayload
 from gridengine.serialize.payload import Payload
 from gridengine.wire.messages import Message
 
@@ -86,6 +87,12 @@ class ReferencesReleased(Struct, frozen=True):
     references: Sequence[int]
 
 
+class ResultAsked(Struct, frozen=True):
+    """The caller asks for a result that a worker has."""
+
+    reference: int
+
+
 class Received(Struct, frozen=True, gc=False):
     """A message of a worker."""
 
@@ -141,7 +148,9 @@ class Continue(Struct, frozen=True):
 
 
 class Closing(Struct, frozen=True):
-    """End everything."""
+    """End everything; `for_good`: nobody will ask for a result any more."""
+
+    for_good: bool = False
 
 
 Event: TypeAlias = (
@@ -152,6 +161,7 @@ Event: TypeAlias = (
     | ResultWanted
     | Supplied
     | ReferencesReleased
+    | ResultAsked
     | Received
     | Launched
     | LaunchFailed
@@ -219,6 +229,21 @@ class ResultExpected(Struct, frozen=True):
     reference: int
 
 
+class ResultKept(Struct, frozen=True):
+    """This stands for a result that stays at its worker, and is about to be told. When nobody has
+    it any more, `ReferencesReleased` is to say so, once more than else.
+    """
+
+    payload: KeptPayload
+
+
+class ResultFetched(Struct, frozen=True):
+    """A result is here that has stayed at its worker; or it cannot be had any more."""
+
+    reference: int
+    data: ResultData
+
+
 class Explain(Struct, frozen=True):
     """Tell the user what these queued workers wait for, in the batch system's words; or, of those
     that are `running`, what keeps the first from connecting, in its own.
@@ -252,6 +277,8 @@ Effect: TypeAlias = (
     | Lost
     | ResultMissing
     | ResultExpected
+    | ResultKept
+    | ResultFetched
     | Explain
     | Warn
     | Inform

@@ -72,8 +72,24 @@ def keep_result(state: CoreState, awaited: AwaitedResult, payload: Payload) -> N
     size = len(payload[0]) if len(payload) == 1 else size_of(payload)
     if size > SMALL_INPUT:
         name = input_name(awaited.reference)
-        function = Function(name, payload, (), b"", "the result of a call")
-        awaited.remote = state.objects[name] = RemoteObject(function, size, result=True)
+        known = RemoteObject(result_function(name, payload), size, result=True)
+        awaited.remote = state.objects[name] = known
+
+
+def keep_away(state: CoreState, awaited: AwaitedResult, size: int, worker: Worker | None) -> None:
+    """Note that a result, of so many bytes, lies with a worker; None is one that is gone by now."""
+    name = input_name(awaited.reference)
+    known = RemoteObject(result_function(name, ()), size, result=True, away=True)
+    if worker is not None:
+        known.workers.add(worker.id)
+        worker.functions.add(name)
+    awaited.remote = state.objects[name] = known
+    state.away[name], state.has_away = None, True
+
+
+def result_function(name: bytes, payload: Payload) -> Function:
+    """Return a result as functions are known, by its name."""
+    return Function(name, payload, (), b"", "the result of a call")
 
 
 def give_inputs(
@@ -102,6 +118,7 @@ def give_inputs(
 def forget_result(state: CoreState, known: RemoteObject) -> None:
     """Have workers forget a result that no call needs, and none will."""
     state.idle_results.pop(known.function.digest, None)
+    state.away.pop(known.function.digest, None)
     _forget(state, known.function.digest)
 
 
@@ -110,12 +127,12 @@ def rest_result(state: CoreState, known: RemoteObject) -> None:
     were kept longest, each of which takes descriptors there. They are sent it again if need be.
     """
     idle = state.idle_results
-    if known.workers:
+    if known.workers and not known.away:
         idle[known.function.digest] = known.size
     while len(idle) > KEPT_RESULTS or sum(idle.values()) > KEPT_BYTES:
         digest = next(iter(idle))
         del idle[digest]
-        _forget_at_workers(state, state.objects[digest])
+        forget_at_workers(state, state.objects[digest])
 
 
 def reload(state: CoreState, worker: Worker) -> None:
@@ -138,9 +155,11 @@ def clear(state: CoreState) -> None:
     none of it.
     """
     for awaited in state.awaited.values():  # circles that the collector does not look for
-        awaited.waiting = NONE
+        awaited.waiting, awaited.maker = NONE, None
     for kept in (state.objects, state.retired, state.open_tasks, state.awaited, state.effects):
         kept.clear()
+    state.away.clear()
+    state.near.clear()
     state.idle_results.clear()
 
 
@@ -184,10 +203,11 @@ def retire(state: CoreState, known: RemoteObject) -> None:
 
 
 def _forget(state: CoreState, digest: bytes) -> None:
-    _forget_at_workers(state, state.objects.pop(digest))
+    forget_at_workers(state, state.objects.pop(digest))
 
 
-def _forget_at_workers(state: CoreState, known: RemoteObject) -> None:
+def forget_at_workers(state: CoreState, known: RemoteObject) -> None:
+    """Have the workers that have it forget an object."""
     digest = known.function.digest
     for worker in known.workers:
         state.workers[worker].functions.discard(digest)

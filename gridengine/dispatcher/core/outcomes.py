@@ -9,12 +9,14 @@ from msgspec.structs import replace
 
 from gridengine.dispatcher.core import failures, objects
 from gridengine.dispatcher.core.calls import NONE, AwaitedResult, OpenTask, Span, Unwanted
+from gridengine.dispatcher.core.events import ResultKept
 from gridengine.dispatcher.core.feasibility import fitting
 from gridengine.dispatcher.core.model import READY, Run, TaskQueue, Worker
 from gridengine.dispatcher.core.provisioner import Provisioner
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.tasks import Attempt, CallsFinished, ResultData
 from gridengine.errors import GridEngineError
+from gridengine.serialize.kept_payload import KeptPayload
 from gridengine.serialize.payload import Payload
 
 # ------------------------------------------------------------------ runs
@@ -244,8 +246,11 @@ def settle(
     one.unsettled -= calls
     attempts = tuple(one.attempts.get(start, ())) if calls == 1 and one.attempts else ()
     last = not one.unsettled
-    if one.kept and payload is not None and (len(payload) > 1 or type(payload[0]) is not bytes):
-        payload = _unwritable(payload)
+    if one.kept and payload is not None:
+        if type(payload) is KeptPayload:
+            state.effects += [] if one.remade else [ResultKept(payload)]
+        elif len(payload) > 1 or type(payload[0]) is not bytes:
+            payload = unwritable(payload)
     finished = CallsFinished(
         one.task.id,
         start,
@@ -262,9 +267,12 @@ def settle(
         seconds,
         path,
     )
-    state.effects.append(finished)
     if one.kept or one.inputs:
         state.linked.append((one, finished))
+    if one.remade:
+        _close_task(state, one)
+        return
+    state.effects.append(finished)
     if payload is not None and not raised:
         state.done += calls
     elif not recalled:
@@ -279,7 +287,7 @@ def settle(
         one.settled.append((start, stop))
 
 
-def _unwritable(payload: Payload) -> Payload:
+def unwritable(payload: Payload) -> Payload:
     """Return a payload whose buffers whoever loads it cannot write to: others will load it too.
     Small ones are copied, since they may lie in a larger message.
     """

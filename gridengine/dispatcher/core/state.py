@@ -61,6 +61,12 @@ class CoreState:
         self.idle_results: dict[bytes, int] = {}
         # Results that calls refer to, by their references.
         self.awaited: dict[int, AwaitedResult] = {}
+        # The names of those that lie with workers alone.
+        self.away: dict[bytes, None] = {}
+        # Whether there ever were such.
+        self.has_away = False
+        # By the workers that have what they need, and no room yet: the calls that wait for them.
+        self.near: dict[bytes, dict[int, OpenTask]] = {}
         # The references that were released before what they stand for was there.
         self.released_early: set[int] = set()
         # The tasks with results that others need, or that need others', some of whose calls have
@@ -76,7 +82,7 @@ class CoreState:
         self.times = GroupTimes()
         # Of the caller's modules, the latest that something was submitted with.
         self.generation = 0
-        self.last_run = self.last_order = self.last_allocation = 0
+        self.last_run = self.last_order = self.last_allocation = self.last_remade = 0
 
         self.done = self.failed = self.retried = 0
         self.log = RunLog()

@@ -23,6 +23,7 @@ from gridengine.dispatcher.core import (
     cancellation,
     dependencies,
     failures,
+    kept_results,
     nested,
     objects,
     outcomes,
@@ -47,6 +48,7 @@ from gridengine.dispatcher.core.events import (
     Received,
     ReferencesReleased,
     Released,
+    ResultAsked,
     ResultWanted,
     Submitted,
     Supplied,
@@ -85,7 +87,7 @@ class StateMachine:
                 _begin_dependents(state, now)
             if tick or state.dirty_queues or state.freed_slots or state.room_freed:
                 allocator.settle(state, now, again=tick)
-            if not state.linked:
+            if not state.linked and not state.begun:
                 break
             tick = False
         if state.scale_due:
@@ -204,6 +206,7 @@ def _closing(state: CoreState, event: Closing, now: float) -> None:
     for run in list(state.runs.values()):
         outcomes.end_run(state, run)
         outcomes.requeue(state, run.rest)
+    kept_results.forget_before_closing(state, everything=event.for_good)
     for worker in list(state.workers.values()):
         if worker.exit_reason:
             worker_lifecycle.lose(state, worker, worker.exit_reason, now)
@@ -238,6 +241,7 @@ def _received(state: CoreState, event: Received, now: float) -> None:
 def _tick(state: CoreState, event: Tick, now: float) -> None:
     worker_lifecycle.check_workers(state, now)
     worker_startup.check_launches(state, now)
+    kept_results.give_up_waiting(state, now)
     state.effects += state.log.tick(state.figures, now, busy=bool(state.open_tasks))
     state.scale_due = True
 
@@ -255,6 +259,7 @@ _HANDLERS: dict[type, Callable[[CoreState, Any, float], None]] = {
     ResultWanted: dependencies.wanted,
     Supplied: dependencies.supplied,
     ReferencesReleased: dependencies.released,
+    ResultAsked: kept_results.asked,
     Received: _received,
     Launched: worker_startup.launched,
     LaunchFailed: worker_startup.launch_failed,

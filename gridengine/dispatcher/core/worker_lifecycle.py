@@ -9,7 +9,7 @@ from itertools import islice
 
 from msgspec.structs import replace
 
-from gridengine.dispatcher.core import allocator, failures
+from gridengine.dispatcher.core import allocator, failures, lineage
 from gridengine.dispatcher.core.calls import Span
 from gridengine.dispatcher.core.events import Lost, Send
 from gridengine.dispatcher.core.model import READY, Phase, TaskQueue, Worker
@@ -31,6 +31,8 @@ from gridengine.wire.messages import TERMINATED, Goodbye, Stop
 
 SETTLE_SECONDS = 0.5
 LEAVE_SECONDS = 10.0
+HAND_OVER_RATE = 10e6
+"""Bytes per second at which a worker that leaves hands over its results at least."""
 YIELD_SECONDS = 0.5
 """How long a worker with nothing to do is kept where calls of another demand may wait for its
 place.
@@ -72,7 +74,9 @@ def _check(state: CoreState, worker: Worker, displaced: list[TaskQueue], now: fl
     ):
         reason = launch.report.reason if launch.report is not None else ""
         lose(state, worker, f"ended: {reason}" if reason else "ended", now)
-    elif worker.phase is Phase.STOPPING and now - worker.stopping_since > LEAVE_SECONDS:
+    elif worker.phase is Phase.STOPPING and now - worker.stopping_since > _leave_seconds(
+        state, worker
+    ):
         dismiss(state, worker, worker.exit_reason or "does not leave", now)
     elif launch is not None and launch.state is WorkerStatus.SUSPENDED:
         worker.heard_at = now
@@ -85,6 +89,12 @@ def _check(state: CoreState, worker: Worker, displaced: list[TaskQueue], now: fl
         stop(state, worker, now)
     elif ready and now >= worker.leave_at:
         _relieve(state, worker, now)
+
+
+def _leave_seconds(state: CoreState, worker: Worker) -> float:
+    """Return how long a worker may take to leave: it hands over the results that it alone has."""
+    held = sum(state.objects[one].size for one in worker.functions & state.away.keys())
+    return LEAVE_SECONDS + held / HAND_OVER_RATE
 
 
 def _settle_seconds(state: CoreState, worker: Worker, launch: LaunchedWorker) -> float:
@@ -260,8 +270,13 @@ def lose(state: CoreState, worker: Worker, reason: str, now: float) -> None:
     allocator.close_worker(state, worker)
     forget_launch(state, worker.id, worker.launch, worker.provisioner)
     state.effects.append(Lost(worker.id))
+    asked = []
     for digest in worker.functions:
-        state.objects[digest].workers.discard(worker.id)
+        known = state.objects[digest]
+        known.workers.discard(worker.id)
+        if known.asked == worker.id:
+            asked.append(digest)
+    lineage.bring_again(state, asked)
     for run in reversed(list(worker.runs.values())):
         end_run(state, run)
         span = run.rest

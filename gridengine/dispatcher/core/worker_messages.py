@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gridengine.dispatcher.core import failures, nested, worker_lifecycle
+from gridengine.dispatcher.core import failures, kept_results, nested, worker_lifecycle
 from gridengine.dispatcher.core.calls import Span
 from gridengine.dispatcher.core.events import Send
 from gridengine.dispatcher.core.model import Run, Worker
@@ -25,6 +25,7 @@ from gridengine.dispatcher.core.outcomes import (
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.tasks import TaskMessage, TaskStarted
 from gridengine.resources.demand import ANY
+from gridengine.serialize.kept_payload import KeptPayload
 from gridengine.serialize.payload import Payload
 from gridengine.wire.messages import (
     CANCELLED,
@@ -37,6 +38,7 @@ from gridengine.wire.messages import (
     RETRYABLE,
     VALUES,
     Crashed,
+    Fetched,
     Goodbye,
     Pushed,
     Refuse,
@@ -63,6 +65,7 @@ def results(
         offset += result.buffers
         run = worker.runs.get(result.run)
         if run is None or result.stop <= run.done:
+            kept_results.drop_late(state, worker, result)
             continue
         if not _fits(result, run):
             words = f"calls {result.start} to {result.stop} of run {result.run} cannot be answered"
@@ -88,6 +91,8 @@ def _result(state: CoreState, run: Run, result: Result, payload: Payload, now: f
     if run.batch.runs:
         run.batch.answered_at = now
     stdout = stderr = b""
+    if result.held is not None:
+        payload = KeptPayload(*result.held, run.worker.id)
     if result.output:
         *payload, out, err = payload
         stdout, stderr = bytes(out), bytes(err)
@@ -259,7 +264,11 @@ def _fits(result: Result, run: Run) -> bool:
                 and result.stop == result.start + 1
             )
         )
-        and result.buffers > 2 * result.output
+        and (
+            result.status == VALUES and kept_results.is_kept(run.span.open_task, result)
+            if result.held is not None
+            else result.buffers > 2 * result.output
+        )
         and math.isfinite(result.seconds)
     )
 
@@ -280,6 +289,7 @@ HANDLERS: dict[type, Callable[[CoreState, Worker, Any, Payload, float], None]] =
     Pushed: pushed,
     Waits: nested.waits,
     Resumes: nested.resumes,
+    Fetched: kept_results.fetched,
     Goodbye: worker_lifecycle.goodbye,
 }
 """By the type of a message: what handles it."""

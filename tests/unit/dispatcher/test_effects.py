@@ -55,7 +55,7 @@ def performer(held: Resource | None = None) -> tuple[EffectPerformer, Recorder, 
     unsettled = UnsettledTasks()
     unsettled.add([Task(1, [], 2)], listener)
     return (
-        EffectPerformer(recorder, recorder, unsettled, held, {}, no_clients(recorder)),
+        EffectPerformer(recorder, recorder, unsettled, held, {}, no_clients(recorder), recorder),
         recorder,
         listener,
     )
@@ -91,7 +91,8 @@ def test_each_effect_goes_to_whom_it_is_for() -> None:
 def test_who_wanted_a_result_hears_once_that_it_is_missing_and_else_nothing() -> None:
     recorder: Any = Recorder()
     wanted = {5: lambda: recorder.missing(5), 6: lambda: recorder.missing(6)}
-    one = EffectPerformer(recorder, recorder, UnsettledTasks(), None, wanted, no_clients(recorder))
+    clients = no_clients(recorder)
+    one = EffectPerformer(recorder, recorder, UnsettledTasks(), None, wanted, clients, recorder)
     one.perform([ResultMissing(5), ResultExpected(6)])
     assert recorder.calls == [("missing", 5)]
     assert wanted == {}

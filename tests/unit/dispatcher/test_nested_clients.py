@@ -13,11 +13,14 @@ from gridengine.dispatcher.core.events import (
     RecallRequested,
     ReferencesReleased,
     Released,
+    ResultFetched,
+    ResultKept,
     ResultWanted,
     Submitted,
     Supplied,
 )
-from gridengine.dispatcher.core.tasks import CallsFinished, TaskMessage, TaskStarted
+from gridengine.dispatcher.core.tasks import CallsFinished, ResultData, TaskMessage, TaskStarted
+from gridengine.dispatcher.kept_payloads import KeptPayloads
 from gridengine.dispatcher.nested_clients import ENDED, NestedClients
 from gridengine.dispatcher.unsettled import UnsettledTasks
 from gridengine.errors import ConfigurationError, GridEngineError, WorkerCrashed
@@ -25,6 +28,7 @@ from gridengine.resources import Cores
 from gridengine.resources.demand import Demand
 from gridengine.resources.encoding import encode_demand
 from gridengine.serialize import pickling
+from gridengine.serialize.kept_payload import KeptPayload
 from gridengine.wire.framing import decode, encode
 from gridengine.wire.messages import (
     NUMBER_BITS,
@@ -192,6 +196,31 @@ def test_outcomes_are_told_together_with_all_that_belongs_to_them(process: Proce
     value, array, died, out, err = map(bytes, buffers)
     assert (value, array, out, err) == (b"value", b"array", b"out", b"")
     assert str(pickling.load_exception([died])) == str(error)
+
+
+@pytest.mark.parametrize("error", [None, GridEngineError("it is lost")])
+def test_a_result_that_has_stayed_at_a_worker_is_told_once_it_is_here_and_others_after_it(
+    process: Process, error: GridEngineError | None
+) -> None:
+    process.submit(process.task(1, count=2), function=FUNCTION)
+    asked: list[int] = []
+    kept, payload = KeptPayloads(asked.append, lambda references: None), KeptPayload(5, 9, b"w")
+    kept.add(ResultKept(payload))
+    process.unsettled.settle(CallsFinished(process.first + 1, 0, 1, payload))
+    process.unsettled.settle(CallsFinished(process.first + 1, 1, 2, [b"other"], last=True))
+    process.clients.flush()
+    assert (process.told(), asked) == ([], [5])
+    data = ResultData(error=error) if error else ResultData([b"value"])
+    kept.fill(ResultFetched(5, data))
+    process.clients.flush()
+    [(_, message, [first, *others])] = process.sent
+    assert isinstance(message, ChildrenFinished)
+    assert [(one.start, one.failed, one.exitcode) for one in message.outcomes] == [
+        (0, error is not None, int(error is not None)),
+        (1, False, 0),
+    ]
+    assert others == [b"other"]
+    assert str(pickling.load_exception([first])) == "it is lost" if error else first == b"value"
 
 
 def test_a_watched_task_s_start_and_messages_are_passed_on(process: Process) -> None:

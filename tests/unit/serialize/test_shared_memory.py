@@ -84,7 +84,7 @@ def test_what_no_block_is_to_be_had_for_stays_what_it_is(monkeypatch: pytest.Mon
 def test_what_is_fetched_is_what_was_stored() -> None:
     payload = stored()
     assert [
-        bytes(buffer) for buffer in fetch(payload.block.path, payload.places, payload.others())
+        bytes(buffer) for buffer in fetch({payload.block.path: payload.places}, payload.others())
     ] == PAYLOAD
 
 
@@ -158,7 +158,7 @@ def test_a_block_that_is_gone_is_an_error() -> None:
     path, places, others = payload.block.path, payload.places, payload.others()
     del payload
     with pytest.raises(OSError, match="/proc/"):
-        fetch(path, places, others)
+        fetch({path: places}, others)
 
 
 # ---------------------------------------------------------------- functions

@@ -97,7 +97,7 @@ def test_what_was_fetched_to_be_read_cannot_be_written_to() -> None:
     payload = shared_object_of(gridengine.share(Array(bytes(LARGE)))).payload
     assert isinstance(payload, StoredPayload)
     assert all(
-        one.readonly for one in fetch(payload.block.path, payload.places, [], writable=False)
+        one.readonly for one in fetch({payload.block.path: payload.places}, [], writable=False)
     )  # type: ignore[union-attr]
 
 

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import socket
 import struct
+import threading
 from collections.abc import Iterator
+from pathlib import Path
+from unittest.mock import Mock
 
 import msgspec
 import pytest
 
 from gridengine.errors import ProtocolError
-from gridengine.serialize.payload import Payload
+from gridengine.serialize.payload import Buffer, Payload
+from gridengine.serialize.shared_memory import LARGE, Block, disown
 from gridengine.wire.channel import Channel
-from gridengine.wire.framing import MAGIC
+from gridengine.wire.framing import MAGIC, encode_stream
 from gridengine.wire.messages import Define, Message, Started
 
 
@@ -187,3 +193,98 @@ def test_both_ends_of_a_real_socket_pair_understand_each_other() -> None:
     with pytest.raises(EOFError):
         theirs.wait()
     theirs.close()
+
+
+def ends() -> tuple[Channel, Channel]:
+    """Return an end that takes blocks, and the other."""
+    ours, theirs = socket.socketpair()
+    return Channel(ours, takes_blocks=True), Channel(theirs)
+
+
+def descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def received(end: Channel, count: int) -> list[tuple[Message, list[Buffer]]]:
+    messages = []
+    while len(messages) < count:
+        messages += end.poll()
+    return messages
+
+
+def test_large_buffers_go_beside_the_stream_and_outlive_who_sent_them() -> None:
+    before = descriptors()
+    ours, theirs = ends()
+    message, buffers = Define(b"f", [], b"/", 4), [b"pickle", b"x" * LARGE, b"", b"y" * LARGE]
+    for _ in range(3):
+        theirs.deliver(message, buffers)
+        theirs.deliver(Started(1, 2))
+    theirs.close()
+    arrived = received(ours, 6)
+    assert [one for one, _ in arrived] == [message, Started(1, 2)] * 3
+    for _, its in arrived[::2]:
+        assert [bytes(one) for one in its] == buffers
+        large = [one for one in its if len(one) == LARGE]
+        assert [type(one.obj) for one in large] == [Block] * 2
+        large[0][0] = 1
+        assert (large[0][0], large[1][0]) == (1, ord("y"))
+        disown(its)
+    assert not ours.poll()
+    assert ours.ended
+    ours.close()
+    assert descriptors() == before
+    del arrived, its, large
+
+
+def test_what_nobody_has_read_is_closed_with_the_channel() -> None:
+    before = descriptors()
+    ours, theirs = ends()
+    theirs._socket.sendmsg([b"abc"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("=i", 0))])
+    assert not ours.poll()
+    assert descriptors() == before + 3
+    ours.close()
+    theirs.close()
+    assert descriptors() == before
+
+
+@pytest.mark.parametrize("failing", ["memfd_create", "sendmsg"])
+def test_without_descriptors_large_buffers_go_through_the_stream(
+    failing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, theirs = ends()
+    refused = OSError(errno.ETOOMANYREFS, "too many")
+    if failing == "memfd_create":
+        monkeypatch.setattr(os, "memfd_create", Mock(side_effect=refused))
+    else:
+        sock = theirs._socket
+
+        def sendmsg(parts: list[Buffer], rights: list[object], flags: int) -> int:
+            if rights:
+                raise refused
+            return sock.sendmsg(parts, (), flags)
+
+        theirs._socket = Mock(sendmsg=sendmsg, close=sock.close)
+    sending = threading.Thread(
+        target=theirs.deliver, args=(Define(b"f", [], b"/", 1), [b"x" * (3 * LARGE)])
+    )
+    sending.start()
+    [(_, [buffer])] = received(ours, 1)
+    sending.join()
+    assert bytes(buffer) == b"x" * (3 * LARGE)
+    assert type(buffer.obj) is not Block
+    ours.close()
+    theirs.close()
+
+
+def test_what_is_no_block_is_a_protocol_error(tmp_path: Path) -> None:
+    for size in (LARGE, LARGE + 1):
+        ours, theirs = ends()
+        with (tmp_path / "file").open("w+b") as file:
+            file.truncate(LARGE)
+            header = encode_stream(Define(b"f", [], b"/", 1), [b"x" * size], {0})
+            rights = struct.pack("=i", file.fileno())
+            theirs._socket.sendmsg(header, [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+            with pytest.raises(ProtocolError):
+                ours.poll()
+        ours.close()
+        theirs.close()

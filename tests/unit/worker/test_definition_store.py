@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import functools
 import os
+from pathlib import Path
 
 import pytest
 
-from gridengine.serialize import pickling
-from gridengine.serialize.shared_memory import LARGE, StoredPayload
+from gridengine.serialize import pickling, shared_memory
+from gridengine.serialize.shared_memory import (
+    LARGE,
+    KeptBlocks,
+    StoredPayload,
+    adopt,
+    block_of,
+    fetch,
+    new_block,
+    writable,
+)
 from gridengine.wire.messages import Define, Forget
 from gridengine.worker import definition_store
 from gridengine.worker.agent import Agent
@@ -41,7 +51,7 @@ def test_a_runner_takes_large_buffers_from_the_block_and_keeps_what_it_writes_to
     )
     assert isinstance(payload, StoredPayload)
     others = payload.others()
-    define = Define(digest, [], os.getcwdb(), len(others), payload.block.path, payload.places)  # noqa: PTH109
+    define = Define(digest, [], os.getcwdb(), len(others), {payload.block.path: payload.places})  # noqa: PTH109
     driver.assign(functools.partial(first, Array(bytearray(b"x" * LARGE))), [ord("y")])
     driver.channel.incoming[0] = define, others
     driver.play()
@@ -59,3 +69,69 @@ def test_results_beyond_the_most_blocks_take_no_descriptors(
     kept = [len(payload) for _, payload in store.messages.values()]
     assert kept == [0, 0, len(PAYLOAD)]
     store.clear()
+
+
+def test_a_result_that_came_in_blocks_is_defined_by_them_without_a_copy() -> None:
+    data = b"x" * LARGE
+    large = [adopt(new_block(data), LARGE).toreadonly() for _ in range(2)]
+    store = DefinitionStore()
+    payload = [b"pickle", large[0], b"small", large[1]]
+    store.add(Define(b"r", [], b"", len(payload), result=True), payload)
+    message, others = store.messages[b"r"]
+    assert others == [b"pickle", b"small"]
+    assert list(message.blocks) == [one.obj.path for one in large]  # type: ignore[attr-defined]
+    assert fetch(message.blocks, others) == [b"pickle", data, b"small", data]
+    mine = memoryview(writable(large[0]))
+    mine[0] = 1
+    assert large[0][0] == ord("x")
+    del large, payload, mine
+    assert open_blocks() != []
+    store.clear()
+    assert open_blocks() == []
+
+
+def test_of_very_many_results_some_keep_no_descriptor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_memory, "MOST_BLOCKS", 2)
+    blocks, kept = [adopt(new_block(b"x" * LARGE), LARGE) for _ in range(3)], KeptBlocks()
+    for one in blocks:
+        kept.keep([b"pickle", one])
+    assert [block_of(one) is not None for one in blocks] == [True, True, False]
+    assert bytes(writable(blocks[2].toreadonly())) == b"x" * LARGE
+
+
+def kept_block(kept: KeptBlocks, letter: bytes) -> memoryview:
+    view = adopt(new_block(letter * LARGE), LARGE)
+    kept.keep([b"pickle", view])
+    return view
+
+
+def in_memory() -> int:
+    return len(open_blocks())
+
+
+def test_beyond_what_memory_is_for_them_the_oldest_lie_in_files(tmp_path: Path) -> None:
+    kept = KeptBlocks(2 * LARGE, tmp_path / "runs")
+    views = [kept_block(kept, letter) for letter in (b"a", b"b", b"c", b"d")]
+    assert [one.obj.is_in_file for one in views] == [True, True, False, False]  # type: ignore[attr-defined]
+    assert in_memory() == 2
+    assert list((tmp_path / "runs").iterdir()) == []
+    for view, letter in zip(views, b"abcd", strict=True):
+        assert bytes(view) == bytes([letter]) * LARGE
+        block = block_of(view)
+        assert block is not None
+        [there] = fetch({block.path: [(0, 0, LARGE)]}, [])
+        there[0] = 0  # type: ignore[index]
+        assert memoryview(writable(view.toreadonly()))[0] == letter
+    del views[3], view, block, there
+    kept_block(kept, b"e")
+    assert not views[2].obj.is_in_file  # type: ignore[attr-defined]
+
+
+def test_where_files_take_no_more_it_is_an_error_and_the_others_stay(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    kept = KeptBlocks(LARGE, tmp_path / "file")
+    first = kept_block(kept, b"a")
+    with pytest.raises(OSError, match="file"):
+        kept_block(kept, b"b")
+    assert bytes(first) == b"a" * LARGE
+    assert in_memory() == 1

@@ -450,7 +450,7 @@ def follow(driver: RunnerDriver) -> None:
     assert isinstance(message, Assign)
     first, second = message.assignments
     given = replace(second, inputs=[Input(7, run=first.run)])
-    driver.channel.incoming[-1] = Assign([replace(first, apart=True), given]), buffers
+    driver.channel.incoming[-1] = Assign([replace(first, kept=[(0, 7)]), given]), buffers
 
 
 @pytest.mark.parametrize("value", [[1], np.zeros(100_000)])
@@ -494,7 +494,7 @@ def test_values_that_others_need_are_pickled_each_on_its_own_and_with_their_clas
     message, buffers = driver.channel.incoming[-1]
     assert isinstance(message, Assign)
     first, second = message.assignments
-    driver.channel.incoming[-1] = Assign([replace(first, apart=True), second]), buffers
+    driver.channel.incoming[-1] = Assign([replace(first, kept=[(1, 7)]), second]), buffers
     driver.play()
     assert spans(driver) == [
         (1, 0, 1, VALUES),

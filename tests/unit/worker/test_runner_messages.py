@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import signal
 from collections.abc import Iterator
 from typing import Any
+from unittest.mock import Mock
 
+import msgspec
 import pytest
 
-from gridengine.serialize.payload import SINGLE
+from gridengine.errors import CallError
+from gridengine.serialize import pickling
+from gridengine.serialize.payload import SINGLE, Buffer, Payload
+from gridengine.serialize.shared_memory import LARGE, KeptBlocks
 from gridengine.wire.messages import (
     CANCELLED,
     OUT_OF_MEMORY,
+    RAISED,
     VALUES,
     Assign,
     Assignment,
     Cancel,
     Crashed,
     Define,
+    Fetch,
+    Fetched,
+    Forget,
+    Keep,
     Message,
     Recall,
     Result,
@@ -27,6 +38,7 @@ from gridengine.wire.messages import (
     Shortened,
     Started,
     Stop,
+    input_name,
 )
 from gridengine.worker.agent import Agent
 from gridengine.worker.output_relay import Relay
@@ -192,3 +204,95 @@ def test_a_runner_that_leaves_a_cancelled_run_just_then_is_not_ended_in_another(
     slot.agent.tick(0.0)
     assert slot.runner.ending is None
     assert slot.runner.status.words[HOLD] == 2
+
+
+LARGE_PAYLOAD = [b"pickle", b"x" * LARGE]
+
+
+class Holder(Slot):
+    """An agent where large results stay; with the buffers of what it sent."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.agent._runner_messages.holds_results = True
+        self.agent._send = self.agent._runner_messages._send = self.send  # type: ignore[method-assign]
+        self.buffers: list[list[Buffer]] = []
+
+    def send(self, message: Message, buffers: Payload) -> None:
+        self.sent.append(message)
+        self.buffers.append(list(buffers))
+
+    def returns(self, run: int, payload: Payload) -> None:
+        message = Results([Result(run, 0, 1, VALUES, 0.0, buffers=len(payload))])
+        self.runner.channel.poll = lambda: [(message, list(payload))]  # type: ignore[method-assign]
+        self.agent._runner_messages.handle_runner(self.runner)
+
+    def change(self, run: int, **changes: object) -> None:
+        given = self.runner.given
+        given[run] = msgspec.structs.replace(given[run], **changes)
+
+
+@pytest.fixture
+def holder() -> Iterator[Holder]:
+    one = Holder()
+    yield one
+    one.agent.close()
+
+
+def held(run: int, reference: int) -> Results:
+    size = len(LARGE_PAYLOAD[0]) + LARGE
+    return Results([Result(run, 0, 1, VALUES, 0.0, buffers=0, held=(reference, size))])
+
+
+def test_a_large_result_that_others_need_stays_until_it_is_asked_for(holder: Holder) -> None:
+    holder.change(1, kept=[(0, 7)])
+    holder.returns(1, LARGE_PAYLOAD)
+    assert (holder.sent, holder.buffers) == ([held(1, 7)], [[]])
+    for count in (2, 0):  # the second time it lies there, too
+        holder.agent.handle(Fetch([input_name(7)]))
+        assert holder.sent[-1] == Fetched(input_name(7), count)
+        assert holder.buffers[-1] == LARGE_PAYLOAD[: count or 0]
+
+
+def test_it_stays_too_when_that_was_known_only_after_it_was_assigned(holder: Holder) -> None:
+    holder.agent.handle(Keep(1, 0, 7))
+    holder.returns(1, LARGE_PAYLOAD)
+    assert holder.sent == [held(1, 7)]
+    holder.agent.handle(Keep(2, 0, 8))
+    holder.returns(2, [b"find_class", b"x" * LARGE])  # which the caller alone can load
+    assert holder.buffers[-1] == [b"find_class", b"x" * LARGE]
+
+
+def test_what_is_small_or_may_not_be_made_again_goes_on_at_once(holder: Holder) -> None:
+    holder.change(1, kept=[(0, 7)])
+    holder.change(2, kept=[(0, 8)], once=True)
+    holder.returns(1, [b"small"])
+    holder.returns(2, LARGE_PAYLOAD)
+    assert holder.buffers == [[b"small"], LARGE_PAYLOAD]
+
+
+def test_who_leaves_hands_over_what_lies_there_alone_and_keeps_no_more(holder: Holder) -> None:
+    for run, reference in ((1, 7), (2, 8), (3, 9)):
+        holder.change(run, kept=[(0, reference)])
+    holder.returns(1, LARGE_PAYLOAD)
+    holder.returns(2, LARGE_PAYLOAD)
+    holder.agent.handle(Forget([input_name(8)]))
+    assert holder.agent.hand_over() > LARGE
+    assert holder.sent[-1] == Fetched(input_name(7), 2)
+    holder.returns(3, LARGE_PAYLOAD)
+    assert holder.buffers[-1] == LARGE_PAYLOAD
+
+
+def test_where_there_is_no_room_the_call_has_an_error(
+    holder: Holder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = OSError(errno.ENOSPC, "No space left on device")
+    monkeypatch.setattr(KeptBlocks, "keep", Mock(side_effect=full))
+    holder.change(1, kept=[(0, 7)])
+    holder.returns(1, LARGE_PAYLOAD)
+    [message], [payload] = holder.sent, holder.buffers
+    assert isinstance(message, Results)
+    assert message.results[0].status == RAISED
+    error = pickling.load_exception(payload)
+    assert isinstance(error, CallError)
+    assert "No space left on device" in error.message

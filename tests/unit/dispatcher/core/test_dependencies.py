@@ -41,6 +41,7 @@ from gridengine.wire.messages import (
     Define,
     Forget,
     Goodbye,
+    Keep,
     Result,
     Results,
     Returned,
@@ -153,12 +154,12 @@ def test_a_call_begins_when_its_input_is_there_and_has_it_after_its_own_buffers(
     play: Graph,
 ) -> None:
     play.add(task(1))
-    assert play.assigned()[0].apart
+    assert play.assigned()[0].kept
     play.add(task(2, 1, kept=False))
     assert play.began() == []
     play.finish(1)
     assert play.given() == [(2, (1,), [b"calls", b"v1"])]
-    assert not play.assigned()[0].apart
+    assert not play.assigned()[0].kept
 
 
 def test_a_call_that_comes_before_what_it_needs_waits_for_it(play: Graph) -> None:
@@ -351,7 +352,8 @@ def test_of_a_task_of_several_calls_those_that_have_ended_are_missing(play: Grap
     [one] = play.assigned()
     play.done(one)
     play.play(ResultWanted([(1, index, R + index) for index in range(3)]))
-    assert play.effects == [ResultMissing(R)]
+    assert play.seen(ResultMissing) == [ResultMissing(R)]
+    assert play.sent(Keep) == [Keep(2, 1, R + 1)]
 
 
 @pytest.mark.parametrize("names", [b"find_class", b"make_class"])
@@ -376,7 +378,7 @@ def test_what_is_wanted_before_it_is_assigned_is_pickled_for_others(play: Graph)
     play.play(ResultWanted([(1, 0, R + 1)]))
     assert play.effects == [ResultExpected(R + 1)]
     play.finish(9)
-    assert play.assigned()[0].apart
+    assert play.assigned()[0].kept
 
 
 def test_a_failure_that_is_supplied_travels(play: Graph) -> None:

@@ -1,0 +1,328 @@
+"""Large results that other calls need stay at the workers that made them: workers of this machine
+that are treated as a cluster's are, one process each.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+
+import gridengine
+from gridengine.errors import WorkerLost
+from tests.integration.conftest import MakeScript
+from tests.support.tcp_scheduler import TcpScheduler
+from tests.support.waiting import wait_until
+
+ITEMS = 200_000
+"""Of an array, 1.6 MB."""
+
+
+class TcpWorkers(TcpScheduler):
+    """Several such workers, with a runner each."""
+
+    def __init__(self, workers: int, *, idle_seconds: float = 60.0) -> None:
+        super().__init__(1)
+        self.max_workers = workers
+        self.idle_seconds = idle_seconds
+
+
+@pytest.fixture
+def scheduler() -> Iterator[TcpWorkers]:
+    with TcpWorkers(2) as made:
+        yield made
+
+
+@pytest.fixture
+def executor(scheduler: TcpWorkers) -> Iterator[gridengine.Executor]:
+    with gridengine.Executor(scheduler=scheduler) as made:
+        yield made
+
+
+def core_of(executor: gridengine.Executor) -> Any:
+    return executor._submitter.batcher.dispatcher._core.state  # type: ignore[attr-defined]
+
+
+def made(number: int, log: Path | None = None) -> numpy.ndarray:
+    if log is not None:
+        with log.open("a") as file:
+            file.write(f"{number}\n")
+    return numpy.full(ITEMS, float(number))
+
+
+def grown(array: numpy.ndarray, log: Path | None = None) -> numpy.ndarray:
+    if log is not None:
+        with log.open("a") as file:
+            file.write("grown\n")
+    array += 1
+    return array
+
+
+def worker() -> int:
+    """Return the number of the worker's process, which this one's fork server is a child of."""
+    status = Path(f"/proc/{os.getppid()}/status").read_text()
+    return int(status.split("PPid:")[1].split()[0])
+
+
+def first_and_worker(array: numpy.ndarray) -> tuple[float, int]:
+    return float(array[0]), worker()
+
+
+def total(arrays: list[numpy.ndarray]) -> float:
+    return float(sum(one[-1] for one in arrays))
+
+
+def wait_for(path: Path, *given: Any) -> Any:
+    wait_until(path.exists)
+    return given[0] if given else None
+
+
+def test_what_is_needed_stays_and_the_caller_gets_it_when_it_asks(
+    executor: gridengine.Executor,
+) -> None:
+    array = executor.submit(made, 1)
+    more = executor.submit(grown, array)
+    value, _ = executor.submit(first_and_worker, more).result()
+    assert value == 2
+    state = core_of(executor)
+    assert len(state.away) == 2
+    mine = array.result()
+    assert (mine[0], mine[-1], len(mine)) == (1, 1, ITEMS)
+    mine[0] = 5
+    assert executor.submit(first_and_worker, array).result()[0] == 1
+    assert len(state.away) == 1
+    del array, more
+    wait_until(lambda: not state.awaited)
+
+
+def grows_inside(times: int) -> float:
+    with gridengine.Executor() as executor:
+        arrays = [executor.submit(made, 0)]
+        for _ in range(times):
+            arrays.append(executor.submit(grown, arrays[-1]))
+        return float(sum(one.result()[-1] for one in arrays))
+
+
+def test_calls_that_calls_make_have_such_results_too(executor: gridengine.Executor) -> None:
+    assert executor.submit(grows_inside, 4).result() == 1 + 2 + 3 + 4
+    wait_until(lambda: not core_of(executor).awaited)
+
+
+def test_quick_calls_that_travel_together_may_write_to_what_they_are_given(
+    executor: gridengine.Executor,
+) -> None:
+    arrays = [executor.submit(made, 0)]
+    assert executor.submit(grown, arrays[0]).result()[0] == 1  # how quick they are is known then
+    for _ in range(20):
+        arrays.append(executor.submit(grown, arrays[-1]))
+    assert [one.result()[0] for one in arrays] == list(range(21))
+
+
+def test_a_task_waits_for_a_result_that_stays_and_lets_others_go_on(
+    executor: gridengine.Executor,
+) -> None:
+    async def main() -> float:
+        array = executor.submit(made, 1)
+        await executor.submit(first_and_worker, array)
+        assert core_of(executor).away
+        return float((await array)[0])
+
+    assert gridengine.run(main) == 1
+    array = executor.submit(made, 2)
+    executor.submit(first_and_worker, array).result()
+    assert array.result(timeout=60)[0] == 2
+
+
+def test_it_goes_to_another_worker_where_its_own_is_busy(
+    executor: gridengine.Executor, tmp_path: Path
+) -> None:
+    go = tmp_path / "go"
+    array = executor.submit(made, 1)
+    dependents = [executor.submit(wait_for, go, array) for _ in range(2)]
+    wait_until(lambda: len(core_of(executor).runs) == 2)
+    go.touch()
+    assert [one.result()[0] for one in dependents] == [1, 1]
+
+
+def test_many_parts_are_joined_wherever_they_lie(executor: gridengine.Executor) -> None:
+    parts = [executor.submit(made, number) for number in range(10)]
+    grown_parts = [executor.submit(grown, one) for one in parts]
+    assert executor.submit(total, grown_parts).result() == sum(range(10)) + 10
+    assert [float(one.result()[0]) for one in parts] == list(range(10))
+
+
+def test_a_lost_worker_has_what_it_held_made_again(
+    executor: gridengine.Executor, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    array = executor.submit(made, 3, log)
+    more = executor.submit(grown, array, log)
+    value, pid = executor.submit(first_and_worker, more).result()
+    assert value == 4
+    del array
+    os.kill(pid, signal.SIGKILL)
+    assert executor.submit(first_and_worker, more).result()[0] == 4
+    assert log.read_text().split() == ["3", "grown"] * 2
+    assert more.result()[0] == 4
+
+
+def test_what_may_not_run_twice_is_not_left_at_its_worker(
+    executor: gridengine.Executor, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    once = executor.with_options(retries=0).submit(made, 3, log)
+    value, pid = executor.submit(first_and_worker, once).result()
+    assert not core_of(executor).away
+    os.kill(pid, signal.SIGKILL)
+    assert executor.submit(first_and_worker, once).result()[0] == value == 3
+    assert log.read_text().split() == ["3"]
+
+
+def made_once(path: Path) -> numpy.ndarray:
+    if path.exists():
+        raise OSError("only once")
+    path.touch()
+    return made(1)
+
+
+def test_what_cannot_be_made_again_is_the_error_of_who_needs_it(
+    executor: gridengine.Executor, tmp_path: Path
+) -> None:
+    array = executor.submit(made_once, tmp_path / "made")
+    _, pid = executor.submit(first_and_worker, array).result()
+    os.kill(pid, signal.SIGKILL)
+    late = executor.submit(first_and_worker, array)
+    with pytest.raises(OSError, match="only once"):
+        late.result()
+    with pytest.raises(OSError, match="only once"):
+        array.result()
+
+
+def test_a_worker_that_leaves_hands_over_what_is_needed(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with (
+        TcpWorkers(1, idle_seconds=0.2) as scheduler,
+        gridengine.Executor(scheduler=scheduler) as executor,
+    ):
+        array = executor.submit(made, 3, log)
+        executor.submit(first_and_worker, array).result()
+        state = core_of(executor)
+        wait_until(lambda: not state.workers)
+        assert executor.submit(first_and_worker, array).result()[0] == 3
+        assert array.result()[0] == 3
+    assert log.read_text().split() == ["3"]
+
+
+def test_what_the_caller_has_is_there_when_all_is_closed() -> None:
+    with TcpWorkers(2) as scheduler, gridengine.Executor(scheduler=scheduler) as executor:
+        arrays = [executor.submit(made, number) for number in range(4)]
+        executor.submit(total, arrays).result()
+    assert [float(one.result()[0]) for one in arrays] == [0, 1, 2, 3]
+
+
+def test_the_keys_of_a_graph_are_there_though_others_need_them(
+    executor: gridengine.Executor,
+) -> None:
+    graph = {"a": (made, 1), "b": (grown, "a"), "c": (grown, "a"), "d": (total, ["b", "c"])}
+    d, b = executor.submit_graph(graph, keys=["d", "b"])
+    assert d.result() == 4
+    assert b.result()[0] == 2
+    state = core_of(executor)
+    del d, b
+    wait_until(lambda: not state.awaited)
+
+
+def test_a_worker_keeps_nothing_that_nobody_needs(executor: gridengine.Executor) -> None:
+    def blocks() -> int:
+        folder = Path(f"/proc/{worker()}/fd")
+        found = [str(one.readlink()) for one in folder.iterdir() if one.is_symlink()]
+        return sum("gridengine-block" in one for one in found)
+
+    last = executor.submit(made, 0)
+    for _ in range(50):
+        last = executor.submit(grown, last)
+    assert executor.submit(first_and_worker, last).result()[0] == 50
+    del last
+    wait_until(lambda: not core_of(executor).awaited)
+    wait_until(lambda: set(executor.map(lambda _: blocks(), range(4), chunksize=1)) == {0})
+
+
+def test_a_lost_worker_without_retries_left_says_so(
+    executor: gridengine.Executor, tmp_path: Path
+) -> None:
+    pids = tmp_path / "pids"
+
+    def die(path: Path) -> numpy.ndarray:
+        if path.exists():
+            os.kill(worker(), signal.SIGKILL)
+        return made(1)
+
+    array = executor.submit(die, pids)
+    _, pid = executor.submit(first_and_worker, array).result()
+    pids.touch()
+    os.kill(pid, signal.SIGKILL)
+    with pytest.raises(WorkerLost):
+        executor.submit(first_and_worker, array).result()
+
+
+SPILLING = """
+    import errno, os
+    import numpy
+    from gridengine.errors import CallError
+
+    def made(number):
+        return numpy.full(200_000, float(number))
+
+    def total(*arrays):
+        return float(sum(one[-1] for one in arrays))
+
+    with gridengine.Executor(max_workers=2) as executor:
+        arrays = [executor.submit(made, number) for number in range(20)]
+        print(executor.submit(total, *arrays).result())
+        print(sum(float(one.result()[0]) for one in arrays))
+"""
+
+
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where such files go: there is room for two results in memory."""
+    monkeypatch.setenv("GRIDENGINE_KEPT_BYTES", "4000000")
+    monkeypatch.setenv("GRIDENGINE_RUN_DIRECTORY", str(tmp_path / "runs"))
+    return tmp_path / "runs"
+
+
+def test_what_is_too_much_for_memory_lies_in_files(script: MakeScript, runs: Path) -> None:
+    done = script(SPILLING).run()
+    assert (done.stdout, done.stderr) == ("190.0\n190.0\n", "")
+    assert list(runs.iterdir()) == []
+
+
+def test_where_the_disk_takes_no_more_the_call_says_so_and_others_go_on(
+    script: MakeScript, runs: Path
+) -> None:
+    runs.touch()  # no folder, and so no file can be there
+    done = script(
+        SPILLING.split("    with ")[0]
+        + """
+    with gridengine.Executor(max_workers=1) as executor:
+        first = executor.submit(made, 1)
+        print(executor.submit(total, first).result())
+        others = [executor.submit(made, number) for number in (2, 3)]
+        error = executor.submit(total, *others).exception()
+        print(type(error).__name__, "cannot be kept" in str(error), "KEPT_BYTES" in error.hint)
+        print(error.__notes__)
+        print(executor.submit(total, first).result(), first.result()[0])
+"""
+    ).run()
+    assert done.stderr == ""
+    assert done.stdout.splitlines() == [
+        "1.0",
+        "CallError True True",
+        "['the call of made failed, and with it total']",
+        "1.0 1.0",
+    ]
