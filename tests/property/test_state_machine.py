@@ -1313,10 +1313,10 @@ class Play(RuleBasedStateMachine):
         made, held = self.made.keys(), self.held | self.told
         heirs = {one.reference for one in state.awaited.values() if one.heirs and not one.maker}
         remade = {
-            one.kept[index]
+            reference
             for one in state.open_tasks.values()
-            if one.remade and one.kept
-            for index in one.kept
+            if one.remade
+            for _, reference in one.task.kept
         }
         assert state.awaited.keys() - held - open_needs - heirs == set(), "kept for nobody"
         assert open_needs | (held & made) <= state.awaited.keys(), "gone too early"
