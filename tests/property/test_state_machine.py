@@ -1372,6 +1372,8 @@ class Play(RuleBasedStateMachine):
         assert not self.core.state.unmatched
         for one in SHARED:
             self.play(Released(one.name))
+        while self.unmade:  # what was taken back only now
+            self.make(0, "value")
         self.drop(sorted(self.held))
         self.let_go(sorted(self.told))
         assert not self.core.state.away
