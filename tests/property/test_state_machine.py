@@ -1554,9 +1554,7 @@ def check_workers(state: CoreState) -> None:
             )
             ready = worker.phase is Phase.READY and not worker.withheld
             willing = ready and (share is None or worker.taken < share)
-            # One whose worker has taken its share by another stays listed until it is its turn.
-            listed = ready if shared else willing
-            assert group not in queue.idle or (listed and group.batches < group.slots)
+            assert group not in queue.idle or (willing and group.batches < group.slots)
             assert group not in queue.ahead or (
                 willing and share is None and group.slots <= group.batches < 2 * group.slots
             )

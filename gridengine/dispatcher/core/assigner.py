@@ -20,7 +20,7 @@ MOST_ASSIGNED = 2000
 
 def fill(state: CoreState, queue: TaskQueue, now: float) -> None:
     """Assign calls to the slots of a queue while it has both."""
-    last, share = state.last_run + MOST_ASSIGNED, state.policy.jobs_per_worker
+    last = state.last_run + MOST_ASSIGNED
     while queue.calls:
         near = kept_results.nearest(state, queue) if state.has_away else None
         group = near or queue.take_slot_group()
@@ -31,8 +31,6 @@ def fill(state: CoreState, queue: TaskQueue, now: float) -> None:
             state.deferred[queue] = None
             return
         worker = group.worker
-        if share is not None and worker.taken >= share:
-            continue  # it has taken its share by another of its slot groups
         if worker.leave_at == math.inf or worker.has_seconds(_seconds_of(queue, worker), now):
             _assign(state, group, now)
 
@@ -84,6 +82,10 @@ def _assign(state: CoreState, group: SlotGroup, now: float) -> None:
         state.rebalance_due = True
     state.effects.append(Send(worker.id, Assign(assignments, group.allocation), payload))
     queue.relist(group)
+    share = state.policy.jobs_per_worker
+    if share is not None and worker.taken >= share:
+        for other in worker.slot_groups:
+            other.queue.unlist(other)
 
 
 def _begin_run(
