@@ -23,7 +23,7 @@ def measured(peer: Peer, row: Row, calls: int, times: int) -> list[Measured]:
     """Warm up, then measure up to so many times, fewer when each takes long."""
     assert row.measure is not None
     if row.warm:
-        row.measure(peer, max(1, min(row.warm, calls // 10)))
+        row.measure(peer, max(1, min(row.warm, calls if calls < FEW else calls // 10)))
     else:
         peer.map(small_array, range(FEW))
     begin = time.monotonic()

@@ -40,8 +40,8 @@ class Column:
 class Row:
     """One measure. `measure(peer, calls)` is called in a process of its own that has made the peer.
 
-    warm: with how many calls it is called before (a tenth of those measured at most), and its
-        answer dropped; 0: a few calls that need NumPy and little else instead.
+    warm: with how many calls it is called before (of 100 and more a tenth of those measured at
+        most), and its answer dropped; 0: a few calls that need NumPy and little else instead.
     first: `measure` is not used: what is taken is the time from the interpreter's start to the
         results of so many calls.
     sampled: the memory of all processes is looked at, in runs that are not timed, and stands in the

@@ -180,6 +180,6 @@ ROWS = (
         8,
         ("gridengine", "dask.distributed", *OF_DASK),
         dask_array,
-        warm=8,
+        warm=4,  # each worker has dask then
     ),
 )
