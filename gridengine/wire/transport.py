@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import secrets
 import socket
@@ -41,6 +42,10 @@ _BACKLOG = 4096
 that the kernel refuses is tried again a second later.
 """
 _FILES_FOR_HANDSHAKES = 2048
+CLOSE_SECONDS, _ASK_SECONDS = 5.0, 0.5
+"""For how long a dispatcher may take in nothing of what a worker has sent last: then it is gone.
+And how often it is asked how much is there.
+"""
 REPORTS = 6
 """After which part of the time that a worker has to connect it sees what keeps it from that, and
 tells after as long again at most.
@@ -178,6 +183,8 @@ class Server:
             return self._receive_hello(peer, frames)
         content, answers = session.receive(frames)
         message = decode(content) if content is not None else (Beat(), [])
+        if isinstance(message[0], Goodbye):  # who takes leave waits to hear that all is here
+            answers.append(session.unnumbered(encode(Beat())))
         for answer in answers:
             self._send_frames(peer, answer)
         return message
@@ -311,10 +318,30 @@ class Client:
         with contextlib.suppress(zmq.Again):
             self.socket.send_multipart(frames, zmq.NOBLOCK, copy=False)
 
-    def close(self, linger_seconds: float = 2.0) -> None:
-        """Close the connection, giving what is under way a moment."""
-        self.socket.close(linger=int(linger_seconds * 1000))
-        self._context.term()
+    def close(self, patience_seconds: float = CLOSE_SECONDS) -> None:
+        """Close the connection once the dispatcher has all that was sent, wants none of it, or has
+        taken none of it for so long.
+
+        ZeroMQ's own linger is no help: it ends when the kernel has taken all, which drops that
+        when the connection breaks, or when something comes meanwhile that nobody reads (RFC 1122,
+        4.2.2.13).
+        """
+        try:
+            self._deliver(patience_seconds)
+        finally:
+            self.socket.close(linger=0)
+            self._context.term()
+
+    def _deliver(self, patience: float) -> None:
+        self._beat_at, self._beat_seconds = 0.0, _ASK_SECONDS  # the answers say what is there
+        remaining, until = self._session.unacknowledged, time.monotonic() + patience
+        while remaining and (now := time.monotonic()) < until:
+            self.socket.poll(math.ceil(1000 * min(self.tick(now), until - now)))
+            if any(isinstance(message, Refuse) for message, _ in self.receive()):
+                return
+            if self._session.unacknowledged < remaining:
+                until = time.monotonic() + patience
+            remaining = self._session.unacknowledged
 
 
 def _no_answer(connection: Connection, seconds: float) -> ConfigurationError:

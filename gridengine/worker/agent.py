@@ -19,7 +19,7 @@ from typing import Any, get_args
 
 from gridengine._version import __version__
 from gridengine.errors import ProtocolError
-from gridengine.serialize.payload import Payload, size_of
+from gridengine.serialize.payload import Payload
 from gridengine.serialize.shared_memory import KeptBlocks
 from gridengine.wire.messages import (
     CANCELLED,
@@ -194,15 +194,10 @@ class Agent:
                 return
             self._poller.poll(remaining)
 
-    def hand_over(self) -> int:
-        """Send all results that lie here alone, before it is closed, and keep none from here on;
-        return of how many bytes they are.
-        """
+    def hand_over(self) -> None:
+        """Send all results that lie here alone, before it is closed, and keep none from here on."""
         self._runner_messages.holds_results = False
-        names = list(self._definitions.held)
-        size = sum(map(size_of, self._definitions.held.values()))
-        self._fetch(Fetch(names), ())
-        return size
+        self._fetch(Fetch(list(self._definitions.held)), ())
 
     def close(self) -> list[int]:
         """End all runners and what they left behind; send what they had answered before, and have

@@ -46,10 +46,6 @@ _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGXCPU, signal.
 -notify).
 """
 LISTEN_SECONDS = 0.5
-LINGER_SECONDS, HAND_OVER_RATE = 2.0, 10e6
-"""How long what was sent last may take to get to the dispatcher, and how many bytes per second of
-results it takes in at least.
-"""
 END_SECONDS = 60.0
 """How long the batch system has to take note of the end of a worker's own job."""
 _LISTEN_BEATS = 5
@@ -102,7 +98,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         return worker.work(wake, woken)
     finally:
-        client.close(worker.linger_seconds)
+        client.close()
         streams.close()
         wake.close()
         woken.close()
@@ -130,8 +126,6 @@ class Worker:
         """Why to leave; empty while there is no reason."""
         self.status = 0
         self._abandoned = False
-        self.linger_seconds = LINGER_SECONDS
-        """For how long what it sent last has time to get there."""
 
     def work(self, wake: socket.socket, woken: socket.socket) -> int:
         """Work until there is a reason to leave; return the exit status.
@@ -163,7 +157,7 @@ class Worker:
             self._agent.finish_background()
         ends_job = self.reason == TERMINATED and self._end_job_if_alone()
         if not self._abandoned:
-            self.linger_seconds += self._agent.hand_over() / HAND_OVER_RATE
+            self._agent.hand_over()
         begun = self._agent.close()
         if self._agent.broken:
             end_children()  # those that were the fork server's
