@@ -42,9 +42,9 @@ _BACKLOG = 4096
 that the kernel refuses is tried again a second later.
 """
 _FILES_FOR_HANDSHAKES = 2048
-CLOSE_SECONDS, _ASK_SECONDS = 5.0, 0.5
-"""For how long a dispatcher may take in nothing of what a worker has sent last: then it is gone.
-And how often it is asked how much is there.
+_ASK_SECONDS, _LOOK_SECONDS = 0.5, 2.0
+"""How often a worker that is about to close asks how much of what it has sent is there, and after
+how much silence it looks whether anybody listens.
 """
 REPORTS = 6
 """After which part of the time that a worker has to connect it sees what keeps it from that, and
@@ -238,13 +238,13 @@ class Client:
         self._beat_at = 0.0
         self.received_at = time.monotonic()
         try:
-            address = self._first_to_answer(connection)
+            self._address = self._first_to_answer(connection)
         except BaseException:
             self._context.term()
             raise
         self.socket = self._dealer(connection)
         self.socket.setsockopt(zmq.IDENTITY, worker_id or secrets.token_bytes(16))
-        self.socket.connect(address)
+        self.socket.connect(self._address)
 
     def _dealer(self, connection: Connection) -> zmq.Socket[bytes]:
         end = self._context.socket(zmq.DEALER)
@@ -318,9 +318,9 @@ class Client:
         with contextlib.suppress(zmq.Again):
             self.socket.send_multipart(frames, zmq.NOBLOCK, copy=False)
 
-    def close(self, patience_seconds: float = CLOSE_SECONDS) -> None:
-        """Close the connection once the dispatcher has all that was sent, wants none of it, or has
-        taken none of it for so long.
+    def close(self, patience_seconds: float = _LOOK_SECONDS) -> None:
+        """Close the connection once the dispatcher has all that was sent, wants none of it, or is
+        gone; or when it has been silent for so long.
 
         ZeroMQ's own linger is no help: it ends when the kernel has taken all, which drops that
         when the connection breaks, or when something comes meanwhile that nobody reads (RFC 1122,
@@ -334,14 +334,19 @@ class Client:
 
     def _deliver(self, patience: float) -> None:
         self._beat_at, self._beat_seconds = 0.0, _ASK_SECONDS  # the answers say what is there
-        remaining, until = self._session.unacknowledged, time.monotonic() + patience
-        while remaining and (now := time.monotonic()) < until:
-            self.socket.poll(math.ceil(1000 * min(self.tick(now), until - now)))
+        begun = looked = time.monotonic()
+        while self._session.unacknowledged:
+            now = time.monotonic()
+            silence = now - max(begun, self.received_at)
+            if silence >= patience:
+                return
+            if min(silence, now - looked) >= _LOOK_SECONDS:
+                if why_unreachable(self._address, _LOOK_SECONDS):
+                    return
+                looked = now
+            self.socket.poll(math.ceil(1000 * min(self.tick(now), patience - silence)))
             if any(isinstance(message, Refuse) for message, _ in self.receive()):
                 return
-            if self._session.unacknowledged < remaining:
-                until = time.monotonic() + patience
-            remaining = self._session.unacknowledged
 
 
 def _no_answer(connection: Connection, seconds: float) -> ConfigurationError:

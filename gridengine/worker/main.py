@@ -98,7 +98,10 @@ def main(arguments: Sequence[str]) -> int:
     try:
         return worker.work(wake, woken)
     finally:
-        client.close()
+        if worker.abandoned:
+            client.close()
+        else:
+            client.close(connection.lease_seconds)
         streams.close()
         wake.close()
         woken.close()
@@ -125,7 +128,7 @@ class Worker:
         self.reason = ""
         """Why to leave; empty while there is no reason."""
         self.status = 0
-        self._abandoned = False
+        self.abandoned = False
 
     def work(self, wake: socket.socket, woken: socket.socket) -> int:
         """Work until there is a reason to leave; return the exit status.
@@ -156,13 +159,13 @@ class Worker:
         if self.reason != TERMINATED:  # the batch system does not wait
             self._agent.finish_background()
         ends_job = self.reason == TERMINATED and self._end_job_if_alone()
-        if not self._abandoned:
+        if not self.abandoned:
             self._agent.hand_over()
         begun = self._agent.close()
         if self._agent.broken:
             end_children()  # those that were the fork server's
         self._client.send(Goodbye(self.reason, begun), ())
-        if self._abandoned:
+        if self.abandoned:
             end_job(os.environ.get(JOB_END, ""))
         elif self.reason == TERMINATED and not ends_job:
             self._end_job_if_alone()  # whoever kills all may have come to the dispatcher after us
@@ -240,7 +243,7 @@ class Worker:
         if self._agent.broken:
             self._leave(self._agent.broken, status=1)
         elif now - self._client.received_at > connection.lease_seconds and now > self._listen_until:
-            self._abandoned = True
+            self.abandoned = True
             self._leave(
                 f"no word from the dispatcher for {connection.lease_seconds:g} seconds", status=1
             )

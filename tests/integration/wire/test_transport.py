@@ -266,15 +266,20 @@ def test_what_is_sent_last_arrives_though_the_connection_breaks_while_it_is_clos
     assert not thread.is_alive()
 
 
-def test_who_is_forgotten_does_not_wait_until_all_is_there(server: Server, client: Client) -> None:
+@pytest.mark.parametrize("gone", [False, True])
+def test_who_is_forgotten_or_has_no_dispatcher_does_not_wait_until_all_is_there(
+    server: Server, client: Client, gone: bool
+) -> None:
     peer = Ends(server, client).greet()
     client.send(Goodbye("to nobody"))
     server.forget(peer)
+    if gone:
+        server.close()
     thread = close_in_thread(client)
     deadline = time.monotonic() + PATIENCE_SECONDS / 2
     while thread.is_alive():
         assert time.monotonic() < deadline, "it waits on"
-        assert not list(server.receive())
+        assert gone or not list(server.receive())
         thread.join(0.05)
 
 
