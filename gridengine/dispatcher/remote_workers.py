@@ -10,10 +10,12 @@ import zmq
 
 from gridengine.dispatcher.run_directory import tidy, write_connection
 from gridengine.schedulers.base import Scheduler
-from gridengine.serialize.payload import Payload
+from gridengine.serialize.payload import Buffer, Payload
+from gridengine.serialize.shared_memory import KeptBlocks, in_own_block
 from gridengine.settings.values import Settings
-from gridengine.wire.messages import Beat, Message, Output, OutputTaken
+from gridengine.wire.messages import Beat, Fetched, Message, Output, OutputTaken
 from gridengine.wire.transport import Server
+from gridengine.worker.memory_limit import memory_here
 from gridengine.worker.output_relay import JobsOutput
 from gridengine.worker.stream_writer import StandardStreams
 
@@ -39,6 +41,7 @@ class RemoteWorkers:
         except BaseException:
             self._server.close()
             raise
+        self._kept = KeptBlocks(settings.kept_bytes or memory_here() // 4, self.context.directory)
         self.streams = StandardStreams(wake)
         self._jobs_output = JobsOutput(self.streams)
         self.deadline = math.inf  # whatever comes wakes the poller
@@ -60,9 +63,30 @@ class RemoteWorkers:
                 continue
             if isinstance(message, Beat):
                 self._server.beat(peer)
+            elif isinstance(message, Fetched):
+                buffers = self._keep(buffers)
             yield peer, message, buffers
         for peer, size in self._jobs_output.taken():
             self._server.send(peer, OutputTaken(size))
+
+    def _keep(self, buffers: list[Buffer]) -> list[Buffer]:
+        """Have a large result that has come here lie in a file when there are too many for memory,
+        or the oldest of these.
+        """
+        kept = self._kept
+        try:
+            buffers = list(map(in_own_block, buffers))
+            kept.keep(buffers)
+        except OSError as error:
+            log.warning(
+                "results that calls need fill %.0f bytes of this process's memory, and %s takes no "
+                "more (%s): more of them stay in memory",
+                kept.most_bytes,
+                kept.folder,
+                error.strerror,
+            )
+            kept.most_bytes = math.inf
+        return buffers
 
     def stop_workers(self) -> None:
         """Stop none: the launcher does, and they leave when their dispatcher is gone."""

@@ -276,6 +276,20 @@ def adopt(fd: int, size: int) -> memoryview:
     return memoryview(block)
 
 
+def in_own_block(buffer: Buffer) -> Buffer:
+    """Return a copy of a buffer in a block of this process alone, which may be moved to a file; a
+    small one as it is.
+
+    Raises:
+        OSError: no address space is left.
+    """
+    if len(buffer) < LARGE:
+        return buffer
+    block = Block(-1, len(buffer), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    block[:] = buffer
+    return memoryview(block)
+
+
 def block_of(buffer: Buffer) -> Block | None:
     """Return the block that a buffer is all of, if others can open that."""
     block = buffer.obj if type(buffer) is memoryview else None
