@@ -10,7 +10,7 @@ import zmq
 
 from gridengine.dispatcher.run_directory import tidy, write_connection
 from gridengine.schedulers.base import Scheduler
-from gridengine.serialize.payload import Buffer, Payload
+from gridengine.serialize.payload import Payload
 from gridengine.serialize.shared_memory import KeptBlocks, in_own_block
 from gridengine.settings.values import Settings
 from gridengine.wire.messages import Beat, Fetched, Message, Output, OutputTaken
@@ -63,30 +63,12 @@ class RemoteWorkers:
                 continue
             if isinstance(message, Beat):
                 self._server.beat(peer)
-            elif isinstance(message, Fetched):
-                buffers = self._keep(buffers)
+            if isinstance(message, Fetched):
+                yield peer, message, self._kept.take_in(buffers, in_own_block)
+                continue
             yield peer, message, buffers
         for peer, size in self._jobs_output.taken():
             self._server.send(peer, OutputTaken(size))
-
-    def _keep(self, buffers: list[Buffer]) -> list[Buffer]:
-        """Have a large result that has come here lie in a file when there are too many for memory,
-        or the oldest of these.
-        """
-        kept = self._kept
-        try:
-            buffers = list(map(in_own_block, buffers))
-            kept.keep(buffers)
-        except OSError as error:
-            log.warning(
-                "results that calls need fill %.0f bytes of this process's memory, and %s takes no "
-                "more (%s): more of them stay in memory",
-                kept.most_bytes,
-                kept.folder,
-                error.strerror,
-            )
-            kept.most_bytes = math.inf
-        return buffers
 
     def stop_workers(self) -> None:
         """Stop none: the launcher does, and they leave when their dispatcher is gone."""
