@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import itertools
 import logging
 import math
@@ -16,6 +17,7 @@ import mmap
 import os
 import threading
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -67,8 +69,6 @@ class Block(mmap.mmap):
             self.fd = -1
             self._close_fd()
 
-    is_in_file = False
-
     def move_to_file(self, folder: Path) -> None:
         """Have what is in it lie in a file there, which has no name and goes with it, rather than
         in memory. Views of it, and the path, stay good.
@@ -85,7 +85,6 @@ class Block(mmap.mmap):
             _map_over(self, file.fileno())
             if self.fd >= 0:
                 os.dup2(file.fileno(), self.fd, inheritable=False)
-        self.is_in_file = True
 
     @property
     def path(self) -> str:
@@ -332,7 +331,13 @@ class KeptBlocks:
     def __init__(self, most_bytes: float = math.inf, folder: Path = Path()) -> None:
         self.most_bytes = most_bytes
         self.folder = folder
-        self._blocks = weakref.WeakValueDictionary[int, Block]()
+        self._blocks: dict[int, weakref.ref[Block]] = {}
+        self._open: set[int] = set()
+        self._in_memory: dict[int, int] = {}
+        """The sizes of those in memory, oldest first; together they are `_bytes`."""
+        self._bytes = 0
+        self._gone: deque[int] = deque()
+        """Those that went, in whatever thread, since the last time."""
         self._numbers = itertools.count()
         self._has_warned = False
 
@@ -342,20 +347,32 @@ class KeptBlocks:
         Raises:
             OSError: there is no room for them, neither in memory nor in files.
         """
+        while self._gone:
+            number = self._gone.popleft()
+            del self._blocks[number]
+            self._open.discard(number)
+            self._bytes -= self._in_memory.pop(number, 0)
         for buffer in buffers:
             block = buffer.obj if type(buffer) is memoryview else None
             if type(block) is Block:
-                if sum(one.fd >= 0 for one in self._blocks.values()) >= MOST_BLOCKS:
-                    block.disown()
-                self._blocks[next(self._numbers)] = block
-        in_memory = [one for one in self._blocks.values() if not one.is_in_file]
-        size = sum(map(len, in_memory))
-        for block in in_memory:
-            if size <= self.most_bytes:
-                return
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            block.move_to_file(self.folder)
-            size -= len(block)
+                self._add(block)
+        while self._bytes > self.most_bytes:
+            number = next(iter(self._in_memory))
+            oldest = self._blocks[number]()
+            if oldest is not None:
+                self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                oldest.move_to_file(self.folder)
+            self._bytes -= self._in_memory.pop(number)
+
+    def _add(self, block: Block) -> None:
+        number, gone = next(self._numbers), self._gone
+        if len(self._open) < MOST_BLOCKS:
+            self._open.add(number)
+        else:
+            block.disown()
+        self._blocks[number] = weakref.ref(block, lambda _: gone.append(number))
+        self._in_memory[number] = len(block)
+        self._bytes += len(block)
 
     def take_in(self, buffers: Payload, copy: Callable[[Buffer], Buffer]) -> Payload:
         """Keep what has come as it is sent, in blocks that `copy` makes; return it. It is here:
@@ -398,14 +415,22 @@ def _map_over(block: Block, fd: int) -> None:
     """Put what is in a file in the place of what was mapped."""
     import ctypes  # here, since few need it
 
+    place = ctypes.addressof(ctypes.c_char.from_buffer(block))
+    flags, protection = mmap.MAP_PRIVATE | _MAP_FIXED, mmap.PROT_READ | mmap.PROT_WRITE
+    if _mmap()(place, len(block), protection, flags, fd, 0) != place:
+        why = ctypes.get_errno()
+        raise OSError(why, os.strerror(why))
+
+
+@functools.cache
+def _mmap() -> Any:
+    """Return mmap(2)."""
+    import ctypes
+
     call = ctypes.CDLL(None, use_errno=True).mmap
     call.restype, word, number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
     call.argtypes = word, word, number, number, number, ctypes.c_long
-    place = ctypes.addressof(ctypes.c_char.from_buffer(block))
-    flags, protection = mmap.MAP_PRIVATE | _MAP_FIXED, mmap.PROT_READ | mmap.PROT_WRITE
-    if call(place, len(block), protection, flags, fd, 0) != place:
-        why = ctypes.get_errno()
-        raise OSError(why, os.strerror(why))
+    return call
 
 
 def _write(fd: int, view: memoryview, offset: int) -> None:
