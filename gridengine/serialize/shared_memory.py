@@ -11,13 +11,14 @@ import contextlib
 import fcntl
 import functools
 import itertools
+import logging
 import math
 import mmap
 import os
 import threading
 import weakref
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,8 @@ from gridengine.serialize.references import NOTHING, Awaited
 
 if TYPE_CHECKING:
     import hashlib
+
+log = logging.getLogger("gridengine")
 
 LARGE = 1 << 20
 """From this size in bytes a buffer goes into a block; below it, sending it to each process costs
@@ -275,6 +278,32 @@ def adopt(fd: int, size: int) -> memoryview:
     return memoryview(block)
 
 
+def in_own_block(buffer: Buffer) -> Buffer:
+    """Return a copy of a buffer in a block of this process alone, which may be moved to a file; a
+    small one as it is.
+
+    Raises:
+        OSError: no address space is left.
+    """
+    if len(buffer) < LARGE:
+        return buffer
+    block = Block(-1, len(buffer), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    block[:] = buffer
+    return memoryview(block)
+
+
+def in_shared_block(buffer: Buffer) -> Buffer:
+    """Return a copy of a buffer in a block that others can open, which may be moved to a file; a
+    small one, or one in a block, as it is.
+
+    Raises:
+        OSError: no descriptor, or address space, is left.
+    """
+    if len(buffer) < LARGE or block_of(buffer) is not None:
+        return buffer
+    return adopt(new_block(buffer), len(buffer))
+
+
 def block_of(buffer: Buffer) -> Block | None:
     """Return the block that a buffer is all of, if others can open that."""
     block = buffer.obj if type(buffer) is memoryview else None
@@ -310,6 +339,7 @@ class KeptBlocks:
         self._gone: deque[int] = deque()
         """Those that went, in whatever thread, since the last time."""
         self._numbers = itertools.count()
+        self._has_warned = False
 
     def keep(self, buffers: Iterable[Buffer]) -> None:
         """Keep the blocks among these.
@@ -343,6 +373,26 @@ class KeptBlocks:
         self._blocks[number] = weakref.ref(block, lambda _: gone.append(number))
         self._in_memory[number] = len(block)
         self._bytes += len(block)
+
+    def take_in(self, buffers: Payload, copy: Callable[[Buffer], Buffer]) -> Payload:
+        """Keep what has come as it is sent, in blocks that `copy` makes; return it. It is here:
+        where there is no room for it otherwise it stays in memory, and a warning says so, once.
+        """
+        try:
+            taken = list(map(copy, buffers))
+            self.keep(one for one, sent in zip(taken, buffers, strict=True) if one is not sent)
+        except OSError as error:
+            if not self._has_warned:
+                self._has_warned = True
+                log.warning(
+                    "results that calls need fill %.0f bytes of memory of this process, and %s "
+                    "takes no more (%s): more of them stay in memory",
+                    self.most_bytes,
+                    self.folder,
+                    error.strerror,
+                )
+            return buffers
+        return taken
 
 
 def disown(buffers: Iterable[Buffer]) -> None:

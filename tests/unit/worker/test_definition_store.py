@@ -152,3 +152,24 @@ def test_where_files_take_no_more_it_is_an_error_and_the_others_stay(tmp_path: P
         kept_block(kept, b"b")
     assert bytes(first) == b"a" * LARGE
     assert in_memory() == 1
+
+
+def test_results_that_were_sent_to_an_agent_count_as_those_made_there(tmp_path: Path) -> None:
+    agent = Agent(
+        lambda message, buffers: None,
+        NoForkServer(),
+        slots=1,
+        grace_seconds=1.0,
+        output_bytes=0,
+        streams=None,  # type: ignore[arg-type]
+        kept=KeptBlocks(LARGE, tmp_path),
+    )
+    for name in (b"1", b"2"):
+        agent.handle(Define(name, [], b"", 2, result=True), [b"pickle", name * LARGE])
+    assert Path("/proc/self/maps").read_text().count(str(tmp_path)) == 1
+    for name in (b"1", b"2"):
+        message, others = agent._definitions.messages[name]
+        assert fetch(message.blocks, others) == [b"pickle", name * LARGE]
+    agent.handle(Forget([b"1", b"2"]))
+    assert (str(tmp_path) in Path("/proc/self/maps").read_text(), open_blocks()) == (False, [])
+    agent.close()
