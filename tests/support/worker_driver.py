@@ -53,11 +53,22 @@ class WorkerDriver:
             assert time.monotonic() < deadline, (
                 f"waited in vain for {kind.__name__}; {self.received}; {self.log.read_text()}"
             )
-            self.poller.poll(100)
-            for peer, message, buffers in self.server.receive():
-                self.peer = peer
-                self.received.append((message, buffers))
+            self._receive()
         return next(pair for pair in self.received if isinstance(pair[0], kind))
+
+    def _receive(self) -> None:
+        self.poller.poll(100)
+        for peer, message, buffers in self.server.receive():
+            self.peer = peer
+            self.received.append((message, buffers))
+
+    def exit_status(self) -> int:
+        """Return the worker's, once it has ended; what it sends last is taken in meanwhile."""
+        deadline = time.monotonic() + PATIENCE
+        while (status := self.process.poll()) is None:
+            assert time.monotonic() < deadline, f"it does not end; {self.received}"
+            self._receive()
+        return status
 
     def assign(
         self, function: Callable[..., object], argument: object, *, timeout: float | None = None

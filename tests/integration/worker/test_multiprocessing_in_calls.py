@@ -19,7 +19,6 @@ import gridengine
 from gridengine.errors import PicklingError
 from gridengine.serialize import pickling
 from gridengine.wire.messages import Goodbye, Results, Stop
-from tests.support.agent_driver import PATIENCE
 from tests.support.script_driver import MakeScript
 from tests.support.waiting import wait_until
 from tests.support.worker_driver import WorkerDriver
@@ -138,7 +137,7 @@ def test_a_segment_that_a_call_on_a_cluster_has_attached_stays_when_the_worker_e
         assert result(driver) is None
         driver.server.send(driver.peer, Stop())
         driver.wait_for(Goodbye)
-        assert driver.process.wait(PATIENCE) == 0
+        assert driver.exit_status() == 0
         assert driver.log.read_text() == ""
         assert Path("/dev/shm", segment.name).exists()
     finally:
@@ -158,7 +157,7 @@ def test_a_segment_that_a_call_on_a_cluster_has_made_goes_with_its_worker(
     path = Path("/dev/shm", result(driver))
     assert path.exists()
     driver.server.send(driver.peer, Stop())
-    assert driver.process.wait(PATIENCE) == 0
+    assert driver.exit_status() == 0
     wait_until(lambda: not path.exists())  # the tracker may run a little longer
 
 

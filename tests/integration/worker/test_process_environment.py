@@ -86,7 +86,7 @@ def test_a_worker_that_inherits_such_signals_reports_deaths_and_timeouts(
         ended = (CRASH, -signal.SIGKILL) if how == "killed" else (TIMEOUT, -signal.SIGTERM)
         assert (crashed.reason, crashed.exitcode) == ended
         driver.server.send(driver.peer, Stop())
-        assert driver.process.wait(120) == 0
+        assert driver.exit_status() == 0
     finally:
         driver.close()
 
@@ -99,7 +99,7 @@ def test_a_worker_that_inherits_such_signals_is_ended_by_sigterm(
     try:
         driver.wait_for(Hello)
         driver.process.terminate()
-        assert driver.process.wait(120) == 0
+        assert driver.exit_status() == 0
     finally:
         driver.close()
 

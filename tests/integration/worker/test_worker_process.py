@@ -73,7 +73,7 @@ def test_a_worker_works_and_its_log_has_what_calls_print(driver: WorkerDriver) -
     driver.server.send(driver.peer, Stop())
     driver.wait_for(Goodbye)
     assert driver.log.read_text() == "hello from afar\n"
-    assert driver.process.wait(PATIENCE) == 0
+    assert driver.exit_status() == 0
 
 
 @pytest.mark.parametrize("way", ["stop", "SIGTERM", "SIGKILL", "SIGUSR2"])
@@ -90,7 +90,7 @@ def test_however_a_worker_ends_no_process_is_left(
     if way != "SIGKILL":
         goodbye, _ = driver.wait_for(Goodbye)
         assert goodbye == Goodbye("told to stop" if way == "stop" else "terminated", [1])
-    assert driver.process.wait(PATIENCE) == (-signal.SIGKILL if way == "SIGKILL" else 0)
+    assert driver.exit_status() == (-signal.SIGKILL if way == "SIGKILL" else 0)
     wait_until(lambda: not any(map(alive, pids)))
     assert driver.log.read_text() == ""
 
@@ -98,7 +98,7 @@ def test_however_a_worker_ends_no_process_is_left(
 def test_a_refused_worker_logs_the_reason(driver: WorkerDriver) -> None:
     driver.wait_for(Hello)
     driver.server.send(driver.peer, Refuse("of another version"))
-    assert driver.process.wait(PATIENCE) == 3
+    assert driver.exit_status() == 3
     assert "refused: of another version" in driver.log.read_text()
 
 
