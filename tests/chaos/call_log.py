@@ -8,11 +8,14 @@ import os
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 RETRIES = 1000
+JOB = "JOB_ID", "SLURM_ARRAY_JOB_ID", "SLURM_JOB_ID"
+TASK = "SGE_TASK_ID", "SLURM_ARRAY_TASK_ID"
+"""The variables that name a worker's job, and its task of that; a cluster has its own."""
 LARGE = 300_000
 """The bytes of a large result."""
 
@@ -42,9 +45,14 @@ def raised_by(act: Callable[[], object]) -> list[BaseException]:
     return []
 
 
+def first_of(names: Iterable[str], environment: Mapping[str, str]) -> str:
+    """Return the first of these variables that there is."""
+    return next((environment[name] for name in names if name in environment), "")
+
+
 def write(path: str, what: str, index: int) -> None:
     """Append a line, in one piece."""
-    job, task = os.environ.get("JOB_ID", ""), os.environ.get("SGE_TASK_ID", "")
+    job, task = first_of(JOB, os.environ), first_of(TASK, os.environ)
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     os.write(
         descriptor,

@@ -2,11 +2,11 @@
 of it.
 
     GRIDENGINE_LEASE_SECONDS=10 GRIDENGINE_BEAT_SECONDS=0.5 PYTHONPATH=tests/support
-    python tests/chaos/chaos.py maps|graphs here|agents|cluster --calls 10000 --seed 1
+    python tests/chaos/chaos.py maps|graphs here|agents|grid_engine|slurm --calls 10000 --seed 1
 
 `maps`: calls that need nothing of each other; `graphs`: calls that need the results of others, and
 some are cancelled. `here`: three runners of a `ProcessScheduler`. `agents`: two agents over TCP,
-through a proxy that cuts connections. `cluster`: four tasks of the Grid Engine, through one too.
+through a proxy that cuts connections. `grid_engine`, `slurm`: four tasks of these, through one too.
 Each call writes a line when it begins and one when it ends.
 """
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import psutil
+from call_log import JOB, TASK, first_of
 
 
 class Proxy:
@@ -83,7 +84,8 @@ class Worker:
     """The processes of a worker: the agent (None where it is in our own process), its fork server,
     and their runners.
 
-    `job` and `task` are Grid Engine's numbers.
+    `job` and `task` are the batch system's numbers; `delete` is its command that deletes the
+    former.
     """
 
     agent: psutil.Process | None
@@ -91,6 +93,7 @@ class Worker:
     runners: list[psutil.Process]
     job: str = ""
     task: str = ""
+    delete: str = ""
 
     @property
     def processes(self) -> list[psutil.Process]:
@@ -118,7 +121,9 @@ def _over_tcp(connection: str) -> list[Worker]:
     parents: dict[int, int] = {}
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
-            if process.cmdline()[-1:] == [connection] and process.status() != psutil.STATUS_ZOMBIE:
+            if process.cmdline()[-1:] == [connection] and not (
+                process.status() == psutil.STATUS_ZOMBIE or process.name() == "srun"
+            ):
                 parents[process.pid] = process.ppid()
     found = []
     for fork_server, agent in parents.items():
@@ -134,8 +139,9 @@ def _over_tcp(connection: str) -> list[Worker]:
                 found.append(
                     Worker(
                         *processes,
-                        environment.get("JOB_ID", ""),
-                        environment.get("SGE_TASK_ID", ""),
+                        first_of(JOB, environment),
+                        first_of(TASK, environment),
+                        "qdel" if "JOB_ID" in environment else "scancel",
                     )
                 )
     return found
@@ -252,12 +258,15 @@ class Injector:
 
     def _delete_task(self, worker: Worker, others: list[Worker]) -> bool:
         self._note_struck(f"{worker.job}.{worker.task}")
-        _command("qdel", worker.job, "-t", worker.task)
+        if worker.delete == "qdel":
+            _command("qdel", worker.job, "-t", worker.task)
+        else:  # not each job is an array there
+            _command("scancel", "_".join(filter(None, [worker.job, worker.task])))
         return True
 
     def _delete_array(self, worker: Worker, others: list[Worker]) -> bool:
         self._note_struck(worker.job)
-        _command("qdel", worker.job)
+        _command(worker.delete, worker.job)
         return True
 
     def _kill_drmaa(self, worker: Worker, others: list[Worker]) -> bool:

@@ -26,7 +26,7 @@ AGENTS = {
     "connections cut": 4,
     "network down": 1,
 }
-TASKS = {**AGENTS, "task deleted": 2, "array deleted": 1, "DRMAA killed": 0.5}
+TASKS = {**AGENTS, "task deleted": 2, "array deleted": 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +80,10 @@ class ProxiedGridEngine(Proxied, gridengine.GridEngineScheduler):
     """Tasks of the Grid Engine that connect through a proxy."""
 
 
+class ProxiedSlurm(Proxied, gridengine.SlurmScheduler):
+    """Tasks of the Slurm that connect through a proxy."""
+
+
 def _proxied(scheduler: Any, weights: Mapping[str, float]) -> Place:
     scheduler.proxy, scheduler.connections = Proxy(), []
     return Place(scheduler, scheduler.proxy, scheduler.connections, weights)
@@ -88,5 +92,8 @@ def _proxied(scheduler: Any, weights: Mapping[str, float]) -> Place:
 PLACES: dict[str, Callable[[], Place]] = {
     "here": lambda: Place(gridengine.ProcessScheduler(3), None, [], HERE),
     "agents": lambda: _proxied(ProxiedAgents(max_workers=2), AGENTS),
-    "cluster": lambda: _proxied(ProxiedGridEngine(max_workers=4), TASKS),
+    "grid_engine": lambda: _proxied(
+        ProxiedGridEngine(max_workers=4), {**TASKS, "DRMAA killed": 0.5}
+    ),
+    "slurm": lambda: _proxied(ProxiedSlurm(max_workers=4), TASKS),
 }

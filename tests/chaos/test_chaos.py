@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from tests.support.clusters import GridEngine
+    from tests.support.clusters import Cluster
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(3600)]
 
@@ -28,7 +28,7 @@ IMPORTED = [*(HERE / name for name in MODULES), SUPPORT / "tcp_scheduler.py"]
 KINDS = pytest.mark.parametrize("kind", ["maps", "graphs"])
 CALLS = int(os.environ.get("GRIDENGINE_CHAOS_CALLS", "0"))
 SEED = os.environ.get("GRIDENGINE_CHAOS_SEED", "1")
-SHORT_CALLS = {"here": 1500, "agents": 1500, "cluster": 1000}
+SHORT_CALLS = {"here": 1500, "agents": 1500, "grid_engine": 1000, "slurm": 1000}
 SHORT = ["--pace", "0.15", "--without", "frozen for longer than the lease"]
 SETTINGS = {
     # In the short form all that is cut off comes back in time, on a slow machine too.
@@ -77,15 +77,12 @@ def test_on_this_machine_each_result_is_there_and_right_and_once(
 
 
 @KINDS
-@pytest.mark.grid_engine
-def test_on_the_grid_engine_each_result_is_there_and_right_and_once(
-    kind: str, grid_engine: GridEngine
-) -> None:
+def test_on_a_cluster_each_result_is_there_and_right_and_once(kind: str, cluster: Cluster) -> None:
     paths = [HERE / "chaos.py", *IMPORTED]
     files = {path.name: path.read_text() for path in paths}
     script = (
-        f"import sys\nsys.argv[1:] = {options(kind, 'cluster')!r}\nimport "
+        f"import sys\nsys.argv[1:] = {options(kind, cluster.name)!r}\nimport "
         "runpy\nrunpy.run_path('chaos.py', run_name='__main__')\n"
     )
-    done = grid_engine.run(script, files=files, environment=SETTINGS, seconds=SECONDS)
-    check(kind, "cluster", done.stdout)
+    done = cluster.run(script, files=files, environment=SETTINGS, seconds=SECONDS)
+    check(kind, cluster.name, done.stdout)
