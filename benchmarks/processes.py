@@ -9,8 +9,9 @@ import ctypes
 import subprocess
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -79,17 +80,22 @@ def end_descendants() -> None:
         psutil.wait_procs(found, timeout=KILL_SECONDS)
 
 
-def proportional_bytes(pid: int) -> int:
-    """Return a process's share of the memory in use, where a page that n processes map counts as an
-    n-th for each; 0 when it has ended.
+def bytes_in_use(pids: Iterable[int]) -> int:
+    """Return how much memory these processes use together: a page that n processes map counts as an
+    n-th for each, but what lies in memory that is shared without being mapped counts too.
     """
-    try:
-        with open(f"/proc/{pid}/smaps_rollup") as lines:
-            return next(
-                (1024 * int(line.split()[1]) for line in lines if line.startswith("Pss:")), 0
-            )
-    except OSError:
-        return 0
+    own = shared = 0
+    files: dict[int, int] = {}
+    for pid in pids:
+        with contextlib.suppress(OSError):  # it has ended
+            lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+            sizes = {line.split()[0]: int(line.split()[1]) for line in lines[1:]}
+            own += 1024 * (sizes.get("Pss:", 0) - sizes.get("Pss_Shmem:", 0))
+            shared += 1024 * sizes.get("Pss_Shmem:", 0)
+            for fd in Path(f"/proc/{pid}/fd").iterdir():
+                if str(fd.readlink()).startswith("/memfd:"):
+                    files[fd.stat().st_ino] = 512 * fd.stat().st_blocks
+    return own + max(shared, sum(files.values()))
 
 
 class Watch:
@@ -104,7 +110,7 @@ class Watch:
     def _look(self) -> None:
         while not self._ended.wait(SAMPLE_SECONDS):
             found = psutil.Process().children(recursive=True)
-            self._peak = max(self._peak, sum(proportional_bytes(process.pid) for process in found))
+            self._peak = max(self._peak, bytes_in_use(process.pid for process in found))
 
     def stop(self) -> int:
         self._ended.set()

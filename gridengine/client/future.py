@@ -298,9 +298,11 @@ class CallFuture(Future[Any]):
 
     def cancel(self) -> bool:
         """Withdraw the call if it has not begun; return whether it is cancelled."""
-        if self.outcome is RUNNING:
+        withdrawn = self.withdraw(WAITING)
+        if self.outcome is RUNNING:  # it may have been handed over just now
             self.template.batcher.recall(self)
-        if self.withdraw(WAITING) and self.waiters is not None:
+            withdrawn = self.withdraw(WAITING)
+        if withdrawn and self.waiters is not None:
             self.call_back()
         return self.outcome is CANCELLED
 

@@ -11,9 +11,11 @@ import zmq
 from gridengine.dispatcher.run_directory import tidy, write_connection
 from gridengine.schedulers.base import Scheduler
 from gridengine.serialize.payload import Payload
+from gridengine.serialize.shared_memory import KeptBlocks, in_own_block
 from gridengine.settings.values import Settings
-from gridengine.wire.messages import Beat, Message, Output, OutputTaken
+from gridengine.wire.messages import Beat, Fetched, Message, Output, OutputTaken
 from gridengine.wire.transport import Server
+from gridengine.worker.memory_limit import memory_here
 from gridengine.worker.output_relay import JobsOutput
 from gridengine.worker.stream_writer import StandardStreams
 
@@ -39,6 +41,7 @@ class RemoteWorkers:
         except BaseException:
             self._server.close()
             raise
+        self._kept = KeptBlocks(settings.kept_bytes or memory_here() // 4, self.context.directory)
         self.streams = StandardStreams(wake)
         self._jobs_output = JobsOutput(self.streams)
         self.deadline = math.inf  # whatever comes wakes the poller
@@ -60,6 +63,9 @@ class RemoteWorkers:
                 continue
             if isinstance(message, Beat):
                 self._server.beat(peer)
+            if isinstance(message, Fetched):
+                yield peer, message, self._kept.take_in(buffers, in_own_block)
+                continue
             yield peer, message, buffers
         for peer, size in self._jobs_output.taken():
             self._server.send(peer, OutputTaken(size))

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import itertools
+import logging
 import math
 import mmap
 import os
 import threading
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +27,8 @@ from gridengine.serialize.references import NOTHING, Awaited
 
 if TYPE_CHECKING:
     import hashlib
+
+log = logging.getLogger("gridengine")
 
 LARGE = 1 << 20
 """From this size in bytes a buffer goes into a block; below it, sending it to each process costs
@@ -64,8 +69,6 @@ class Block(mmap.mmap):
             self.fd = -1
             self._close_fd()
 
-    is_in_file = False
-
     def move_to_file(self, folder: Path) -> None:
         """Have what is in it lie in a file there, which has no name and goes with it, rather than
         in memory. Views of it, and the path, stay good.
@@ -82,7 +85,6 @@ class Block(mmap.mmap):
             _map_over(self, file.fileno())
             if self.fd >= 0:
                 os.dup2(file.fileno(), self.fd, inheritable=False)
-        self.is_in_file = True
 
     @property
     def path(self) -> str:
@@ -276,6 +278,32 @@ def adopt(fd: int, size: int) -> memoryview:
     return memoryview(block)
 
 
+def in_own_block(buffer: Buffer) -> Buffer:
+    """Return a copy of a buffer in a block of this process alone, which may be moved to a file; a
+    small one as it is.
+
+    Raises:
+        OSError: no address space is left.
+    """
+    if len(buffer) < LARGE:
+        return buffer
+    block = Block(-1, len(buffer), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    block[:] = buffer
+    return memoryview(block)
+
+
+def in_shared_block(buffer: Buffer) -> Buffer:
+    """Return a copy of a buffer in a block that others can open, which may be moved to a file; a
+    small one, or one in a block, as it is.
+
+    Raises:
+        OSError: no descriptor, or address space, is left.
+    """
+    if len(buffer) < LARGE or block_of(buffer) is not None:
+        return buffer
+    return adopt(new_block(buffer), len(buffer))
+
+
 def block_of(buffer: Buffer) -> Block | None:
     """Return the block that a buffer is all of, if others can open that."""
     block = buffer.obj if type(buffer) is memoryview else None
@@ -303,8 +331,15 @@ class KeptBlocks:
     def __init__(self, most_bytes: float = math.inf, folder: Path = Path()) -> None:
         self.most_bytes = most_bytes
         self.folder = folder
-        self._blocks = weakref.WeakValueDictionary[int, Block]()
+        self._blocks: dict[int, weakref.ref[Block]] = {}
+        self._open: set[int] = set()
+        self._in_memory: dict[int, int] = {}
+        """The sizes of those in memory, oldest first; together they are `_bytes`."""
+        self._bytes = 0
+        self._gone: deque[int] = deque()
+        """Those that went, in whatever thread, since the last time."""
         self._numbers = itertools.count()
+        self._has_warned = False
 
     def keep(self, buffers: Iterable[Buffer]) -> None:
         """Keep the blocks among these.
@@ -312,20 +347,52 @@ class KeptBlocks:
         Raises:
             OSError: there is no room for them, neither in memory nor in files.
         """
+        while self._gone:
+            number = self._gone.popleft()
+            del self._blocks[number]
+            self._open.discard(number)
+            self._bytes -= self._in_memory.pop(number, 0)
         for buffer in buffers:
             block = buffer.obj if type(buffer) is memoryview else None
             if type(block) is Block:
-                if sum(one.fd >= 0 for one in self._blocks.values()) >= MOST_BLOCKS:
-                    block.disown()
-                self._blocks[next(self._numbers)] = block
-        in_memory = [one for one in self._blocks.values() if not one.is_in_file]
-        size = sum(map(len, in_memory))
-        for block in in_memory:
-            if size <= self.most_bytes:
-                return
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            block.move_to_file(self.folder)
-            size -= len(block)
+                self._add(block)
+        while self._bytes > self.most_bytes:
+            number = next(iter(self._in_memory))
+            oldest = self._blocks[number]()
+            if oldest is not None:
+                self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                oldest.move_to_file(self.folder)
+            self._bytes -= self._in_memory.pop(number)
+
+    def _add(self, block: Block) -> None:
+        number, gone = next(self._numbers), self._gone
+        if len(self._open) < MOST_BLOCKS:
+            self._open.add(number)
+        else:
+            block.disown()
+        self._blocks[number] = weakref.ref(block, lambda _: gone.append(number))
+        self._in_memory[number] = len(block)
+        self._bytes += len(block)
+
+    def take_in(self, buffers: Payload, copy: Callable[[Buffer], Buffer]) -> Payload:
+        """Keep what has come as it is sent, in blocks that `copy` makes; return it. It is here:
+        where there is no room for it otherwise it stays in memory, and a warning says so, once.
+        """
+        try:
+            taken = list(map(copy, buffers))
+            self.keep(one for one, sent in zip(taken, buffers, strict=True) if one is not sent)
+        except OSError as error:
+            if not self._has_warned:
+                self._has_warned = True
+                log.warning(
+                    "results that calls need fill %.0f bytes of memory of this process, and %s "
+                    "takes no more (%s): more of them stay in memory",
+                    self.most_bytes,
+                    self.folder,
+                    error.strerror,
+                )
+            return buffers
+        return taken
 
 
 def disown(buffers: Iterable[Buffer]) -> None:
@@ -348,14 +415,22 @@ def _map_over(block: Block, fd: int) -> None:
     """Put what is in a file in the place of what was mapped."""
     import ctypes  # here, since few need it
 
+    place = ctypes.addressof(ctypes.c_char.from_buffer(block))
+    flags, protection = mmap.MAP_PRIVATE | _MAP_FIXED, mmap.PROT_READ | mmap.PROT_WRITE
+    if _mmap()(place, len(block), protection, flags, fd, 0) != place:
+        why = ctypes.get_errno()
+        raise OSError(why, os.strerror(why))
+
+
+@functools.cache
+def _mmap() -> Any:
+    """Return mmap(2)."""
+    import ctypes
+
     call = ctypes.CDLL(None, use_errno=True).mmap
     call.restype, word, number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
     call.argtypes = word, word, number, number, number, ctypes.c_long
-    place = ctypes.addressof(ctypes.c_char.from_buffer(block))
-    flags, protection = mmap.MAP_PRIVATE | _MAP_FIXED, mmap.PROT_READ | mmap.PROT_WRITE
-    if call(place, len(block), protection, flags, fd, 0) != place:
-        why = ctypes.get_errno()
-        raise OSError(why, os.strerror(why))
+    return call
 
 
 def _write(fd: int, view: memoryview, offset: int) -> None:

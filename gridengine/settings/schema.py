@@ -104,9 +104,9 @@ class Settings(Struct, frozen=True):
     output_bytes: how much of each of a job's standard output and error is kept (default 1,000,000).
     log_bytes: about how much is kept of a cluster worker's log: of more, the middle is left out
         (default 10,000,000).
-    kept_bytes: how much memory a worker may have for large results that other calls need; the
-        oldest go to files in the run directory when there are more (0, the default: a quarter of
-        the memory that there is on its machine).
+    kept_bytes: how much memory a worker may have for large results that other calls need, and the
+        dispatcher for those that have come to it; the oldest go to files in the run directory when
+        there are more (0, the default: a quarter of the memory that there is on its machine).
     keep_runs: for how many days the folder of a run that has ended is kept, if there are logs in
         it; of one that failed four times as long (default 14).
     idle_seconds: how long a cluster's worker with nothing to do is kept (default 5; 60 in an

@@ -47,6 +47,11 @@ class Session:
         self._frames: Frames = []
         self._pieces = bytearray()
 
+    @property
+    def unacknowledged(self) -> int:
+        """How much of what was sent the other end may not have."""
+        return len(self._kept)
+
     def number(self, frames: Frames) -> list[Frames]:
         """Return what to send for the frames of a message, with the next numbers; it is kept until
         it is acknowledged.

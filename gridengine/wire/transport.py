@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import secrets
 import socket
@@ -41,6 +42,10 @@ _BACKLOG = 4096
 that the kernel refuses is tried again a second later.
 """
 _FILES_FOR_HANDSHAKES = 2048
+_ASK_SECONDS, _LOOK_SECONDS = 0.5, 2.0
+"""How often a worker that is about to close asks how much of what it has sent is there, and after
+how much silence it looks whether anybody listens.
+"""
 REPORTS = 6
 """After which part of the time that a worker has to connect it sees what keeps it from that, and
 tells after as long again at most.
@@ -178,6 +183,8 @@ class Server:
             return self._receive_hello(peer, frames)
         content, answers = session.receive(frames)
         message = decode(content) if content is not None else (Beat(), [])
+        if isinstance(message[0], Goodbye):  # who takes leave waits to hear that all is here
+            answers.append(session.unnumbered(encode(Beat())))
         for answer in answers:
             self._send_frames(peer, answer)
         return message
@@ -231,13 +238,13 @@ class Client:
         self._beat_at = 0.0
         self.received_at = time.monotonic()
         try:
-            address = self._first_to_answer(connection)
+            self._address = self._first_to_answer(connection)
         except BaseException:
             self._context.term()
             raise
         self.socket = self._dealer(connection)
         self.socket.setsockopt(zmq.IDENTITY, worker_id or secrets.token_bytes(16))
-        self.socket.connect(address)
+        self.socket.connect(self._address)
 
     def _dealer(self, connection: Connection) -> zmq.Socket[bytes]:
         end = self._context.socket(zmq.DEALER)
@@ -311,10 +318,35 @@ class Client:
         with contextlib.suppress(zmq.Again):
             self.socket.send_multipart(frames, zmq.NOBLOCK, copy=False)
 
-    def close(self, linger_seconds: float = 2.0) -> None:
-        """Close the connection, giving what is under way a moment."""
-        self.socket.close(linger=int(linger_seconds * 1000))
-        self._context.term()
+    def close(self, patience_seconds: float = _LOOK_SECONDS) -> None:
+        """Close the connection once the dispatcher has all that was sent, wants none of it, or is
+        gone; or when it has been silent for so long.
+
+        ZeroMQ's own linger is no help: it ends when the kernel has taken all, which drops that
+        when the connection breaks, or when something comes meanwhile that nobody reads (RFC 1122,
+        4.2.2.13).
+        """
+        try:
+            self._deliver(patience_seconds)
+        finally:
+            self.socket.close(linger=0)
+            self._context.term()
+
+    def _deliver(self, patience: float) -> None:
+        self._beat_at, self._beat_seconds = 0.0, _ASK_SECONDS  # the answers say what is there
+        begun = looked = time.monotonic()
+        while self._session.unacknowledged:
+            now = time.monotonic()
+            silence = now - max(begun, self.received_at)
+            if silence >= patience:
+                return
+            if min(silence, now - looked) >= _LOOK_SECONDS:
+                if why_unreachable(self._address, _LOOK_SECONDS):
+                    return
+                looked = now
+            self.socket.poll(math.ceil(1000 * min(self.tick(now), patience - silence)))
+            if any(isinstance(message, Refuse) for message, _ in self.receive()):
+                return
 
 
 def _no_answer(connection: Connection, seconds: float) -> ConfigurationError:

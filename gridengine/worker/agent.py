@@ -19,8 +19,8 @@ from typing import Any, get_args
 
 from gridengine._version import __version__
 from gridengine.errors import ProtocolError
-from gridengine.serialize.payload import Payload, size_of
-from gridengine.serialize.shared_memory import KeptBlocks
+from gridengine.serialize.payload import Payload
+from gridengine.serialize.shared_memory import KeptBlocks, in_shared_block
 from gridengine.wire.messages import (
     CANCELLED,
     VERSION,
@@ -74,7 +74,8 @@ class Agent:
         streams: where what runners write is passed on to; whoever gave them closes them.
         relay: where what watched runs write is passed on to, too.
         answer: answers what runners request.
-        kept: has those large results in memory, or in files, that other calls need.
+        kept: has those large results in memory, or in files, that other calls need, made here or
+            not.
         holds_results: these stay here until they are asked for.
     """
 
@@ -99,6 +100,7 @@ class Agent:
         self._relay = relay
         self._answer = answer
         self._definitions = DefinitionStore()
+        self._kept = kept or KeptBlocks()
         self._processors = Processors(slots)
         self._poller = Poller()
         self.on_ready = self._poller.poll
@@ -120,7 +122,7 @@ class Agent:
             self.pool,
             send,
             self._flush_log,
-            kept or KeptBlocks(),
+            self._kept,
             self._definitions,
             holds_results=holds_results,
         )
@@ -194,15 +196,10 @@ class Agent:
                 return
             self._poller.poll(remaining)
 
-    def hand_over(self) -> int:
-        """Send all results that lie here alone, before it is closed, and keep none from here on;
-        return of how many bytes they are.
-        """
+    def hand_over(self) -> None:
+        """Send all results that lie here alone, before it is closed, and keep none from here on."""
         self._runner_messages.holds_results = False
-        names = list(self._definitions.held)
-        size = sum(map(size_of, self._definitions.held.values()))
-        self._fetch(Fetch(names), ())
-        return size
+        self._fetch(Fetch(list(self._definitions.held)), ())
 
     def close(self) -> list[int]:
         """End all runners and what they left behind; send what they had answered before, and have
@@ -224,6 +221,8 @@ class Agent:
     # Messages of the dispatcher
 
     def _define(self, message: Define, buffers: Payload) -> None:
+        if message.result:
+            buffers = self._kept.take_in(buffers, in_shared_block)
         self._definitions.add(message, buffers)
         if message.shared:
             for runner in self.pool.runners.values():

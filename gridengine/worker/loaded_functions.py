@@ -61,10 +61,11 @@ class LoadedFunctions:
             self._loaded.pop(digest, None)
             main_module.forget(self._main, digest)
             shared_objects.unregister(digest)
-            large = large or (known is not None and bool(known[2].blocks))
+            if known is not None and known[2].blocks and not known[2].result:
+                large = True
         if large:
             # a function may be part of a circle, and then its memory would stay until some other
-            # time
+            # time; results of calls, of which there are many, are loaded anew for each call
             gc.collect()
 
     def register_inputs(

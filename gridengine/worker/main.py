@@ -46,10 +46,6 @@ _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGXCPU, signal.
 -notify).
 """
 LISTEN_SECONDS = 0.5
-LINGER_SECONDS, HAND_OVER_RATE = 2.0, 10e6
-"""How long what was sent last may take to get to the dispatcher, and how many bytes per second of
-results it takes in at least.
-"""
 END_SECONDS = 60.0
 """How long the batch system has to take note of the end of a worker's own job."""
 _LISTEN_BEATS = 5
@@ -102,7 +98,10 @@ def main(arguments: Sequence[str]) -> int:
     try:
         return worker.work(wake, woken)
     finally:
-        client.close(worker.linger_seconds)
+        if worker.abandoned:
+            client.close()
+        else:
+            client.close(connection.lease_seconds)
         streams.close()
         wake.close()
         woken.close()
@@ -129,9 +128,7 @@ class Worker:
         self.reason = ""
         """Why to leave; empty while there is no reason."""
         self.status = 0
-        self._abandoned = False
-        self.linger_seconds = LINGER_SECONDS
-        """For how long what it sent last has time to get there."""
+        self.abandoned = False
 
     def work(self, wake: socket.socket, woken: socket.socket) -> int:
         """Work until there is a reason to leave; return the exit status.
@@ -162,13 +159,13 @@ class Worker:
         if self.reason != TERMINATED:  # the batch system does not wait
             self._agent.finish_background()
         ends_job = self.reason == TERMINATED and self._end_job_if_alone()
-        if not self._abandoned:
-            self.linger_seconds += self._agent.hand_over() / HAND_OVER_RATE
+        if not self.abandoned:
+            self._agent.hand_over()
         begun = self._agent.close()
         if self._agent.broken:
             end_children()  # those that were the fork server's
         self._client.send(Goodbye(self.reason, begun), ())
-        if self._abandoned:
+        if self.abandoned:
             end_job(os.environ.get(JOB_END, ""))
         elif self.reason == TERMINATED and not ends_job:
             self._end_job_if_alone()  # whoever kills all may have come to the dispatcher after us
@@ -246,7 +243,7 @@ class Worker:
         if self._agent.broken:
             self._leave(self._agent.broken, status=1)
         elif now - self._client.received_at > connection.lease_seconds and now > self._listen_until:
-            self._abandoned = True
+            self.abandoned = True
             self._leave(
                 f"no word from the dispatcher for {connection.lease_seconds:g} seconds", status=1
             )

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from gridengine.dispatcher.core import dependencies, lineage, objects
 from gridengine.dispatcher.core.calls import AwaitedResult, OpenTask, Span
 from gridengine.dispatcher.core.events import ResultAsked, ResultFetched, Send
-from gridengine.dispatcher.core.model import READY, SlotGroup, TaskQueue, Worker
+from gridengine.dispatcher.core.model import READY, Phase, SlotGroup, TaskQueue, Worker
 from gridengine.dispatcher.core.outcomes import has_failed, settle_failed_input, unwritable
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.tasks import ResultData
@@ -170,6 +170,8 @@ def fetched(
             lineage.bring_again(state, [name])
         return
     del state.away[name]
+    if worker.phase is Phase.STOPPING:
+        worker.stopping_since = now  # it is getting on: what is left has its own time
     payload = unwritable(buffers)
     known.function = objects.result_function(name, payload)
     known.away, known.asked = False, None

@@ -20,6 +20,7 @@ from gridengine.dispatcher.core.model import READY, Run, SlotGroup, Worker
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.errors import safe_repr
 from gridengine.resources.kinds import WTime
+from gridengine.resources.units import plural
 from gridengine.serialize.payload import Payload
 from gridengine.wire.messages import Resumed, Resumes, Waits
 
@@ -44,8 +45,8 @@ def waits(state: CoreState, worker: Worker, message: Waits, buffers: Payload, no
         return
     if worker.waiting >= most:
         words = (
-            f"{most} calls of the worker on {worker.hello.host} wait for calls that they have made "
-            "(max_nesting), and one more may not"
+            f"{plural(most, 'call')} of the worker on {worker.hello.host} may wait for others at a "
+            "time (max_nesting), and one more would"
         )
         kept = run.slot_group.allocation
         _answer(state, worker, Resumed(message.runner, run.number, kept, words))

@@ -4,6 +4,7 @@ that are treated as a cluster's are, one process each.
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 from collections.abc import Iterator
@@ -15,6 +16,8 @@ import pytest
 
 import gridengine
 from gridengine.errors import WorkerLost
+from gridengine.serialize.shared_memory import Block
+from gridengine.settings.values import settings
 from tests.integration.conftest import MakeScript
 from tests.support.tcp_scheduler import TcpScheduler
 from tests.support.waiting import wait_until
@@ -42,6 +45,16 @@ def scheduler() -> Iterator[TcpWorkers]:
 def executor(scheduler: TcpWorkers) -> Iterator[gridengine.Executor]:
     with gridengine.Executor(scheduler=scheduler) as made:
         yield made
+
+
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where such files go: there is room for two results in memory."""
+    monkeypatch.setenv("GRIDENGINE_KEPT_BYTES", "4000000")
+    monkeypatch.setenv("GRIDENGINE_RUN_DIRECTORY", str(tmp_path / "runs"))
+    settings.cache_clear()
+    yield tmp_path / "runs"
+    settings.cache_clear()
 
 
 def core_of(executor: gridengine.Executor) -> Any:
@@ -225,6 +238,23 @@ def test_what_the_caller_has_is_there_when_all_is_closed() -> None:
     assert [float(one.result()[0]) for one in arrays] == [0, 1, 2, 3]
 
 
+@pytest.mark.parametrize("full", [False, True])
+def test_what_has_come_and_is_too_much_for_memory_lies_in_files(
+    runs: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, full: bool
+) -> None:
+    def fail(block: Block, folder: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    if full:
+        monkeypatch.setattr(Block, "move_to_file", fail)
+    with TcpWorkers(1) as scheduler, gridengine.Executor(scheduler=scheduler) as executor:
+        arrays = [executor.submit(made, number) for number in range(6)]
+        executor.submit(total, arrays).result()
+    assert Path("/proc/self/maps").read_text().count(str(runs)) == (0 if full else 4)
+    assert [float(one.result()[-1]) for one in arrays] == list(range(6))
+    assert caplog.text.count("No space left on device") == full
+
+
 def test_the_keys_of_a_graph_are_there_though_others_need_them(
     executor: gridengine.Executor,
 ) -> None:
@@ -286,14 +316,6 @@ SPILLING = """
         print(executor.submit(total, *arrays).result())
         print(sum(float(one.result()[0]) for one in arrays))
 """
-
-
-@pytest.fixture
-def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where such files go: there is room for two results in memory."""
-    monkeypatch.setenv("GRIDENGINE_KEPT_BYTES", "4000000")
-    monkeypatch.setenv("GRIDENGINE_RUN_DIRECTORY", str(tmp_path / "runs"))
-    return tmp_path / "runs"
 
 
 def test_what_is_too_much_for_memory_lies_in_files(script: MakeScript, runs: Path) -> None:

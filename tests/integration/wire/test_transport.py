@@ -73,11 +73,17 @@ def server() -> Iterator[Server]:
     server.close()
 
 
-@pytest.fixture
-def client(server: Server) -> Iterator[Client]:
-    client = Client(connection_to(server))
+@contextlib.contextmanager
+def connected(server: Server, *addresses: str) -> Iterator[Client]:
+    client = Client(connection_to(server, *addresses))
     yield client
     client.close(0)
+
+
+@pytest.fixture
+def client(server: Server) -> Iterator[Client]:
+    with connected(server) as client:
+        yield client
 
 
 class Ends:
@@ -210,8 +216,7 @@ def cable(server: Server) -> Iterator[Cable]:
 def test_over_a_connection_that_is_cut_again_and_again_each_message_arrives_once_and_in_order(
     server: Server, cable: Cable, size: int
 ) -> None:
-    client = Client(connection_to(server, cable.address))
-    with contextlib.closing(client):
+    with connected(server, cable.address) as client:
         ends = Ends(server, client)
         peer = ends.greet()
         said = [(number, bytes([number]) * size) for number in range(60)]
@@ -226,6 +231,56 @@ def test_over_a_connection_that_is_cut_again_and_again_each_message_arrives_once
         assert [(message.run, *buffers) for _, message, buffers in ends.of_workers] == said
         assert [(message.run, *buffers) for message, buffers in ends.of_server] == said
         assert cable.cuts == 3
+
+
+def close_in_thread(client: Client) -> threading.Thread:
+    thread = threading.Thread(target=client.close, args=(PATIENCE_SECONDS,), daemon=True)
+    thread.start()
+    return thread
+
+
+def test_what_is_sent_last_arrives_though_the_connection_breaks_while_it_is_closed(
+    server: Server, cable: Cable
+) -> None:
+    client = Client(connection_to(server, cable.address))
+    Ends(server, client).greet()
+    content = os.urandom(20_000_000)
+    client.send(Pushed(1), [content])
+    client.send(Goodbye("the last"))
+    thread = close_in_thread(client)
+    came: list[tuple[Message, list[bytes]]] = []
+    poller = server.poller()
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not came or not isinstance(came[-1][0], Goodbye):
+        assert time.monotonic() < deadline, "it never came"
+        poller.poll(100)
+        for peer, message, buffers in server.receive(1):
+            if not isinstance(message, Beat):
+                came.append((message, [bytes(buffer) for buffer in buffers]))
+                continue
+            server.beat(peer)
+            if not cable.cuts:  # of a piece: most are under way
+                cable.cut()
+    assert came == [(Pushed(1), [content]), (Goodbye("the last"), [])]
+    thread.join(PATIENCE_SECONDS)
+    assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_who_is_forgotten_or_has_no_dispatcher_does_not_wait_until_all_is_there(
+    server: Server, client: Client, gone: bool
+) -> None:
+    peer = Ends(server, client).greet()
+    client.send(Goodbye("to nobody"))
+    server.forget(peer)
+    if gone:
+        server.close()
+    thread = close_in_thread(client)
+    deadline = time.monotonic() + PATIENCE_SECONDS / 2
+    while thread.is_alive():
+        assert time.monotonic() < deadline, "it waits on"
+        assert gone or not list(server.receive())
+        thread.join(0.05)
 
 
 # ---------------------------------------------------------------- a network of its own
@@ -445,8 +500,7 @@ def test_a_host_that_resolves_is_taken() -> None:
 def test_of_several_addresses_the_one_that_answers_is_used(server: Server) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         dead = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
-        client = Client(connection_to(server, dead, *server.addresses))
-        with contextlib.closing(client):
+        with connected(server, dead, *server.addresses) as client:
             Ends(server, client).greet()
 
 

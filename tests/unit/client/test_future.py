@@ -235,6 +235,20 @@ def test_a_call_that_was_handed_over_cannot_be_cancelled(
     assert future.result() == 9
 
 
+def test_a_call_that_is_handed_over_while_it_is_being_cancelled_is_recalled(
+    waiting: gridengine.Executor, dispatcher: HeldDispatcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dispatcher.slots = 0  # nothing has begun
+    batcher = waiting._submitter.batcher
+    monkeypatch.setattr(batcher._courier, "do", lambda act: None)
+    future = waiting.submit(square, Future())
+    waiting.submit(square, future)
+    assert not future.running()
+    prepare = batcher.prepare_callbacks  # another thread may be as quick as that
+    monkeypatch.setattr(batcher, "prepare_callbacks", lambda: (batcher.hand_over(), prepare()))
+    assert future.cancel()
+
+
 def test_who_waits_hears_of_a_cancelled_call(waiting: gridengine.Executor) -> None:
     called: list[Future[int]] = []
     futures = [waiting.submit(square, index) for index in range(10)]

@@ -13,6 +13,7 @@ import pytest
 import gridengine
 from gridengine import schedulers
 from gridengine.errors import ConfigurationError
+from gridengine.resources.units import plural
 from gridengine.schedulers import best_available, default_scheduler, detect, named_scheduler
 from gridengine.schedulers.detect import library_paths
 from gridengine.schedulers.local import ProcessScheduler
@@ -140,7 +141,7 @@ def test_this_machine_is_told_in_the_log_alone(
     with caplog.at_level(logging.INFO, logger="gridengine"):
         scheduler = default_scheduler()
     assert caplog.messages[-1] == (
-        f"calls on this machine, up to {scheduler.slots} calls at a time; "
+        f"calls on this machine, up to {plural(scheduler.slots, 'call')} at a time; "
         "scheduler= or GRIDENGINE_SCHEDULER names another place"
     )
     assert capsys.readouterr().err == ""

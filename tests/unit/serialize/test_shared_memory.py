@@ -19,7 +19,14 @@ import pytest
 from gridengine.errors import PicklingError
 from gridengine.serialize import pickling, shared_memory
 from gridengine.serialize.payload import Buffer
-from gridengine.serialize.shared_memory import LARGE, StoredPayload, fetch, store
+from gridengine.serialize.shared_memory import (
+    LARGE,
+    KeptBlocks,
+    StoredPayload,
+    fetch,
+    in_own_block,
+    store,
+)
 
 FIRST, SECOND = b"a" * LARGE, b"b" * (LARGE + 1)
 PAYLOAD: list[Buffer] = [b"pickle", FIRST, b"small", SECOND]
@@ -217,3 +224,15 @@ def test_a_function_that_cannot_be_pickled_leaves_no_block() -> None:
 
 def test_the_limit_is_one_mebibyte() -> None:
     assert shared_memory.LARGE == 1024 * 1024
+
+
+def test_what_lies_in_a_block_of_this_process_can_be_moved_to_a_file(tmp_path: Path) -> None:
+    assert in_own_block(b"small") == b"small"
+    content = os.urandom(LARGE)
+    moved, view = in_own_block(content), in_own_block(bytearray(LARGE))
+    kept = KeptBlocks(LARGE, tmp_path)
+    kept.keep([b"small", moved, view])
+    assert bytes(moved) == content
+    assert Path("/proc/self/maps").read_text().count(str(tmp_path)) == 1
+    del moved
+    assert Path("/proc/self/maps").read_text().count(str(tmp_path)) == 0

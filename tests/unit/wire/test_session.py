@@ -16,6 +16,15 @@ def test_a_message_arrives_as_it_was_sent() -> None:
     assert theirs.receive(sent) == ([b"first", b"2"], [])
 
 
+def test_it_is_known_how_much_the_other_end_may_not_have() -> None:
+    ours, theirs = Session(PIECE), Session(PIECE)
+    first, _ = ours.number([b"1"]), ours.number([b"2"])
+    theirs.receive(first[0])
+    assert ours.unacknowledged == 2
+    ours.receive(theirs.unnumbered([b"a sign of life"]))
+    assert ours.unacknowledged == 1
+
+
 def test_a_message_that_comes_twice_is_dropped() -> None:
     ours, theirs = Session(PIECE), Session(PIECE)
     (sent,) = ours.number([b"once"])

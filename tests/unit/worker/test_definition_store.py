@@ -105,6 +105,23 @@ def kept_block(kept: KeptBlocks, letter: bytes) -> memoryview:
     return view
 
 
+def test_the_descriptors_of_results_that_are_gone_are_those_of_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(shared_memory, "MOST_BLOCKS", 2)
+    kept = KeptBlocks()
+    first, second = (kept_block(kept, letter) for letter in (b"a", b"b"))
+    del first
+    third, fourth = (kept_block(kept, letter) for letter in (b"c", b"d"))
+    assert [block_of(one) is not None for one in (second, third, fourth)] == [True, True, False]
+
+
+def is_in_file(view: memoryview) -> bool:
+    block = block_of(view)
+    assert block is not None
+    return "memfd" not in str(Path(block.path).readlink())
+
+
 def in_memory() -> int:
     return len(open_blocks())
 
@@ -112,7 +129,7 @@ def in_memory() -> int:
 def test_beyond_what_memory_is_for_them_the_oldest_lie_in_files(tmp_path: Path) -> None:
     kept = KeptBlocks(2 * LARGE, tmp_path / "runs")
     views = [kept_block(kept, letter) for letter in (b"a", b"b", b"c", b"d")]
-    assert [one.obj.is_in_file for one in views] == [True, True, False, False]  # type: ignore[attr-defined]
+    assert list(map(is_in_file, views)) == [True, True, False, False]
     assert in_memory() == 2
     assert list((tmp_path / "runs").iterdir()) == []
     for view, letter in zip(views, b"abcd", strict=True):
@@ -124,7 +141,7 @@ def test_beyond_what_memory_is_for_them_the_oldest_lie_in_files(tmp_path: Path) 
         assert memoryview(writable(view.toreadonly()))[0] == letter
     del views[3], view, block, there
     kept_block(kept, b"e")
-    assert not views[2].obj.is_in_file  # type: ignore[attr-defined]
+    assert not is_in_file(views[2])
 
 
 def test_where_files_take_no_more_it_is_an_error_and_the_others_stay(tmp_path: Path) -> None:
@@ -135,3 +152,24 @@ def test_where_files_take_no_more_it_is_an_error_and_the_others_stay(tmp_path: P
         kept_block(kept, b"b")
     assert bytes(first) == b"a" * LARGE
     assert in_memory() == 1
+
+
+def test_results_that_were_sent_to_an_agent_count_as_those_made_there(tmp_path: Path) -> None:
+    agent = Agent(
+        lambda message, buffers: None,
+        NoForkServer(),
+        slots=1,
+        grace_seconds=1.0,
+        output_bytes=0,
+        streams=None,  # type: ignore[arg-type]
+        kept=KeptBlocks(LARGE, tmp_path),
+    )
+    for name in (b"1", b"2"):
+        agent.handle(Define(name, [], b"", 2, result=True), [b"pickle", name * LARGE])
+    assert Path("/proc/self/maps").read_text().count(str(tmp_path)) == 1
+    for name in (b"1", b"2"):
+        message, others = agent._definitions.messages[name]
+        assert fetch(message.blocks, others) == [b"pickle", name * LARGE]
+    agent.handle(Forget([b"1", b"2"]))
+    assert (str(tmp_path) in Path("/proc/self/maps").read_text(), open_blocks()) == (False, [])
+    agent.close()

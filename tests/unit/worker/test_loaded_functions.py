@@ -1,15 +1,17 @@
-"""What calls that a runner makes were given, in words."""
+"""What calls that a runner makes were given, in words; what is let go of with a function."""
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import pytest
 
 from gridengine.serialize.itemwise_unpickler import Unloadable
+from gridengine.serialize.main_module import CallersMain
 from gridengine.serialize.payload import FULL, SINGLE, STAR
-from gridengine.wire.messages import Assignment
-from gridengine.worker.loaded_functions import arguments_text
+from gridengine.wire.messages import Assignment, Define
+from gridengine.worker.loaded_functions import LoadedFunctions, arguments_text
 
 
 def words_of(call: Any, form: int, *, watched: bool = False) -> str:
@@ -39,3 +41,27 @@ def test_a_call_is_told_by_its_arguments(call: Any, form: int, text: str) -> Non
 def test_a_job_that_was_pickled_as_a_whole_is_no_argument() -> None:
     assert not words_of(object(), SINGLE, watched=True)
     assert words_of(((1,), {}), FULL, watched=True) == "argument 1"
+
+
+@pytest.fixture
+def collections(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    made: list[int] = []
+    monkeypatch.setattr(gc, "collect", lambda: made.append(1))
+    return made
+
+
+def forget_large(*, result: bool) -> None:
+    functions = LoadedFunctions(CallersMain())
+    place = {"/proc/self/fd/0": [(0, 0, 1 << 20)]}
+    functions.define(Define(b"name", [], b"", 0, result=result, blocks=place), [])
+    functions.forget([b"name"])
+
+
+def test_the_memory_of_a_large_function_goes_with_it(collections: list[int]) -> None:
+    forget_large(result=False)
+    assert collections
+
+
+def test_garbage_is_not_looked_for_with_each_large_result(collections: list[int]) -> None:
+    forget_large(result=True)
+    assert not collections

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gridengine.dispatcher.core import worker_lifecycle
 from gridengine.dispatcher.core.events import (
     Closing,
     ReferencesReleased,
@@ -175,6 +176,23 @@ def test_who_leaves_hands_it_over() -> None:
     play.play(Submitted(CUBE, [needs(200, FIRST)]))
     play.hello(b"b", pid=8)
     assert [one.task for one in play.assigned(b"b")] == [200]
+
+
+def test_who_leaves_has_time_for_what_it_has_still_to_hand_over() -> None:
+    play = workers(b"a")
+    for number in (FIRST, SECOND):
+        play.play(Submitted(SQUARE, [makes(number)]))
+        [one] = play.assigned(b"a")
+        held = number, int(20 * worker_lifecycle.HAND_OVER_RATE)
+        play.say(Results([Result(one.run, 0, 1, VALUES, 1.0, 0, held=held)]), worker=b"a")
+    play.later(6.0, beats=[b"a"])
+    assert play.sent(Stop, b"a") == [Stop()]
+    play.later(45.0, beats=[b"a"])
+    play.say(Fetched(input_name(FIRST)), b"bytes", worker=b"a")
+    play.later(25.0, beats=[b"a"])
+    assert b"a" in play.core.state.workers
+    play.later(10.0, beats=[b"a"])
+    assert b"a" not in play.core.state.workers
 
 
 def test_at_the_end_only_what_the_caller_has_is_handed_over() -> None:

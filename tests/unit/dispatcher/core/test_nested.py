@@ -214,7 +214,7 @@ def test_too_many_calls_that_wait_are_refused_and_keep_their_slots() -> None:
     make(play, child)
     assert wait(play, child) == []
     [answer] = play.sent(Resumed)
-    assert "1 calls of the worker on node-w wait" in answer.refused
+    assert "1 call of the worker on node-w may wait" in answer.refused
     assert not run_of(play, child).batch.waiting
 
 
