@@ -1328,17 +1328,16 @@ class Play(RuleBasedStateMachine):
                 task: one for task, one in state.open_tasks.items() if reference in one.task.after
             }
             assert awaited.open == len(its)
-            assert awaited.waiting.items() <= its.items()
+            waiting = {one.task.id: one for one in awaited.waiting}
+            assert waiting.items() <= its.items()
             is_here = awaited.remote is None or not awaited.remote.away
             assert not (awaited.waiting and awaited.data and is_here), "waits for what is there"
             remote = awaited.remote
             if awaited.waiting and remote is not None:
                 near = {task for tasks in state.near.values() for task in tasks}
-                assert (
-                    remote.asked in remote.workers
-                    or awaited.waiting.keys() <= near
-                    or state.closing
-                ), "waits for ever"
+                assert remote.asked in remote.workers or waiting.keys() <= near or state.closing, (
+                    "waits for ever"
+                )
         coming = {one for kept in self.kept.values() for one in kept.values()}
         coming |= self.unmade
         assert state.released_early <= (coming | remade) - self.held, "noted for ever"
@@ -1425,7 +1424,7 @@ def check_books(state: CoreState, left: dict[int, set[int]]) -> None:
     for task, one in state.open_tasks.items():
         if one.missing and not one.runs:
             held[task].append(range(1))
-        assert one.missing == sum(task in awaited.waiting for awaited in one.inputs)
+        assert one.missing == sum(one in awaited.waiting for awaited in one.inputs)
         calls = [call for span in held[task] for call in span]
         assert len(calls) == 1 if one.remade else sorted(calls) == sorted(left[task])
         assert one.unsettled == len(calls)

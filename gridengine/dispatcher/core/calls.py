@@ -19,6 +19,8 @@ from gridengine.resources.demand import Demand
 
 NONE: Any = types.MappingProxyType({})
 """The empty table of all that have none of their own: one for each would take memory, and time."""
+FEW = 8
+"""So many wait in a tuple: a table takes several times its memory, and the time to make it."""
 
 
 @dataclass(slots=True, eq=False)
@@ -97,34 +99,47 @@ class AwaitedResult(Struct, eq=False, gc=False):
 
     It is kept while it is `held`, that is, new dependents may come, or the caller was `told` of one
     that stays at a worker, and may have `asked` for it; and while dependents are `open`. `waiting`
-    are those that have not begun, by the numbers of their tasks, until it is there. `data` is what
-    came of the call: the value is sent with each call that needs it, or, when it is large, known to
-    workers as `remote`. While it is not there `run` is the number of the run that is to make it, if
-    others may follow that in its batch. `maker`, `made` and `heirs`: see `lineage`.
+    are those that have not begun, until it is there, in a tuple or a table. `data` is what came of
+    the call: the value is sent with each call that needs it, or, when it is large, known to workers
+    as `remote`. While it is not there `run` is the number of the run that is to make it, if others
+    may follow that in its batch. `maker`, `made` and `heirs`: see `lineage`.
+
+    Of a million calls most is waiting for memory: what an event looks at comes first, here as in
+    `OpenTask`.
     """
 
     reference: int
     held: int = 1
-    told: bool = False
-    asked: bool = False
     open: int = 0
-    waiting: dict[int, OpenTask] = NONE
+    waiting: Collection[OpenTask] = ()
     data: ResultData | None = None
     remote: RemoteObject | None = None
-    run: int = 0
+    heirs: int = 0
     maker: OpenTask | None = None
     made: int = 0
-    heirs: int = 0
+    run: int = 0
+    told: bool = False
+    asked: bool = False
 
     def add_waiting(self, one: OpenTask) -> None:
         """Have a task wait for it."""
-        if self.waiting:
-            self.waiting[one.task.id] = one
+        waiting = self.waiting
+        if isinstance(waiting, dict):
+            waiting[one] = None
+        elif len(waiting) < FEW:
+            self.waiting = (*waiting, one)
         else:
-            self.waiting = {one.task.id: one}
+            self.waiting = dict.fromkeys((*waiting, one))
+
+    def drop_waiting(self, one: OpenTask) -> None:
+        """Have a task not wait for it any more, if it did."""
+        if isinstance(self.waiting, dict):
+            self.waiting.pop(one, None)
+        else:
+            self.waiting = tuple(other for other in self.waiting if other is not one)
 
 
-class OpenTask(Struct, gc=False):
+class OpenTask(Struct, eq=False, gc=False):
     """A task not all of whose calls are settled.
 
     `needs` are the shared objects that it or its function refers to; `order` is its place among all
@@ -151,14 +166,14 @@ class OpenTask(Struct, gc=False):
     needs: tuple[RemoteObject, ...] = ()
     order: int = 0
     since: float = 0.0
-    unwanted: tuple[Unwanted, ...] = ()
+    missing: int = 0
     runs: dict[int, None] = NONE
+    inputs: tuple[AwaitedResult, ...] = ()
+    kept: AwaitedResult | dict[int, AwaitedResult] | None = None
+    again: tuple[Demand, int] | None = None
+    unwanted: tuple[Unwanted, ...] = ()
     attempts: dict[int, list[Attempt]] | None = None
     settled: list[tuple[int, int]] | None = None
-    inputs: tuple[AwaitedResult, ...] = ()
-    missing: int = 0
-    again: tuple[Demand, int] | None = None
-    kept: AwaitedResult | dict[int, AwaitedResult] | None = None
     wanted_late: Set[int] = frozenset()
     near_until: float = 0.0
     remade: bool = False

@@ -9,7 +9,7 @@ loop: `settle` takes one task after the other that the event has brought an end 
 from __future__ import annotations
 
 from gridengine.dispatcher.core import failures, lineage, objects, outcomes
-from gridengine.dispatcher.core.calls import NONE, AwaitedResult, OpenTask
+from gridengine.dispatcher.core.calls import AwaitedResult, OpenTask
 from gridengine.dispatcher.core.events import (
     ReferencesReleased,
     ResultExpected,
@@ -40,7 +40,7 @@ def link(state: CoreState, one: OpenTask) -> bool:
     if not task.after:
         return True
     inputs: list[AwaitedResult] = []
-    failed, wrong, missing = None, "", 0
+    failed, missing = None, 0
     for reference in task.after if len(task.after) == 1 else dict.fromkeys(task.after):
         awaited = known.get(reference)
         if awaited is None:
@@ -50,16 +50,13 @@ def link(state: CoreState, one: OpenTask) -> bool:
         if awaited.data is None:
             awaited.add_waiting(one)
             missing += 1
-            if awaited is one.kept:
-                wrong = "needs its own result"
-            elif early and reference in early:
-                wrong = "needs a result that was let go"
         elif outcomes.has_failed(awaited.data):
             failed = awaited
     one.inputs, one.missing = tuple(inputs), missing
     if failed is not None:
         outcomes.settle_failed_input(state, one, failed)
-    elif wrong:
+    elif missing and (one.kept in inputs or (early and not early.isdisjoint(task.after))):
+        wrong = "needs its own result" if one.kept in inputs else "needs a result that was let go"
         hint = "report this as a fault of gridengine"
         error = GridEngineError(f"{failures.name_of(one.only_span(), 0)} {wrong}", hint=hint)
         outcomes.settle(state, one.only_span(), error=error, exitcode=1)
@@ -125,7 +122,8 @@ def released(state: CoreState, event: ReferencesReleased, now: float) -> None:
             state.released_early.add(reference)
         else:
             awaited.held -= 1
-            lineage.forget(state, awaited)
+            if not awaited.held and not awaited.open:
+                lineage.forget(state, awaited)
 
 
 # ------------------------------------------------------------------ what becomes of them
@@ -152,8 +150,8 @@ def _let_go(state: CoreState, one: OpenTask) -> None:
     """Forget the results that an ended call needed, if no other does, and none will."""
     for awaited in one.inputs:
         awaited.open -= 1
-        if one.missing and awaited.waiting:
-            awaited.waiting.pop(one.task.id, None)
+        if one.missing:
+            awaited.drop_waiting(one)
         if awaited.open:
             continue
         if not awaited.held:
@@ -172,8 +170,9 @@ def _settle_kept(
     go on as it came.
     """
     payload = finished.payload
-    awaited = state.awaited.get(awaited.reference, awaited)
-    if index in one.wanted_late:
+    known = awaited if awaited.held or awaited.open else state.awaited.get(awaited.reference)
+    awaited = known or awaited
+    if one.wanted_late and index in one.wanted_late:
         one.wanted_late -= {index}
         values = finished.stop - finished.start
         if (
@@ -189,7 +188,7 @@ def _settle_kept(
         return
     if type(payload) is KeptPayload:
         _keep_away(state, one, payload, index, awaited)
-    elif awaited.reference not in state.awaited:
+    elif known is None:
         state.released_early.discard(awaited.reference)
     elif payload is not None and not finished.raised:
         _arrive(state, awaited, ResultData(payload, index - finished.start))
@@ -259,8 +258,8 @@ def begin_waiting(state: CoreState, awaited: AwaitedResult) -> None:
     """Begin the calls that have waited for this result alone; settle all if it has failed."""
     assert awaited.data is not None
     failed = outcomes.has_failed(awaited.data)
-    waiting, awaited.waiting = awaited.waiting, NONE
-    for one in waiting.values():
+    waiting, awaited.waiting = awaited.waiting, ()
+    for one in waiting:
         if not one.unsettled:
             continue
         one.missing -= 1

@@ -116,11 +116,11 @@ def give_up_waiting(state: CoreState, now: float) -> None:
 
 def _go_on(state: CoreState, one: OpenTask) -> bool:
     """Have a call wait for any worker; return False if it does, or has ended."""
-    missing = [awaited for awaited in one.inputs if one.task.id in awaited.waiting]
+    missing = [awaited for awaited in one.inputs if one in awaited.waiting]
     if not missing:
         return False
     for awaited in missing:
-        del awaited.waiting[one.task.id]
+        awaited.drop_waiting(one)
     one.missing, span = 0, one.only_span()
     queue = state.queue_for(span.demand)
     queue.put_back(span)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gridengine.dispatcher.core.calls import AwaitedResult, OpenTask, Span, Submitter
+from gridengine.dispatcher.core.calls import AwaitedResult, Span, Submitter
 from gridengine.dispatcher.core.fair_queue import FairQueue
 from gridengine.dispatcher.core.policy import spare_of
 from gridengine.dispatcher.core.provisioner import LaunchedWorker, Provisioner
@@ -374,9 +374,16 @@ class TaskQueue:
             size += span.open_task.size_for(worker.id)
             spans.append(span)
             made = span.open_task.kept
-            if made is not None and room and size <= MOST_BYTES and len(spans) < MOST_RUNS:
-                follower = _follower(made, first, coming)
-                if follower is not None:
+            if (
+                isinstance(made, AwaitedResult)
+                and len(made.waiting) == 1
+                and room
+                and size <= MOST_BYTES
+                and len(spans) < MOST_RUNS
+            ):
+                coming.add(made)
+                [follower] = made.waiting
+                if follower.may_follow(first, coming):
                     self.put_back(follower.only_span())  # and is taken next
         self.waiting.end_turn(first.submitter)
         return spans
@@ -392,19 +399,6 @@ class TaskQueue:
         seconds = max(seconds, 1e-9)
         share = -(-self.calls // (2 * max(self.slots, 1)))
         return max(1, min(max(share, int(LEAST_SECONDS / seconds)), int(BATCH_SECONDS / seconds)))
-
-
-def _follower(
-    made: AwaitedResult | dict[int, AwaitedResult], first: OpenTask, coming: set[AwaitedResult]
-) -> OpenTask | None:
-    """Return who alone needs a result that is `coming` from a batch that begins with this task, if
-    it may be in that batch too.
-    """
-    if not isinstance(made, AwaitedResult) or len(made.waiting) != 1:
-        return None
-    coming.add(made)
-    [one] = made.waiting.values()
-    return one if one.may_follow(first, coming) else None
 
 
 def may_go_ahead(span: Span) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gridengine.dispatcher.core.calls import NONE, AwaitedResult, RemoteObject
+from gridengine.dispatcher.core.calls import AwaitedResult, RemoteObject
 from gridengine.dispatcher.core.events import Released, Send
 from gridengine.dispatcher.core.model import Worker
 from gridengine.dispatcher.core.state import CoreState
@@ -101,12 +101,12 @@ def give_inputs(
     given = []
     for awaited in inputs:
         data, remote = awaited.data, awaited.remote
-        if data is None or data.payload is None:
+        if data is None or (buffers := data.payload) is None:
             given.append(Input(awaited.reference, run=awaited.run))
             continue
         if remote is None:
-            payload += data.payload
-            given.append(Input(awaited.reference, data.item, len(data.payload)))
+            payload += buffers
+            given.append(Input(awaited.reference, data.item, len(buffers)))
             continue
         state.idle_results.pop(remote.function.digest, None)
         if worker.id not in remote.workers:
@@ -155,7 +155,7 @@ def clear(state: CoreState) -> None:
     none of it.
     """
     for awaited in state.awaited.values():  # circles that the collector does not look for
-        awaited.waiting, awaited.maker = NONE, None
+        awaited.waiting, awaited.maker = (), None
     for kept in (state.objects, state.retired, state.open_tasks, state.awaited, state.effects):
         kept.clear()
     state.away.clear()

@@ -230,7 +230,6 @@ def settle(
     state: CoreState,
     span: Span,
     payload: Payload | None = None,
-    *,
     raised: bool = False,
     error: GridEngineError | None = None,
     exitcode: int = 0,

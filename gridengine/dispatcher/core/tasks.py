@@ -64,7 +64,7 @@ class Task(Struct, frozen=True, gc=False):
     kept: tuple[tuple[int, int], ...] = ()
 
 
-class ResultData(Struct, frozen=True):
+class ResultData(Struct, frozen=True, gc=False):
     """The outcome of one call as it travels: what a reference stands for once it is there.
 
     `payload` is a pickled list of values, of which the one at `item` is meant, or with `raised` a
@@ -113,7 +113,7 @@ class Attempt(Struct, frozen=True):
         return f"on {where}, after {self.seconds:.1f} s: {self.outcome}"
 
 
-class CallsFinished(Struct, frozen=True):
+class CallsFinished(Struct, frozen=True, gc=False):
     """The outcome of the calls `start` to `stop` (exclusive) of a task. Each call of each task is
     settled exactly once.
 

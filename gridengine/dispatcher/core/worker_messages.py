@@ -59,7 +59,7 @@ def results(
     state: CoreState, worker: Worker, message: Results, buffers: Payload, now: float
 ) -> None:
     """Take in the results of calls."""
-    offset = 0
+    offset, buffers = 0, tuple(buffers)  # what is made of these the collector need not look at
     for result in message.results:
         payload = buffers[offset : offset + result.buffers]
         offset += result.buffers
@@ -106,16 +106,8 @@ def _result(state: CoreState, run: Run, result: Result, payload: Payload, now: f
     if raised and _is_retried(state, span, result):
         retry(state, span, out_of_memory=result.status == OUT_OF_MEMORY)
         return
-    settle(
-        state,
-        span,
-        payload,
-        raised=raised,
-        exitcode=int(raised),
-        stdout=stdout,
-        stderr=stderr,
-        seconds=result.seconds,
-    )
+    exitcode = int(raised)
+    settle(state, span, payload, raised, None, exitcode, stdout, stderr, False, result.seconds)
 
 
 def _is_retried(state: CoreState, span: Span, result: Result) -> bool:

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from gridengine.dispatcher.core.calls import OpenTask, Pace, RemoteObject, Submitter, Unwanted
+from gridengine.dispatcher.core.calls import (
+    FEW,
+    AwaitedResult,
+    OpenTask,
+    Pace,
+    RemoteObject,
+    Submitter,
+    Unwanted,
+)
 from gridengine.dispatcher.core.tasks import Task
 from tests.support.core_play import SQUARE
 
@@ -33,9 +41,27 @@ def test_what_a_call_has_taken_already_is_the_least_it_takes(
     assert pace.seconds == learnt
 
 
-def test_of_several_cancellations_of_a_call_the_last_signal_counts() -> None:
+def open_task(number: int = 1) -> OpenTask:
     function, pace = RemoteObject(SQUARE, 1), Pace()
-    one = OpenTask(Task(1, (b"",), 9), function, 9, Submitter(0, function, pace), pace)
+    return OpenTask(Task(number, (b"",), 9), function, 9, Submitter(0, function, pace), pace)
+
+
+@pytest.mark.parametrize("count", [1, 2, FEW, FEW + 1, 5 * FEW])
+def test_few_or_many_wait_for_a_result_in_order_until_each_does_not_any_more(count: int) -> None:
+    awaited, tasks = AwaitedResult(1), [open_task(number) for number in range(count)]
+    for one in tasks:
+        awaited.add_waiting(one)
+    assert list(awaited.waiting) == tasks
+    gone = tasks.pop(count // 2)
+    for _ in "twice":
+        awaited.drop_waiting(gone)
+        assert list(awaited.waiting) == tasks
+    awaited.add_waiting(gone)
+    assert list(awaited.waiting) == [*tasks, gone]
+
+
+def test_of_several_cancellations_of_a_call_the_last_signal_counts() -> None:
+    one = open_task()
     assert one.cancelled_by(3) == 0
     one.unwanted = Unwanted(0, 9, 15), Unwanted(2, 5, 9), Unwanted(0, 9, 0)
     assert [one.cancelled_by(index) for index in (1, 2, 4, 5)] == [15, 9, 9, 15]
