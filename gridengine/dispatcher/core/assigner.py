@@ -127,6 +127,6 @@ def _begin_run(
         len(payload) - begin,
         task.name,
         not task.retries,
-        one.kept_within(span.start, span.stop),
+        () if made is None else one.kept_within(span.start, span.stop),
         inputs,
     )

@@ -16,15 +16,10 @@ the same however many wait.
 """
 
 
-class _Waiting(OrderedDict[Submitter, deque[Span]]):
-    """The spans of each submitter; none of one that is new.
-
-    Ordered: in a plain dictionary it takes longer to find the first, the more were before it.
-    """
-
-    def __missing__(self, submitter: Submitter) -> deque[Span]:
-        queue = self[submitter] = deque()
-        return queue
+Waiting = OrderedDict[Submitter, deque[Span]]
+"""The spans of each submitter. Ordered: in a plain dictionary it takes longer to find the first,
+the more were before it.
+"""
 
 
 class FairQueue:
@@ -36,16 +31,16 @@ class FairQueue:
     """
 
     def __init__(self) -> None:
-        self.spans = _Waiting()
-        self._deeper: dict[int, _Waiting] = {}
+        self.spans = Waiting()
+        self._deeper: dict[int, Waiting] = {}
 
-    def level(self, depth: int) -> _Waiting:
+    def level(self, depth: int) -> Waiting:
         """Return the spans of each submitter of this depth, for one more to be added at once."""
         if not depth:
             return self.spans
         found = self._deeper.get(depth)
         if found is None:
-            found = self._deeper[depth] = _Waiting()
+            found = self._deeper[depth] = Waiting()
         return found
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import math
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
@@ -324,15 +325,19 @@ class TaskQueue:
         """
         submitter = span.open_task.submitter
         waiting, depth = self.waiting, submitter.depth
-        spans = (waiting.level(depth) if depth else waiting.spans)[submitter]
-        spans.append(span)
+        level = waiting.level(depth) if depth else waiting.spans
         self.calls += span.stop - span.start
+        spans = level.get(submitter)
+        if spans is None:
+            level[submitter] = deque((span,))
+            return True
+        spans.append(span)
         return len(spans) == 1
 
     def put_back(self, span: Span) -> None:
         """Have calls wait before all others of their submitter."""
         submitter = span.open_task.submitter
-        self.waiting.level(submitter.depth)[submitter].appendleft(span)
+        self.waiting.level(submitter.depth).setdefault(submitter, deque()).appendleft(span)
         self.calls += span.stop - span.start
 
     def take_out(
