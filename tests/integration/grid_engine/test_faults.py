@@ -134,7 +134,12 @@ def test_calls_that_wait_for_a_disabled_queue_are_logged_and_run_when_it_is_enab
 
 
 TESTS = Path(__file__).parents[2]
-PROXY_FILES = ("chaos/faults.py", "chaos/places.py", "support/tcp_scheduler.py")
+PROXY_FILES = (
+    "chaos/call_log.py",
+    "chaos/faults.py",
+    "chaos/places.py",
+    "support/tcp_scheduler.py",
+)
 PROXY = """
 import threading
 from msgspec.structs import replace
