@@ -7,7 +7,7 @@ REPORT := .reports/tests.xml
 PYTEST_ARGS ?=
 
 METADATA := setup.cfg pyproject.toml
-SOURCES := $(shell find gridengine -name '*.py' -o -name py.typed)
+SOURCES := $(shell find gridengine -name '*.py' -o -name py.typed -o -path '*/static/*')
 PIP := -m pip install --quiet --disable-pip-version-check --use-pep517
 
 # As root, where Debian's packages are to be had, the tests run on a real Grid Engine and a real
@@ -23,15 +23,15 @@ BENCH_PYTHON = $$(if [ -n '$(WITH_CLUSTERS)' ]; then tools/plain-python '$(PYTHO
 	else echo '$(PYTHON)'; fi)
 BENCH_ARGS ?=
 
-.PHONY: help example test test-pythons chaos bench bench-quick check format clean \
-	grid-engine slurm cpython-tests
+.PHONY: help example test test-pythons environments other-pythons chaos bench bench-quick check \
+	format onefile clean grid-engine slurm cpython-tests debian-packages
 .DELETE_ON_ERROR:
 
 help:
 	@echo 'make example  set up .venv and run the example on the standard library of this Python'
 	@echo 'make test     set up .venv and run all tests; as root on Debian also bring up a Grid Engine'
 	@echo '              and a Slurm and run their tests (PYTEST_ARGS="tests/unit -k name" selects)'
-	@echo 'make test-pythons  the tests that need no cluster with each other Python from 3.11 on'
+	@echo 'make test-pythons  those that depend on the version, with each other Python from 3.11 on'
 	@echo '              that this machine has'
 	@echo 'make chaos    as make test, the long runs with injected faults alone; prints their figures'
 	@echo '              (CHAOS_CALLS=10000 CHAOS_SEED=1)'
@@ -41,6 +41,7 @@ help:
 	@echo 'make bench-quick  us and the standard library alone, as ratios, in two minutes'
 	@echo 'make check    ruff, mypy, and whether rooms and modules import only what they may'
 	@echo 'make format   let ruff lay out the code'
+	@echo 'make onefile  dist/gridengine.pyz: all in one file, for Pythons of the version of PYTHON'
 	@echo 'make clean    remove what the above made'
 
 example: $(VENV)/ready
@@ -50,18 +51,24 @@ ifeq ($(WITH_CLUSTERS),)
 test: $(VENV)/ready-test
 	$(VENV)/bin/python -m pytest --junitxml=$(REPORT) $(PYTEST_ARGS)
 else
-test: $(VENV)/ready-test $(PLAIN_VENV)/ready grid-engine slurm cpython-tests
+test: $(VENV)/ready-test $(PLAIN_VENV)/ready grid-engine slurm cpython-tests debian-packages
 	GRIDENGINE_TEST_PYTHON=$(PLAIN_VENV)/bin/python \
 	tools/test-on-clusters $(VENV)/bin/python $(PYTEST_ARGS)
 endif
 
 # Each in an environment of its own, made by the rules for .venv. Not with .venv's own version, with
 # which `make test` runs them.
-test-pythons: $(VENV)/pyvenv.cfg
+test-pythons: other-pythons
+	xargs tools/test-pythons <$(VENV)/other-pythons
+
+# All that the tests need to be installed: those of all Pythons may then run at the same time.
+environments: $(VENV)/ready-test $(if $(WITH_CLUSTERS),$(PLAIN_VENV)/ready cpython-tests) other-pythons
+
+other-pythons: $(VENV)/pyvenv.cfg
 	tools/other-pythons $(VENV)/bin/python | while read -r version python; do \
 	$(MAKE) --no-print-directory "VENV=.venv-$$version" "PYTHON=$$python" \
 	".venv-$$version/ready-test" >&2 || exit 1; echo "$$version"; \
-	done >$(VENV)/other-pythons && xargs tools/test-pythons <$(VENV)/other-pythons
+	done >$(VENV)/other-pythons
 
 # Ten thousand calls of each kind at each place: some ten minutes.
 CHAOS_CALLS ?= 10000
@@ -70,6 +77,10 @@ chaos: export GRIDENGINE_CHAOS_CALLS = $(CHAOS_CALLS)
 chaos: export GRIDENGINE_CHAOS_SEED = $(CHAOS_SEED)
 chaos: override PYTEST_ARGS = --capture=no tests/chaos
 chaos: test
+
+# Node for the examples in JavaScript, Chromium for the page, tmux for `gridengine top`.
+debian-packages:
+	tools/$@ node=nodejs npm=npm chromium=chromium tmux=tmux
 
 cpython-tests: $(VENV)/pyvenv.cfg
 	tools/cpython-tests $(VENV)/bin/python
@@ -80,7 +91,7 @@ grid-engine:
 slurm:
 	schedulers/slurm/up --yes
 
-bench: $(BENCH_VENV)/ready $(if $(WITH_CLUSTERS),grid-engine slurm)
+bench: $(BENCH_VENV)/ready dist/gridengine.pyz $(if $(WITH_CLUSTERS),grid-engine slurm)
 	$(BENCH_VENV)/bin/python -m benchmarks $(or $(BENCH_ARGS),--write)
 
 bench-quick: $(BENCH_VENV)/ready
@@ -95,6 +106,11 @@ check: $(VENV)/ready-dev
 format: $(VENV)/ready-dev
 	$(VENV)/bin/python -m ruff check --fix
 	$(VENV)/bin/python -m ruff format
+
+onefile: dist/gridengine.pyz
+
+dist/gridengine.pyz: $(VENV)/ready-test tools/onefile $(METADATA) $(SOURCES)
+	tools/onefile $(VENV)/bin/python $@
 
 $(VENV)/pyvenv.cfg: tools/make-venv
 	tools/make-venv '$(PYTHON)' $(VENV)

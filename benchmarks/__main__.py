@@ -9,11 +9,34 @@ import signal
 import sys
 import time
 
-from benchmarks import cluster, data, dispatch, graphs, processes, report, session, simulated
+from benchmarks import (
+    cluster,
+    data,
+    dispatch,
+    graphs,
+    onefile,
+    processes,
+    report,
+    runs,
+    scale,
+    session,
+    simulated,
+    standalone,
+)
 from benchmarks.catalogue import ALL, STANDARD
 from benchmarks.figures import Outcome, Row, Table
 
-ROWS: tuple[Row, ...] = (*dispatch.ROWS, *graphs.ROWS, *data.ROWS, *cluster.ROWS, dispatch.CURVE)
+ROWS: tuple[Row, ...] = (
+    *dispatch.ROWS,
+    *graphs.ROWS,
+    *data.ROWS,
+    *onefile.ROWS,
+    *standalone.ROWS,
+    *scale.ROWS,
+    *runs.ROWS,
+    *cluster.ROWS,
+    dispatch.CURVE,
+)
 CORE = "core"
 REPETITIONS = 5
 QUICK = {"map": 2, "submit": 1, "round-trip": 2, "start": 5, "skew": 1, "array": 1, "results": 2}
@@ -97,7 +120,10 @@ def main() -> None:
     curve = next((table for table in tables if table.row.plotted), None)
     if options.write and curve:
         report.draw(curve)
-    text = report.document(tables, core=core, plot=options.write)
+    turns = options.repetitions or REPETITIONS
+    text = report.document(
+        tables, core=core, plot=options.write, remark=f"At most {turns} turns each."
+    )
     report.show(text)
     if options.write:
         report.write(text)

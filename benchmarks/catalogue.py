@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 OURS = "gridengine"
+INSTALLED, ONE_FILE = "gridengine, installed", "gridengine in one file"
 ONE_THREAD = (("OMP_NUM_THREADS", "1"), ("OPENBLAS_NUM_THREADS", "1"))
 """What dask.distributed sets for its workers, and this package for calls that ask for a core: else
 each has as many threads as there are cores.
@@ -63,6 +64,11 @@ OF_DASK = {
     "dask, threads": Entry("daskown:DaskThreads", "dask", environment=ONE_THREAD),
 }
 WITH_ANOTHER_GRAPH = {"gridengine, call by call": Entry("ours:OurGraphOfCalls", "gridengine")}
+COMMAND_LINES = {
+    INSTALLED: Entry("commandlines:CommandLine", "gridengine"),
+    ONE_FILE: Entry("commandlines:OneFile", "gridengine"),
+}
+WITH_A_NAME = {"gridengine, with a name": Entry("ours:OurNamedRun", "gridengine")}
 BY_TCP = {"gridengine over TCP": Entry("overtcp:OverTCP", "gridengine")}
 """Here, but as on a cluster; where batch systems are asked for workers, their own time is in the
 figure.
@@ -99,6 +105,30 @@ OTHERS = {
     "serial": Entry("serial:Serial"),
     "Future and argument alone": Entry("serial:FutureAlone"),
 }
+OVER_A_DISPATCHER = {
+    "gridengine.Client": Entry("standalones:OurClient", "gridengine"),
+    "ipyparallel": Entry("ipyparallels:Ipyparallel", "ipyparallel", share=10),
+}
+ENCRYPTED = {"dask.distributed over TLS": Entry("dasks:DaskEncrypted", "distributed", share=10)}
+"""As ours always is."""
+CLIENTS = ("gridengine.Client", "dask.distributed", "scaled", "ipyparallel")
+"""Whose clients talk by TCP to a dispatcher in another process."""
+OF_TEN_WORKERS = {
+    "gridengine.Client, ten workers": Entry("standalones:OurClientOfTen", "gridengine"),
+    "dask.distributed, ten workers": Entry("dasks:DaskOfTen", "distributed", share=10),
+    "scaled, ten workers": Entry("scaleds:ScaledOfTen", "scaled", share=10),
+}
+TEN_WORKERS = tuple(OF_TEN_WORKERS)
+OF_MANY_WORKERS = {
+    "gridengine.Client, 500 workers": Entry("many:OurFiveHundred", "gridengine"),
+    "gridengine.Client, 100 workers": Entry("many:OurHundred", "gridengine"),
+    "gridengine.Client, 10 workers": Entry("many:OurMany", "gridengine"),
+    "dask.distributed, 500 threads": Entry("dasks:DaskOfThreads", "distributed", share=10),
+}
+MANY_WORKERS = tuple(OF_MANY_WORKERS)
+BY_ONE = {"gridengine.Client, call by call": Entry("standalones:OurClientByOne", "gridengine")}
+WITH_A_JOURNAL = *BY_ONE, CLIENTS[0]
+OUR_CLIENTS = *BY_ONE, CLIENTS[0], TEN_WORKERS[0], MANY_WORKERS[0]
 ALL = {
     **OTHERS,
     **ON_THIS_MACHINE,
@@ -106,6 +136,13 @@ ALL = {
     **WITH_ANOTHER_GRAPH,
     **OF_DASK,
     **BY_TCP,
+    **OVER_A_DISPATCHER,
+    **ENCRYPTED,
+    **OF_TEN_WORKERS,
+    **OF_MANY_WORKERS,
+    **BY_ONE,
+    **COMMAND_LINES,
+    **WITH_A_NAME,
     **ON_GRID_ENGINE,
     **ON_SLURM,
 }

@@ -10,7 +10,7 @@ import time
 from importlib import import_module
 from pathlib import Path
 
-from benchmarks import data, dispatch, graphs
+from benchmarks import data, dispatch, graphs, onefile, runs, scale, standalone
 from benchmarks.figures import Measured, Row
 from benchmarks.peers.base import Absent, Peer
 from benchmarks.workloads import small_array
@@ -37,7 +37,8 @@ def main() -> None:
     place, workers, name, calls, times, out = sys.argv[1:]
     row = next(
         row
-        for row in (*dispatch.ROWS, dispatch.CURVE, *graphs.ROWS, *data.ROWS)
+        for module in (dispatch, graphs, data, onefile, standalone, scale, runs)
+        for row in (*module.ROWS, dispatch.CURVE)
         if row.name == name
     )
     dispatch.prepare()

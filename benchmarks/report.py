@@ -14,7 +14,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.markdown import Markdown
 
-from benchmarks.catalogue import ALL, OURS, Entry
+from benchmarks.catalogue import ALL, ONE_FILE, OUR_CLIENTS, OURS, WITH_A_NAME, Entry
 from benchmarks.cluster import OURS as OURS_ON_CLUSTERS
 from benchmarks.figures import Column, Outcome, Table, shown
 
@@ -147,7 +147,14 @@ def wants(tables: Sequence[Table]) -> str:
 def want(table: Table, column: Column, tables: Sequence[Table]) -> list[str]:
     assert column.limit is not None
     medians = table.medians(column)
-    ours = next((medians[peer] for peer in (OURS, *OURS_ON_CLUSTERS) if peer in medians), None)
+    ours = next(
+        (
+            medians[peer]
+            for peer in (*WITH_A_NAME, OURS, ONE_FILE, *OURS_ON_CLUSTERS, *OUR_CLIENTS)
+            if peer in medians
+        ),
+        None,
+    )
     elsewhere = {
         f"{other.row.name}/{peer}": value
         for other in tables

@@ -20,8 +20,10 @@ from gridengine.errors import (
     Cancelled as Cancelled,
     ClusterError as ClusterError,
     ConfigurationError as ConfigurationError,
+    DispatcherGone as DispatcherGone,
     GridEngineError as GridEngineError,
     JobDeleted as JobDeleted,
+    JournalError as JournalError,
     NestingError as NestingError,
     OutOfMemory as OutOfMemory,
     PicklingError as PicklingError,
@@ -38,12 +40,14 @@ from gridengine.errors import (
 
 if TYPE_CHECKING:  # for type checkers; `_MODULES` says the same when it runs
     from gridengine import resources as resources, schedulers as schedulers
+    from gridengine.api.client import Client as Client
     from gridengine.api.dask_scheduler import dask_get as dask_get
     from gridengine.api.delayed import delayed as delayed
     from gridengine.api.delayed_value import delayedval as delayedval, each as each
     from gridengine.api.executor import Executor as Executor
     from gridengine.api.job import Job as Job, active_children as active_children
     from gridengine.api.job_dispatcher import JobDispatcher as JobDispatcher
+    from gridengine.api.local_dispatcher import LocalDispatcher as LocalDispatcher
     from gridengine.api.map import (
         aimap as aimap,
         imap as imap,
@@ -52,6 +56,7 @@ if TYPE_CHECKING:  # for type checkers; `_MODULES` says the same when it runs
         partial as partial,
         starmap as starmap,
     )
+    from gridengine.api.named_runs import run_named as run_named, runs as runs
     from gridengine.api.pool import Pool as Pool
     from gridengine.api.run import run as run
     from gridengine.api.share import share as share
@@ -61,6 +66,8 @@ if TYPE_CHECKING:  # for type checkers; `_MODULES` says the same when it runs
         load_cache_or_exec1 as load_cache_or_exec1,
         open_waitgroup as open_waitgroup,
     )
+    from gridengine.api.watch import watch as watch
+    from gridengine.dispatcher.core.status import Status as Status
     from gridengine.dispatcher.core.tasks import Attempt as Attempt
     from gridengine.resources import (
         ZERO as ZERO,
@@ -87,17 +94,22 @@ if TYPE_CHECKING:  # for type checkers; `_MODULES` says the same when it runs
 _MODULES = {
     name: module
     for module, names in {
+        "api.client": "Client",
         "api.dask_scheduler": "dask_get",
         "api.delayed": "delayed",
         "api.delayed_value": "delayedval each",
         "api.executor": "Executor",
         "api.job": "Job active_children",
         "api.job_dispatcher": "JobDispatcher",
+        "api.local_dispatcher": "LocalDispatcher",
         "api.map": "aimap imap imap_unordered map partial starmap",
+        "api.named_runs": "run_named runs",
         "api.pool": "Pool",
         "api.run": "run",
         "api.share": "share",
         "api.waitgroup": "WaitGroup exec1 load_cache_or_exec1 open_waitgroup",
+        "api.watch": "watch",
+        "dispatcher.core.status": "Status",
         "dispatcher.core.tasks": "Attempt",
         "resources": "ZERO Capacity Cores GPUs Memory Node Resource Token WTime",
         "schedulers": "GridEngineScheduler InlineScheduler ProcessScheduler SlurmScheduler "

@@ -3,11 +3,13 @@
     GridEngineError
     ├── ConfigurationError (ValueError)     an argument, a setting or this machine's set-up
     │   ├── SchedulerUnavailable            no such batch system here, or it takes none of your jobs
-    │   └── VersionMismatch                 worker and dispatcher run different versions
+    │   ├── VersionMismatch                 worker and dispatcher run different versions
+    │   └── JournalError                    the file of a named run cannot be used, or others use it
     ├── ClusterError                        the batch system or a machine of it failed
     │   ├── SubmissionRefused               the batch system refuses the request; its own words
     │   ├── WorkerNotStarted                a cluster task ended before its worker connected
     │   ├── WorkerLost                      a worker was killed or fell silent, too often
+    │   ├── DispatcherGone                  the stand-alone dispatcher ended, or does not answer
     │   └── JobDeleted                      somebody deleted the cluster task
     ├── CallError                           the user's call, stopped or spoiled from outside of it
     │   ├── WorkerCrashed                   the process that ran the call died of it
@@ -172,6 +174,12 @@ class VersionMismatch(ConfigurationError):
     """A worker and its dispatcher run different versions of `gridengine` or of Python."""
 
 
+class JournalError(ConfigurationError):
+    """The file of a run with a name cannot be used: another script has it, it is damaged, or a
+    newer version wrote it.
+    """
+
+
 class ClusterError(GridEngineError):
     """The batch system, or a machine of it, failed."""
 
@@ -188,6 +196,12 @@ class WorkerNotStarted(ClusterError):
 
 class WorkerLost(ClusterError):
     """The worker that ran the call was killed or fell silent, more often than `retries` allows."""
+
+
+class DispatcherGone(ClusterError):
+    """The stand-alone dispatcher that the call was handed to has ended, does not answer any more,
+    or has given this client up.
+    """
 
 
 class JobDeleted(ClusterError):

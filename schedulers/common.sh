@@ -63,5 +63,5 @@ install_packages() {
     debconf-set-selections
     export DEBIAN_FRONTEND=noninteractive
     apt-get update -qq || die "apt-get update fails; is there a network?"
-    apt-get install -y -qq --no-install-recommends "${missing[@]}" < /dev/null > /dev/null || die "apt-get cannot install ${missing[*]}"
+    apt-get install -y -qq --no-install-recommends -o DPkg::Lock::Timeout=300 "${missing[@]}" < /dev/null > /dev/null || die "apt-get cannot install ${missing[*]}"
 }

@@ -23,6 +23,14 @@ from tests.support.clusters import (
 )
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _state_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Reports of the tests' runs take no place of those of who runs the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
 @pytest.fixture(scope="session")
 def _grid_engine() -> Iterator[GridEngine]:
     skip_without(GridEngine)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from distributed import Client, LocalCluster
+from distributed import Client, LocalCluster, Security
 
 from benchmarks.peers.base import Call, Graph, Peer
 
@@ -18,9 +18,13 @@ class Dask(Peer):
         self.cluster = self.make()
         self.client = Client(self.cluster)
 
-    def make(self) -> LocalCluster:
+    def make(self, **options: Any) -> LocalCluster:
         return LocalCluster(
-            n_workers=self.workers, threads_per_worker=1, processes=True, dashboard_address=None
+            n_workers=self.workers,
+            threads_per_worker=1,
+            processes=True,
+            dashboard_address=None,
+            **options,
         )
 
     def map(self, f: Call, xs: Sequence[object]) -> list[object]:
@@ -45,3 +49,26 @@ class Dask(Peer):
     def close(self) -> None:
         self.client.close()
         self.cluster.close()
+
+
+class DaskOfTen(Dask):
+    """The same with ten workers."""
+
+    def __init__(self, workers: int) -> None:
+        super().__init__(10)
+
+
+class DaskEncrypted(Dask):
+    """The same over TLS, with keys of its own."""
+
+    def make(self, **options: Any) -> LocalCluster:
+        return super().make(protocol="tls", security=Security.temporary(), **options)
+
+
+class DaskOfThreads(Dask):
+    """Five hundred workers that are threads of one process: as many processes would not fit."""
+
+    def make(self, **options: Any) -> LocalCluster:
+        return LocalCluster(
+            n_workers=500, threads_per_worker=1, processes=False, dashboard_address=None, **options
+        )

@@ -36,3 +36,10 @@ class Scaled(Peer):
     def close(self) -> None:
         self.client.disconnect()
         self.combo.shutdown()
+
+
+class ScaledOfTen(Scaled):
+    """The same with ten workers."""
+
+    def __init__(self, workers: int) -> None:
+        super().__init__(10)

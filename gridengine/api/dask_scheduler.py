@@ -6,6 +6,8 @@ import concurrent.futures
 from collections.abc import Hashable, Iterator, Mapping
 from typing import Any
 
+from gridengine.api.progress_displays import ProgressSpec, check_progress
+from gridengine.api.progress_watch import show_progress
 from gridengine.client.options import CallOptions, Raisable, unexpected_keyword
 from gridengine.client.submitter import Submitter
 from gridengine.resources.base import Resource
@@ -45,6 +47,9 @@ def dask_get(
     retry_on: Raisable = (),
     escalate_memory: float = 1,
     resources: Resource | None = None,
+    priority: int = 0,
+    forward_logging: bool | None = None,
+    progress: ProgressSpec = None,
     **ignored: object,
 ) -> Any:
     """Compute keys of a graph of dask's on a scheduler's workers: all of it is handed in at once.
@@ -55,9 +60,9 @@ def dask_get(
     Args:
         dsk: a graph, or what dask makes one of.
         keys: a key, or a list of keys and lists of such.
-        scheduler, retries, timeout, retry_on, escalate_memory, resources: as for `gridengine.map`,
-            of each of its tasks. `scheduler` is for `functools.partial`; that of `dask.compute` is
-            this function.
+        scheduler, retries, timeout, retry_on, escalate_memory, resources, priority,
+            forward_logging, progress: as for `gridengine.map`, of each of its tasks.
+            `scheduler` is for `functools.partial`; that of `dask.compute` is this function.
         ignored: what schedulers of dask's own take, as `num_workers`: it says nothing here.
 
     Returns: the value of the key, or for a list a tuple of what its members stand for.
@@ -71,8 +76,11 @@ def dask_get(
         own = dask_get.__kwdefaults__ or {}
         raise unexpected_keyword("dask_get", name, own, f"it takes {', '.join(own)}")
     graph = dsk if isinstance(dsk, Mapping) else dsk.__dask_graph__()
-    options = CallOptions(retries, timeout, retry_on, escalate_memory, resources)
+    limits = retries, timeout, retry_on, escalate_memory, resources, priority
+    options = CallOptions(*limits, forward_logging=forward_logging)
+    check_progress(progress)
     submitter = Submitter(scheduler, None, initializer=None, options=options)
+    show_progress(submitter, progress, "dask")
     wanted = list(_flat(keys))
     try:
         futures = submitter.submit_graph(graph, wanted, strict=False, fuses=True)

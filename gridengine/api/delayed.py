@@ -138,6 +138,8 @@ def delayed(
     timeout: float | None = None,
     retry_on: Raisable | None = None,
     escalate_memory: float | None = None,
+    priority: int | None = None,
+    forward_logging: bool | None = None,
 ) -> Callable[[Callable[..., Any]], DelayedFunction]: ...
 def delayed(
     function: Callable[..., Any] | None = None,
@@ -149,13 +151,16 @@ def delayed(
     timeout: float | None = None,
     retry_on: Raisable | None = None,
     escalate_memory: float | None = None,
+    priority: int | None = None,
+    forward_logging: bool | None = None,
 ) -> Any:
     """Return a function whose calls are handed in when they are made, and give a `Delayed`: as a
     decorator, with or without arguments, or of a function that is there.
 
     Args:
         nout: how many results it returns, if these are to be unpacked before they are there.
-        resources, retries, timeout, retry_on, escalate_memory: as for `gridengine.map`.
+        resources, retries, timeout, retry_on, escalate_memory, priority, forward_logging: as for
+            `gridengine.map`.
 
     Raises:
         TypeError, ConfigurationError: an argument is of another type, or out of its range.
@@ -168,6 +173,8 @@ def delayed(
         timeout=timeout,
         retry_on=retry_on,
         escalate_memory=escalate_memory,
+        priority=priority,
+        forward_logging=forward_logging,
     )
 
     def make(function: Callable[..., Any]) -> DelayedFunction:

@@ -15,14 +15,17 @@ from collections.abc import (
     Iterator,
     Mapping,
 )
-from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 import msgspec
 
+from gridengine.api.progress_displays import ProgressSpec, check_progress
+from gridengine.api.progress_watch import show_progress
 from gridengine.client.chunking import length_of, zipped
 from gridengine.client.future import CallFuture
 from gridengine.client.initializer import initializer_of
 from gridengine.client.options import CallOptions, Raisable, given
+from gridengine.client.run_options import RunKeywords, run_options
 from gridengine.client.submitter import Submitter
 from gridengine.errors import trimmed
 from gridengine.resources.base import Resource
@@ -56,8 +59,12 @@ class Executor(concurrent.futures.Executor):
             no limit. Calls in this very process (`InlineScheduler`) have none.
         scheduler: an instance (left open at shutdown), or a class or callable that gives one
             (closed at shutdown); a name, as "slurm", or None is as for `gridengine.map`.
-        retries, timeout, retry_on, escalate_memory, resources: as for `gridengine.map`;
-        `with_options` says others for some calls.
+        retries, timeout, retry_on, escalate_memory, resources, priority, forward_logging: as for
+            `gridengine.map`; `with_options` says others for some calls.
+        progress: whether it is shown how far its calls are, all together, from the first that is
+            open until none is: as for `gridengine.map`. A bar is kept for all its life.
+        run: with `name="night"` the results are kept on disk, and calls that are submitted again
+            are not run again, as for `gridengine.map`; `shutdown` lets others have the run.
         detach: inside a call: these calls do not end with that one. They are handed over as they
             are submitted, and nobody need wait for them.
 
@@ -81,11 +88,17 @@ class Executor(concurrent.futures.Executor):
         retry_on: Raisable = (),
         escalate_memory: float = 1,
         resources: Resource | None = None,
+        priority: int = 0,
+        forward_logging: bool | None = None,
+        progress: ProgressSpec = None,
         detach: bool = False,
+        **run: Unpack[RunKeywords],
     ) -> None:
         if mp_context is not None and mp_context.get_start_method() == "fork":
             log.warning("processes of a gridengine.Executor inherit nothing, as with 'spawn'")
-        options = CallOptions(retries, timeout, retry_on, escalate_memory, resources)
+        limits = retries, timeout, retry_on, escalate_memory, resources, priority
+        options = CallOptions(*limits, forward_logging=forward_logging)
+        check_progress(progress)
         self._submitter = Submitter(
             scheduler,
             max_workers,
@@ -94,7 +107,9 @@ class Executor(concurrent.futures.Executor):
             ),
             options=options,
             detach=detach,
+            kept=run_options(run) if run else None,
         )
+        show_progress(self._submitter, progress, "executor")
         self._max_workers = self._submitter.slots
         # When it is collected, what was submitted still runs, and then its workers end.
         weakref.finalize(self, self._submitter.batcher.close, wait=False).atexit = False
@@ -237,6 +252,8 @@ class Executor(concurrent.futures.Executor):
         retry_on: Raisable | None = None,
         escalate_memory: float | None = None,
         resources: Resource | None = None,
+        priority: int | None = None,
+        forward_logging: bool | None = None,
     ) -> Self:
         """Return an executor whose calls have other limits and that shares all else with this one;
         what is left out stays.
@@ -247,6 +264,8 @@ class Executor(concurrent.futures.Executor):
             retry_on=retry_on,
             escalate_memory=escalate_memory,
             resources=resources,
+            priority=priority,
+            forward_logging=forward_logging,
         )
         options = msgspec.structs.replace(self._submitter.options, **changed)
         other = object.__new__(type(self))

@@ -19,6 +19,7 @@ from gridengine.client.options import CallOptions, Raisable, given
 from gridengine.dispatcher.core.tasks import Function, Task
 from gridengine.errors import UNNUMBERED, trimmed
 from gridengine.resources.base import Resource
+from gridengine.resources.tables import html_table
 from gridengine.schedulers import scheduler_of_jobs
 from gridengine.schedulers.base import SchedulerSpec
 from gridengine.serialize import pickling
@@ -63,8 +64,10 @@ class Job(JobResult):
         escalate_memory: 2 has a job that ran out of memory run again with twice the memory; by
             default it is a failure at once.
         resources: what it needs; `Memory(0.5)` is its memory limit in GB: see `docs/resources.md`.
+        priority: jobs with a higher one begin before others that wait; default 0.
+        forward_logging: as for `gridengine.map`.
 
-    Of the last five, None is what the `JobDispatcher` says that the job is given to, else the
+    Of the last seven, None is what the `JobDispatcher` says that the job is given to, else the
     default.
 
     A subclass may define `run(self)` or `run(self, controller)` instead; what it returns is the
@@ -93,6 +96,8 @@ class Job(JobResult):
         retry_on: Raisable | None = None,
         escalate_memory: float | None = None,
         resources: Resource | None = None,
+        priority: int | None = None,
+        forward_logging: bool | None = None,
     ) -> None:
         _require(group is None, "group argument must be None for now")
         if target is not None and not callable(target):
@@ -103,6 +108,8 @@ class Job(JobResult):
             retry_on=retry_on,
             escalate_memory=escalate_memory,
             resources=resources,
+            priority=priority,
+            forward_logging=forward_logging,
         )
         self._target = target
         self._args = tuple(args)
@@ -137,6 +144,13 @@ class Job(JobResult):
             PicklingError: the target or an argument cannot be pickled; the text names it.
         """
         self._start(CallOptions(**self._options), None)
+
+    def target_call(self) -> tuple[Callable[..., Any], Any] | None:
+        """Return the target and its arguments, if the job is a call of that and nothing else."""
+        has_own_run = type(self).run is not Job.run or "run" in vars(self)
+        if self._target is None or has_own_run or self._mutable:
+            return None
+        return self._target, (self._args, self._kwargs)
 
     def start_at(self, dispatcher: Dispatcher, defaults: Mapping[str, Any] | None = None) -> None:
         """Submit the job to this dispatcher, whatever its own scheduler; the caller keeps the
@@ -267,6 +281,15 @@ class Job(JobResult):
             words.append("daemon")
         return f"<{' '.join(words)}>"
 
+    def _repr_html_(self) -> str:
+        facts: list[tuple[str, object]] = []
+        start = None if self._closed or self._handle is None else self._handle.start
+        if start is not None:
+            facts.append(("process", f"{start.pid} on {start.host}"))
+        if not self._closed:
+            facts += [(f"attempt {n}", one) for n, one in enumerate(self.attempts, 1)]
+        return html_table(repr(self), facts)
+
     # -------------------------------------------------------------- besides
 
     def cancel(self, number: int) -> None:
@@ -322,7 +345,7 @@ class Job(JobResult):
         if has_own_run:
             synchronous(self.run)  # or refused here
         called, call, form = whole if is_whole else (Target(self._target), arguments, FULL)
-        function = make_function(called, options.exceptions)
+        function = make_function(called, options.exceptions, logs=options.logs)
         make_task = functools.partial(
             options.task,
             payload=pickling.dump_calls([call], describe=lambda _: self._name),

@@ -5,11 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from gridengine.api.job_result import JobResult
-from gridengine.client.connect import dispatcher_of, resolve
+from gridengine.client.connect import connect
 from gridengine.client.options import Raisable, given
+from gridengine.client.run_options import RunKeywords, run_options
+from gridengine.dispatcher.interface import Dispatcher
 from gridengine.errors import ConfigurationError, TimeoutError, trimmed
 from gridengine.resources.base import Resource
 from gridengine.resources.units import plural
@@ -17,6 +19,7 @@ from gridengine.schedulers.base import SchedulerSpec
 
 if TYPE_CHECKING:
     from gridengine.api.job import Job
+    from gridengine.client.kept_jobs import KeptJobs
 
 
 class JobDispatcher:
@@ -25,8 +28,11 @@ class JobDispatcher:
     Args:
         scheduler: an instance (left open), or a class or callable that gives one (closed with the
             dispatcher); a name, as "slurm", or None is as for `gridengine.map`.
-        retries, timeout, retry_on, escalate_memory, resources: for those of its jobs that do not
-            say themselves; see `Job`.
+        retries, timeout, retry_on, escalate_memory, resources, priority, forward_logging: for those
+            of its jobs that do not say themselves; see `Job`.
+        run: with `name="night"` results are kept on disk, and jobs whose target returned with the
+            same arguments are not run again, as for `gridengine.map`; `close` lets others have the
+            run. Jobs without a target, that override `run` or are mutable, are run each time.
 
     Raises:
         TypeError, ConfigurationError: an argument is not what it should be; the text names it.
@@ -42,6 +48,9 @@ class JobDispatcher:
         retry_on: Raisable | None = None,
         escalate_memory: float | None = None,
         resources: Resource | None = None,
+        priority: int | None = None,
+        forward_logging: bool | None = None,
+        **run: Unpack[RunKeywords],
     ) -> None:
         self._options = given(
             retries=retries,
@@ -49,9 +58,22 @@ class JobDispatcher:
             retry_on=retry_on,
             escalate_memory=escalate_memory,
             resources=resources,
+            priority=priority,
+            forward_logging=forward_logging,
         )
-        self._scheduler, self._own = resolve(scheduler)
-        self._dispatcher = dispatcher_of(self._scheduler)
+        kept = run_options(run) if run else None
+        self._kept: KeptJobs | None = None
+        if kept is not None:
+            from gridengine.client.kept_jobs import KeptJobs  # few need it
+
+            self._kept = KeptJobs(kept, scheduler)
+            scheduler = self._kept.place
+        try:
+            self._dispatcher, self._scheduler, self._own = connect(scheduler)
+        except BaseException:
+            if self._kept is not None:
+                self._kept.close()
+            raise
         self._jobs: Sequence[Job] = ()
         self._lock = threading.Lock()
         self._closed = False
@@ -95,7 +117,7 @@ class JobDispatcher:
             start_time = time.time()
             try:
                 for job in chosen:
-                    job.start_at(self._dispatcher, self._options)
+                    job.start_at(self._place_of(job), self._options)
                     started.append(job)
             except BaseException:
                 for job in started:
@@ -103,6 +125,12 @@ class JobDispatcher:
                 raise
             self._jobs, self.start_time, self.end_time = chosen, start_time, None
             self._began = now
+
+    def _place_of(self, job: Job) -> Dispatcher:
+        call = None if self._kept is None else job.target_call()
+        if self._kept is None or call is None:
+            return self._dispatcher
+        return self._kept.place_of(*call, self._dispatcher)
 
     @trimmed
     def join(self, timeout: float | None = None) -> list[Any]:
@@ -135,8 +163,12 @@ class JobDispatcher:
             self._closed = True
             for job in self._jobs:
                 job.kill()
-        if self._own:
-            self._scheduler.close()
+        try:
+            if self._own:
+                self._scheduler.close()
+        finally:
+            if self._kept is not None:
+                self._kept.close()
 
     def __enter__(self) -> Self:
         return self

@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from gridengine.client.log_relay import drain_logs, log_relay
 from gridengine.client.outcomes import JOB, add_notes
 from gridengine.dispatcher.call_slot import without_slot
 from gridengine.dispatcher.core.tasks import (
@@ -92,6 +93,9 @@ class JobHandle:
         """Ignore it: all was handed over."""
 
     def noted(self, event: TaskMessage) -> None:
+        if event.log:
+            log_relay().take(event.payload)
+            return
         with self._changed:
             self._messages.append(event.payload)
             self._changed.notify_all()
@@ -108,6 +112,7 @@ class JobHandle:
             wait.expired = not come
         if self.end is not None and timeout != 0:
             self.dispatcher.flush_output(timeout)
+            drain_logs(timeout)
         if self.end is not None and self.ours and self._scheduler is not None:
             self.ours = False
             self._scheduler.close()

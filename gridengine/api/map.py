@@ -10,9 +10,10 @@ import builtins
 import functools
 import re
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Literal, Never, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 
 from gridengine.client.chunking import length_of, zipped
+from gridengine.client.run_options import RunKeywords, run_options
 from gridengine.errors import trim
 from gridengine.schedulers import default_scheduler, named_scheduler
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
@@ -20,6 +21,7 @@ from gridengine.serialize.payload import STAR
 
 if TYPE_CHECKING:
     from gridengine.api.map_results import AsyncResultIterator, ResultIterator
+    from gridengine.api.progress_displays import ProgressSpec
     from gridengine.client.options import Raisable
     from gridengine.client.submission import MapRequest
     from gridengine.resources.base import Resource
@@ -33,13 +35,15 @@ def map(
     scheduler: SchedulerSpec = None,
     reraise: bool = True,
     chunksize: int | None = None,
-    progress: bool | None = None,
+    progress: ProgressSpec = None,
     retries: int = 2,
     timeout: float | None = None,
     retry_on: Raisable = (),
     escalate_memory: float = 1,
     resources: Resource | None = None,
-    **unknown: Never,
+    priority: int = 0,
+    forward_logging: bool | None = None,
+    **run: Unpack[RunKeywords],
 ) -> list[T]:
     """Return `[f(x) for x in iterable]`, the calls made by workers, several at a time; several
     iterables are zipped.
@@ -55,7 +59,8 @@ def map(
         chunksize: how many calls travel together; None grows with what they take.
         progress: False shows no progress; None is as the setting says. On a terminal and in a
             notebook it is a bar, after 2 s; else, after 10 s, lines on standard error: the first,
-            one for each tenth, one a minute at most, and the last.
+            one for each tenth, one a minute at most, and the last. Or `tqdm`, or a bar of its kind,
+            to be kept up to date: what has `update(n)`, or makes that when called with `total=`.
         retries: how often a call whose process died, or that raised one of `retry_on`, is run
             again. With 0 no call begins twice, whatever happens; each then costs some 50 µs more.
         timeout: the seconds that each call may take; None is no limit. A call over its time is not
@@ -66,7 +71,14 @@ def map(
             default it is a failure at once.
         resources: what each call needs, as `Cores(4) & Memory(8)`, which is a limit of 8 GB too:
             see `docs/resources.md`.
-        unknown: other keywords are an error: `functools.partial(f, b=2)` gives each call one.
+        priority: calls with a higher one begin before others of this program that wait, strictly;
+            those with the same (default 0) take turns.
+        forward_logging: what calls say by `logging` and `warnings` comes to this process's own,
+            with the call and its host; None is as the setting says: see `docs/watching.md`.
+        run: with `name="sweep"` the results are kept on disk, and the same calls are not run again
+            when the script is: `journal=`, `resume=`, `retry_failed=` and `wait=` say how, see
+            `docs/runs.md`. Other keywords are an error: `functools.partial(f, b=2)` gives each call
+            one.
 
     Raises:
         Exception: the failing call's own, with a `RemoteTraceback` as its `__cause__` and a note of
@@ -75,13 +87,13 @@ def map(
         CallError, ClusterError: what kept the call from ending.
         PicklingError: the function, or an argument, cannot travel; the text names it.
     """
-    options = (retries, timeout, retry_on, escalate_memory, resources)
+    options = retries, timeout, retry_on, escalate_memory, resources, priority, forward_logging
     try:
-        if unknown or progress is not None:
-            _check_keywords("map", unknown, progress)
+        if run or progress is not None:
+            _check_keywords("map", run, progress)
         form, calls = zipped(f, iterables)
         total = length_of(iterables)
-        request = _request(f, form, scheduler, reraise, chunksize, options, total)
+        request = _request(f, form, scheduler, reraise, chunksize, options, total, run)
         from gridengine.api.map_results import gather
 
         return gather(request, calls, total, progress)
@@ -97,21 +109,23 @@ def starmap(
     scheduler: SchedulerSpec = None,
     reraise: bool = True,
     chunksize: int | None = None,
-    progress: bool | None = None,
+    progress: ProgressSpec = None,
     retries: int = 2,
     timeout: float | None = None,
     retry_on: Raisable = (),
     escalate_memory: float = 1,
     resources: Resource | None = None,
-    **unknown: Never,
+    priority: int = 0,
+    forward_logging: bool | None = None,
+    **run: Unpack[RunKeywords],
 ) -> list[T]:
     """Return `[f(*args) for args in iterable]`; all else is as for `map`."""
-    options = (retries, timeout, retry_on, escalate_memory, resources)
+    options = retries, timeout, retry_on, escalate_memory, resources, priority, forward_logging
     total = length_of([iterable])
     try:
-        if unknown or progress is not None:
-            _check_keywords("starmap", unknown, progress)
-        request = _request(f, STAR, scheduler, reraise, chunksize, options, total)
+        if run or progress is not None:
+            _check_keywords("starmap", run, progress)
+        request = _request(f, STAR, scheduler, reraise, chunksize, options, total, run)
         from gridengine.api.map_results import gather
 
         return gather(request, builtins.map(tuple, iterable), total, progress)
@@ -126,13 +140,15 @@ def imap(
     scheduler: SchedulerSpec = None,
     reraise: bool = True,
     chunksize: int = 1,
-    progress: bool | None = None,
+    progress: ProgressSpec = None,
     retries: int = 2,
     timeout: float | None = None,
     retry_on: Raisable = (),
     escalate_memory: float = 1,
     resources: Resource | None = None,
-    **unknown: Never,
+    priority: int = 0,
+    forward_logging: bool | None = None,
+    **run: Unpack[RunKeywords],
 ) -> ResultIterator[T]:
     """Return an iterator over the results of `map`, in order, each as soon as it is there.
 
@@ -142,12 +158,12 @@ def imap(
     raised after all results of the calls before it. Close the iterator, leave its `with`, or drop
     it, and its calls are cancelled.
     """
-    options = (retries, timeout, retry_on, escalate_memory, resources)
+    options = retries, timeout, retry_on, escalate_memory, resources, priority, forward_logging
     how = {"ordered": True, "progress": progress}
     try:
-        if unknown or progress is not None:
-            _check_keywords("imap", unknown, progress)
-        return _iterator(f, iterables, scheduler, reraise, chunksize, options, **how)
+        if run or progress is not None:
+            _check_keywords("imap", run, progress)
+        return _iterator(f, iterables, scheduler, reraise, chunksize, options, run, **how)
     except BaseException as error:
         trim(error)
         raise
@@ -161,12 +177,15 @@ def imap_unordered(
     scheduler: SchedulerSpec = None,
     reraise: bool = True,
     chunksize: int = 1,
-    progress: bool | None = None,
+    progress: ProgressSpec = None,
     retries: int = 2,
     timeout: float | None = None,
     retry_on: Raisable = (),
     escalate_memory: float = 1,
     resources: Resource | None = None,
+    priority: int = 0,
+    forward_logging: bool | None = None,
+    **run: Unpack[RunKeywords],
 ) -> ResultIterator[tuple[int, T]]: ...
 
 
@@ -178,12 +197,15 @@ def imap_unordered(
     scheduler: SchedulerSpec = None,
     reraise: bool = True,
     chunksize: int = 1,
-    progress: bool | None = None,
+    progress: ProgressSpec = None,
     retries: int = 2,
     timeout: float | None = None,
     retry_on: Raisable = (),
     escalate_memory: float = 1,
     resources: Resource | None = None,
+    priority: int = 0,
+    forward_logging: bool | None = None,
+    **run: Unpack[RunKeywords],
 ) -> ResultIterator[T]: ...
 
 
@@ -194,23 +216,25 @@ def imap_unordered(
     scheduler: SchedulerSpec = None,
     reraise: bool = True,
     chunksize: int = 1,
-    progress: bool | None = None,
+    progress: ProgressSpec = None,
     retries: int = 2,
     timeout: float | None = None,
     retry_on: Raisable = (),
     escalate_memory: float = 1,
     resources: Resource | None = None,
-    **unknown: Never,
+    priority: int = 0,
+    forward_logging: bool | None = None,
+    **run: Unpack[RunKeywords],
 ) -> ResultIterator[Any]:
     """Return an iterator over the results of `map` in the order in which they come, or over
     `(number of the call, result)` with `with_index`; all else is as for `imap`.
     """
-    options = (retries, timeout, retry_on, escalate_memory, resources)
+    options = retries, timeout, retry_on, escalate_memory, resources, priority, forward_logging
     how = {"ordered": False, "with_index": with_index, "progress": progress}
     try:
-        if unknown or progress is not None:
-            _check_keywords("imap_unordered", unknown, progress)
-        return _iterator(f, iterables, scheduler, reraise, chunksize, options, **how)
+        if run or progress is not None:
+            _check_keywords("imap_unordered", run, progress)
+        return _iterator(f, iterables, scheduler, reraise, chunksize, options, run, **how)
     except BaseException as error:
         trim(error)
         raise
@@ -222,12 +246,15 @@ def aimap(
     scheduler: SchedulerSpec = None,
     reraise: bool = True,
     chunksize: int = 1,
-    progress: bool | None = None,
+    progress: ProgressSpec = None,
     retries: int = 2,
     timeout: float | None = None,
     retry_on: Raisable = (),
     escalate_memory: float = 1,
     resources: Resource | None = None,
+    priority: int = 0,
+    forward_logging: bool | None = None,
+    **run: Unpack[RunKeywords],
 ) -> AsyncResultIterator[T]:
     """Return an asynchronous iterator over the results of `map`: `imap` for a task of asyncio or of
     trio, `async for result in aimap(f, xs)`. Other tasks run while it waits; when its own is
@@ -243,9 +270,11 @@ def aimap(
             raise TypeError(
                 f"{one!r} is an asynchronous iterable: submit to an Executor what comes of it"
             )
-    options = (retries, timeout, retry_on, escalate_memory, resources)
+    if run:
+        _check_keywords("aimap", run, None)
+    options = retries, timeout, retry_on, escalate_memory, resources, priority, forward_logging
     how = {"ordered": True, "progress": progress}
-    results = _iterator(f, iterables, scheduler, reraise, chunksize, options, **how)
+    results = _iterator(f, iterables, scheduler, reraise, chunksize, options, run, **how)
     from gridengine.api.map_results import AsyncResultIterator
 
     return AsyncResultIterator(results)
@@ -273,19 +302,25 @@ def _short(value: object) -> str:
     return re.sub(r"[^\w.+-]+", "-", str(value))[:24]
 
 
-def _check_keywords(called: str, unknown: dict[str, Any], progress: Any) -> None:
+def _check_keywords(called: str, keywords: RunKeywords, progress: Any) -> None:
     """Check what is seldom given.
 
     Raises:
-        TypeError: there is no such keyword, or `progress` is none of True, False and None.
+        TypeError: there is no such keyword, or `progress` is none of True, False, None and a bar.
     """
-    if isinstance(progress, str):  # "no" would be true
-        raise TypeError(f"progress must be True, False or None, not {progress!r}")
-    for name in unknown:
+    from gridengine.api.progress_displays import check_progress
+
+    check_progress(progress)
+    for name in keywords.keys() - RunKeywords.__annotations__.keys():
         from gridengine.client.options import unexpected_keyword
 
-        otherwise = f"what each call is to have is given by functools.partial(f, {name}=...)"
-        raise unexpected_keyword(called, name, map.__kwdefaults__ or {}, otherwise)
+        otherwise = (
+            f"it is an option of schedulers: scheduler=gridengine.ProcessScheduler({name}=...)"
+            if name == "max_workers"
+            else f"what each call is to have is given by functools.partial(f, {name}=...)"
+        )
+        known = {**(map.__kwdefaults__ or {}), **RunKeywords.__annotations__}
+        raise unexpected_keyword(called, name, known, otherwise)
 
 
 def _iterator(
@@ -295,11 +330,12 @@ def _iterator(
     reraise: bool,
     chunksize: int,
     options: tuple[Any, ...],
+    run: RunKeywords,
     **how: Any,
 ) -> ResultIterator[Any]:
     """Return the iterator of `imap` and its kin; `how` says in what way it gives its results."""
     form, calls = zipped(f, iterables)
-    request = _request(f, form, place, reraise, chunksize, options)
+    request = _request(f, form, place, reraise, chunksize, options, None, run)
     from gridengine.api.map_results import ResultIterator
 
     return ResultIterator(request, calls, total=length_of(iterables), **how)
@@ -312,7 +348,8 @@ def _request(
     reraise: bool,
     chunksize: int | None,
     options: tuple[Any, ...],
-    total: int | None = None,
+    total: int | None,
+    run: RunKeywords,
 ) -> MapRequest:
     """Return what a user asks for, checked. Meanwhile workers of this machine begin to start; those
     of a scheduler that has yet to be made begin when it is.
@@ -326,4 +363,5 @@ def _request(
     from gridengine.client.options import CallOptions
     from gridengine.client.submission import MapRequest
 
-    return MapRequest(f, form, place, reraise, chunksize, CallOptions(*options))
+    kept = run_options(run) if run else None
+    return MapRequest(f, form, place, reraise, chunksize, CallOptions(*options), kept)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Generic, Self, TypeVar
 
 from gridengine.api.progress import REFRESH_SECONDS, ProgressBar
+from gridengine.api.progress_displays import ProgressSpec
 from gridengine.client.chunking import SHARES, SMALLEST_WINDOW
 from gridengine.client.map_run import MapRun
 from gridengine.client.outcomes import warn_of_exit
@@ -21,20 +22,24 @@ Value = TypeVar("Value")
 
 
 def gather(
-    request: MapRequest, calls: Iterator[Any], total: int | None, progress: bool | None
+    request: MapRequest, calls: Iterator[Any], total: int | None, progress: ProgressSpec
 ) -> list[Any]:
     """Submit all calls while earlier ones run, and return their results in order."""
     head = list(itertools.islice(calls, 1))
     if not head:
         return []
     kind = RaisingRun if request.reraise else WatchedRun
-    submission = Submission.of(request)
+    submission = Submission.of(request) if request.kept is None else _kept(request)
     run = kind(submission, total, request.chunksize)
     slot, results = submission.dispatcher.call_slot, run.results
     run.progress = progress if slot is None else _shown(progress, submission)
     try:
+        if progress is not None and not isinstance(progress, bool):
+            run.bar = run.make_bar()
         run.send(itertools.chain(head, calls), run.watch)
         run.total = len(results.values)
+        if request.kept is not None:
+            submission.note_all_sent()
         if results.missing and slot is not None:
             # Once for all of them, and not for each that comes.
             with WithoutSlot(slot):
@@ -47,20 +52,28 @@ def gather(
         raise
     finally:  # after an error or Ctrl-C too: what has not ended is cancelled
         if run.bar is not None:
+            run.show()
             run.bar.close()
         submission.close()
     return results.with_errors() if results.errors else results.values
 
 
-def _shown(progress: bool | None, submission: Submission) -> bool | None:
+def _kept(request: MapRequest) -> Submission:
+    from gridengine.client.kept_submission import KeptSubmission  # few need it
+
+    return KeptSubmission.of(request)
+
+
+def _shown(progress: ProgressSpec, submission: Submission) -> ProgressSpec:
     """Return whether progress is shown: None is as the setting says, but not inside a call."""
-    return progress if submission.dispatcher.call_slot is None else bool(progress)
+    inside = submission.dispatcher.call_slot is not None
+    return False if inside and progress is None else progress
 
 
 class WatchedRun(MapRun):
     """Shows how far it is. For what is done at once there is no bar."""
 
-    progress: bool | None = None
+    progress: ProgressSpec = None
     bar: ProgressBar | None = None
 
     def watch(self, most: float | None = None) -> None:
@@ -69,9 +82,20 @@ class WatchedRun(MapRun):
         left = REFRESH_SECONDS if bar is None else bar.patience()
         self.take(left if most is None else min(left or most, most))
         if results.missing or bar is not None:
-            bar = bar or ProgressBar(self.submission.snapshot, shown=self.progress)
-            self.bar = bar
-            bar.update(len(results.values) - results.missing, len(results.errors), self.total)
+            self.bar = bar or self.make_bar()
+            self.show()
+
+    def make_bar(self) -> ProgressBar:
+        """Return a bar that shows nothing yet."""
+        submission = self.submission
+        return ProgressBar(submission.snapshot, shown=self.progress, label=submission.name)
+
+    def show(self) -> None:
+        """Have the bar know how far it is."""
+        results = self.results
+        if self.bar is not None:
+            done = len(results.values) - results.missing
+            self.bar.update(done, len(results.errors), self.total)
 
 
 class RaisingRun(WatchedRun):
@@ -105,14 +129,15 @@ class ResultIterator(Generic[T]):
         ordered: bool,
         with_index: bool = False,
         total: int | None = None,
-        progress: bool | None = False,
+        progress: ProgressSpec = False,
     ) -> None:
         self._reraise = request.reraise
         self._chunksize = request.chunksize or 1
         self._calls = calls
         self._ordered = ordered
         self._with_index = with_index
-        self._submission = submission = Submission.of(request)
+        submission = Submission.of(request) if request.kept is None else _kept(request)
+        self._submission = submission
         self._window = max(SMALLEST_WINDOW, SHARES * submission.dispatcher.slots * self._chunksize)
         self._ready: OrderedDict[int, tuple[Any, BaseException | None]] = OrderedDict()
         self._submitted = 0
@@ -120,8 +145,10 @@ class ResultIterator(Generic[T]):
         self._failed = 0
         self._total = total
         # As with `map`, there is none for calls that are made here.
-        shown = False if submission.dispatcher.at_once else _shown(progress, submission)
-        self._bar = ProgressBar(submission.snapshot, shown=shown)
+        shown = _shown(progress, submission)
+        if submission.dispatcher.at_once and (shown is None or isinstance(shown, bool)):
+            shown = False
+        self._bar = ProgressBar(submission.snapshot, shown=shown, label=submission.name)
         self._closed = False
         self._fault: Exception | None = None
         self._at_once = False
@@ -162,6 +189,7 @@ class ResultIterator(Generic[T]):
         what the iterable raised.
         """
         if not self._has_next():
+            self._show_progress()
             self.close()
             fault, self._fault = self._fault or StopIteration(), None
             try:

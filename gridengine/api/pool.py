@@ -8,15 +8,18 @@ import time
 import weakref
 from collections.abc import Callable, Generator, Iterable, Mapping
 from multiprocessing import TimeoutError
-from typing import Any, Generic, Literal, Self, TypeVar, overload
+from typing import Any, Generic, Literal, Self, TypeVar, Unpack, overload
 
 from gridengine.api.map_results import ResultIterator
+from gridengine.api.progress_displays import ProgressSpec, check_progress
+from gridengine.api.progress_watch import show_progress
 from gridengine.client.chunking import length_of, zipped
 from gridengine.client.dependencies import CallSource, Found, pickled
 from gridengine.client.future import CallFuture, call_safely
 from gridengine.client.initializer import initializer_of
 from gridengine.client.map_run import MapRun
 from gridengine.client.options import CallOptions, Raisable
+from gridengine.client.run_options import RunKeywords, run_options
 from gridengine.client.submitter import Submitter
 from gridengine.dispatcher.core.tasks import ResultData
 from gridengine.dispatcher.interface import Dispatcher
@@ -43,7 +46,10 @@ class Pool:
             `max_tasks_per_child` of `Executor`.
         scheduler: as in `Executor`: an instance (left open), what gives one, a name, as "slurm", or
             None.
-        retries, timeout, retry_on, escalate_memory, resources: as for `gridengine.map`.
+        retries, timeout, retry_on, escalate_memory, resources, priority, forward_logging: as for
+            `gridengine.map`.
+        progress: as for `Executor`; each iterator of `imap` has a bar of its own.
+        run: with `name="night"` results are kept on disk, as for `Executor`.
     """
 
     @trimmed
@@ -60,10 +66,16 @@ class Pool:
         retry_on: Raisable = (),
         escalate_memory: float = 1,
         resources: Resource | None = None,
+        priority: int = 0,
+        forward_logging: bool | None = None,
+        progress: ProgressSpec = None,
+        **run: Unpack[RunKeywords],
     ) -> None:
         if not isinstance(maxtasksperchild, int | None):
             raise ValueError(f"maxtasksperchild must be a whole number, not {maxtasksperchild!r}")
-        options = CallOptions(retries, timeout, retry_on, escalate_memory, resources)
+        limits = retries, timeout, retry_on, escalate_memory, resources, priority
+        options = CallOptions(*limits, forward_logging=forward_logging)
+        check_progress(progress)
         self._submitter = Submitter(
             scheduler,
             processes,
@@ -71,8 +83,11 @@ class Pool:
             options=options,
             daemon=True,
             word="processes",
+            kept=run_options(run) if run else None,
         )
+        show_progress(self._submitter, progress, "pool")
         self._iterators: weakref.WeakSet[PoolIterator[Any]] = weakref.WeakSet()
+        self._progress = progress
         self._closed = False
         weakref.finalize(self, self._submitter.batcher.close, wait=False).atexit = False
 
@@ -210,7 +225,11 @@ class Pool:
         self._check_running()
         form, calls = zipped(func, [iterable])
         made: PoolIterator[T] = PoolIterator(
-            self._submitter.request(func, form, chunksize), calls, **how
+            self._submitter.request(func, form, chunksize),
+            calls,
+            total=length_of([iterable]),
+            progress=self._progress,
+            **how,
         )
         self._iterators.add(made)
         return made

@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
-import contextlib
-import importlib
-import logging
-import os
-import sys
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol, TextIO
+from typing import TYPE_CHECKING
 
+from gridengine.api.progress_displays import (
+    Display,
+    ProgressSpec,
+    Said,
+    UsersBar,
+    display_here,
+)
 from gridengine.resources.units import format_seconds, plural
 from gridengine.settings.values import settings
-from gridengine.worker.terminal_line import TerminalLine, is_terminal
 
 if TYPE_CHECKING:
     from gridengine.dispatcher.core.snapshot import Snapshot
 
 APPEARS_SECONDS = 2.0
 REFRESH_SECONDS = 0.25
-FIRST_SECONDS, LINE_SECONDS = 10.0, 60.0
-"""When the first line in a log comes, and how long there is at least between two but for the
-last.
-"""
-WIDEST = 40
+LONGEST_LABEL = 20
 
 
 class ProgressBar:
-    """Shows the calls that are done, failed and running, slots and time left.
+    """Shows the calls that are done, failed and running, slots and workers, rate and time left.
 
     On a terminal and in a notebook it is a bar, after two seconds; elsewhere it is lines on
     standard error: one after ten seconds, one for each tenth, one a minute at most, and one at the
@@ -38,20 +35,30 @@ class ProgressBar:
 
     Args:
         snapshot: called at each drawing for what runs now.
-        shown: whether it may appear; None is as the setting says.
+        shown: whether it may appear; None is as the setting says. Or a bar of the user's, or what
+            makes one, to be kept up to date from the first call on.
+        label: what is in progress, for people.
     """
 
     def __init__(
         self,
         snapshot: Callable[[], Snapshot],
         *,
-        shown: bool | None = None,
+        shown: ProgressSpec = None,
+        label: str = "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        own = None if shown is None or isinstance(shown, bool) else UsersBar(shown)
         wanted = settings().progress if shown is None else shown
         self._snapshot = snapshot
+        self._label = label[:LONGEST_LABEL]
         self._clock = clock
-        self._display = _display(clock) if wanted else None
+        self._own = own
+        self._display: Display | None = None
+        if own is not None:
+            self._display = own
+        elif wanted:
+            self._display = display_here(clock)
         self._estimate = Estimate()
         self._appears = clock() + APPEARS_SECONDS
         self._due = clock() + REFRESH_SECONDS
@@ -69,36 +76,52 @@ class ProgressBar:
         """
         if self._display is None:
             return
+        if total is not None:
+            total = max(done, total)  # a list may grow while its calls are made
         self._counts = done, failed, total
         now = self._clock()
         if now < self._due:
             return
         self._due = now + REFRESH_SECONDS
+        if self._own is not None:
+            self._own.count(done, failed, total)
+            return
         snapshot = self._snapshot()
-        left = self._estimate.left(done, total, snapshot, now)
+        rate = self._estimate.rate(done, snapshot, now)
         if now >= self._appears:
-            running = min(snapshot.running, snapshot.slots)
-            words = [self._words(), f"{running} running on {plural(snapshot.slots, 'slot')}"]
-            if not snapshot.slots:
-                words[1] = "waiting for a worker"
-            if left is not None:
-                words.append(f"about {format_seconds(left)} left")
-            self._display.show(", ".join(words), done / total if total else None)
+            self._display.show(self._said(snapshot, rate), done / total if total else None)
 
     def close(self) -> None:
         """Take the bar away; a notebook keeps how far it came. May be called twice."""
-        if self._display is not None:
-            self._display.close(self._words())
-            self._display = None
+        display, self._display = self._display, None
+        if display is not None:
+            if self._own is not None:
+                self._own.count(*self._counts)
+            display.close(Said(self._phrases(), label=self._label))
 
-    def _words(self) -> str:
+    def _phrases(self) -> list[str]:
         done, failed, total = self._counts
         of = plural(done, "call") if total is None else f"{done:,} of {plural(total, 'call')}"
-        return f"{of} done, {failed:,} failed"
+        return [f"{of} done", f"{failed:,} failed"]
+
+    def _said(self, snapshot: Snapshot, rate: float | None) -> Said:
+        """Return what is said of calls under way. Where there is little room the rate is left out
+        first, then that none has failed, and then, when the time left is known, what runs.
+        """
+        done, failed, total = self._counts
+        running = _running(snapshot)
+        said, optional = [*self._phrases(), *running], [1] * (not failed)
+        if rate:
+            optional.insert(0, len(said))
+            said.append(_rate_words(rate))
+            if total is not None:
+                optional += [2] * len(running)
+                said.append(f"about {format_seconds((total - done) / rate)} left")
+        return Said(said, optional, self._label)
 
 
 class Estimate:
-    """When all calls will have ended, by how long they take that began when workers were there.
+    """How many calls end in a second, by how long they take that began when workers were there.
 
     The start-up is left out: what went before the first calls ran, and, once each slot has ended
     one and then one more, the first calls too, which import what the others find loaded.
@@ -109,11 +132,11 @@ class Estimate:
         self._steady: tuple[float, int] | None = None
         self._slots = 0
 
-    def left(self, done: int, total: int | None, snapshot: Snapshot, now: float) -> float | None:
-        """Return the seconds that are left, None while that cannot be told."""
+    def rate(self, done: int, snapshot: Snapshot, now: float) -> float | None:
+        """Return how many calls end in a second, None while that cannot be told."""
         if self._first is None and (snapshot.running or done):
             self._first = now, done
-        if self._first is None or total is None:
+        if self._first is None:
             return None
         slots = max(snapshot.slots, 1)
         # With many more workers than before what was measured before tells nothing.
@@ -122,101 +145,27 @@ class Estimate:
         since, before = self._first
         if self._steady is not None and done - self._steady[1] >= slots:
             since, before = self._steady
-        return None if done == before else (total - done) * (now - since) / (done - before)
+        return None if done == before or now <= since else (done - before) / (now - since)
 
 
-class Display(Protocol):
-    """Where progress is shown."""
-
-    def show(self, words: str, part: float | None) -> None: ...
-    def close(self, words: str) -> None: ...
-
-
-class Bar:
-    """The foot of a terminal."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._line: TerminalLine | None = None
-
-    def show(self, words: str, part: float | None) -> None:
-        """Draw the bar, as wide as there is room for, and the words."""
-        self._line = self._line or TerminalLine(self._stream)
-        width = self._line.width
-        self._line.show(f"{_bar(part, width - len(words) - 1)}{words}"[:width])
-
-    def close(self, words: str) -> None:
-        """Take it away."""
-        if self._line is not None:
-            self._line.close()
+def _running(snapshot: Snapshot) -> list[str]:
+    """Return how many calls run, and on what; nothing where only another process knows."""
+    slots, workers = snapshot.slots, snapshot.workers
+    if workers and not snapshot.demands:
+        return []
+    if not slots:
+        return ["waiting for a worker"]
+    where = plural(slots, "slot")
+    if workers == slots:
+        where = plural(workers, "worker")
+    elif workers > 1:
+        where += f" of {workers:,} workers"
+    return [f"{min(snapshot.running, slots):,} running on {where}"]
 
 
-class NotebookCell:
-    """An output of the cell that runs, which is changed in its place and stays at the end."""
-
-    def __init__(self, display: Callable[..., Any]) -> None:
-        self._display = display
-        self._handle: Any = None
-
-    def show(self, words: str, part: float | None) -> None:
-        """Show a bar and the words."""
-        content = {"text/plain": f"{_bar(part, WIDEST)}{words}"}
-        if self._handle is None:
-            self._handle = self._display(content, raw=True, display_id=True)
-        else:
-            self._handle.update(content, raw=True)
-
-    def close(self, words: str) -> None:
-        """Leave the words there, if there was a bar."""
-        if self._handle is not None:
-            self._handle.update({"text/plain": words}, raw=True)
-
-
-class LogLines:
-    """Lines on a stream that is no terminal: a batch job's log."""
-
-    def __init__(self, stream: TextIO, clock: Callable[[], float]) -> None:
-        self._stream = stream
-        self._clock = clock
-        self._began = clock()
-        self._due = self._began + FIRST_SECONDS
-        self._tenths = -1
-
-    def show(self, words: str, part: float | None) -> None:
-        """Write a first line, and then one if another tenth is done and the last is long enough
-        ago.
-        """
-        tenths = self._tenths + 1 if part is None else int(10 * part)
-        if tenths > self._tenths and part != 1 and self._clock() >= self._due:
-            self._tenths, self._due = tenths, self._clock() + LINE_SECONDS
-            self._write(words)
-
-    def close(self, words: str) -> None:
-        """Write the last line, if there was one, and the log of the run does not tell as much."""
-        if self._tenths >= 0 and not logging.getLogger("gridengine").isEnabledFor(logging.INFO):
-            self._write(f"{words}, in {format_seconds(self._clock() - self._began)}")
-        self._tenths = -1
-
-    def _write(self, words: str) -> None:
-        with contextlib.suppress(OSError, ValueError):  # its disk is full, or it was closed
-            print(f"gridengine: {words}", file=self._stream, flush=True)
-
-
-def _bar(part: float | None, room: int) -> str:
-    cells = min(room, WIDEST) - 2
-    if part is None or cells < 1:
-        return ""
-    full = int(part * cells)
-    return f"[{'#' * full}{'.' * (cells - full)}] "
-
-
-def _display(clock: Callable[[], float]) -> Display | None:
-    """Return where this process shows progress; None when it has no standard error."""
-    ipython = sys.modules.get("IPython")
-    if ipython is not None and hasattr(ipython.get_ipython(), "kernel"):
-        return NotebookCell(importlib.import_module("IPython.display").display)
-    if sys.stderr is None:
-        return None
-    if is_terminal(sys.stderr) and os.environ.get("TERM") != "dumb":
-        return Bar(sys.stderr)
-    return LogLines(sys.stderr, clock)
+def _rate_words(rate: float) -> str:
+    """Return how many calls end in a second, a minute or an hour."""
+    for seconds, unit in ((1, "s"), (60, "min")):
+        if rate * seconds >= 1:
+            return f"{rate * seconds:,.{0 if rate * seconds >= 100 else 1}f}/{unit}"
+    return f"{rate * 3600:,.1f}/h"

@@ -41,10 +41,15 @@ class WaitGroup:
 
         Raises:
             TypeError, ConfigurationError: no worker can, or they are none.
+            RuntimeError: the block has been left.
         """
         call = Call(resources, fn, args)
+        try:
+            self.start_subtask(value_of, call.future)
+        except BaseException:  # nobody would wait for it
+            call.end()
+            raise
         self._calls.append(call)
-        self.start_subtask(value_of, call.future)
 
     def load_cache_or_submit(
         self, resources: Resource | None, fn: Callable[..., Any], /, *args: Any

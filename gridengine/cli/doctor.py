@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from gridengine.cli import dispatcher_checks
 from gridengine.cli.trial_job import try_job
 from gridengine.errors import ConfigurationError
 from gridengine.schedulers.checks import Finding, State, said
@@ -84,17 +85,22 @@ def _check_machine() -> Iterator[Finding]:
     yield _finding("settings", State.OK, words)
     yield _check_run_directory(folder)
     yield check_encryption()
+    yield from dispatcher_checks.findings()
+
+
+_WRITTEN = 65536
+"""How many bytes are written to see whether there is room."""
 
 
 def _check_run_directory(folder: Path) -> Finding:
     there = folder
     try:
         there = next(one for one in (folder, *folder.parents) if one.exists())
-        with tempfile.NamedTemporaryFile(dir=there, prefix=".gridengine-doctor-"):
-            pass
+        with tempfile.NamedTemporaryFile(dir=there, prefix=".gridengine-doctor-") as file:
+            file.write(bytes(_WRITTEN))
     except OSError as error:
         words = f"{folder}: nothing can be written to {there}: {error.strerror}"
-        remedy = "set GRIDENGINE_RUN_DIRECTORY to a folder that the nodes share"
+        remedy = "make room, or set GRIDENGINE_RUN_DIRECTORY to a folder that the nodes share"
         return _finding("run directory", State.BROKEN, words, remedy)
     free = shutil.disk_usage(there).free / 2**30
     return _finding("run directory", State.OK, f"{folder}, {free:.1f} GB free")

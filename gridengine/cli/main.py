@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import json
 import logging
 import math
-import operator
 import os
 import signal
 import sys
@@ -20,27 +20,61 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gridengine._version import __version__
+from gridengine.cli.console import console, folded, shown, text
+from gridengine.cli.dispatcher import dispatcher
+from gridengine.cli.resource_options import resource_options, resources_of
+from gridengine.cli.scale import scale
+from gridengine.cli.worker import worker
 from gridengine.errors import GridEngineError
 from gridengine.schedulers.registry import BY_NAME, STARTERS
+from gridengine.settings.files import nearest
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from gridengine.resources.base import Resource
     from gridengine.schedulers.base import Scheduler
     from gridengine.schedulers.checks import Finding
 
 
+WATCHING = ("calls", "cancel", "drain", "explain", "logs", "ls", "page", "report", "top")
+RUNS = ("forget", "results", "retry", "runs")
+"""The commands that have modules of their own, which are loaded when they are asked for."""
+
+
 class _Commands(click.Group):
-    """Turns this package's errors into a line on standard error and exit status 1, as click does
-    with its own.
+    """Turns this package's errors, and those of files, into a line on standard error and exit
+    status 1, as click does with its own.
     """
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted([*super().list_commands(ctx), *WATCHING, *RUNS])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in (*WATCHING, *RUNS):
+            return super().get_command(ctx, cmd_name)
+        found: click.Command = importlib.import_module(f"gridengine.cli.{cmd_name}").command
+        return found
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            near = nearest(args[0], self.list_commands(ctx))
+            if near is None:
+                raise
+            raise click.UsageError(f"{error.message} {near!r} is one.", ctx) from None
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except GridEngineError as error:
-            raise click.ClickException(str(error)) from error
+            raise click.ClickException(folded(str(error), sys.stderr)) from error
+        except OSError as error:
+            if error.filename is None:  # a pipe that nobody reads, which is click's; or our fault
+                raise
+            raise click.ClickException(f"{error.filename}: {error.strerror}") from error
 
 
 @click.group(
@@ -52,11 +86,19 @@ Examples:
   gridengine doctor --scheduler slurm     is Slurm here, and does it take my jobs?
   gridengine settings                     each setting, and who said it
   gridengine up RUN_DIRECTORY -n 4        four more workers for a script that runs
+  gridengine ls                           which of my scripts run, and how far are they?
+  gridengine explain                      why does nothing start?
+  gridengine runs                         which runs have a name, and what is left of them?
 """,
 )
 @click.version_option(__version__, prog_name="gridengine")
 def main() -> None:
-    """Run Python functions on this machine's processes or on a batch cluster."""
+    """Run Python functions on this machine's processes or on a batch cluster.
+
+    The exit status is 0 when a command has done its work; 1 when it could not, with a line on
+    standard error; 2 when its words are not understood. What else it tells scripts is said by the
+    command's own --help.
+    """
     logging.basicConfig(format="gridengine: %(message)s", level=logging.WARNING)
 
 
@@ -80,6 +122,8 @@ def settings(as_json: bool) -> None:
 
     Files are, the later over the earlier: ~/.config/gridengine/settings.toml; gridengine.toml in
     this folder, or the nearest above it.
+
+    The exit status is 1 when one of them, or a variable, says what is no setting.
     """
     from gridengine.settings.files import describe
     from gridengine.settings.locations import projects_file, users_file
@@ -104,14 +148,14 @@ def settings(as_json: bool) -> None:
     table = Table("setting", "value", "said by", box=None, pad_edge=False, header_style="bold")
     for name, one in said.items():
         style = "dim" if one.by == "default" else ""
-        table.add_row(_text(name), _text(_shown(one.value)), _text(one.by, style))
-    console = _console()
-    console.print(table)
+        table.add_row(text(name), text(shown(one.value)), text(one.by, style))
+    terminal = console()
+    terminal.print(table)
     for whose, path in (
         ("yours", users_file(os.environ)),
         ("the project's", projects_file(os.environ)),
     ):
-        console.print(_text(f"settings file, {whose}: {describe(path)}", "dim"))
+        terminal.print(text(f"settings file, {whose}: {describe(path)}", "dim"))
 
 
 @main.command(
@@ -142,16 +186,7 @@ Examples:
     type=click.Choice(STARTERS),
     help="What starts them (default: the setting, else the best that is here).",
 )
-@click.option("--cores", type=click.IntRange(min=1), help="Cores of each worker.")
-@click.option("--memory", type=float, metavar="GB", help="Memory of each worker.")
-@click.option(
-    "--time",
-    "walltime",
-    metavar="TIME",
-    help="How long each call may take, as 2:00:00 or in seconds.",
-)
-@click.option("--gpus", type=click.IntRange(min=1), help="GPUs of each worker.")
-@click.option("--token", help="What workers must have, by its name in the settings.")
+@resource_options
 @click.option(
     "--dry", is_flag=True, help="Show what would be submitted, script included, and do nothing."
 )
@@ -176,11 +211,13 @@ def up(
     CONNECTION_FILE, or the folder that it is in, is below the run directory (see `gridengine
     settings`) of a script that runs on a cluster. Of several, all that are under way get workers;
     when none is named, the last begun that is.
+
+    The exit status is 1 when a worker has failed, or could not be started.
     """
     from gridengine.cli import up
 
     files = up.connection_files(connection_files, functools.partial(click.echo, err=True))
-    resources = _resources(**asked)
+    resources = resources_of(**asked)
     with _scheduler(scheduler, count) as chosen, contextlib.ExitStack() as stack:
         counts = [count or up.default_count(chosen, file) for file in files]
         if dry:
@@ -201,35 +238,6 @@ def _say_of(file: Path, files: Sequence[Path]) -> Callable[[str], None]:
     """Return what prints a line on the workers of one of these runs."""
     run = f"{file.parent.name}: " if len(files) > 1 else ""
     return lambda line: click.echo(f"{run}{line}")
-
-
-def _resources(
-    cores: int | None,
-    memory: float | None,
-    walltime: str | None,
-    gpus: int | None,
-    token: str | None,
-) -> Resource:
-    from gridengine.resources.base import ZERO
-    from gridengine.resources.kinds import Cores, GPUs, Memory, Token, WTime
-
-    time: float | str | None = (
-        walltime if walltime is None or ":" in walltime else _number("--time", walltime)
-    )
-    kinds: tuple[Callable[[Any], Resource], ...] = (Cores, Memory, WTime, GPUs, Token)
-    given = zip(kinds, (cores, memory, time, gpus, token), strict=True)
-    return functools.reduce(
-        operator.and_, (kind(value) for kind, value in given if value is not None), ZERO
-    )
-
-
-def _number(name: str, text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise click.BadParameter(
-            f"{text!r} is no time; write 2:00:00, or seconds", param_hint=name
-        ) from None
 
 
 def _scheduler(name: str | None, count: int | None) -> Scheduler:
@@ -278,47 +286,30 @@ def doctor(scheduler: str | None, wait: float, as_json: bool) -> None:
     from gridengine.cli import doctor as looks
 
     found: list[Finding] = []
-    console = _console()
+    terminal = console()
     for finding in looks.examine(scheduler, os.environ, wait=wait):
         found.append(finding)
         if not as_json:
-            _show(console, finding)
+            _show(terminal, finding)
     broken = looks.is_broken(found)
     if as_json:
         click.echo(looks.as_json(found, broken))
     sys.exit(1 if broken else 0)
 
 
-def _show(console: Console, finding: Finding) -> None:
+def _show(terminal: Console, finding: Finding) -> None:
     style = {"ok": "green", "absent": "dim", "broken": "bold red", "slow": "yellow"}[
         finding.state.value
     ]
-    line = _text(f"{finding.state.value:7}", style)
+    line = text(f"{finding.state.value:7}", style)
     line.append(
         f"{finding.of}: {finding.check}: {finding.text}", style="dim" if style == "dim" else ""
     )
-    console.print(line, soft_wrap=True)
+    terminal.print(line, soft_wrap=True)
     if finding.remedy:
-        console.print(_text(f"        try: {finding.remedy}"), soft_wrap=True)
+        terminal.print(text(f"        try: {finding.remedy}"), soft_wrap=True)
 
 
-def _console() -> Console:
-    from rich.console import Console
-
-    # Whoever reads this through a pipe wants whole lines.
-    return Console(highlight=False, width=None if sys.stdout.isatty() else 1000)
-
-
-def _text(words: str, style: str = "") -> Any:
-    """Return words as they are: rich would take what is in brackets for its own."""
-    from rich.text import Text
-
-    return Text(words, style=style)
-
-
-def _shown(value: object) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{name} = {one!r}" for name, one in value.items()) or "none"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return str(value) or "none"
+main.add_command(dispatcher)
+main.add_command(scale)
+main.add_command(worker)

@@ -4,8 +4,9 @@ of them are in flight.
 A call that finds workers idle is handed over at once, by the thread that submits it. The others
 wait here, where they can be withdrawn without asking anybody, and are handed over in batches as
 earlier ones settle: about as many as the workers do in some tenths of a second, by what the calls
-of each function take now. What was handed over and has not begun is recalled when it is cancelled,
-or when calls that were quick have become slow.
+of each function take now. Those with a priority are handed over without waiting, since the
+dispatcher puts them in order. What was handed over and has not begun is recalled when it is
+cancelled, or when calls that were quick have become slow.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from gridengine.dispatcher.core.tasks import CallsFinished
 from gridengine.dispatcher.interface import Dispatcher
 from gridengine.errors import UNNUMBERED, Cancelled, call_words
 from gridengine.schedulers.base import Scheduler
+from gridengine.schedulers.remote import RemoteScheduler
 from gridengine.serialize.argument_snapshot import CallSnapshot
 from gridengine.serialize.payload import Payload
 from gridengine.serialize.references import numbers
@@ -62,6 +64,19 @@ class TrackedCalls(Protocol):
         and the one after its last.
         """
         ...
+
+
+class Keeper(Protocol):
+    """Keeps what comes of single calls, where it is kept."""
+
+    def handed_over(self, task: int, batch: Batch, payload: Payload) -> None:
+        """Note what is handed over as this task, before it is."""
+
+    def settled(self, futures: Sequence[CallFuture], event: CallsFinished) -> None:
+        """Note what has come of calls; in the I/O thread."""
+
+    def close(self) -> None:
+        """Let go of what is kept: all calls have ended."""
 
 
 class Batcher(Settlement):
@@ -90,29 +105,43 @@ class Batcher(Settlement):
     ) -> None:
         super().__init__(dispatcher, scheduler, ours=ours, daemon=daemon)
         self._initializer = initializer
+        self._check_room = dispatcher.check_room
         self.submitter = dispatcher.new_id()
         """The number that all calls have in common, by which they take turns with others."""
         self._waiting: deque[CallFuture] = deque()
+        self._prioritised: deque[CallFuture] = deque()
         self._batches: dict[int, Batch] = {}
         self._submissions: set[TrackedCalls] = set()
         # Where calls run as they are submitted, one that makes others waits for them itself; and
         # nobody may be there later to hand over more for one that has ended.
         self._at_once = dispatcher.at_once or detach
         self._window = Window(ENDLESS) if self._at_once else Window(dispatcher.slots, most)
+        # Elsewhere no call may be handed over beside what the window takes.
+        self._may_overtake = most is None and not self._at_once
         if detach:
             dispatcher.detach(self.submitter)
         self._recalled_at = 0.0
-        self._cancels = self._killed = self._asked = False
+        self._cancels = self._killed = self._asked = self._hands_over_all = False
         self._handing_over = threading.RLock()
+        self.keeper: Keeper | None = None
+        if isinstance(scheduler, RemoteScheduler):
+            scheduler.submitters.add(self)
 
     def add(self, future: CallFuture) -> None:
         """Take a call."""
+        if self._check_room is not None:
+            self._check_room(len(self._waiting) + 1)
         with self.lock:
             self.check()
             self._open += 1  # first: a Ctrl-C may come after the other
-            self._waiting.append(future)
+            if self.tally is not None:
+                self.tally.add(1)
+            overtakes = future.template.options.priority and self._may_overtake
+            (self._prioritised if overtakes else self._waiting).append(future)
         waiting = len(self._waiting)
-        if type(future.call) is CallSnapshot and future.call.references and not self._at_once:
+        if overtakes or (
+            type(future.call) is CallSnapshot and future.call.references and not self._at_once
+        ):
             # It cannot begin yet, and others like it are likely to follow at once.
             if not self._asked:
                 self._asked = True
@@ -149,6 +178,14 @@ class Batcher(Settlement):
         elif not isinstance(outcome, Phase):
             self._settle([future], outcome, 0)
 
+    def count(self, added: int, ended: int = 0, *, failed: bool = False) -> None:
+        """Count calls that have no future of their own, if somebody wants to know."""
+        if self.tally is not None:
+            with self.lock:
+                if added:
+                    self.tally.add(added)
+                self.tally.end(ended, failed=failed)
+
     def end(self, submission: TrackedCalls, future: CallFuture) -> None:
         """Note that all calls of a submission have ended, and give its future an outcome."""
         with self.lock:
@@ -180,7 +217,7 @@ class Batcher(Settlement):
         """Withdraw what was not handed over."""
         with self._handing_over:
             with self.lock:
-                waiting = list(self._waiting)
+                waiting = [*self._prioritised, *self._waiting]
             for future in waiting:
                 future.cancel()
 
@@ -201,7 +238,16 @@ class Batcher(Settlement):
 
     def note_cancelled(self) -> None:
         """Note, under the lock, that a call that waited was cancelled."""
+        if self.tally is not None:
+            self.tally.withdraw(1)
         self._note_ended(1)
+
+    def is_durable(self, future: CallFuture) -> bool:
+        """Return whether the dispatcher has the call on disk, or needs it no more."""
+        if future.outcome is WAITING:
+            return False
+        task, _, batch = self._find(future)
+        return future.done() or (batch is not None and self.dispatcher.is_durable(task))
 
     def kill(self, future: CallFuture) -> bool:
         """End a call, whether it runs or waits; return whether it had not ended yet."""
@@ -226,7 +272,8 @@ class Batcher(Settlement):
         with self._handing_over:
             with self.lock:
                 self._killed = True
-                waiting, tasks = list(self._waiting), list(self._batches)
+                waiting = [*self._prioritised, *self._waiting]
+                tasks = list(self._batches)
                 submissions = list(self._submissions)
             for future in waiting:
                 self.kill(future)
@@ -240,14 +287,24 @@ class Batcher(Settlement):
         """Hand over what waits, if there is room in the window. A thread that is at it looks again
         before it leaves, so that others need not wait.
         """
-        while self._waiting and self._window.load <= self._window.low:
+        while self._prioritised or (self._waiting and self._window.load <= self._window.low):
             if not self._handing_over.acquire(blocking=False):
                 return
             try:
-                while self._waiting and (batch := self._next_batch()):
+                while (self._prioritised or self._waiting) and (batch := self._next_batch()):
                     self._send(batch)
             finally:
                 self._handing_over.release()
+
+    def hand_over_all(self) -> None:
+        """Hand over all that waits, however much has been handed over before."""
+        with self._handing_over:
+            self._hands_over_all = True
+            try:
+                while batch := self._next_batch():
+                    self._send(batch)
+            finally:
+                self._hands_over_all = False
 
     def _hand_over_gathered(self) -> None:
         self._asked = False
@@ -255,31 +312,39 @@ class Batcher(Settlement):
 
     def _next_batch(self) -> Batch | None:
         """Take from the front of the queue what is to travel as one task."""
-        window, waiting = self._window, self._waiting
+        window, overtakes = self._window, bool(self._prioritised)
+        waiting = self._prioritised if overtakes else self._waiting
         with self.lock:
             while waiting and waiting[0].outcome is not WAITING:
                 waiting.popleft()
             if not waiting:
-                window.empty()
+                if not overtakes:
+                    window.empty()
                 return None
             template, call, load, room = waiting[0].template, waiting[0].call, 0, 1
-            if type(call) is not CallSnapshot or not call.references:
+            if type(call) is CallSnapshot and call.references:
+                pass
+            elif self._hands_over_all:
+                room = MOST_CALLS
+            elif overtakes:
+                room = MOST_CALLS if window.travel_together(template) else 1
+            else:
                 load = window.load_of(template)
                 room = window.room_for(template, load)
                 if not room:
                     return None
-            futures = self._take(min(room, MOST_CALLS))
+            futures = self._take(waiting, min(room, MOST_CALLS))
             window.enter(len(futures), load)
-            if not waiting:
+            if not (waiting or overtakes):
                 window.empty()
         return Batch(futures, load, self._on_event)
 
-    def _take(self, most: int) -> list[CallFuture]:
-        """Take from the front of the queue up to so many calls like the first; the lock is held.
+    def _take(self, waiting: deque[CallFuture], most: int) -> list[CallFuture]:
+        """Take from the front of a queue up to so many calls like the first; the lock is held.
         Another that waits for results of others is not taken with it.
         """
         taken: list[CallFuture] = []
-        size, waiting = 0, self._waiting
+        size = 0
         template = waiting[0].template
         while waiting and len(taken) < most and size < MOST_BYTES:
             future = waiting[0]
@@ -296,10 +361,13 @@ class Batcher(Settlement):
         return taken
 
     def _send(self, batch: Batch) -> None:
-        template, id = batch.template, self.dispatcher.new_id()
+        template, id, first = batch.template, self.dispatcher.new_id(), batch.futures[0].call
+        needs = not batch.load and type(first) is CallSnapshot
         kept: list[tuple[int, int]] = []
         try:
             payload = batch.payload()
+            if self.keeper is not None:
+                self.keeper.handed_over(id, batch, payload)
             for place, future in enumerate(batch.futures, id * MOST_CALLS):
                 future.place = place
                 if future.waiters is not None and future.waiters.kept is not None:
@@ -311,7 +379,7 @@ class Batcher(Settlement):
                 template.form,
                 first=UNNUMBERED,
                 submitter=self.submitter,
-                after=() if batch.load else numbers(batch.futures[0].call.references),
+                after=numbers(first.references) if needs else (),
                 kept=tuple(kept),
             )
             self._batches[id] = batch
@@ -335,6 +403,8 @@ class Batcher(Settlement):
         if event.raised and event.payload is not None:
             self.note_raised(event.payload)
         futures = batch.futures[event.start : event.stop]
+        if self.keeper is not None:
+            self.keeper.settled(futures, event)
         batch.unsettled -= len(futures)
         if not batch.unsettled:
             self._batches.pop(event.task, None)
@@ -360,9 +430,11 @@ class Batcher(Settlement):
             running = [one for one in futures if one.outcome is RUNNING]
             cancelled = [one for one in running if one in unwanted]
             again = [one for one in running if one not in unwanted]
+            overtakes = batch.template.options.priority and self._may_overtake
+            queue = self._prioritised if overtakes else self._waiting
             for future in reversed(again):  # before all others
                 future.outcome = WAITING
-                self._waiting.appendleft(future)
+                queue.appendleft(future)
             self._window.leave(len(again), batch.load)
         self._cancel(cancelled, batch.load, path)
         return ()
@@ -390,6 +462,14 @@ class Batcher(Settlement):
             self._window.leave(calls, load)
             if futures:
                 self._note_ended(futures)
-            more = self._waiting and self._window.load <= self._window.low
+            more = self._prioritised or (self._waiting and self._window.load <= self._window.low)
         if more:
             self._courier.do(self.hand_over)
+
+    def _finish(self, *, wait: bool) -> None:
+        super()._finish(wait=wait)
+        if self._finished and self.tally is not None:
+            tally, self.tally = self.tally, None
+            tally.finish()
+        if self.keeper is not None and self._finished:
+            self.keeper.close()

@@ -11,6 +11,7 @@ from gridengine.schedulers import default_scheduler, named_scheduler
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
 from gridengine.schedulers.inline import InlineScheduler
 from gridengine.schedulers.nested import NestedScheduler
+from gridengine.schedulers.remote import RemoteScheduler
 from gridengine.settings.values import settings
 
 
@@ -39,6 +40,18 @@ def _make_dispatcher(scheduler: Scheduler) -> Dispatcher:
         nested = NestedDispatcher(process)
         scheduler.max_workers = nested.slots
         return nested
+    if isinstance(scheduler, RemoteScheduler):
+        from gridengine.dispatcher.remote import RemoteDispatcher
+
+        remote = RemoteDispatcher(
+            scheduler.path,
+            weight=scheduler.weight,
+            max_calls=scheduler.max_calls,
+            max_bytes=scheduler.max_bytes,
+            keep=scheduler.keep,
+        )
+        scheduler.max_workers = remote.slots
+        return remote
     from gridengine.dispatcher.io_thread import DispatcherThread
 
     return DispatcherThread(scheduler, settings())

@@ -51,7 +51,7 @@ class Window:
         """
         calls = self._calls
         return calls < self._smallest and (
-            MOST_AT_ONCE * waiting >= calls or not self._travel_together(template)
+            MOST_AT_ONCE * waiting >= calls or not self.travel_together(template)
         )
 
     def load_of(self, template: CallTemplate) -> int:
@@ -83,7 +83,7 @@ class Window:
             slow = load >= SLOW or self._most is not None
             self.low = self._capacity - load if slow else self._capacity // 2
             return 0
-        return room // load if self._travel_together(template) else 1
+        return room // load if self.travel_together(template) else 1
 
     def empty(self) -> None:
         """Note that no call waits: the next is handed over as soon as there is any room."""
@@ -101,7 +101,8 @@ class Window:
         self._calls -= calls if load else 0
         self.load -= calls * load
 
-    def _travel_together(self, template: CallTemplate) -> bool:
+    def travel_together(self, template: CallTemplate) -> bool:
+        """Return whether such calls are many to a task."""
         if self._most is not None:
             return self._gathers_at_most
         seconds = template.pace.seconds

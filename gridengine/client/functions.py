@@ -24,6 +24,8 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from msgspec import Struct
 
+from gridengine.client.log_relay import log_levels
+from gridengine.client.options import CallOptions
 from gridengine.dispatcher.core.tasks import Function
 from gridengine.errors import ConfigurationError
 from gridengine.serialize import pickling, shared_memory
@@ -66,10 +68,12 @@ BY_NAME = (
 )
 WRAPPERS = (property, classmethod, staticmethod, functools._lru_cache_wrapper)
 MISSING = object()
+DEFAULT = CallOptions()
 
 Surroundings: TypeAlias = tuple[bytes, tuple[bytes, ...], bytes, tuple[bytes, ...], bytes]
 """The working directory, `sys.path` with absolute entries, the environment, `sys.argv`, and a
-digest of them all.
+digest of them all, of the process and of its own modules as they are now: workers that stay load
+functions of another anew, and with them what was edited.
 """
 Reference: TypeAlias = tuple[Callable[[Any, Any], Any], Any, object]
 """A look-up, its key, and what it gave."""
@@ -154,15 +158,16 @@ def _forget(cache: weakref.ref[FunctionCache[Any]], key: int, _: object) -> None
         alive._kept.pop(key, None)
 
 
-def function_of_map(f: Callable[..., Any], retry_on: tuple[type[BaseException], ...]) -> Function:
+def function_of_map(f: Callable[..., Any], options: CallOptions = DEFAULT) -> Function:
     """Return a function as it travels for a map; small ones are pickled once for several maps.
 
     Raises:
         PicklingError: it cannot be pickled.
         ConfigurationError: the working directory is gone.
     """
-    if retry_on:
-        return make_function(f, retry_on, most_digested=shared_memory.KEPT_BYTES)
+    if options.exceptions or options.logs:
+        most = shared_memory.KEPT_BYTES
+        return make_function(f, options.exceptions, logs=options.logs, most_digested=most)
     own_modules().check()
     return _recent_functions(surroundings()).find(f)
 
@@ -279,12 +284,13 @@ def make_function(
     f: Callable[..., Any],
     retry_on: tuple[type[BaseException], ...] = (),
     *,
+    logs: bool = False,
     most_digested: float = math.inf,
 ) -> Function:
     """Return a callable as it travels: pickled, with what has its calls made again, this process's
     `sys.path` and working directory.
 
-    most_digested: see `pickling.dump_function`.
+    logs: have what its calls log come here. most_digested: see `pickling.dump_function`.
 
     Raises:
         PicklingError: it cannot travel.
@@ -300,9 +306,13 @@ def make_function(
     name = getattr(f, "__qualname__", None) or getattr(f, "__name__", None) or type(f).__name__
     # The same function in another folder, or with another path, may do something else.
     digest = hashlib.blake2b(b"%d " % umask + around, key=digest, digest_size=16).digest()
-    caller = CallerState(variables, umask, arguments)
+    levels = log_levels() if logs else None
+    if levels is not None:
+        digest = hashlib.blake2b(repr(levels).encode(), key=digest, digest_size=16).digest()
+    caller = CallerState(variables, umask, arguments, levels)
     needs, after = needs_of(payload), numbers(awaited_in(payload))
-    return Function(digest, payload, path, directory, str(name), needs, caller, after)
+    name = str(name).encode(errors="backslashreplace").decode()  # one that can travel
+    return Function(digest, payload, path, directory, name, needs, caller, after)
 
 
 def _find_reference(obj: Any) -> Any:
@@ -320,7 +330,8 @@ def surroundings() -> Surroundings:
     """
     try:
         directory = os.getcwd()  # noqa: PTH109 - paid for each map
-        return _surroundings(directory, tuple(sys.path), tuple(sys.argv), _environment())
+        variables, generation = _environment(), own_modules().generation
+        return _surroundings(directory, tuple(sys.path), tuple(sys.argv), variables, generation)
     except OSError as error:
         hint = "os.chdir() to a folder that exists: calls run in the one that you are in"
         raise ConfigurationError(
@@ -331,13 +342,24 @@ def surroundings() -> Surroundings:
 
 @functools.lru_cache(maxsize=1)
 def _surroundings(
-    directory: str, entries: tuple[Any, ...], argv: tuple[Any, ...], variables: bytes
+    directory: str,
+    entries: tuple[Any, ...],
+    argv: tuple[Any, ...],
+    variables: bytes,
+    generation: int,
 ) -> Surroundings:
     path = tuple(os.fsencode(Path(directory, entry)) for entry in entries)
     arguments = tuple(os.fsencode(str(one)) for one in argv)
     parts = [os.fsencode(directory), *path, b"", *arguments, b"", variables]
+    if not GVAR.in_runner:  # modules may have been edited since a process before this one
+        parts += [_this_process(), b"%d" % generation]
     digest = hashlib.blake2b(b"\0".join(parts), digest_size=16).digest()
     return os.fsencode(directory), path, variables, arguments, digest
+
+
+@functools.cache
+def _this_process() -> bytes:
+    return os.urandom(16)
 
 
 def _environment() -> bytes:

@@ -27,7 +27,8 @@ from gridengine.dispatcher.call_slot import CallSlot, Releasable, WithoutSlot
 from gridengine.dispatcher.core.calls import Pace
 from gridengine.dispatcher.core.tasks import CallsFinished, Function
 from gridengine.dispatcher.interface import Dispatcher
-from gridengine.errors import trim
+from gridengine.errors import UNNUMBERED, call_words, short_repr, trim
+from gridengine.resources.tables import html_table
 from gridengine.serialize.argument_snapshot import given_words
 from gridengine.serialize.exceptions import note_on
 from gridengine.serialize.kept_payload import KeptPayload
@@ -60,6 +61,10 @@ class FutureBatcher(Protocol):
 
     lock: threading.Lock
     dispatcher: Dispatcher
+
+    def is_durable(self, future: CallFuture, /) -> bool:
+        """Return whether the dispatcher has a call on disk, or needs it no more."""
+        ...
 
     def keep(self, future: CallFuture, reference: Reference, /) -> bool:
         """Have the dispatcher know the result by a reference; return False when it is there."""
@@ -161,6 +166,11 @@ class Done:
 
 
 FutureOutcome: TypeAlias = UndecodedResult | Failed | Done
+
+
+def is_failure(outcome: FutureOutcome) -> bool:
+    """Return whether it is no value that a call has returned."""
+    return type(outcome) is Failed or (type(outcome) is UndecodedResult and outcome.failed)
 
 
 class Waiters:
@@ -296,6 +306,15 @@ class CallFuture(Future[Any]):
 
     # What users ask
 
+    def _repr_html_(self) -> str:
+        outcome = self.outcome
+        state = outcome._value_.lower() if type(outcome) is Phase else "done"
+        if type(outcome) is not Phase and is_failure(outcome):
+            state = "failed"
+        call = call_words(self.template.function.name, UNNUMBERED, 0)
+        error = outcome.error if type(outcome) is Failed else None
+        return html_table(call, [("state", state), ("error", error and short_repr(error))])
+
     def cancel(self) -> bool:
         """Withdraw the call if it has not begun; return whether it is cancelled."""
         withdrawn = self.withdraw(WAITING)
@@ -332,6 +351,13 @@ class CallFuture(Future[Any]):
     def _note_cancelled(self, path: Sequence[str]) -> None:
         self.outcome, self.call = CANCELLED, path
         self.template.batcher.note_cancelled()
+
+    @property
+    def acknowledged(self) -> bool:
+        """Whether the call is made though this process is killed, and its dispatcher, and that is
+        started again: it is in the journal of a stand-alone dispatcher, on disk, or has ended.
+        """
+        return self.done() or self.template.batcher.is_durable(self)
 
     def done(self) -> bool:
         """Return whether the call has ended or was cancelled."""

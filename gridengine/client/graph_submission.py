@@ -27,6 +27,7 @@ from gridengine.client.future import (
     UndecodedResult,
 )
 from gridengine.client.graph import Node
+from gridengine.client.kept_graph import KeptGraph
 from gridengine.client.node_calls import WrittenCall, key_text, written
 from gridengine.client.outcomes import OutcomeListener
 from gridengine.dispatcher.core.tasks import CallsFinished, ResultData, Task
@@ -79,6 +80,8 @@ class GraphSubmission(OutcomeListener):
         """Of such tasks with a future that others need the references."""
         self._failed: dict[int, tuple[Any, str]] = {}
         """What has failed by itself, by its `id`, with the node."""
+        self.keeper: KeptGraph | None = None
+        """Keeps what comes of the calls, if they are of a run with a name."""
         self._wanted = 0
         """How many tasks with a future have not ended."""
         self.end = CallFuture(unsent(identity), None, RUNNING)
@@ -122,6 +125,8 @@ class GraphSubmission(OutcomeListener):
         self, node: Node, task: int, template: CallTemplate, steps: Sequence[str] | None
     ) -> None:
         """Note what becomes of a task's end."""
+        if self.keeper is not None:
+            self.keeper.added(node, task)
         self._unsettled[task] = None
         self._keys[task] = node.key if steps is None else steps
         if node.is_wanted:
@@ -189,9 +194,12 @@ class GraphSubmission(OutcomeListener):
             RuntimeError: the batcher is closed.
         """
         futures = [self._future_of(node) for node in wanted]
+        if self.keeper is not None:
+            self.keeper.hand_over()
         batches = {task: one for task, one in self._unsettled.items() if one is not None}
         self._wanted = len(batches)
         self._batcher.begin(self, batches)
+        self._batcher.count(len(self._unsettled))
         try:
             self._send()
         except BaseException as error:
@@ -241,6 +249,8 @@ class GraphSubmission(OutcomeListener):
 
     def settled(self, event: CallsFinished) -> None:
         """Take an event, in the I/O thread."""
+        if self.keeper is not None:
+            self.keeper.settled(event)
         if event.raised and event.payload is not None:
             self._batcher.note_raised(event.payload)
         batch, key = self._unsettled.pop(event.task, None), self._keys.pop(event.task, None)
@@ -261,6 +271,8 @@ class GraphSubmission(OutcomeListener):
             self._wanted -= 1
             if not self._wanted and self._unsettled:  # nobody wants what is left
                 self._dispatcher.recall(self.unsettled_calls())
+        else:
+            self._batcher.count(0, 1, failed=event.raised or event.error is not None)
         self._end_if_all_settled()
 
     def _with_node(self, event: CallsFinished, node: str) -> CallsFinished:

@@ -6,12 +6,13 @@ import atexit
 import contextlib
 import logging
 import os
-import queue
 import sys
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
+from gridengine.client.helper_thread import HelperThread
+from gridengine.client.log_relay import drain_logs
 from gridengine.errors import ConfigurationError
 from gridengine.schedulers.base import Scheduler
 
@@ -130,6 +131,8 @@ class Lifetime(ABC):
             scheduler, self._scheduler = self._scheduler, None
             if self._ours and scheduler is not None:
                 scheduler.close()
+            if wait:
+                drain_logs()
         finally:
             self._finishing.release()
 
@@ -183,31 +186,3 @@ class Lifetime(ABC):
     def is_callback_thread(self) -> bool:
         """Return whether the caller runs in the thread of the callbacks."""
         return self._callbacks is not None and self._callbacks.is_current()
-
-
-class HelperThread:
-    """A thread that does in order what it is asked to; `do` takes a request."""
-
-    def __init__(self, name: str) -> None:
-        self._requests: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
-        self.do = self._requests.put
-        self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
-        self._thread.start()
-
-    def end(self, *, wait: bool) -> None:
-        """Do what was asked before, and end."""
-        self._requests.put(None)
-        if wait and not self.is_current():
-            self._thread.join()
-
-    def is_current(self) -> bool:
-        """Return whether the caller runs in this thread."""
-        return threading.current_thread() is self._thread
-
-    def _serve(self) -> None:
-        while (request := self._requests.get()) is not None:
-            try:
-                request()
-            except BaseException:  # what ends a thread must not end the requests that follow
-                log.exception("a request failed; this is a fault of gridengine")
-            del request

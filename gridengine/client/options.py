@@ -8,12 +8,13 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
-from gridengine.dispatcher.core.tasks import Task
+from gridengine.dispatcher.core.tasks import MOST_PRIORITY, Task
 from gridengine.resources.base import Resource, is_nothing
 from gridengine.resources.demand import ANY, Demand
 from gridengine.resources.units import MOST, number, whole
 from gridengine.serialize.payload import SINGLE, Payload
 from gridengine.serialize.shared_objects import needs_of
+from gridengine.settings.values import settings
 
 Raisable: TypeAlias = type[BaseException] | Iterable[type[BaseException]]
 """An exception class, or several."""
@@ -31,6 +32,9 @@ class CallOptions(Struct, frozen=True):
             ran out of it. Without, a `MemoryError` is raised at once.
         resources: what a call needs, as `Cores(2) & Memory(0.5)`: `Memory` is its limit too, in GB,
         and `WTime` one of time.
+        priority: of one program's calls that wait, those with a higher one begin first.
+        forward_logging: whether what calls say by `logging` and `warnings` comes to the caller's;
+            None is as the setting says.
 
     Raises:
         TypeError, ConfigurationError: one is of another type, or out of its range; the text names
@@ -42,16 +46,29 @@ class CallOptions(Struct, frozen=True):
     retry_on: Raisable = ()
     escalate_memory: float = 1
     resources: Resource | None = None
+    priority: int = 0
+    forward_logging: bool | None = None
     demand: Demand = ANY
     """What is asked of a worker: it follows from `resources`."""
     exceptions: tuple[type[BaseException], ...] = ()
     """The classes of `retry_on`."""
+    logs: bool = False
+    """Whether what calls log comes to the caller's own loggers, by `forward_logging` or the
+    setting.
+    """
 
     def __post_init__(self) -> None:
         whole("retries", self.retries, least=0)
         if self.timeout is not None:
             number("timeout", self.timeout, hint=f"seconds, at most {MOST:,}; None is no limit")
         number("escalate_memory", self.escalate_memory, least=1)
+        if self.priority != 0:
+            priority = whole("priority", self.priority, least=-MOST_PRIORITY, most=MOST_PRIORITY)
+            force_setattr(self, "priority", priority)
+        if not isinstance(self.forward_logging, bool | None):  # "no" would be true
+            raise TypeError(f"forward_logging must be True or False, not {self.forward_logging!r}")
+        said = self.forward_logging
+        force_setattr(self, "logs", settings().forward_logging if said is None else said)
         exceptions = () if self.retry_on == () else _classes(self.retry_on)
         force_setattr(self, "exceptions", exceptions)
         demand = ANY
@@ -78,6 +95,7 @@ class CallOptions(Struct, frozen=True):
             escalate_memory=float(self.escalate_memory),
             demand=self.demand,
             needs=needs_of(payload),
+            priority=self.priority,
             **more,
         )
 

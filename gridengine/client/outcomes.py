@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from gridengine.client.log_relay import log_relay
 from gridengine.dispatcher.core.tasks import Attempt, CallsFinished, TaskMessage, TaskStarted
 from gridengine.errors import (
     UNNUMBERED,
@@ -44,7 +45,9 @@ class OutcomeListener:
         """Ignore it."""
 
     def noted(self, event: TaskMessage) -> None:
-        """Ignore it."""
+        """Have this process log what calls have logged."""
+        if event.log:
+            log_relay().take(event.payload)
 
     def abandoned(self) -> None:
         """Ignore it: all was handed over."""

@@ -11,13 +11,16 @@ from gridengine.client.dependencies import CallSource, supply
 from gridengine.client.future import (
     RUNNING,
     CallFuture,
+    Done,
     FutureOutcome,
     Phase,
     UndecodedResult,
     Waiters,
+    is_failure,
     release,
 )
 from gridengine.client.lifetime import Lifetime
+from gridengine.client.tally import Tally
 from gridengine.dispatcher.interface import Dispatcher
 from gridengine.schedulers.base import Scheduler
 from gridengine.serialize.references import Reference
@@ -31,6 +34,8 @@ class Settlement(Lifetime):
     ) -> None:
         super().__init__(scheduler, ours=ours, daemon=daemon)
         self.dispatcher = dispatcher
+        self.tally: Tally | None = None
+        """Counts the calls, if somebody wants to know."""
 
     @abstractmethod
     def _find(self, future: CallFuture) -> tuple[int, int, Batch | None]:
@@ -72,6 +77,8 @@ class Settlement(Lifetime):
                         awaited.append(future)
                 future.outcome = outcome
                 future.call = None
+            if self.tally is not None and type(outcome) is not Done:
+                self.tally.end(ended, failed=is_failure(outcome))
         for future in awaited:
             self.pass_on(future, outcome)
         for future in called:

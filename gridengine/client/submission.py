@@ -11,8 +11,10 @@ from msgspec import Struct
 
 from gridengine.client.connect import connect
 from gridengine.client.functions import function_of_map
+from gridengine.client.log_relay import RELAYS, drain_logs
 from gridengine.client.options import CallOptions
 from gridengine.client.outcomes import Outcome, OutcomeListener, outcomes_of
+from gridengine.client.run_options import RunOptions
 from gridengine.dispatcher.call_slot import WithoutSlot
 from gridengine.dispatcher.core.snapshot import Snapshot
 from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
@@ -39,6 +41,8 @@ class MapRequest(Struct, frozen=True):
     reraise: bool
     chunksize: int | None
     options: CallOptions
+    kept: RunOptions | None = None
+    """The run with a name that the calls are of, if they are of one."""
 
     def __post_init__(self) -> None:
         if not callable(self.f):
@@ -117,7 +121,7 @@ class Submission(OutcomeListener):
         Raises:
             PicklingError: the function cannot be pickled; no scheduler is made.
         """
-        function = function_of_map(request.f, request.options.exceptions)
+        function = function_of_map(request.f, request.options)
         dispatcher, scheduler, ours = connect(request.scheduler, prepare=True)
         made = cls(dispatcher, function, request.form, request.options)
         made._scheduler, made._ours = scheduler, ours
@@ -129,6 +133,11 @@ class Submission(OutcomeListener):
     def finished(self) -> bool:
         """Whether the outcomes of all calls have been read."""
         return not self._blocks and self._unread is None and self._events.empty()
+
+    @property
+    def name(self) -> str:
+        """What people call the function."""
+        return self._function.name
 
     def snapshot(self) -> Snapshot:
         """Return the dispatcher's state, where only these calls count as running."""
@@ -319,3 +328,5 @@ class Submission(OutcomeListener):
         finally:
             if self._ours and self._scheduler is not None:
                 self._scheduler.close()
+            if RELAYS:
+                drain_logs()

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import functools
 import itertools
-import threading
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from concurrent.futures import Future
-from typing import Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from gridengine.client.batcher import Batcher
 from gridengine.client.connect import connect
 from gridengine.client.dependencies import introduce
 from gridengine.client.functions import FunctionCache, make_function
-from gridengine.client.future import RUNNING, CallFuture, CallTemplate, Failed
+from gridengine.client.future import CallFuture, CallTemplate, Failed
 from gridengine.client.graph import Graph, fuse, read
 from gridengine.client.graph_submission import GraphSubmission
 from gridengine.client.initializer import Initializer, Prepared
 from gridengine.client.map_run import MapRun
 from gridengine.client.options import CallOptions
-from gridengine.client.outcomes import Outcome
-from gridengine.client.submission import MapRequest, Submission, check_chunksize
-from gridengine.dispatcher.core.tasks import CallsFinished, Function
+from gridengine.client.run_options import RunOptions
+from gridengine.client.submission import MapRequest, check_chunksize
+from gridengine.client.tracked_submission import TrackedSubmission
+from gridengine.dispatcher.core.tasks import Function
 from gridengine.dispatcher.interface import Dispatcher
 from gridengine.errors import ConfigurationError, short_repr
 from gridengine.resources.demand import ANY
@@ -35,6 +35,9 @@ from gridengine.serialize.references import Reference
 from gridengine.serialize.unpicklable import name_of
 from gridengine.worker.call_context import GVAR
 from gridengine.worker.environment import own_variables
+
+if TYPE_CHECKING:
+    from gridengine.client.kept_calls import KeptCalls
 
 Templates: TypeAlias = tuple[tuple[CallTemplate, ...], tuple[Reference, ...]]
 """Of the calls of a function, for each form, and the results of other calls that it refers to."""
@@ -56,6 +59,7 @@ class Submitter:
             batcher to decide, or inside a call `max_workers`.
         daemon: the interpreter's exit ends the calls instead of waiting for them.
         detach: inside a call: they do not end with that.
+        kept: the run with a name that they are of.
     """
 
     def __init__(
@@ -69,13 +73,26 @@ class Submitter:
         daemon: bool = False,
         detach: bool = False,
         word: str = "max_workers",
+        kept: RunOptions | None = None,
     ) -> None:
-        dispatcher, self._scheduler, ours = connect(place_for(place, max_workers, word))
+        place = place_for(place, max_workers, word)
+        self._kept: KeptCalls | None = None
+        if kept is not None:
+            from gridengine.client.kept_calls import KeptCalls  # few need it
+
+            self._kept = KeptCalls(kept, place)
+            place = self._kept.place
         try:
-            _check(dispatcher, options)
+            dispatcher, self._scheduler, ours = connect(place)
+            try:
+                _check(dispatcher, options)
+            except BaseException:
+                if ours:
+                    self._scheduler.close()
+                raise
         except BaseException:
-            if ours:
-                self._scheduler.close()
+            if self._kept is not None:
+                self._kept.close()
             raise
         self.slots = dispatcher.slots
         # The batcher alone may outlive its users: what they submitted still runs, and then their
@@ -89,6 +106,7 @@ class Submitter:
             daemon=daemon,
             detach=detach and dispatcher.call_slot is not None,
         )
+        self.batcher.keeper = self._kept
         self._initializer = initializer
         self._set_options(options)
 
@@ -153,6 +171,7 @@ class Submitter:
                 template, call = templates[SINGLE], args[0]
             else:
                 template, call = templates[STAR], args
+            given = call
             if references:
                 call = pickled_call(call, template.form, template.function.name)
             elif type(call) not in PLAIN:
@@ -162,7 +181,12 @@ class Submitter:
         except Exception as error:
             batcher.check()
             return CallFuture(self._unsent(f), None, Failed(error))
-        future = CallFuture(template, call)
+        if self._kept is None:
+            future = CallFuture(template, call)
+        else:
+            future = self._kept.future_of(f, template, call, given)
+            if future.done():
+                return future
         batcher.add(future)
         return future
 
@@ -194,7 +218,10 @@ class Submitter:
                 template = templates[form]
         except Exception as error:
             failure = error.with_traceback(None)  # which would hold this, and so the error
-        submission = TrackedSubmission(template, self.batcher, references)
+        if self._kept is None or failure is not None:
+            submission = TrackedSubmission(template, self.batcher, references)
+        else:
+            submission = self._kept.submission(f, template, self.batcher, references)
         run = MapRun(submission, total, chunksize)
         if failure is not None:
             run.add = functools.partial(submission.add_failed, failure)
@@ -227,15 +254,25 @@ class Submitter:
         options = self.options
         each = options.timeout or options.exceptions or options.demand.resources.get(WTime)
         submission = GraphSubmission(self.batcher, self._functions.find, self._unsent)
+        if self._kept is not None:
+            submission.keeper = self._kept.graph(self._function_of)
+            calls = submission.keeper.left(wanted, calls)
         for node in fuse(calls) if fuses and not each else calls:
             submission.add(node)
         return submission.hand_over(wanted)
+
+    def _function_of(self, f: Callable[..., Any]) -> Function:
+        templates, _ = self._functions.find(f)
+        function: Function = templates[SINGLE].function
+        return function
 
     def request(self, f: Callable[..., Any], form: int, chunksize: int) -> MapRequest:
         """Return a request for calls that are submitted as their results are taken, beside this
         submitter, on its workers.
         """
-        return MapRequest(self._prepared(f), form, self._scheduler, True, chunksize, self.options)
+        kept = None if self._kept is None else self._kept.options
+        place = self._scheduler
+        return MapRequest(self._prepared(f), form, place, True, chunksize, self.options, kept)
 
 
 def _make_templates(
@@ -256,7 +293,7 @@ def _make_templates(
             f"{short_repr(f)} is not callable: give the function, and its arguments beside it"
         )
     prepared = f if initializer is None else Prepared(f, initializer)
-    function = make_function(prepared, options.exceptions)
+    function = make_function(prepared, options.exceptions, logs=options.logs)
     if before is None or before[0][SINGLE].function.digest != function.digest:
         references = introduce(function.payload, batcher.dispatcher)
         templates = (
@@ -264,72 +301,6 @@ def _make_templates(
         )
         before = tuple(templates), references
     return before, size_of(function.payload)
-
-
-class TrackedSubmission(Submission):
-    """A submission that a batcher waits for, cancels and kills with its other calls. `end` is done
-    once all of it has ended.
-    """
-
-    def __init__(
-        self, template: CallTemplate, batcher: Batcher, references: tuple[Reference, ...]
-    ) -> None:
-        super().__init__(
-            batcher.dispatcher,
-            template.function,
-            template.form,
-            template.options,
-            batcher.submitter,
-        )
-        self._needed_by_all = references
-        self.end = CallFuture(template, None, RUNNING)
-        self._pace = template.pace
-        self._batcher = batcher
-        self._ending = threading.Lock()
-        self._all_sent = False
-        batcher.begin(self)
-
-    def flush(self) -> None:
-        """Send the tasks that were added. What the dispatcher raises is the outcome of their calls.
-
-        Raises:
-            RuntimeError: the batcher was closed meanwhile.
-        """
-        self._batcher.check()
-        tasks = list(self._added)
-        try:
-            super().flush()
-        except BaseException as error:
-            self.dispatcher.cancel([task.id for task in tasks])
-            for task in tasks:
-                if (block := self._blocks.pop(task.id, None)) is not None:
-                    self._added_bytes -= block.size
-                    stop = task.first + task.count
-                    self._events.put(Outcome(task.first, stop, (), error))
-            if not isinstance(error, Exception):
-                raise
-
-    def settled(self, event: CallsFinished) -> None:
-        """Take an event, in the I/O thread."""
-        if event.raised and event.payload is not None:
-            self._batcher.note_raised(event.payload)
-        super().settled(event)
-        if event.seconds is not None:
-            self._pace.measured(event.stop - event.start, event.seconds)
-        self._end_if_all_settled()
-
-    def note_all_sent(self) -> None:
-        """Note that no more calls will be added."""
-        super().note_all_sent()
-        self._all_sent = True
-        self._end_if_all_settled()
-
-    def _end_if_all_settled(self) -> None:
-        if self._all_sent and not self._blocks:
-            with self._ending:
-                if self.end.done():
-                    return
-                self._batcher.end(self, self.end)
 
 
 def _check(dispatcher: Dispatcher, options: CallOptions) -> None:

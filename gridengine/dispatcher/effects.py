@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
+from gridengine.dispatcher.clients import Clients
 from gridengine.dispatcher.core.events import (
+    Drained,
     Effect,
     Explain,
     Grant,
@@ -25,7 +28,7 @@ from gridengine.dispatcher.core.tasks import CallsFinished, TaskMessage, TaskSta
 from gridengine.dispatcher.kept_payloads import KeptPayloads
 from gridengine.dispatcher.launcher_thread import LauncherThread
 from gridengine.dispatcher.links import Link
-from gridengine.dispatcher.nested_clients import NestedClients
+from gridengine.dispatcher.recent_lines import RecentLines
 from gridengine.dispatcher.unsettled import UnsettledTasks
 from gridengine.resources.base import Resource
 from gridengine.resources.kinds import Cores, GPUs
@@ -52,7 +55,7 @@ class EffectPerformer:
         unsettled: UnsettledTasks,
         held: Resource | None,
         wanted: dict[int, Callable[[], object]],
-        nested: NestedClients,
+        nested: Clients,
         kept: KeptPayloads,
     ) -> None:
         self._link = link
@@ -61,6 +64,11 @@ class EffectPerformer:
         self._unsettled = unsettled
         self._wanted = wanted
         self._nested = nested
+        self.recent = RecentLines()
+        self.sent = defaultdict[type, int](int)
+        """How many messages workers were sent, by kind."""
+        self.drained: Callable[[], object] = lambda: None
+        """Is called when no call runs any more, nor begins."""
         self._exact = held is not None and _lists_cores(held)
         self._methods: dict[type, Callable[[Any], None]] = {
             Grant: self._grant,
@@ -75,8 +83,9 @@ class EffectPerformer:
             ResultExpected: self._expected,
             ResultKept: kept.add,
             ResultFetched: kept.fill,
-            Warn: warn,
-            Inform: inform,
+            Warn: self._warn,
+            Inform: self._inform,
+            Drained: self._drained,
         }
 
     def perform(self, effects: list[Effect]) -> None:
@@ -84,6 +93,7 @@ class EffectPerformer:
         for effect in effects:
             if type(effect) is Send:
                 self._send(effect.worker, effect.message, effect.buffers)
+                self.sent[type(effect.message)] += 1
             else:
                 self._methods[type(effect)](effect)
         if self._nested.finished:
@@ -106,6 +116,10 @@ class EffectPerformer:
             buffers=len(payload),
         )
         self._send(effect.worker, message, payload)
+        self.sent[Allocate] += 1
+
+    def _drained(self, effect: Drained) -> None:
+        self.drained()
 
     def _started(self, effect: TaskStarted) -> None:
         listener = self._unsettled.listener(effect.task)
@@ -131,6 +145,14 @@ class EffectPerformer:
         self._link.forget(effect.worker)
         self._nested.forget(effect.worker)
 
+    def _warn(self, effect: Warn) -> None:
+        self.recent.add(effect.text, warning=True)
+        log.warning("%s", effect.text)
+
+    def _inform(self, effect: Inform) -> None:
+        self.recent.add(effect.text)
+        inform(effect)
+
     def _missing(self, effect: ResultMissing) -> None:
         missing = self._wanted.pop(effect.reference, None)
         if missing is None:
@@ -141,11 +163,6 @@ class EffectPerformer:
     def _expected(self, effect: ResultExpected) -> None:
         if self._wanted.pop(effect.reference, None) is None:
             self._nested.tell(effect.reference, missing=False)
-
-
-def warn(effect: Warn) -> None:
-    """Log what somebody should look at."""
-    log.warning("%s", effect.text)
 
 
 def inform(effect: Inform) -> None:

@@ -1,4 +1,4 @@
-"""Events for the I/O thread, which any thread may post."""
+"""Events for a thread that waits, which any thread may post."""
 
 from __future__ import annotations
 
@@ -7,23 +7,47 @@ import os
 import threading
 import weakref
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, TypeVar
 
-from gridengine.dispatcher.core.events import Event
+E = TypeVar("E")
 
 
-class EventQueue:
-    """Events in the order in which they were posted; wakes the I/O thread when it sleeps.
+class Question(threading.Event):
+    """Asks for something that only the I/O thread may look at: that makes the answer when it sets
+    this. `error` is what kept it from that.
+    """
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        super().__init__()
+        self._make = make
+        self.answer: Any = None
+        self.error: Exception | None = None
+
+    def set(self) -> None:
+        """Make the answer, in the I/O thread."""
+        try:
+            self.answer = self._make()
+        except Exception as error:  # no call is to suffer from it
+            self.error = error
+        super().set()
+
+
+class EventQueue(Generic[E]):
+    """Events in the order in which they were posted; wakes the thread that reads them when it
+    sleeps.
 
     Posting takes no lock, so that the garbage collector may do it at any point.
     """
 
     def __init__(self) -> None:
-        self.events: deque[Event] = deque()
+        self.events: deque[E] = deque()
         self.barriers: deque[threading.Event] = deque()
         """Each is set once all events posted before it have been handled."""
         self.sleeping = False
-        """Whether the I/O thread waits, or is about to: then it must be woken."""
+        """Whether the I/O thread waits, or is about to, and nobody has woken it: then that must be
+        done.
+        """
         self.fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         """Polls as readable when the I/O thread is to wake."""
         self.drain = functools.partial(os.eventfd_read, self.fd)
@@ -32,13 +56,16 @@ class EventQueue:
         # another file's.
         weakref.finalize(self, os.close, self.fd).atexit = False
 
-    def post(self, event: Event) -> None:
+    def post(self, event: E) -> None:
         """Add an event."""
         self.events.append(event)
         if self.sleeping:
+            # In this order: it is about to be woken, others need not; it says itself when it
+            # sleeps again.
+            self.sleeping = False
             os.eventfd_write(self.fd, 1)
 
-    def extend(self, events: Iterable[Event]) -> None:
+    def extend(self, events: Iterable[E]) -> None:
         """Add events; the I/O thread sees the first of them after the last has been added."""
         self.events.extend(events)
         if self.sleeping:
@@ -47,10 +74,14 @@ class EventQueue:
     def barrier(self) -> threading.Event:
         """Return what is set once all that this thread has posted has been handled."""
         done = threading.Event()
+        self.ask(done)
+        return done
+
+    def ask(self, done: threading.Event) -> None:
+        """Have this be set once all that this thread has posted has been handled."""
         self.barriers.append(done)
         if self.sleeping:
             self.wake()
-        return done
 
     def wake(self) -> None:
         """Wake the I/O thread, from any thread."""

@@ -33,7 +33,6 @@ from gridengine.dispatcher.core.events import (
 )
 from gridengine.dispatcher.core.outcomes import has_failed
 from gridengine.dispatcher.core.policy import Policy
-from gridengine.dispatcher.core.snapshot import Snapshot
 from gridengine.dispatcher.core.state_machine import StateMachine
 from gridengine.dispatcher.core.tasks import (
     CallsFinished,
@@ -47,6 +46,7 @@ from gridengine.dispatcher.effects import inform
 from gridengine.dispatcher.interface import Listener
 from gridengine.dispatcher.run_directory import python_version
 from gridengine.dispatcher.unsettled import UnsettledTasks
+from gridengine.dispatcher.unwatched import Unwatched
 from gridengine.errors import UNNUMBERED, Cancelled, ConfigurationError, call_words
 from gridengine.resources.base import ZERO, Resource
 from gridengine.resources.demand import Demand
@@ -89,7 +89,7 @@ IGNORED = (
 log = logging.getLogger("gridengine")
 
 
-class InlineDispatcher:
+class InlineDispatcher(Unwatched):
     """Runs what is submitted before `submit` returns. Arguments and results are pickled all the
     same, so that what cannot be pickled is seen here too.
 
@@ -97,9 +97,8 @@ class InlineDispatcher:
     call in this very process, and one that is looked at in a debugger is not late.
     """
 
-    slots = 1
     at_once = True
-    call_slot = None
+    call_slot = check_room = None
 
     def __init__(self) -> None:
         self._ids = itertools.count(1)
@@ -227,10 +226,6 @@ class InlineDispatcher:
 
     def detach(self, submitter: int) -> None:
         """Do nothing: no call submits here."""
-
-    def snapshot(self) -> Snapshot:
-        """Return nothing waiting and nothing running, as it is between calls."""
-        return Snapshot(workers=1)
 
     def flush_output(self, seconds: float | None = None) -> None:
         """Return: what calls print is not passed on, it is printed."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from gridengine.dispatcher.call_slot import CallSlot
 from gridengine.dispatcher.core.snapshot import Snapshot
@@ -19,6 +19,9 @@ from gridengine.dispatcher.core.tasks import (
     TaskStarted,
 )
 from gridengine.resources.demand import Demand
+
+if TYPE_CHECKING:
+    from gridengine.dispatcher.core.status import Status
 
 
 class Listener(Protocol):
@@ -42,7 +45,8 @@ class Dispatcher(Protocol):
     """Runs tasks on the workers of one scheduler. Its methods may be called from any thread.
 
     `slots` is how many calls run at a time at the most; `at_once` is whether calls have ended when
-    `submit` returns; `call_slot` is what the call has in which this dispatcher is used, if it is
+    `submit` returns; `check_room` raises when so many more calls may not be submitted, None where
+    any number may; `call_slot` is what the call has in which this dispatcher is used, if it is
     one that this dispatcher runs.
     """
 
@@ -51,6 +55,9 @@ class Dispatcher(Protocol):
 
     @property
     def call_slot(self) -> CallSlot | None: ...
+
+    @property
+    def check_room(self) -> Callable[[int], object] | None: ...
 
     def new_id(self) -> int:
         """Return an id for a task, unique for this dispatcher."""
@@ -115,8 +122,30 @@ class Dispatcher(Protocol):
     def detach(self, submitter: int) -> None:
         """Have tasks of this submitter not end with the call that submits them."""
 
+    def is_durable(self, task: int) -> bool:
+        """Return whether a task that was handed in is on disk, where another process finds it."""
+
     def snapshot(self) -> Snapshot:
         """Return the latest published state, at most some tenths of a second old."""
+
+    def status(self, most: int = 100) -> Status:
+        """Return what it does at this moment; of workers, runs and failures at most so many each.
+
+        Raises:
+            ConfigurationError: it has been closed, or belongs to another process.
+        """
+
+    def follow(self, tell: Callable[[Status | None], object], interval: float) -> object:
+        """Have this be called with the status: at once, and then each `interval` seconds with what
+        has happened since; with None when there will be nothing more. It is to return at once.
+        Return what to `unfollow`.
+
+        Raises:
+            GridEngineError: it has been closed, or nobody answers any more.
+        """
+
+    def unfollow(self, followed: Any) -> None:
+        """Tell this one nothing more: what `follow` has returned."""
 
     def flush_output(self, seconds: float | None = None) -> None:
         """Wait until our standard output and error have taken what was printed up to now, or so

@@ -7,7 +7,11 @@ from __future__ import annotations
 import math
 import select
 import time
+from collections import defaultdict
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
+from gridengine.dispatcher.clients import REQUESTS, Clients
 from gridengine.dispatcher.core.events import (
     Continue,
     Event,
@@ -20,13 +24,19 @@ from gridengine.dispatcher.effects import EffectPerformer
 from gridengine.dispatcher.event_queue import EventQueue
 from gridengine.dispatcher.launcher_thread import LauncherThread
 from gridengine.dispatcher.links import Link, Poller
-from gridengine.dispatcher.nested_clients import REQUESTS, NestedClients
 from gridengine.dispatcher.run_directory import GATHER_SECONDS
+
+if TYPE_CHECKING:
+    from gridengine.dispatcher.client_listener import ClientListener
+    from gridengine.dispatcher.watch_server import WatchServer
+    from gridengine.dispatcher.watch_streams import WatchStreams
 
 TICK_SECONDS = 0.25
 REBALANCE_SECONDS = 0.03
 LEAVE_SECONDS = 1.5
 """How long workers have to leave once the dispatcher is closed."""
+WATCH_SECONDS = 0.3
+"""How long after its start a dispatcher can be watched."""
 MOST_MESSAGES = 1000
 MOST_EVENTS = 100
 """How many submissions are handled before messages of workers are: their first results determine
@@ -39,17 +49,22 @@ class IOLoop:
 
     Args:
         poll_seconds: between two requests to the launcher for the workers' states.
+        listener: what clients connect to, if any may.
+        open_watch: returns what serves those who watch, once, a little after the start: who runs
+            for a moment is not watched.
     """
 
     def __init__(
         self,
         core: StateMachine,
-        queue: EventQueue,
+        queue: EventQueue[Event],
         link: Link,
         launcher: LauncherThread,
         effects: EffectPerformer,
-        nested: NestedClients,
+        clients: Clients,
         poll_seconds: float,
+        open_watch: Callable[[], WatchServer | None],
+        listener: ClientListener | None = None,
     ) -> None:
         self._core = core
         self._state = core.state
@@ -57,21 +72,40 @@ class IOLoop:
         self._link = link
         self._launcher = launcher
         self._perform = effects.perform
-        self._nested = nested
+        self._clients = clients
+        self.listener = listener
+        self.recent, self.sent = effects.recent, effects.sent
+        self.received = defaultdict[type, int](int)
+        """How many messages workers have sent, by kind."""
         self._poll_seconds = poll_seconds
         self._tick_at = self._poll_at = self._rebalance_at = 0.0
         self._leave_by = math.inf
+        self._open_watch = open_watch
+        self._watch: WatchServer | None = None
+        self._watch_fd = -1
+        self._watch_at = time.monotonic() + WATCH_SECONDS
+        self.streams: WatchStreams | None = None
+        """What tells those who follow; None before anybody could."""
+        self._poller: Poller | None = None
         self.snapshot = core.state.snapshot()
 
     def run(self) -> None:
         """Return once the core was told to close, and its workers have left or had time to."""
-        poller = self._link.poller()
+        poller = self._poller = self._link.poller()
         poller.register(self._queue.fd, select.POLLIN)
+        if self.listener is not None:
+            poller.register(self.listener.fd, select.POLLIN)
+            for event in self.listener.restore():
+                self._handle(event, time.monotonic())
         state = self._state
         while not (state.closing and self._may_leave()):
             ready = self._wait(poller)
             now = time.monotonic()
             self._take_events(ready, now)
+            if self._watch is not None and self._watch_fd in ready:
+                self._watch.serve()
+            if self.streams is not None and now >= self.streams.deadline:
+                self.streams.push(now)
             if state.deferred:
                 self._handle(Continue(), now)
             if now >= self._tick_at:
@@ -92,11 +126,17 @@ class IOLoop:
         until = min(self._link.deadline, self._tick_at)
         if state.rebalance_due:
             until = min(until, self._rebalance_at)
+        if self.listener is not None:
+            until = min(until, self.listener.deadline)
+        if self.streams is not None:
+            until = min(until, self.streams.deadline)
         queue.sleeping = True
         try:
             # What was posted before the line above found nobody asleep.
             if queue.events or queue.barriers or state.deferred:
                 timeout: int | None = 0
+            elif self.listener is not None and self.listener.pending:
+                timeout = 0
             elif until == math.inf:
                 timeout = None
             else:
@@ -106,24 +146,31 @@ class IOLoop:
             queue.sleeping = False
         if queue.fd in ready:
             queue.drain()
-        if self._tick_at == math.inf:
+        if self._tick_at == self._watch_at:
             self._tick_at = 0.0  # there may be something to look after again
         return ready
 
     def _take_events(self, ready: dict[int, int], now: float) -> None:
         """Handle what was posted, and what workers have sent."""
         core, perform, events = self._core, self._perform, self._queue.events
-        barriers, posted = len(self._queue.barriers), len(events)
+        barriers, posted, received = len(self._queue.barriers), len(events), self.received
         for _ in range(min(posted, MOST_EVENTS)):
             perform(core.handle(events[0], now))
             # Not before: should the core fail, whoever submitted it is to be told.
             events.popleft()
         for peer, message, buffers in self._link.receive(ready, now, MOST_MESSAGES):
+            received[type(message)] += 1
             if type(message) in REQUESTS:
-                for event in self._nested.events(peer, message, buffers):
+                for event in self._clients.events(peer, message, buffers):
                     perform(core.handle(event, now))
             else:
                 perform(core.handle(Received(peer, message, buffers), now))
+        if self.listener is not None:
+            for event in self.listener.events(now, MOST_MESSAGES):
+                perform(core.handle(event, now))
+            if now >= self.listener.deadline:
+                for event in self.listener.look(now):
+                    perform(core.handle(event, now))
         for _ in range(barriers if posted <= MOST_EVENTS else 0):
             self._queue.barriers.popleft().set()
 
@@ -134,13 +181,30 @@ class IOLoop:
         state = self._state
         self._handle(Tick(), now)
         self.snapshot = state.snapshot()
+        if now >= self._watch_at:
+            self._be_watched()
         if state.is_idle:
-            self._tick_at = math.inf
+            self._tick_at = self._watch_at
             return
         self._tick_at = now + (GATHER_SECONDS if state.gathering else TICK_SECONDS)
         if now >= self._poll_at:
             self._poll_at = now + self._poll_seconds
             self._launcher.poll([one.handle for one in state.launched_workers()])
+
+    def _be_watched(self) -> None:
+        self._watch_at = math.inf
+        self._watch = self._open_watch()
+        if self._watch is not None and self._poller is not None:
+            self._watch_fd = self._watch.fd
+            self._poller.register(self._watch_fd, select.POLLIN)
+
+    def close_watch(self) -> None:
+        """Tell those who follow a last time, and let go of those who watch. May be called twice."""
+        if self.streams is not None:
+            self.streams.close(time.monotonic())
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None
 
     def _handle(self, event: Event, now: float) -> None:
         self._perform(self._core.handle(event, now))

@@ -15,6 +15,7 @@ from gridengine.dispatcher.core.events import (
     LaunchFailed,
     Polled,
 )
+from gridengine.dispatcher.launch_record import LaunchRecord
 from gridengine.errors import UNREACHABLE, ClusterError, GridEngineError, safe_repr
 from gridengine.schedulers.launcher import Handle, LaunchContext, Launcher, TryAgain
 from gridengine.schedulers.logs import unanswered
@@ -25,17 +26,29 @@ CLOSE_SECONDS = 15.0
 
 
 class LauncherThread:
-    """The thread that owns a launcher: takes requests in order, and posts events."""
+    """The thread that owns a launcher: takes requests in order, and posts events.
+
+    Args:
+        make: makes the launcher.
+        run: for which dispatcher.
+        post: is given each event.
+        record: of a dispatcher that may be started again, where it is kept what was launched; with
+            it the launcher goes on.
+    """
 
     def __init__(
         self,
         make: Callable[[LaunchContext], Launcher],
         run: LaunchContext,
         post: Callable[[Event], None],
+        record: LaunchRecord | None = None,
     ) -> None:
         self._make = make
         self._run = run
         self._post = post
+        self._record = record
+        self._adopts = record if record is not None and record.exists else None
+        """What the launcher is still to go on with."""
         self._requests: queue.SimpleQueue[Callable[[], Event | None] | None] = queue.SimpleQueue()
         self._ask = self._requests.put
         self._launcher: Launcher | None = None
@@ -55,7 +68,10 @@ class LauncherThread:
             try:
                 launcher = self._opened()
                 launcher.label = effect.label
+                self._save()  # what is submitted is found by that, should nobody note it
                 handles = launcher.launch(effect.count, demand)
+                if self._record is not None:
+                    self._record.add(handles, demand)
                 return Launched(handles, demand, launcher.request_words)
             except TryAgain as error:
                 return LaunchFailed(ClusterError(str(error)), for_now=True, demand=demand)
@@ -74,31 +90,50 @@ class LauncherThread:
 
     def cancel(self, handles: Sequence[Handle]) -> None:
         """Stop workers."""
-        self._ask(lambda: self._opened().cancel(handles))
+
+        def stop() -> None:
+            self._opened().cancel(handles)
+            if self._record is not None:
+                self._record.remove(handles)
+
+        self._ask(stop)
 
     def poll(self, handles: Sequence[Handle]) -> None:
-        """Request the workers' states, unless the last request is still open; posts `Polled`, if
-        the scheduler can be reached.
+        """Request the workers' states, unless the last request is still open, and of those on
+        record that have left, until they have ended; posts `Polled`, if the scheduler can be
+        reached.
         """
+        record = self._record
 
         def look() -> Event:
             try:
-                return Polled(self._opened().poll(handles))
+                on_record = () if record is None else record.handles
+                asked = dict.fromkeys([*handles, *on_record])
+                reports = self._opened().poll(list(asked))
+                if record is not None:
+                    record.note_reports(reports)
+                return Polled(reports)
             finally:
                 self._polling = False
 
-        if not self._polling and handles:
+        if not self._polling and (handles or (record is not None and record.handles)):
             self._polling = True
             self._ask(look)
 
-    def explain(self, handles: Sequence[Handle], seconds: float) -> None:
+    def explain(
+        self, handles: Sequence[Handle], seconds: float, *, level: int = logging.WARNING
+    ) -> None:
         """Log what queued workers wait for; posts `Explained`."""
 
         def look_up() -> Event:
             words = self._opened().explain(handles)
             reason = words or "the batch system gives no reason"
-            log.warning(
-                "waiting for %.0f s for cluster job %s to start: %s", seconds, handles[0].id, reason
+            log.log(
+                level,
+                "waiting for %.0f s for cluster job %s to start: %s",
+                seconds,
+                handles[0].id,
+                reason,
             )
             return Explained(handles[0], words)
 
@@ -130,7 +165,20 @@ class LauncherThread:
     def _opened(self) -> Launcher:
         if self._launcher is None:
             self._launcher = self._make(self._run)
+        if self._adopts is not None:
+            self._launcher.adopt(self._adopts.handles, self._adopts.facts)
+            self._adopts = None  # not before: the batch system may be down just now
         return self._launcher
+
+    def _save(self) -> None:
+        """Write the record. When that fails it is tried again after the next request: what that one
+        did is done all the same.
+        """
+        if self._record is not None and self._launcher is not None:
+            try:
+                self._record.save(self._launcher)
+            except Exception as error:
+                log.warning("what was launched cannot be written down: %s", safe_repr(error))
 
     def _serve(self) -> None:
         while (request := self._requests.get()) is not None:
@@ -141,7 +189,21 @@ class LauncherThread:
                 # death.
                 log.warning("the scheduler does not answer: %s", safe_repr(error))
                 continue
+            self._save()
             if event is not None:
                 self._post(event)
+        self._end()
+
+    def _end(self) -> None:
+        """Stop what was launched, here and by who had the record before. What cannot be stopped now
+        stays on record.
+        """
+        if self._adopts is not None:
+            try:
+                self._opened()
+            except Exception as error:
+                log.warning("what was launched before cannot be stopped: %s", safe_repr(error))
         if self._launcher is not None:
             self._launcher.close()
+        if self._record is not None and self._adopts is None:
+            self._record.delete()

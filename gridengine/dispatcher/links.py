@@ -4,11 +4,12 @@ implement.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 from gridengine.schedulers.launcher import LaunchContext
 from gridengine.serialize.payload import Payload
+from gridengine.wire.connection_file import ServerKeys
 from gridengine.wire.messages import Message
 from gridengine.worker.stream_writer import StandardStreams
 
@@ -25,12 +26,18 @@ class Link(Protocol):
 
     `context` is how the launcher has workers connect to it, and `streams` are where what calls
     print is passed on to. `deadline` is the monotonic time at which `receive` must be called though
-    nothing polls.
+    nothing polls; `keys` are those, and the port, by which workers connect, None where they need
+    none.
     """
 
-    context: LaunchContext
-    streams: StandardStreams
-    deadline: float
+    @property
+    def context(self) -> LaunchContext: ...
+    @property
+    def streams(self) -> StandardStreams: ...
+    @property
+    def deadline(self) -> float: ...
+    @property
+    def keys(self) -> ServerKeys | None: ...
 
     def poller(self) -> Poller:
         """Return what wakes when there is something to receive; more may be registered."""
@@ -47,6 +54,15 @@ class Link(Protocol):
 
     def forget(self, peer: bytes) -> None:
         """Drop what is kept for a worker."""
+
+    def lasts(self, peer: bytes) -> bool:
+        """Return whether a worker outlives this process."""
+
+    def take_receipts(self) -> dict[bytes, int]:
+        """Return what has come since this was last asked and is not acknowledged yet."""
+
+    def acknowledge(self, receipts: Mapping[bytes, int]) -> None:
+        """Let workers know that they need not keep what they have sent."""
 
     def stop_workers(self) -> None:
         """Stop those workers that the link itself can, before the launcher is closed."""

@@ -17,7 +17,7 @@ import subprocess
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias
@@ -31,6 +31,7 @@ from gridengine.settings.values import Settings
 from gridengine.wire.messages import Beat, Goodbye, Message, Refuse, Stop, Welcome
 from gridengine.wire.open_files import FILES_PER_RUNNER, allow_open_files
 from gridengine.worker.agent import HANDLERS, Agent, make_hello
+from gridengine.worker.figures import measure
 from gridengine.worker.forkserver import ForkServer, is_ready
 from gridengine.worker.memory_limit import memory_here
 from gridengine.worker.parent_requests import answer_in_user_process
@@ -132,27 +133,27 @@ class LocalWorkers:
         """Make an agent for a fork server once that is ready; of one that has ended before, the
         launcher reports.
         """
+        peer = os.urandom(16)
         try:
             if not is_ready(sock):
                 return
-            fork_server = ForkServer(sock, process)
+            agent = Agent(
+                partial(self._post, peer),
+                ForkServer(sock, process),
+                slots=self._slots,
+                spare=self._spare,
+                grace_seconds=self._settings.grace_seconds,
+                output_bytes=self._settings.output_bytes,
+                streams=self.streams,
+                answer=answer_in_user_process,
+                kept=self._kept,
+            )
         except (EOFError, OSError):
             self._give_up(sock, process)
             return
         self._starting.remove((sock, process))
         self._poller.unregister(sock)
-        peer = os.urandom(16)
-        agent = self._agents[peer] = Agent(
-            partial(self._post, peer),
-            fork_server,
-            slots=self._slots,
-            spare=self._spare,
-            grace_seconds=self._settings.grace_seconds,
-            output_bytes=self._settings.output_bytes,
-            streams=self.streams,
-            answer=answer_in_user_process,
-            kept=self._kept,
-        )
+        self._agents[peer] = agent
         self._peers[agent.fileno()] = peer
         self._poller.register(agent.fileno(), select.POLLIN)
         self.deadline = 0.0
@@ -178,7 +179,11 @@ class LocalWorkers:
             if agent.broken:
                 self._end(peer, agent.broken)
             elif beats:
-                self._post(peer, Beat())
+                self._post(peer, measure(agent.pool.runners.values()) or Beat())
+
+    def has(self, peer: bytes) -> bool:
+        """Return whether a worker is one of these."""
+        return peer in self._agents
 
     def send(self, peer: bytes, message: Message, buffers: Sequence[Buffer] = ()) -> None:
         """Pass a message to an agent; to one that is gone nothing is passed."""
@@ -208,6 +213,21 @@ class LocalWorkers:
         """End an agent that is not needed any more."""
         if peer in self._agents:
             self._end(peer, "forgotten")
+
+    @property
+    def keys(self) -> None:
+        """These workers need no keys."""
+
+    def lasts(self, peer: bytes) -> bool:
+        """Return that these workers end with this process."""
+        return False
+
+    def take_receipts(self) -> dict[bytes, int]:
+        """Return nothing: these workers keep nothing for another process."""
+        return {}
+
+    def acknowledge(self, receipts: Mapping[bytes, int]) -> None:
+        """Do nothing."""
 
     def stop_workers(self) -> None:
         """Stop all agents, before the launcher kills their fork servers."""

@@ -4,9 +4,10 @@ and its dispatcher.
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Any
 
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from gridengine.dispatcher.core.tasks import Attempt, CallsFinished, Function, Task
 from gridengine.resources.demand import ANY
@@ -20,6 +21,48 @@ from gridengine.wire.messages import (
     SharedItem,
     TaskItem,
 )
+
+MOST_FAILURES = 100
+"""How many failures both ends know again, at the least."""
+
+
+class FailureNumbers:
+    """Numbers what calls fail for, from `first` on, so that who is told of several that fail for
+    the same knows.
+    """
+
+    def __init__(self, first: int = 1) -> None:
+        self._known: dict[int, tuple[object, int]] = {}
+        self._numbers = count(first)
+
+    def number_of(self, event: CallsFinished) -> int:
+        """Return the number of what a call has failed for."""
+        # Of an exception a worker may have sent nothing at all.
+        failure = event.payload[0] if event.payload else event.error or event
+        known = self._known.get(id(failure))
+        if known is None:
+            known = self._known[id(failure)] = failure, next(self._numbers)
+            if len(self._known) > MOST_FAILURES:
+                del self._known[next(iter(self._known))]
+        return known[1]
+
+
+class KnownFailures:
+    """What calls have failed for, at the end that is told."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, CallsFinished] = {}
+
+    def same(self, number: int, event: CallsFinished) -> CallsFinished:
+        """Return the end of a call that has failed for what has this number, with the very object
+        that others have failed for.
+        """
+        known = self._known.setdefault(number, event)
+        if known is event:
+            if len(self._known) > MOST_FAILURES:
+                del self._known[next(iter(self._known))]
+            return event
+        return replace(event, payload=known.payload, error=known.error)
 
 
 def function_item(function: Function) -> FunctionItem:
@@ -49,11 +92,12 @@ def task_item(task: Task, submitter: int) -> TaskItem:
         task.first,
         None if task.demand is ANY else encode_demand(task.demand),
         task.escalate_memory,
-        [one.name for one in all_needed(task.needs)],
+        [one.name for one in all_needed(task.needs)] if task.needs else [],
         submitter,
         task.after,
         task.kept,
         len(task.payload),
+        task.priority,
     )
 
 
@@ -61,6 +105,14 @@ def shared_item(shared: SharedObject) -> SharedItem:
     """Return a shared object as it travels, beside its payload."""
     needs = [one.name for one in all_needed(shared.needs)]
     return SharedItem(shared.name, needs, len(shared.payload))
+
+
+def part_of_calls(event: CallsFinished, start: int, stop: int, *, last: bool) -> CallsFinished:
+    """Return the outcome of some of the calls of an event."""
+    payload = event.payload
+    if payload is not None and not event.raised:
+        payload = pickling.part_of_values(payload, start - event.start, stop - event.start)
+    return replace(event, start=start, stop=stop, payload=payload, last=last, seconds=None)
 
 
 def finished_calls(item: FinishedItem, buffers: Payload) -> CallsFinished:

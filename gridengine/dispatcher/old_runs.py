@@ -27,7 +27,8 @@ DAY_SECONDS = 86400.0
 MOST_LOOKED_AT = 50
 MOST_SECONDS = 0.1
 """How much is done at the start of one run; the next ones go on."""
-_NAME = re.compile(r"(\d{8}-\d{6})-(?:up-)?(?:(.+)-)?(\d+)-[0-9a-f]{6}")
+RUN_NAME = re.compile(r"(\d{8}-\d{6})-(?:up-)?(?:(.+)-)?(\d+)-[0-9a-f]{6}")
+"""The name of a run's folder: when it began, on which machine and by which process."""
 
 
 def new_run_id(kind: str = "") -> str:
@@ -48,7 +49,7 @@ def remove_old_runs(new: Path, keep_days: float) -> None:
         now = new.stat().st_mtime
         least = time.strftime("%Y%m%d-%H%M%S", time.localtime(now - keep_days * DAY_SECONDS))
         found = [
-            one for one in new.parent.iterdir() if one.name < least and _NAME.fullmatch(one.name)
+            one for one in new.parent.iterdir() if one.name < least and RUN_NAME.fullmatch(one.name)
         ]
     except (OSError, ValueError, OverflowError) as error:
         log.debug("old runs cannot be looked for: %s", error)
@@ -96,7 +97,7 @@ def _was_killed(folder: Path) -> bool:
     """Return whether a run was killed whose files were not removed: its process was one of this
     machine, and is gone. Of others nobody can know.
     """
-    match = _NAME.fullmatch(folder.name)
+    match = RUN_NAME.fullmatch(folder.name)
     if match is None or match[2] != _host() or Path("/proc", match[3]).exists():
         return False
     return not is_under_way(folder / CONNECTION)

@@ -8,12 +8,15 @@ from collections.abc import Callable, Iterable, Iterator
 
 import zmq
 
-from gridengine.dispatcher.run_directory import tidy, write_connection
+from gridengine.dispatcher.old_runs import LOGS
+from gridengine.dispatcher.run_directory import tidy, tidy_logs, write_connection
+from gridengine.dispatcher.standalone_files import Home
 from gridengine.schedulers.base import Scheduler
 from gridengine.serialize.payload import Payload
 from gridengine.serialize.shared_memory import KeptBlocks, in_own_block
 from gridengine.settings.values import Settings
-from gridengine.wire.messages import Beat, Fetched, Message, Output, OutputTaken
+from gridengine.wire.connection_file import ServerKeys
+from gridengine.wire.messages import Beat, Fetched, Measured, Message, Output, OutputTaken
 from gridengine.wire.transport import Server
 from gridengine.worker.memory_limit import memory_here
 from gridengine.worker.output_relay import JobsOutput
@@ -22,32 +25,66 @@ from gridengine.worker.stream_writer import StandardStreams
 log = logging.getLogger("gridengine")
 
 
+MOST_BY_HAND = 100
+"""How many workers may be connected at a time, at the least, that no scheduler has started."""
+
+
 class RemoteWorkers:
     """Workers that call over TCP. All methods are for one thread.
 
     Args:
         wake: wakes that thread when it may be asleep; called by others.
+        home: of a stand-alone dispatcher, its folder and the keys that its workers have.
+        streams: where what calls print is passed on to, if others write there too.
 
     Raises:
         ConfigurationError: no socket, or no run directory, can be made.
     """
 
     def __init__(
-        self, scheduler: Scheduler, *, run_id: str, settings: Settings, wake: Callable[[], None]
+        self,
+        scheduler: Scheduler,
+        *,
+        run_id: str,
+        settings: Settings,
+        wake: Callable[[], None],
+        home: Home | None = None,
+        streams: StandardStreams | None = None,
     ) -> None:
-        self._server = Server(host=settings.host, workers=scheduler.max_workers)
+        self._home = home
+        keys = None if home is None else home.kept.workers
+        epoch = 0 if home is None else home.epoch
+        most = MOST_BY_HAND if scheduler.local else scheduler.max_workers
+        self._server = Server(
+            host=settings.host, workers=most, keys=keys, epoch=epoch, ports=settings.port_range
+        )
+        if epoch:
+            self._server.hold_acknowledgements()
         try:
-            self.context = write_connection(self._server, scheduler, settings, run_id)
+            self.context = write_connection(self._server, scheduler, settings, run_id, home)
         except BaseException:
             self._server.close()
             raise
         self._kept = KeptBlocks(settings.kept_bytes or memory_here() // 4, self.context.directory)
-        self.streams = StandardStreams(wake)
+        self.streams = streams or StandardStreams(wake)
         self._jobs_output = JobsOutput(self.streams)
         self.deadline = math.inf  # whatever comes wakes the poller
         self.send = self._server.send
         self.forget = self._server.forget
+        self.fd = self._server.fd
+        self.take_receipts = self._server.take_receipts
+        self.acknowledge = self._server.acknowledge
         log.info("what calls print goes to the workers' logs below %s", self.context.directory)
+
+    @property
+    def keys(self) -> ServerKeys:
+        """The keys, and the port, by which workers connect."""
+        return self._server.keys
+
+    @property
+    def pending(self) -> bool:
+        """Whether something has come; asked before each wait for `fd`."""
+        return self._server.pending
 
     def poller(self) -> zmq.Poller:
         """Return what wakes when there is something to receive; more may be registered."""
@@ -61,7 +98,7 @@ class RemoteWorkers:
             if isinstance(message, Output):
                 self._jobs_output.take(peer, message, bytes(buffers[0]))
                 continue
-            if isinstance(message, Beat):
+            if isinstance(message, Beat | Measured):
                 self._server.beat(peer)
             if isinstance(message, Fetched):
                 yield peer, message, self._kept.take_in(buffers, in_own_block)
@@ -69,6 +106,10 @@ class RemoteWorkers:
             yield peer, message, buffers
         for peer, size in self._jobs_output.taken():
             self._server.send(peer, OutputTaken(size))
+
+    def lasts(self, peer: bytes) -> bool:
+        """Return that these workers outlive this process."""
+        return True
 
     def stop_workers(self) -> None:
         """Stop none: the launcher does, and they leave when their dispatcher is gone."""
@@ -78,4 +119,7 @@ class RemoteWorkers:
         try:
             self._server.close()
         finally:
-            tidy(self.context, failed=failed)
+            if self._home is None:
+                tidy(self.context, failed=failed)
+            else:
+                tidy_logs(self.context.directory / LOGS)

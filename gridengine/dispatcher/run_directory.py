@@ -6,17 +6,26 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from gridengine._version import __version__
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.old_runs import CONNECTION, SUCCEEDED, remove_old_runs
+from gridengine.dispatcher.standalone_files import WORKER, Home
 from gridengine.errors import ConfigurationError
 from gridengine.schedulers.base import Scheduler, adopt_none
 from gridengine.schedulers.launcher import MARGIN_SECONDS, LaunchContext
 from gridengine.schedulers.logs import is_empty
 from gridengine.settings.values import Settings
-from gridengine.wire.connection_file import Connection, make_private_folder
+from gridengine.wire.connection_file import (
+    Connection,
+    make_private_folder,
+    replace_private,
+    to_json,
+)
 
 if TYPE_CHECKING:
     from gridengine.wire.transport import Server
@@ -33,6 +42,7 @@ def policy_of(scheduler: Scheduler, settings: Settings, run: LaunchContext) -> P
     """Return the numbers by which the core of a scheduler's dispatcher decides."""
     return Policy(
         max_workers=scheduler.max_workers,
+        min_workers=scheduler.min_workers,
         slots=scheduler.slots,
         idle_seconds=scheduler.idle_seconds,
         pooled=not scheduler.local,
@@ -53,30 +63,37 @@ def policy_of(scheduler: Scheduler, settings: Settings, run: LaunchContext) -> P
         python=python_version(),
         run_id=run.id,
         addresses=run.addresses,
+        epoch=run.epoch,
     )
 
 
 def write_connection(
-    server: Server, scheduler: Scheduler, settings: Settings, run_id: str
+    server: Server, scheduler: Scheduler, settings: Settings, run_id: str, home: Home | None = None
 ) -> LaunchContext:
-    """Make the run directory, and write down in it how workers find the dispatcher.
+    """Make the run directory, or take a stand-alone dispatcher's own folder for it, and write down
+    in it how workers find the dispatcher.
 
     Raises:
         ConfigurationError: it cannot be made or written.
     """
-    directory = make_private_folder(settings.runs / run_id)
-    run = LaunchContext(run_id, directory, directory / CONNECTION, adopt_none, server.addresses)
+    directory = make_private_folder(settings.runs / run_id) if home is None else home.folder
+    path = directory / (CONNECTION if home is None else WORKER)
+    epoch = 0 if home is None else home.epoch
+    run = LaunchContext(run_id, directory, path, adopt_none, server.addresses, epoch)
+    connection = _connection(server, scheduler, settings, run_id)
     try:
-        _connection(server, scheduler, settings, run_id).save(run.connection)
+        replace_private(path, to_json(replace(connection, returns=epoch > 0)))
     except OSError as error:
-        import shutil
+        if home is None:
+            import shutil
 
-        shutil.rmtree(directory, ignore_errors=True)
+            shutil.rmtree(directory, ignore_errors=True)
         raise ConfigurationError(
             f"cannot write {run.connection}: {error.strerror}",
             hint="free space there, or set GRIDENGINE_RUN_DIRECTORY to another folder",
         ) from error
-    remove_old_runs(directory, settings.keep_runs)
+    if home is None:
+        remove_old_runs(directory, settings.keep_runs)
     return run
 
 
@@ -96,10 +113,17 @@ def _connection(
         output_bytes=settings.output_bytes,
         log_bytes=settings.log_bytes,
         kept_bytes=settings.kept_bytes,
-        server_key=server.server_key,
-        worker_public=server.worker_public,
-        worker_secret=server.worker_secret,
+        server_key=server.keys.public,
+        worker_public=server.keys.peer_public,
+        worker_secret=server.keys.peer_secret,
     )
+
+
+def tidy_logs(folder: Path) -> None:
+    """Remove the logs below a folder in which nothing stands."""
+    for path in folder.rglob("*.log"):
+        if path.is_file() and is_empty(path):
+            path.unlink(missing_ok=True)
 
 
 def tidy(run: LaunchContext, *, failed: bool) -> None:
@@ -112,6 +136,7 @@ def tidy(run: LaunchContext, *, failed: bool) -> None:
     for folder in (*(path for path in run.directory.glob("*") if path.is_dir()), run.directory):
         with contextlib.suppress(OSError):
             folder.rmdir()
+    run.connection.unlink(missing_ok=True)
     if not failed and run.directory.exists():
         with contextlib.suppress(OSError):  # then they are kept for longer
             (run.directory / SUCCEEDED).touch()

@@ -14,19 +14,16 @@ from gridengine.dispatcher.interface import Listener
 from gridengine.errors import GridEngineError
 
 
-class UnsettledTask(Struct, eq=False, gc=False):
-    """A task some of whose calls are not settled; `settled` are the others, as ranges of their
-    indices.
-    """
+class _Calls(Struct, eq=False, gc=False):
+    """The calls of a task that has several; those that are settled, as ranges of their indices."""
 
-    listener: Listener
     count: int
-    settled: list[tuple[int, int]] | None = None
+    settled: list[tuple[int, int]]
 
     def remaining(self) -> Iterator[tuple[int, int]]:
-        """Yield the ranges of calls that are not settled."""
+        """Yield the ranges of calls that are not settled, in their order."""
         start = 0
-        for first, stop in sorted(self.settled or ()):
+        for first, stop in sorted(self.settled):
             if start < first:
                 yield start, first
             start = stop
@@ -38,18 +35,31 @@ class UnsettledTasks:
     """All such tasks. One thread settles; any may add, and wait for those that are not daemon."""
 
     def __init__(self) -> None:
-        self._tasks: dict[int, UnsettledTask] = {}
+        self._tasks: dict[int, Listener] = {}
+        self._calls: dict[int, _Calls] = {}
+        """Those of tasks that have several."""
         self._settled = threading.Condition()
 
     def add(self, tasks: Sequence[Task], listener: Listener) -> None:
         """Add submitted tasks, and the listener for their outcomes."""
         for task in tasks:
-            self._tasks[task.id] = UnsettledTask(listener, task.count)
+            if task.count > 1:
+                self._calls[task.id] = _Calls(task.count, [])
+            self._tasks[task.id] = listener
+
+    def add_single(self, numbers: Iterable[int], listener: Listener) -> None:
+        """Add submitted tasks of one call each, by their numbers."""
+        self._tasks.update(dict.fromkeys(numbers, listener))
 
     def listener(self, task: int) -> Listener | None:
         """Return the listener of a task; None when all of it is settled."""
-        one = self._tasks.get(task)
-        return None if one is None else one.listener
+        return self._tasks.get(task)
+
+    def left(self, task: int) -> list[tuple[int, int]]:
+        """Return the ranges of the calls of a task that are not settled."""
+        if task not in self._tasks:
+            return []
+        return list((self._calls.get(task) or _Calls(1, [])).remaining())
 
     def ids(self) -> list[int]:
         """Return the ids of all such tasks."""
@@ -57,19 +67,21 @@ class UnsettledTasks:
 
     def settle(self, event: CallsFinished) -> None:
         """Pass the outcome of calls to their listener. Only then they count as settled."""
-        one = self._tasks.get(event.task)
-        if one is None:
+        listener = self._tasks.get(event.task)
+        if listener is None:
             return
-        one.listener.settled(event)
+        listener.settled(event)
         if event.last:
             self._tasks.pop(event.task, None)
-        elif one.settled is None:
-            one.settled = [(event.start, event.stop)]
-        elif one.settled[-1][1] == event.start:
-            one.settled[-1] = one.settled[-1][0], event.stop
-        else:
-            one.settled.append((event.start, event.stop))
-        if not one.listener.daemon:
+            if self._calls:
+                self._calls.pop(event.task, None)
+        elif (calls := self._calls.get(event.task)) is not None:
+            settled = calls.settled
+            if settled and settled[-1][1] == event.start:
+                settled[-1] = settled[-1][0], event.stop
+            else:
+                settled.append((event.start, event.stop))
+        if not listener.daemon:
             with self._settled:
                 self._settled.notify_all()
 
@@ -80,13 +92,14 @@ class UnsettledTasks:
         raises, and go on.
         """
         for id in self.ids() if tasks is None else tasks:
-            if (one := self._tasks.pop(id, None)) is None:
+            if (listener := self._tasks.pop(id, None)) is None:
                 continue
-            for start, stop in one.remaining():
+            calls = self._calls.pop(id, None) or _Calls(1, [])
+            for start, stop in calls.remaining():
                 try:
-                    one.listener.settled(
+                    listener.settled(
                         CallsFinished(
-                            id, start, stop, None, error=error, exitcode=1, last=stop == one.count
+                            id, start, stop, None, error=error, exitcode=1, last=stop == calls.count
                         )
                     )
                 except BaseException as failure:
@@ -96,13 +109,12 @@ class UnsettledTasks:
         """Wait until all tasks that are left are daemon, or are abandoned."""
         with self._settled:
             self._settled.wait_for(
-                lambda: (
-                    abandoned() or all(one.listener.daemon for one in list(self._tasks.values()))
-                )
+                lambda: abandoned() or all(one.daemon for one in list(self._tasks.values()))
             )
 
     def clear(self) -> None:
         """Forget all tasks; nobody waits for them any more."""
         self._tasks.clear()
+        self._calls.clear()
         with self._settled:
             self._settled.notify_all()

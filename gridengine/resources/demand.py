@@ -17,17 +17,23 @@ class Demand:
     here or in the scheduler's own options, is multiplied: more than 1 when a call is run again
     after it ran out of memory.
 
+    `function`: the calls are of a function of this name, which only workers have that announce it;
+    then nothing else is asked for.
+
     Demands are equal by what the `_repr` of their resources returns when they are made (`key`): to
     compare them afterwards runs no user's code.
     """
 
     # Not a dataclass, nor a struct: a local worker's process is started before those are imported.
-    __slots__ = ("factor", "key", "resources")
+    __slots__ = ("factor", "function", "key", "resources")
 
-    def __init__(self, resources: Resource = ZERO, factor: float = 1.0) -> None:
+    def __init__(
+        self, resources: Resource = ZERO, factor: float = 1.0, *, function: str = ""
+    ) -> None:
         self.resources = resources
         self.factor = factor
-        self.key = key_of(resources)
+        self.function = function
+        self.key = (function, key_of(resources)) if function else key_of(resources)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Demand):
@@ -60,3 +66,15 @@ class Demand:
 
 ANY = Demand()
 """The demand of calls that request nothing."""
+
+MOST_REMEMBERED = 1000
+"""Of how many demands it is remembered what was found out about them."""
+
+
+class RememberedDemands(set[Demand]):
+    """Some demands that have something in common; forgets all of them when they are too many."""
+
+    def add(self, demand: Demand) -> None:
+        if len(self) >= MOST_REMEMBERED:
+            self.clear()
+        super().add(demand)

@@ -13,7 +13,6 @@ something of it is given back.
 from __future__ import annotations
 
 import heapq
-import math
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -23,6 +22,8 @@ from gridengine.errors import ConfigurationError, safe_repr
 from gridengine.resources.base import Resource, ResourceKey, key_of
 from gridengine.resources.free_resources import Books
 
+MOST_OUTDATED = 64
+"""How many places that tasks have no more a queue keeps at least."""
 KEPT_QUEUES = 16
 """How many queues are kept that have become empty, since the next task is often one of theirs."""
 
@@ -65,7 +66,7 @@ class _Waiting(NamedTuple):
 
 class _Holder(Struct, eq=False):
     """`books` is what is given from; `empty` what could be given if nothing else were. Nothing is
-    given to tasks whose order is not `before` this.
+    given to tasks whose depth is not `above` this.
     """
 
     key: Hashable
@@ -76,7 +77,7 @@ class _Holder(Struct, eq=False):
     tasks: set[Hashable] = field(default_factory=set)
     drains_for: _Queue | None = None
     paused: bool = False
-    before: float = math.inf
+    above: int = -1
 
     def could_hold(self, request: Resource, now: float) -> bool:
         return self.empty.of(request, now)._request(request)
@@ -91,15 +92,15 @@ class _Holder(Struct, eq=False):
 
 
 class _Queue(Struct, eq=False):
-    """The tasks of one request. `candidates` is a heap of the numbers, `listed` the set, of holders
-    that may have room.
+    """The tasks of one request and depth. `candidates` is a heap of the numbers, `listed` the set,
+    of holders that may have room.
 
-    `key` is what the request said when it came: nothing of it is asked again whether it is equal to
-    another.
+    `key` is the depth, and what the request said when it came: nothing of it is asked again whether
+    it is equal to another.
     """
 
     request: Resource
-    key: ResourceKey
+    key: tuple[ResourceKey, int]
     candidates: list[int]
     listed: set[int]
     tasks: list[_Waiting] = field(default_factory=list)
@@ -130,13 +131,18 @@ class Packer(Generic[TaskT, HolderT]):
         self._offers = list(offers)
         self._holders: dict[Hashable, _Holder] = {}
         self._by_number: dict[int, _Holder] = {}
-        self._queues: dict[ResourceKey, _Queue] = {}
+        self._queues: dict[tuple[ResourceKey, int], _Queue] = {}
         self._entries: dict[Hashable, tuple[int, _Queue]] = {}
         self._given: dict[Hashable, tuple[_Holder, Resource]] = {}
         self._restricted: set[int] = set()
         self._last_holder = self._last_order = self._last_entry = 0
         self._furthest = 0
         self._changes = 0
+
+    @property
+    def furthest(self) -> int:
+        """The last place in the order that something was given at."""
+        return self._furthest
 
     @property
     def waiting(self) -> int:
@@ -182,11 +188,11 @@ class Packer(Generic[TaskT, HolderT]):
         self._freed(holder)
         self._changes += 1
 
-    def restrict(self, key: HolderT, before: float) -> None:
-        """Give of a holder to tasks alone whose order is before this; infinity is for all."""
+    def restrict(self, key: HolderT, above: int) -> None:
+        """Give of a holder to tasks alone whose depth is above this; -1 is for all."""
         holder = self._holders[key]
-        holder.before = before
-        (self._restricted.discard if before == math.inf else self._restricted.add)(holder.number)
+        holder.above = above
+        (self._restricted.discard if above < 0 else self._restricted.add)(holder.number)
         self._stop_draining(holder.drains_for)
         self._freed(holder)
         self._changes += 1
@@ -200,10 +206,12 @@ class Packer(Generic[TaskT, HolderT]):
         now: float,
         *,
         order: int | None = None,
+        depth: int = 0,
         asked: Resource | None = None,
     ) -> None:
         """Have a task wait since `now`, behind all others or, with the `order` of an earlier place,
-        where it would be had it waited since. `asked` is the request as the user wrote it.
+        where it would be had it waited since. `depth` counts at holders that are restricted.
+        `asked` is the request as the user wrote it.
 
         Raises:
             ConfigurationError: no holder that is here or on offer can ever hold the request.
@@ -211,7 +219,7 @@ class Packer(Generic[TaskT, HolderT]):
         """
         if task in self._entries or task in self._given:
             raise ValueError(f"task {task!r} is here already")
-        key = key_of(request)
+        key = key_of(request), depth
         queue = self._queues.get(key)
         if queue is None:
             self._must_be_possible(request, asked or request)
@@ -219,19 +227,32 @@ class Packer(Generic[TaskT, HolderT]):
             queue = self._queues[key] = _Queue(request, key, numbers, set(numbers))
         if order is None:
             self._last_order += 1
-        else:  # it may go where those who came later may not
-            for number in [
-                *(one.drained.number for one in self._queues.values() if one.drained is not None),
-                *self._restricted,
-            ]:
-                queue.consider(number)
+        else:
+            self._consider_closed(queue)
+        self._enqueue(queue, self._last_order if order is None else order, now, task)
+        self._forgive(queue)
+
+    def reorder(self, task: TaskT, since: float, order: int) -> None:
+        """Have a task that waits have another place; it counts as overtaken as before."""
+        queue = self._entries[task][1]
+        self._consider_closed(queue)
+        self._enqueue(queue, order, since, task)
+        if len(queue.tasks) > 2 * len(self._entries) + MOST_OUTDATED:
+            queue.tasks = [one for one in queue.tasks if self._waits(one, queue)]
+            heapq.heapify(queue.tasks)
+
+    def _consider_closed(self, queue: _Queue) -> None:
+        """What has another place may go where those who came later may not."""
+        for number in [
+            *(one.drained.number for one in self._queues.values() if one.drained is not None),
+            *self._restricted,
+        ]:
+            queue.consider(number)
+
+    def _enqueue(self, queue: _Queue, order: int, since: float, task: Hashable) -> None:
         self._last_entry += 1
         self._entries[task] = self._last_entry, queue
-        heapq.heappush(
-            queue.tasks,
-            _Waiting(self._last_order if order is None else order, self._last_entry, now, task),
-        )
-        self._forgive(queue)
+        heapq.heappush(queue.tasks, _Waiting(order, self._last_entry, since, task))
 
     def remove(self, task: TaskT) -> None:
         """A task is no more: it has ended, and gives back what it had; or it need not wait any
@@ -347,7 +368,7 @@ class Packer(Generic[TaskT, HolderT]):
         """Return whether the holder is not paused or kept for others, and drains for nobody else,
         or only for what came later.
         """
-        if holder.paused or order >= holder.before:
+        if holder.paused or queue.key[1] <= holder.above:
             return False
         other = holder.drains_for
         head = None if other is None or other is queue else self._head(other)

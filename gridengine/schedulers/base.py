@@ -10,14 +10,15 @@ import subprocess
 import threading
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Protocol, Self, TypeAlias
+from typing import Any, Protocol, Self, TypeAlias
 
 from gridengine.errors import ConfigurationError, GridEngineError
 from gridengine.resources.base import ZERO, Resource
 from gridengine.resources.demand import Demand
 from gridengine.resources.kinds import Cores
+from gridengine.resources.tables import html_table
 from gridengine.resources.units import number, whole
 from gridengine.schedulers.launcher import LaunchContext, Launcher, LaunchPlan
 
@@ -26,6 +27,7 @@ class Closeable(Protocol):
     """What is made once for a scheduler and shared by all its users."""
 
     def close(self, *, wait: bool = True) -> None: ...
+    def status(self) -> Any: ...
 
 
 class Scheduler(ABC):
@@ -33,6 +35,8 @@ class Scheduler(ABC):
 
     Args of every scheduler:
         max_workers: the most workers at a time.
+        min_workers: so many are asked for at the first use, and kept though they have nothing to do
+            (default 0).
         start_timeout: for how many seconds calls may wait for their first worker, then they fail
             with `WorkerNotStarted` (default: the setting, which is for ever).
 
@@ -70,8 +74,17 @@ class Scheduler(ABC):
     )
     """What to do instead of handing one over to a call, and of returning one."""
 
-    def __init__(self, *, max_workers: int, start_timeout: float | None = None) -> None:
+    def __init__(
+        self, *, max_workers: int, min_workers: int = 0, start_timeout: float | None = None
+    ) -> None:
         self.max_workers = whole("max_workers", max_workers)
+        self.min_workers = whole(
+            "min_workers",
+            min_workers,
+            least=0,
+            most=self.max_workers,
+            hint=f"max_workers is {self.max_workers:,}",
+        )
         self.start_timeout = (
             start_timeout
             if start_timeout in (None, math.inf)
@@ -154,6 +167,30 @@ class Scheduler(ABC):
                 self._finalizer = weakref.finalize(self, self._shared.close, wait=False)
                 self._finalizer.atexit = False
             return self._shared
+
+    def status(self) -> Any:
+        """Return what its dispatcher does at this moment, a `gridengine.Status`; None while nothing
+        was submitted.
+
+        Raises:
+            ConfigurationError: it has been closed, or belongs to another process.
+        """
+        shared = self._shared
+        return None if shared is None else shared.status()
+
+    def _repr_html_(self) -> str:
+        return html_table(repr(self), self._facts())
+
+    def _facts(self) -> Iterable[tuple[str, object]]:
+        """Return what notebooks show of it."""
+        if self._closed:
+            return [("state", "closed")]
+        try:
+            status = self.status()
+        except GridEngineError as error:  # it has been closed meanwhile, say, or is another's
+            return [("state", error)]
+        facts: list[tuple[str, object]] = [("state", "not used yet")]
+        return facts if status is None else status.facts()
 
     def close(self) -> None:
         """End this scheduler's workers. Calls that have not ended are cancelled. May be called

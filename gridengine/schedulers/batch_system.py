@@ -46,6 +46,7 @@ from gridengine.schedulers.script import (
     line_of_text,
     shell_lines,
     variables,
+    words,
 )
 from gridengine.schedulers.worker_command import python_path, worker_command
 from gridengine.settings.values import said_in, settings
@@ -54,6 +55,10 @@ logger = logging.getLogger("gridengine")
 
 Task = TypeVar("Task")
 T = TypeVar("T")
+
+
+MOST_LAUNCHES = 100_000
+"""How many launches of one process have a number of their own."""
 
 
 class TooMany(TryAgain):
@@ -116,6 +121,8 @@ class BatchScheduler(Scheduler):
 
     Args of every such scheduler:
         max_workers: the most cluster tasks at a time (default: the setting, 1000).
+        min_workers: so many are asked for at the first use, and kept though they have nothing to do
+            (default 0).
         start_timeout: for how many seconds calls may wait for their first worker, then they fail
             (default: the setting, which is for ever).
         jobs_per_worker: after how many calls a cluster task ends (default: never).
@@ -136,16 +143,18 @@ class BatchScheduler(Scheduler):
         self,
         *,
         max_workers: int | None,
+        min_workers: int = 0,
         start_timeout: float | None = None,
         jobs_per_worker: int | None,
         prologue: Sequence[str],
         environment: Mapping[str, str] | None,
-        python: str | None,
+        python: str | Sequence[str] | None,
         worker_resources: Resource | None,
         name: str | None,
     ) -> None:
         super().__init__(
             max_workers=settings().max_workers if max_workers is None else max_workers,
+            min_workers=min_workers,
             start_timeout=start_timeout,
         )
         self.jobs_per_worker = (
@@ -157,7 +166,7 @@ class BatchScheduler(Scheduler):
         self._prologue = shell_lines("prologue", prologue)
         self._environment = None if environment is None else variables("environment", environment)
         self._name = "" if name is None else line_of_text("name", name)
-        self._python = sys.executable if python is None else line_of_text("python", python)
+        self._python = words("python", sys.executable if python is None else python)
 
     def script(self, run: LaunchContext, first: str = "") -> str:
         """Return the script that a cluster task runs; `first` is what it does before all else."""
@@ -186,7 +195,8 @@ class BatchLauncher(Launcher, Generic[Task]):
         self.logs = run.directory / "logs"
         self.tasks: dict[Handle, Task] = {}
         """What is remembered of each task that is still watched."""
-        self._launches = 0
+        # Each log has a name of its own, those of an earlier process's too.
+        self._launches = MOST_LAUNCHES * run.epoch
         self.largest: int | None = None
         self._text = script
         self._prepared = False
@@ -253,6 +263,11 @@ class BatchLauncher(Launcher, Generic[Task]):
         Raises:
             TooMany, TryAgain, GridEngineError: it is not taken; nothing was submitted.
         """
+
+    def adopt(self, handles: Mapping[Handle, Demand], facts: Mapping[str, str]) -> None:
+        """Watch these tasks, which were submitted by an earlier process."""
+        for handle, demand in handles.items():
+            self.launched([handle], demand)
 
     @abstractmethod
     def launched(self, handles: Sequence[Handle], demand: Demand) -> None:

@@ -11,7 +11,7 @@ import shlex
 import socket
 import subprocess
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
@@ -118,7 +118,9 @@ class LaunchContext(NamedTuple):
 
     Elsewhere than on this machine a worker is started with the file `connection` in the run
     directory `directory` (0700), and connects to one of `addresses`. On this machine its fork
-    server is handed over by `adopt(socket, process)`.
+    server is handed over by `adopt(socket, process)`. `epoch` is the number of this process among
+    those that are one dispatcher, started again, where there may be others: what it has launched is
+    to outlive it.
     """
 
     id: str
@@ -126,6 +128,7 @@ class LaunchContext(NamedTuple):
     connection: Path
     adopt: Callable[[socket.socket, subprocess.Popen[bytes]], None]
     addresses: tuple[str, ...] = ()
+    epoch: int = 0
 
 
 class LaunchPlan(NamedTuple):
@@ -182,6 +185,22 @@ class Launcher(ABC):
     def cancel(self, handles: Sequence[Handle]) -> None:
         """Stop these workers, or withdraw them from the queue. Those that have ended are no
         error.
+        """
+
+    def facts(self) -> Mapping[str, str]:
+        """Return what `adopt` has to know, besides the handles."""
+        return {}
+
+    def adopt(  # noqa: B027 - most launchers' workers end with them
+        self, handles: Mapping[Handle, Demand], facts: Mapping[str, str]
+    ) -> None:
+        """Go on with these workers, which a launcher of an earlier process has launched for calls
+        of these demands; it had these `facts`. Called before all else.
+        """
+
+    def keep(self, handles: Collection[Handle]) -> None:  # noqa: B027 - as above
+        """Have these workers, and no others, stay when this process is gone and has not closed
+        this: it is on record where another finds them.
         """
 
     @abstractmethod

@@ -42,6 +42,7 @@ class ProcessScheduler(Scheduler):
     Args:
         max_workers: how many cores there are to give; a call that does not say how many it wants
             has one (default: as many as this process may use).
+        min_workers: above 0 its processes are kept though they have nothing to do (default 0).
         start_timeout: for how many seconds calls may wait for their first process, as with a
             cluster's scheduler (default: the setting).
         worker_resources: what there is besides, as `Token("licence") & Capacity(3)`; or less
@@ -59,11 +60,11 @@ class ProcessScheduler(Scheduler):
         self,
         max_workers: int | None = None,
         *,
+        min_workers: int = 0,
         start_timeout: float | None = None,
         worker_resources: Resource = ZERO,
         environment: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        super().__init__(max_workers=1, start_timeout=start_timeout)
         self._environment: dict[str, str] = {}
         if environment:
             from gridengine.schedulers.script import variables  # here: most have none
@@ -74,6 +75,8 @@ class ProcessScheduler(Scheduler):
             if max_workers is None
             else whole("max_workers", max_workers)
         )
+        kept = whole("min_workers", min_workers, least=0, most=cores)
+        super().__init__(max_workers=1, min_workers=min(kept, 1), start_timeout=start_timeout)
         self._extra = worker_resources
         self._hold(_held_resources(worker_resources, cores, asked=max_workers is not None))
         self._ahead: deque[SpawnedForkServer] = deque()

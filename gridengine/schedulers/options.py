@@ -91,7 +91,7 @@ def fill_template(setting: str, template: str, **values: object) -> str:
     """
     try:
         return template.format(**values)
-    except (KeyError, ValueError, IndexError, AttributeError) as error:
+    except (KeyError, ValueError, IndexError, AttributeError, TypeError) as error:
         places = ", ".join(f"{{{name}}}" for name in values)
         raise ConfigurationError(
             f"the setting {setting} = {template!r} may hold {places} and no other braces",

@@ -8,7 +8,7 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 from gridengine.errors import ConfigurationError
 from gridengine.wire.connection_file import BEGAN, EXPORTED, KEPT, SITE
@@ -41,6 +41,17 @@ def line_of_text(name: str, value: object) -> str:
     if not value.strip() or "\n" in value or "\0" in value:
         raise ConfigurationError(f"{name} must be one line of text, not {value!r}")
     return value
+
+
+def words(name: str, value: object) -> tuple[str, ...]:
+    """Return an argument that is one word of a command line, or several.
+
+    Raises:
+        TypeError, ConfigurationError: it is not, or has none.
+    """
+    is_one = isinstance(value, str) or not isinstance(value, Sequence) or not value
+    several: Iterable[object] = (value,) if is_one else cast(Iterable[object], value)
+    return tuple(line_of_text(name, word) for word in several)
 
 
 def job_name(text: str) -> str:

@@ -51,12 +51,16 @@ def python_command(python: str, flags: Sequence[str], module: str, *arguments: s
     return [python, *flags, "-P", "-c", code, path, *arguments]
 
 
-def worker_command(python: str, connection: Path) -> list[str]:
+def worker_command(python: str | Sequence[str], connection: Path) -> list[str]:
     """Return the argument list that starts a worker elsewhere, with those of this interpreter's
     flags that change what calls do.
+
+    `python` is an interpreter, or the words that begin a command that acts as one.
     """
+    *before, interpreter = [python] if isinstance(python, str) else python
     flags = [flag for flag in interpreter_flags() if flag[:2] not in _HERE_ONLY]
-    return python_command(python, flags, "gridengine.worker", str(connection))
+    command = python_command(interpreter, flags, "gridengine.worker", str(connection))
+    return [*before, *command]
 
 
 def python_path(inherited: str) -> str:

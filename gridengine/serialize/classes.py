@@ -50,6 +50,10 @@ class KnownClasses:
         self.classes: weakref.WeakValueDictionary[bytes, type] = weakref.WeakValueDictionary()
         self.versions: weakref.WeakKeyDictionary[type, bytes] = weakref.WeakKeyDictionary()
         self._recent: OrderedDict[bytes, type] = OrderedDict()
+        self.finds_by_name = False
+        """Whether a class that an earlier process called by a token that is not known here is that
+        which has its name here.
+        """
 
     def token(self, cls: type) -> bytes:
         """Return the class's token; a class not known before gets a new one and counts as written
@@ -70,6 +74,17 @@ class KnownClasses:
                 self.versions[cls] = b""
             self._enter(token, known)
             return known
+
+    def by_name(self, name: str) -> type | None:
+        """Return the class that the script has by this name, else the latest that is known."""
+        found: Any = sys.modules["__main__"]
+        for part in name.split("."):
+            found = getattr(found, part, None)
+        if isinstance(found, type):
+            return found
+        with self._lock:
+            known = (one for one in reversed(self._recent.values()) if one.__qualname__ == name)
+            return next(known, None)
 
     def _enter(self, token: bytes, cls: type) -> bytes:
         self._tokens[cls] = token
@@ -161,7 +176,10 @@ def find_class(token: bytes, name: str) -> type:
     Raises:
         LookupError: it is not, or no longer, known here.
     """
-    cls = known_classes().classes.get(token)
+    known = known_classes()
+    cls = known.classes.get(token)
+    if cls is None and known.finds_by_name:
+        cls = known.by_name(name)
     if cls is None:
         raise LookupError(f"the class {name} is not known in this process")
     return cls

@@ -63,18 +63,18 @@ def global_names(code: types.CodeType) -> tuple[str, ...]:
     """
     import dis  # here, since what is only imported by name never needs it
 
-    instructions = chain.from_iterable(map(dis.get_instructions, _codes(code)))
+    instructions = chain.from_iterable(map(dis.get_instructions, codes(code)))
     return tuple(
         sorted({str(one.argval) for one in instructions if one.opname in GLOBAL_OPERATIONS})
     )
 
 
-def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
+def codes(code: types.CodeType) -> Iterator[types.CodeType]:
     """Yield this code, and all code within it."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            yield from _codes(constant)
+            yield from codes(constant)
 
 
 def _submodules(code: types.CodeType, values: Iterable[Any]) -> Iterator[str]:
@@ -83,7 +83,7 @@ def _submodules(code: types.CodeType, values: Iterable[Any]) -> Iterator[str]:
     """
     for value in values:
         if isinstance(value, types.ModuleType) and hasattr(value, "__path__"):
-            attributes = set(chain.from_iterable(one.co_names for one in _codes(code)))
+            attributes = set(chain.from_iterable(one.co_names for one in codes(code)))
             prefix = value.__name__ + "."
             for name in sorted(sys.modules.copy()):
                 if name.startswith(prefix) and attributes.issuperset(

@@ -54,6 +54,8 @@ class OwnModules:
         self._own: dict[str, _Own] = {}
         self._seen: set[str] = set()
         self._last = 0, ""
+        self.newest = 0
+        """When the latest file was changed (ns) of those that were first seen by the last check."""
         self.due = 0.0
         """When to check again (monotonic seconds), at the earliest, for what is done for each call:
         that is twenty times a second.
@@ -64,10 +66,11 @@ class OwnModules:
         file of each of the caller's own.
         """
         changed = []
+        self.newest = 0
         for name, own in list(self._own.items()):
             module = sys.modules.get(name)
             if module is own.module:
-                if _parts(module).get("__spec__") is own.spec and _stamp(own.path) == own.stamp:
+                if parts_of(module).get("__spec__") is own.spec and _stamp(own.path) == own.stamp:
                     continue
             elif module is None:  # it is about to be imported anew, or has been removed
                 continue
@@ -93,16 +96,18 @@ class OwnModules:
         self._seen.add(name)
         module = sys.modules.get(name)
         if isinstance(module, types.ModuleType) and name not in MAINS:
-            parts = _parts(module)
+            parts = parts_of(module)
             path = parts.get("__file__")
             if isinstance(path, str) and is_own(path):
                 whole = str(Path.cwd() / path)
-                self._own[name] = _Own(module, parts.get("__spec__"), whole, _stamp(whole))
+                stamp = _stamp(whole)
+                self._own[name] = _Own(module, parts.get("__spec__"), whole, stamp)
+                self.newest = max(self.newest, stamp[0] if stamp else 0)
                 return
         self._own.pop(name, None)
 
 
-_parts: Callable[[types.ModuleType], dict[str, Any]] = vars(types.ModuleType)["__dict__"].__get__
+parts_of: Callable[[types.ModuleType], dict[str, Any]] = vars(types.ModuleType)["__dict__"].__get__
 """Returns what is in a module, without having one that is to be loaded when first used be
 loaded.
 """
@@ -121,6 +126,15 @@ def is_own(path: str) -> bool:
     nor to this package.
     """
     return not (SITE in path or DISTRIBUTION in path or path.startswith(_others()))
+
+
+def is_own_module(module: object) -> bool:
+    """Return whether this is a module of which that is so, or a folder of such modules."""
+    parts = parts_of(module) if isinstance(module, types.ModuleType) else {}
+    file = parts.get("__file__")
+    if file is None:  # a folder without an `__init__`
+        return any(is_own(f"{one}{os.sep}") for one in parts.get("__path__", ()))
+    return isinstance(file, str) and is_own(file)
 
 
 @functools.cache

@@ -231,6 +231,25 @@ def load_values(payload: Payload) -> tuple[list[Any], bool]:
     return values, complete
 
 
+def part_of_values(payload: Payload, first: int, stop: int) -> list[Buffer]:
+    """Return the payload of some of the results of a payload, which are not rebuilt for that: it
+    has their list made, and then the others deleted from it (see `pickletools`).
+    """
+    body, *buffers = fetched(payload)
+    begin, end = first.to_bytes(4, "little"), stop.to_bytes(4, "little")
+    # By number 0 nothing else is wanted any more.
+    others = (
+        pickle.BININT + end + pickle.NONE,
+        pickle.NONE + pickle.BININT + begin,
+    )
+    parts = [bytes(body)[: -len(pickle.STOP)], pickle.BINPUT, b"\0"]
+    for numbers in others:
+        parts += pickle.GLOBAL, b"operator\ndelitem\n", pickle.MARK, pickle.BINGET, b"\0"
+        parts += pickle.GLOBAL, b"builtins\nslice\n", pickle.MARK, numbers, pickle.TUPLE
+        parts += pickle.REDUCE, pickle.TUPLE, pickle.REDUCE, pickle.POP
+    return [b"".join([*parts, pickle.STOP]), *buffers]
+
+
 def dump_exception(
     error: BaseException, arguments: str = "", *, origin: BaseException | None = None
 ) -> list[Buffer]:

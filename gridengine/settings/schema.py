@@ -27,6 +27,10 @@ Bytes: TypeAlias = Annotated[
 ]
 Switch: TypeAlias = Annotated[bool, Meta(description="true or false")]
 Line: TypeAlias = Annotated[str, Meta(pattern=r"\A[^\n\0]*\Z", description="a line of text")]
+Ports: TypeAlias = Annotated[
+    str,
+    Meta(pattern=r"\A(\d{1,5}-\d{1,5})?\Z", description="two ports, as 42000-42099"),
+]
 Folder: TypeAlias = Annotated[Path, Meta(description="a line of text")]
 _Schedulers: TypeAlias = Literal["", "processes", "grid_engine", "slurm", "inline"]
 SchedulerName: TypeAlias = Annotated[
@@ -98,9 +102,13 @@ class Settings(Struct, frozen=True):
         dispatcher makes one of its own (default `~/.gridengine/runs`).
     host: the address or name at which workers reach this machine (default: all of its addresses are
         tried).
+    ports: the first and the last port that dispatchers may listen at, as 42000-42099 (default: any
+        that is free).
     max_workers: the most cluster tasks at a time for one scheduler (default 1000).
-    progress: show how far a map is that takes over two seconds: a bar on a terminal and in a
-        notebook, else lines on standard error: see docs/watching.md (default yes).
+    progress: show how far maps and executors are that take over two seconds: bars on a terminal and
+        in a notebook, else lines on standard error: see docs/watching.md (default yes).
+    forward_logging: have what calls say by `logging` and `warnings` come to their caller's own: see
+        docs/watching.md (default no).
     output_bytes: how much of each of a job's standard output and error is kept (default 1,000,000).
     log_bytes: about how much is kept of a cluster worker's log: of more, the middle is left out
         (default 10,000,000).
@@ -109,6 +117,12 @@ class Settings(Struct, frozen=True):
         there are more (0, the default: a quarter of the memory that there is on its machine).
     keep_runs: for how many days the folder of a run that has ended is kept, if there are logs in
         it; of one that failed four times as long (default 14).
+    keep_reports: of how many runs that took over ten seconds it is kept how they were, for
+        `gridengine report`, below XDG_STATE_HOME or `~/.local/state` (default 50; 0 keeps none).
+    metrics_file: file with what a dispatcher does, as OpenMetrics text, every ten seconds; `{pid}`
+        in it is the process's id (default: none).
+    watch_directory: folder of this user alone (mode 0700) on this machine, with the sockets by
+        which runs are watched (default: `gridengine` in XDG_RUNTIME_DIR, else a folder in /tmp).
     idle_seconds: how long a cluster's worker with nothing to do is kept (default 5; 60 in an
         interactive session, as a notebook).
     beat_seconds: the time between two signs of life of a worker (default 2).
@@ -118,6 +132,13 @@ class Settings(Struct, frozen=True):
         (default 30).
     start_timeout: for how long calls may wait for their first worker, then they fail (default: for
         ever).
+    client_grace: after how long without its client a stand-alone dispatcher ends the calls of one
+        that is known to be gone (default 60).
+    client_lease: for how long a client of a stand-alone dispatcher, and this one of its client, may
+        hear nothing of each other before each takes the other for gone, where it cannot look
+        whether the process is there (default 900).
+    retention: for how many days a stand-alone dispatcher keeps the calls of a run with a name, and
+        what comes of them, when nobody has the run any more (default 30).
     max_nesting: how many calls of one worker at a time may wait for calls that they have made
         (default 100).
     grace_seconds: between SIGTERM and SIGKILL when a call is ended (default 5).
@@ -131,23 +152,48 @@ class Settings(Struct, frozen=True):
     scheduler: SchedulerName = ""
     run_directory: Folder = Path("~/.gridengine/runs")
     host: Line = ""
+    ports: Ports = ""
     max_workers: WholeNumber = 1000
     progress: Switch = True
+    forward_logging: Switch = False
     output_bytes: WholeNumber = 1_000_000
     log_bytes: WholeNumber = 10_000_000
     kept_bytes: Bytes = 0
     keep_runs: Number = 14.0
+    keep_reports: Bytes = 50
+    metrics_file: Line = ""
+    watch_directory: Folder = Path()
     idle_seconds: Number = field(default_factory=lambda: 60.0 if is_interactive() else 5.0)
     beat_seconds: Number = 2.0
     lease_seconds: Number = 60.0
     start_seconds: Number = 30.0
     start_timeout: Number = math.inf
+    client_grace: Number = 60.0
+    client_lease: Number = 900.0
+    retention: Number = 30.0
     max_nesting: WholeNumber = 100
     grace_seconds: Number = 5.0
     poll_seconds: Number = 2.0
     drmaa_library: Line = ""
     grid_engine: GridEngineSite = field(default_factory=GridEngineSite)
     slurm: SlurmSite = field(default_factory=SlurmSite)
+
+    @property
+    def port_range(self) -> range:
+        """The ports of `ports`; none where any will do.
+
+        Raises:
+            ConfigurationError: it is no range of ports.
+        """
+        if not self.ports:
+            return range(0)
+        first, last = map(int, self.ports.split("-"))
+        if not 0 < first <= last < 1 << 16:
+            raise ConfigurationError(
+                f"ports={self.ports!r} is no range of ports: the first is 1 at least, the last "
+                "65535 at most, and not before the first"
+            )
+        return range(first, last + 1)
 
     @property
     def runs(self) -> Path:

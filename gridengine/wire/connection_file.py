@@ -9,10 +9,14 @@ import os
 import socket
 import stat
 from pathlib import Path
+from typing import ClassVar, TypeVar
 
 import msgspec
 
-from gridengine.errors import ConfigurationError
+from gridengine.errors import UNREACHABLE, ConfigurationError
+from gridengine.wire.processes import has_ended
+
+T = TypeVar("T")
 
 BEGAN = "GRIDENGINE_JOB_BEGAN"
 """The variable in which a worker finds when its cluster job began, as in /proc/uptime."""
@@ -28,11 +32,26 @@ SITE = "*"
 """In place of names in `KEPT`: nothing of the caller's is wanted."""
 
 
+class ServerKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The keys (CURVE, in Z85) of a server: its own pair, and the one that all who connect to it
+    use; and the port that it listens at, 0 for any that is free. Where some may only look, they
+    have a pair of their own.
+    """
+
+    public: str
+    secret: str
+    peer_public: str
+    peer_secret: str
+    port: int = 0
+    watcher_public: str = ""
+    watcher_secret: str = ""
+
+
 class Connection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a worker must know to connect to its dispatcher; kept in the connection file.
 
     The keys are those of CURVE, in Z85: the dispatcher's public key, and the pair that all workers
-    of this run use.
+    of this run use. A worker `returns` to a dispatcher that is started again when it was killed.
     """
 
     run_id: str
@@ -50,10 +69,19 @@ class Connection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     worker_secret: str
     log_bytes: int = 10_000_000
     kept_bytes: int = 0
+    returns: bool = False
+
+    role: ClassVar[str] = "worker"
+    hint: ClassVar[str] = UNREACHABLE
 
     def save(self, path: Path) -> None:
         """Write the connection file, readable by this user alone."""
-        write_private(path, msgspec.json.format(msgspec.json.encode(self), indent=1))
+        write_private(path, to_json(self))
+
+    @property
+    def pair(self) -> tuple[str, str]:
+        """The public and the secret key of who connects."""
+        return self.worker_public, self.worker_secret
 
     @classmethod
     def load(cls, path: Path) -> Connection:
@@ -63,18 +91,73 @@ class Connection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             ConfigurationError: it is missing, not this user's, open to others, or not a connection
             file.
         """
-        try:
-            with open(open_regular(path), "rb") as file:
-                facts = os.fstat(file.fileno())
-                if facts.st_uid != os.getuid() or stat.S_IMODE(facts.st_mode) & 0o077:
-                    raise ConfigurationError(
-                        f"{path} must belong to this user and be closed to others (mode 0600)"
-                    )
-                return msgspec.json.decode(file.read(), type=cls)
-        except ConfigurationError:
-            raise
-        except (OSError, ValueError) as error:
-            raise ConfigurationError(f"{path} is not a connection file: {error}") from error
+        return load_private(path, cls)
+
+
+class ClientConnection(msgspec.Struct, frozen=True):
+    """What a client must know to connect to a dispatcher; the keys are as those of `Connection`.
+
+    `pid` is the dispatcher's, on the machine `host`; `machine` and `started` tell that process from
+    others, as `wire.processes` has it. One that never `returns` is not started again.
+    """
+
+    name: str
+    addresses: tuple[str, ...]
+    version: str
+    host: str
+    pid: int
+    beat_seconds: float
+    server_key: str
+    client_public: str
+    client_secret: str
+    machine: str = ""
+    started: int = 0
+    returns: bool = True
+
+    role: ClassVar[str] = "client"
+    hint: ClassVar[str] = (
+        "see that it runs (gridengine dispatcher list) and that no firewall is between; where it "
+        "was killed, start it again; a copy of its file may be old: copy it again"
+    )
+    start_seconds: ClassVar[float] = 60.0
+    lease_seconds: ClassVar[float] = 10.0
+    """For how long a client tries to connect for the first time."""
+
+    @property
+    def pair(self) -> tuple[str, str]:
+        """The public and the secret key of who connects."""
+        return self.client_public, self.client_secret
+
+    def is_gone_for_good(self) -> bool:
+        """Return whether the dispatcher's process can be seen from here, has ended, and none will
+        be in its place.
+        """
+        return not self.returns and has_ended(self.machine, self.pid, self.started)
+
+
+def to_json(facts: msgspec.Struct) -> bytes:
+    """Return what a private file holds."""
+    return msgspec.json.format(msgspec.json.encode(facts), indent=1)
+
+
+def load_private(path: Path, kind: type[T]) -> T:
+    """Return what a private file holds.
+
+    Raises:
+        ConfigurationError: it is missing, not this user's, open to others, or holds something else.
+    """
+    try:
+        with open(open_regular(path), "rb") as file:
+            facts = os.fstat(file.fileno())
+            if facts.st_uid != os.getuid() or stat.S_IMODE(facts.st_mode) & 0o077:
+                raise ConfigurationError(
+                    f"{path} must belong to this user and be closed to others (mode 0600)"
+                )
+            return msgspec.json.decode(file.read(), type=kind)
+    except ConfigurationError:
+        raise
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(f"{path} is not a connection file: {error}") from error
 
 
 def why_unreachable(address: str, seconds: float) -> str:
@@ -120,6 +203,13 @@ def write_private(path: Path, content: bytes) -> None:
         raise
     finally:
         os.close(descriptor)
+
+
+def replace_private(path: Path, content: bytes) -> None:
+    """Write a file of mode 0600, whole or not at all, in place of what is there."""
+    new = path.with_name(f".{path.name}.{os.urandom(6).hex()}")
+    write_private(new, content)
+    new.replace(path)
 
 
 def make_private_folder(path: Path) -> Path:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Container, Sequence
+from itertools import accumulate
 from typing import Any
 
 import msgspec
@@ -65,6 +66,10 @@ def decode(frames: Sequence[Buffer]) -> tuple[Message, list[Buffer]]:
     sizes, message = decode_header(frames[0] if frames else b"")
     has_small = bool(sizes) and min(sizes) <= SMALL
     small = memoryview(frames[1] if has_small and len(frames) > 1 else b"")
+    if has_small and len(frames) == 2 and max(sizes) <= SMALL and sum(sizes) == small.nbytes:
+        return message, [
+            small[end - size : end] for size, end in zip(sizes, accumulate(sizes), strict=True)
+        ]
     larges = iter(frames[1 + has_small :])
     buffers: list[Buffer] = []
     offset = 0
@@ -82,6 +87,25 @@ def decode(frames: Sequence[Buffer]) -> tuple[Message, list[Buffer]]:
     if offset != small.nbytes or next(larges, None) is not None or len(frames) < 1 + has_small:
         raise ProtocolError("buffer sizes and frames do not agree")
     return message, buffers
+
+
+def foreign_greeting(frames: Sequence[Buffer]) -> tuple[int, str] | None:
+    """Return the protocol of a message of another version than ours, and the version that it names,
+    if it is the first message of a worker or client.
+    """
+    header = bytes(frames[0]) if frames else b""
+    if header[:3] != MAGIC[:3] or header[:4] == MAGIC:
+        return None
+    try:
+        _, [kind, _, version, *_] = msgspec.msgpack.decode(header[4:])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError, ValueError):
+        return None
+    return (header[3], str(version)) if kind in ("Hello", "ClientHello") else None
+
+
+def in_protocol(version: int, frames: list[Buffer]) -> list[Buffer]:
+    """Return the frames of a message that is the same in another version."""
+    return [MAGIC[:3] + bytes([version]) + bytes(frames[0])[4:], *frames[1:]]
 
 
 def rest_of(header: Buffer, most: int) -> int:

@@ -16,10 +16,18 @@ import msgspec
 from gridengine.errors import ProtocolError
 from gridengine.serialize.payload import Buffer, Payload, Place
 
-VERSION = 6
+VERSION = OLDEST = 8
+"""The newest and the oldest protocol that is spoken here.
+
+Of all versions the same: how a message begins (`framing`), the first two fields of `Hello` and
+`ClientHello`, which say the version, and the first of `Refuse`, which is the answer to another.
+"""
 
 
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
+CodecName: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^(pickle|msgpack|json)\Z")]
+Reference: TypeAlias = Count
+"""What stands for the result of a call; see `input_name`."""
 _BUFFERS = attrgetter("buffers")
 
 
@@ -59,11 +67,15 @@ class Input(_Item, frozen=True):
     run: int = 0
 
 
+NAME_BYTES = 8
+"""How long the names of results are."""
+
+
 def input_name(reference: int) -> bytes:
     """Return the name of a result where functions and shared objects have theirs, whose names are
     of other lengths.
     """
-    return reference.to_bytes(8, "big")
+    return reference.to_bytes(NAME_BYTES, "big")
 
 
 class Assignment(_Item, frozen=True):
@@ -130,12 +142,44 @@ class Result(_Item, frozen=True):
     buffers: Count = 1
     output: bool = False
     peak_memory: int = 0
-    held: tuple[int, Count] | None = None
+    held: tuple[Reference, Count] | None = None
+
+
+class HeldRun(_Item, frozen=True):
+    """A run of a worker that comes back, as its dispatchers know it by what they have acknowledged:
+    the calls of the task from `done` to `stop` are not answered.
+    """
+
+    run: int
+    task: int
+    done: Count
+    stop: Count
+
+
+class HeldBatch(_Item, frozen=True):
+    """The runs that have not ended of one batch, which has this allocation (0: none)."""
+
+    runs: Sequence[HeldRun]
+    allocation: int = 0
+
+
+class Held(_Item, frozen=True):
+    """What a worker has that comes back to a dispatcher which does not know it: its batches, oldest
+    first, its allocations, the names of what was defined to it, and how many calls it was assigned
+    in its life.
+    """
+
+    batches: Sequence[HeldBatch] = ()
+    allocations: Sequence[int] = ()
+    defined: Sequence[bytes] = ()
+    taken: Count = 0
 
 
 class Hello(_Message, frozen=True):
     """A worker's first message. `log` is the path of its standard output when that is a file, else
-    empty; `elapsed` for how many seconds its cluster job has run by now.
+    empty; `elapsed` for how many seconds its cluster job has run by now; `held` what it has when it
+    comes back. One that announces `functions` is given calls of these alone, by their names, and
+    nobody else is.
     """
 
     protocol: int
@@ -147,26 +191,95 @@ class Hello(_Message, frozen=True):
     slots: int
     log: str
     elapsed: Annotated[float, msgspec.Meta(ge=0, le=1e12)] = 0.0
+    held: Held | None = None
+    functions: Sequence[str] = ()
+
+
+class ClientHello(_Message, frozen=True):
+    """A client's first message: the process `pid` of `host`, whose script has this name. Answered
+    by `ChildrenWelcome`, or `Refuse`.
+
+    It speaks all protocols from `oldest` to `protocol`. `python` is that of its functions, empty
+    where it sends none. `machine` and `started` tell it from any other process, where they can be
+    looked at: which processes can see it, and when it began. `weight` is its part of the turns of
+    all clients. By `codec` the dispatcher tells it of errors of its own. One that `keeps`
+    says by `OutcomesTaken` what it has, and is in the journal until then. One that `resumes` had
+    this number at the process that the dispatcher was before, and so many of its requests are
+    `durable`. One that has a name to `keep` leaves its calls to the next of that name when it is
+    gone, or says goodbye as `DETACHED`; it has those of the clients before it.
+    """
+
+    protocol: int
+    version: str
+    oldest: int
+    python: str
+    host: str
+    pid: int
+    script: str = ""
+    machine: str = ""
+    started: int = 0
+    weight: Annotated[float, msgspec.Meta(gt=0, le=1e6)] = 1.0
+    codec: CodecName = "pickle"
+    keeps: bool = False
+    resumes: int = 0
+    durable: int = 0
+    keep: Annotated[str, msgspec.Meta(max_length=300)] = ""
+
+
+class Control(_Message, frozen=True):
+    """A client asks its dispatcher to do or tell something, as JSON says it. Answered by
+    `Controlled`, with this number.
+    """
+
+    number: int
+    action: str
+    arguments: bytes = b"{}"
+
+
+class Controlled(_Message, frozen=True):
+    """The answer to a `Control`, in JSON; with `failed` what is wrong, as a text."""
+
+    number: int
+    answer: bytes
+    failed: bool = False
 
 
 class Welcome(_Message, frozen=True):
-    """The dispatcher's answer to a `Hello`: the worker is accepted."""
+    """The dispatcher's answer to a `Hello`: the worker is accepted, by the process that has this
+    number among those that are one dispatcher, started again; 0 where there are no others.
+    """
+
+    epoch: int = 0
+
+
+class Rejoin(_Message, frozen=True):
+    """The answer of a dispatcher that was started again to a worker that it does not know: begin a
+    new session, with a `Hello` that says what you hold, and send again what was not acknowledged.
+    """
+
+    epoch: int
 
 
 class Refuse(_Message, frozen=True):
-    """The dispatcher's other answer: the worker is to leave, and why."""
+    """The dispatcher's other answer: the worker, or client, is to leave, and why; `mismatch`:
+    because of its version.
+    """
 
     reason: str
+    mismatch: bool = False
 
 
 class CallerState(_Item, frozen=True):
     """What calls have of the process that submits them, besides its path and directory: its
-    environment, as /proc/self/environ has one, its umask, and its `sys.argv`.
+    environment, as /proc/self/environ has one, its umask, and its `sys.argv`. With `levels` it
+    wants to have what calls log, from these levels on: of loggers, by their names (that of the
+    root is empty).
     """
 
     variables: bytes
     umask: int
     arguments: Sequence[bytes] = ()
+    levels: Sequence[tuple[str, int]] | None = None
 
 
 class Define(_MessageWithBuffers, frozen=True):
@@ -179,6 +292,9 @@ class Define(_MessageWithBuffers, frozen=True):
     `path` and `directory` are the caller's `sys.path`, made absolute, and working directory; in
     bytes, for the name of a file need not be text. An agent sends its runners buffers that are
     not in the message but at places of `blocks`, which are files by their paths.
+
+    With a `codec` other than pickle the buffer is the function's name, in UTF-8, and what its calls
+    are given and return is in that form.
     """
 
     function: bytes
@@ -189,6 +305,7 @@ class Define(_MessageWithBuffers, frozen=True):
     shared: bool = False
     caller: CallerState | None = None
     result: bool = False
+    codec: CodecName = "pickle"
 
 
 class Forget(_Message, frozen=True):
@@ -289,6 +406,29 @@ class Beat(_Message, frozen=True):
     """A sign of life. Carries nothing: the envelope's acknowledgement does."""
 
 
+class RunnerFigures(_Item, frozen=True):
+    """What a worker measures of a runner: its process, the call `index` of the run that it is at
+    (0: none), and the bytes of memory that it has.
+    """
+
+    pid: int
+    run: int
+    index: int
+    memory: Count
+
+
+class Measured(_Message, frozen=True):
+    """A sign of life, in the place of a `Beat` now and then, with what the worker measures: its
+    machine's load, the bytes of memory that its agent, and the busy runners, have, and what its
+    clock shows, in seconds of the epoch (0: it does not say).
+    """
+
+    load: Annotated[float, msgspec.Meta(ge=0, le=1e12)]
+    memory: Count
+    runners: Sequence[RunnerFigures] = ()
+    clock: Annotated[float, msgspec.Meta(ge=0, le=1e12)] = 0.0
+
+
 class Started(_Message, frozen=True):
     """A watched run has begun, in the process `pid`."""
 
@@ -296,11 +436,39 @@ class Started(_Message, frozen=True):
     pid: int
 
 
+class LoggedRecord(_Item, frozen=True):
+    """What a call has logged, or warned of, as it travels: a buffer holds one, in msgpack.
+
+    `level` and `created` (seconds since 1970) are as `logging` has them, `exception` is the
+    formatted traceback, `call` what people call the call. Of a warning `categories` are the names
+    of its class and those above it, up to `builtins.Warning`. `left_out` is how many were left out
+    before it; one with neither logger nor categories says no more than that.
+    """
+
+    logger: str
+    level: int
+    text: str
+    host: str
+    call: str
+    created: float = 0.0
+    path: str = ""
+    line: int = 0
+    function: str = ""
+    process: int = 0
+    thread: str = ""
+    exception: str = ""
+    categories: Sequence[str] = ()
+    left_out: Count = 0
+
+
 class Pushed(_MessageWithBuffers, frozen=True):
-    """A watched run's intermediate value; its buffers are the pickled value."""
+    """A watched run's intermediate value; its buffers are the pickled value. Or, of any run, with
+    `log`, what its calls have logged: each buffer is a `LoggedRecord` in msgpack.
+    """
 
     run: int
     buffers: Count = 1
+    log: bool = False
 
 
 class Output(_Message, frozen=True):
@@ -385,8 +553,9 @@ class Shortened(_Message, frozen=True):
 
 
 class Goodbye(_Message, frozen=True):
-    """A worker's last message. Its reason is `TERMINATED` when it was ended from outside; `begun`
-    are the runs that its runners were at, where that is known.
+    """A worker's or client's last message. A worker's reason is `TERMINATED` when it was ended from
+    outside; `begun` are the runs that its runners were at, where that is known. A client's is
+    `DETACHED` when its calls are to go on.
     """
 
     reason: str
@@ -394,6 +563,7 @@ class Goodbye(_Message, frozen=True):
 
 
 TERMINATED = "terminated"
+DETACHED = "detached"
 
 
 # ------------------------------------------------------------------ calls that make calls
@@ -420,25 +590,36 @@ class ChildrenHello(_OfRunner, frozen=True):
 
 class ChildrenWelcome(_OfRunner, frozen=True):
     """The numbers of the process's tasks and submitters are `client << NUMBER_BITS | n`; `slots` is
-    how many calls the dispatcher's workers run at a time at the most.
+    how many calls the dispatcher's workers run at a time at the most; `protocol` is the one that
+    both are to speak. `taken`: with a journal, how many of the client's requests are in it; -1
+    without. `epoch` is the number of the process among those that are one dispatcher, started
+    again. `owed` is how many tasks clients of its name have left to it, of which something is to
+    come, and `ready` how many messages with outcomes of these there are by now.
     """
 
     client: int
     slots: int
+    protocol: int = VERSION
+    taken: int = -1
+    epoch: int = 0
+    owed: int = 0
+    ready: int = 0
 
 
 class FunctionItem(_Item, frozen=True):
     """A function that the process names for the first time; see `Define`, and the core's
-    `Function`. `needs` are the names of shared objects, those that they need being among them.
+    `Function`. `needs` are the names of shared objects, those that they need being among them. With
+    a `codec` other than pickle it is known by its `name`, and has no buffers.
     """
 
     name: str
     path: list[bytes]
     directory: bytes
     needs: Sequence[bytes] = ()
-    after: Sequence[int] = ()
+    after: Sequence[Reference] = ()
     caller: CallerState | None = None
     buffers: Count = 1
+    codec: CodecName = "pickle"
 
 
 class SharedItem(_Item, frozen=True):
@@ -455,7 +636,7 @@ class TaskItem(_Item, frozen=True):
     """A task; the fields are those of the core's `Task`. `needs` are names."""
 
     id: int
-    count: Annotated[int, msgspec.Meta(ge=1)] = 1
+    count: Annotated[int, msgspec.Meta(ge=1, le=10**15)] = 1
     form: Annotated[int, msgspec.Meta(ge=0, le=2)] = 0
     retries: int = 2
     timeout: float | None = None
@@ -467,14 +648,15 @@ class TaskItem(_Item, frozen=True):
     escalate_memory: float = 1.0
     needs: Sequence[bytes] = ()
     submitter: int = 0
-    after: Sequence[int] = ()
-    kept: Sequence[tuple[int, int]] = ()
+    after: Sequence[Reference] = ()
+    kept: Sequence[tuple[int, Reference]] = ()
     buffers: Count = 1
+    priority: Annotated[int, msgspec.Meta(ge=-(1 << 31), le=1 << 31)] = 0
 
 
 class ChildTasks(_OfRunner, frozen=True):
     """Run these tasks, whose function has this digest, for the call that the process is at: one of
-    `run`. They end with that run, unless they are `detached`.
+    `run`. They end with that run, or if they are `detached` with the client whose call it is.
 
     The buffers are those of the function, if it is named for the first time, then of the shared
     objects, then of the tasks.
@@ -513,7 +695,7 @@ class ChildForget(_OfRunner, frozen=True):
 
     functions: Sequence[bytes] = ()
     shared: Sequence[bytes] = ()
-    references: Sequence[int] = ()
+    references: Sequence[Reference] = ()
 
 
 class ChildWant(_OfRunner, frozen=True):
@@ -523,7 +705,7 @@ class ChildWant(_OfRunner, frozen=True):
 
     task: int
     index: int
-    reference: int
+    reference: Reference
 
 
 class ChildResult(_OfRunner, frozen=True):
@@ -540,7 +722,7 @@ class ChildSupply(_OfRunner, frozen=True):
     pickled list or, with `raised`, a pickled exception; without buffers the call was `cancelled`.
     """
 
-    reference: int
+    reference: Reference
     item: int = 0
     raised: bool = False
     cancelled: bool = False
@@ -616,7 +798,9 @@ class AttemptItem(_Item, frozen=True):
 class FinishedItem(_Item, frozen=True):
     """The outcome of calls; the fields are those of the core's `CallsFinished`. Without `buffers`
     there is no payload. After them comes with `failed` the pickled error, and with `output` what
-    was written to the standard output and error.
+    was written to the standard output and error. Calls that failed for the same reason, as all that
+    need one that did, have the same number as their `failure`; 0 is none, or not known. `ended`:
+    somebody ended them, so that what needs them is cancelled.
     """
 
     task: int
@@ -632,6 +816,8 @@ class FinishedItem(_Item, frozen=True):
     recalled: bool = False
     seconds: float | None = None
     path: Sequence[str] = ()
+    failure: int = 0
+    ended: bool = False
 
     def count_buffers(self) -> int:
         """Return how many buffers it has with those of the error and the output."""
@@ -639,12 +825,29 @@ class FinishedItem(_Item, frozen=True):
 
 
 class ChildrenFinished(_OfRunner, frozen=True):
-    """What came of calls, oldest first."""
+    """What came of calls, oldest first. With a `number` it is in the journal, until the client says
+    by `OutcomesTaken` that it has it.
+    """
 
     outcomes: list[FinishedItem]
+    number: int = 0
 
     def count_buffers(self) -> int:
         return sum(one.count_buffers() for one in self.outcomes)
+
+
+class OutcomesTaken(_Message, frozen=True):
+    """A client has the outcomes of these numbers."""
+
+    numbers: Sequence[int]
+
+
+class Durable(_Message, frozen=True):
+    """So many of a client's requests are in the dispatcher's journal, on disk. It counts those that
+    change something: all between `ChildTasks` and `ChildSupply`.
+    """
+
+    requests: int
 
 
 class ChildStarted(_OfRunner, frozen=True):
@@ -657,10 +860,13 @@ class ChildStarted(_OfRunner, frozen=True):
 
 
 class ChildMessage(_OfRunner, frozen=True):
-    """A watched task has pushed a value, whose pickle these buffers are."""
+    """A watched task has pushed a value, whose pickle these buffers are; or with `log` they are
+    what calls have logged, as those of `Pushed`.
+    """
 
     task: int
     buffers: Count = 1
+    log: bool = False
 
     def count_buffers(self) -> int:
         return self.buffers
@@ -679,6 +885,8 @@ FromParent: TypeAlias = (
     | Resumes
 )
 """What a process sends whose calls make calls; the agent adds `ChildrenEnded`."""
+JOURNALED = frozenset({ChildTasks, ChildCancel, ChildRecall, ChildForget, ChildWant, ChildSupply})
+"""What a journal has of a client, and `Durable` counts."""
 NUMBER_BITS = 40
 """How many bits the numbers have that such a process counts by itself."""
 ToParent: TypeAlias = (
@@ -694,7 +902,13 @@ ToParent: TypeAlias = (
 
 Message: TypeAlias = (
     Hello
+    | ClientHello
+    | OutcomesTaken
+    | Durable
+    | Control
+    | Controlled
     | Welcome
+    | Rejoin
     | Refuse
     | Define
     | Forget
@@ -709,6 +923,7 @@ Message: TypeAlias = (
     | Recall
     | Stop
     | Beat
+    | Measured
     | Started
     | Pushed
     | Output

@@ -33,14 +33,30 @@ class Session:
         piece: in bytes.
         rest: returns how many bytes follow the first frame of a message that comes in pieces; None
             is any number.
+        holds: acknowledge only what `acknowledge` says, not all that has come.
+        succeeds: sessions before this one, at this end, may have been dropped, and may have asked
+            for what was missing.
     """
 
-    def __init__(self, piece: int, rest: Callable[[Buffer], int] | None = None) -> None:
+    def __init__(
+        self,
+        piece: int,
+        rest: Callable[[Buffer], int] | None = None,
+        *,
+        holds: bool = False,
+        succeeds: bool = False,
+    ) -> None:
         self._piece = piece
         self._rest = rest
         self._room = MOST_FIRST
-        self._sent = 0
-        self._received = 0
+        self.holds = holds
+        self._succeeds = succeeds
+        self.sent = 0
+        """The number of what was sent last."""
+        self.received = 0
+        """The number of what has come last."""
+        self.told = 0
+        """Up to which number that is acknowledged."""
         self._kept: deque[tuple[int, int, Frames]] = deque()
         self._asked = 0
         self._answered = 0
@@ -52,22 +68,35 @@ class Session:
         """How much of what was sent the other end may not have."""
         return len(self._kept)
 
+    @property
+    def acknowledged(self) -> int:
+        """Up to which number the other end has all."""
+        return self._kept[0][0] - 1 if self._kept else self.sent
+
+    def acknowledge(self, number: int) -> None:
+        """Acknowledge what has come up to this number, with whatever is sent next."""
+        self.told = max(self.told, number)
+
+    def again(self) -> list[Frames]:
+        """Return all that was sent and is not acknowledged, to be sent again."""
+        return [[self._envelope(kind, number), *content] for number, kind, content in self._kept]
+
     def number(self, frames: Frames) -> list[Frames]:
         """Return what to send for the frames of a message, with the next numbers; it is kept until
         it is acknowledged.
         """
         to_send = []
         for kind, content in _cut(frames, self._piece):
-            self._sent += 1
-            self._kept.append((self._sent, kind, content))
-            to_send.append([self._envelope(kind, self._sent), *content])
+            self.sent += 1
+            self._kept.append((self.sent, kind, content))
+            to_send.append([self._envelope(kind, self.sent), *content])
         return to_send
 
     def unnumbered(self, frames: Frames) -> Frames:
         """Return the frames of a message that may be lost; its envelope has the numbers of what was
         sent and received so far.
         """
-        return [self._envelope(_UNNUMBERED, self._sent), *frames]
+        return [self._envelope(_UNNUMBERED, self.sent), *frames]
 
     def receive(self, frames: Sequence[Buffer]) -> tuple[Sequence[Buffer] | None, list[Frames]]:
         """Return the message that is complete with these frames, None when there is none or it has
@@ -81,21 +110,25 @@ class Session:
             kind, number, acknowledged, asked = _ENVELOPE.unpack(frames[0])
         except (struct.error, IndexError):
             raise ProtocolError("a message without an envelope") from None
-        if kind > _PIECE or acknowledged > self._sent or (kind != _RESEND and asked > self._asked):
+        if self._succeeds and kind != _RESEND:
+            self._asked, self._succeeds = asked, False
+        if kind > _PIECE or acknowledged > self.sent or (kind != _RESEND and asked > self._asked):
             raise ProtocolError("an impossible envelope")
         while self._kept and self._kept[0][0] <= acknowledged:
             self._kept.popleft()
         if kind == _RESEND:
             return None, self._resend(asked)
-        if number > self._received + (kind != _UNNUMBERED):
+        if number > self.received + (kind != _UNNUMBERED):
             return (frames[1:] if kind == _UNNUMBERED else None), self._request(kind, asked)
         if kind == _UNNUMBERED:
             return frames[1:], []
-        if number <= self._received:
+        if number <= self.received:
             return None, []
         if (self._pieces or kind in (_FRAME, _PIECE)) and len(frames) != 2:
             raise ProtocolError("a piece of a message is one frame")
-        self._received = number
+        self.received = number
+        if not self.holds:
+            self.told = number
         if kind == _NUMBERED and not (self._pieces or self._frames):
             return frames[1:], []
         return self._join(kind, frames[1:]), []
@@ -132,7 +165,7 @@ class Session:
         if asked <= self._answered:
             return []
         self._answered = asked
-        return [[self._envelope(kind, number), *content] for number, kind, content in self._kept]
+        return self.again()
 
     def _request(self, kind: int, answered: int) -> list[Frames]:
         """Return a request for what is missing: with a new number when the last one was answered,
@@ -142,10 +175,10 @@ class Session:
             self._asked += 1
         elif kind != _UNNUMBERED:
             return []
-        return [[_ENVELOPE.pack(_RESEND, self._sent, self._received, self._asked)]]
+        return [[_ENVELOPE.pack(_RESEND, self.sent, self.told, self._asked)]]
 
     def _envelope(self, kind: int, number: int) -> bytes:
-        return _ENVELOPE.pack(kind, number, self._received, self._answered)
+        return _ENVELOPE.pack(kind, number, self.told, self._answered)
 
 
 def _cut(frames: Frames, piece: int) -> Iterator[tuple[int, Frames]]:

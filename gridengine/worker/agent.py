@@ -201,6 +201,23 @@ class Agent:
         self._runner_messages.holds_results = False
         self._fetch(Fetch(list(self._definitions.held)), ())
 
+    def allocations(self) -> list[int]:
+        """Return the numbers of the allocations that there are."""
+        return self.pool.allocations()
+
+    def defined(self) -> list[bytes]:
+        """Return the names of all that was defined."""
+        return list(self._definitions.messages)
+
+    def end_nested_calls(self) -> None:
+        """End the processes whose calls make calls: their dispatcher is gone, and with it these."""
+        self._nested_calls.end_all()
+
+    def forget_output(self, under_way: int) -> None:
+        """Note that of what runs wrote only so many bytes are on their way to the dispatcher."""
+        if self._relay is not None:
+            self._relay.begin_again(under_way)
+
     def close(self) -> list[int]:
         """End all runners and what they left behind; send what they had answered before, and have
         what they wrote in the log. Return the runs that they were at. May be called twice.

@@ -139,15 +139,14 @@ def process_name(name: str) -> Iterator[None]:
     """
     from multiprocessing.process import current_process
 
-    process = current_process()
-    names = vars(process).setdefault("_gridengine_names", [process.name])
-    names.append(name)
-    process.name = name
+    process, this = current_process(), object()  # several may be called the same
+    names = vars(process).setdefault("_gridengine_names", {None: process.name})
+    names[this] = process.name = name
     try:
         yield
     finally:
-        names.remove(name)
-        process.name = names[-1]
+        del names[this]
+        process.name = next(reversed(names.values()))
         if len(names) == 1:
             vars(process).pop("_gridengine_names", None)
 

@@ -99,7 +99,8 @@ class CallEnvironment:
     def __init__(self, site: Site | None) -> None:
         self._site = site
         self._initial = dict(own_variables())
-        self._caller: CallerState | None = None
+        self.caller: CallerState | None = None
+        """The one whose calls it was entered for last."""
         self._wanted: Variables = self._initial
         self._given: Variables = NONE_GIVEN
         self._was_alone = False
@@ -110,12 +111,12 @@ class CallEnvironment:
         What calls change in them later calls of the same caller find changed, as in the processes
         of a `multiprocessing.Pool`; but not a call that is `alone`, a job, nor those after it.
         """
-        if not (alone or self._was_alone or caller != self._caller):
+        if not (alone or self._was_alone or caller != self.caller):
             if given is not self._given:
                 self.give(given)
             return
-        if caller != self._caller:
-            self._caller, self._wanted = caller, self._variables_of(caller)
+        if caller != self.caller:
+            self.caller, self._wanted = caller, self._variables_of(caller)
         self._was_alone = alone
         GVAR.environment_number += 1
         if caller is not None:

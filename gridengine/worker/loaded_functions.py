@@ -15,12 +15,15 @@ from typing import Any, TypeAlias
 
 from gridengine.serialize import main_module, pickling, shared_objects
 from gridengine.serialize.argument_snapshot import given_words
+from gridengine.serialize.codecs import CODECS, PICKLE, Codec, import_function
 from gridengine.serialize.exceptions import note_on
 from gridengine.serialize.itemwise_unpickler import Unloadable
 from gridengine.serialize.main_module import CallersMain
 from gridengine.serialize.payload import SINGLE, STAR, Payload
 from gridengine.serialize.shared_memory import fetch
 from gridengine.wire.messages import Assignment, Define, input_name
+from gridengine.worker.callers_modules import CallersModules
+from gridengine.worker.coroutines import synchronous
 from gridengine.worker.environment import NONE_GIVEN, CallEnvironment, Site, Variables
 from gridengine.worker.process_setup import set_path_and_directory
 
@@ -39,7 +42,11 @@ class LoadedFunctions:
         pickled.
         """
         self._loaded: dict[bytes, Loaded] = {}
+        self.codecs: dict[bytes, Codec] = {}
+        """Of functions that are known by their names: the form of their calls."""
         self._own_path = tuple(sys.path)
+        self._modules = CallersModules()
+        self._path: list[str] | None = None
 
     def define(self, message: Define, buffers: Payload) -> None:
         """Add a function, or a shared object."""
@@ -48,6 +55,8 @@ class LoadedFunctions:
             return
         if message.shared:
             shared_objects.register(message.function, functools.partial(_fetch, message, buffers))
+        if message.codec != PICKLE:
+            self.codecs[message.function] = CODECS[message.codec]
         given = list(map(os.fsdecode, message.path))
         path = [*given, *(entry for entry in self._own_path if entry not in given)]
         directory = os.fsdecode(message.directory)
@@ -59,6 +68,7 @@ class LoadedFunctions:
         for digest in digests:
             known = self._defined.pop(digest, None)
             self._loaded.pop(digest, None)
+            self.codecs.pop(digest, None)
             main_module.forget(self._main, digest)
             shared_objects.unregister(digest)
             if known is not None and known[2].blocks and not known[2].result:
@@ -100,10 +110,15 @@ class LoadedFunctions:
         """
         path, directory, message, payload = self._defined[digest]
         self.environment.enter(message.caller, given, alone=alone)
+        if path is not self._path:
+            self._modules.enter(path)
+            self._path = path
         set_path_and_directory(path, directory)
         main_module.enter(self._main, digest)
         loaded = self._loaded.get(digest)
         if loaded is None:
+            if self._modules.refresh():
+                self._loaded.clear()
             loaded = self._loaded[digest] = _load(message, payload)
         return loaded
 
@@ -163,6 +178,8 @@ def _load(define: Define, payload: Payload) -> Loaded:
     # a module may have been written since a folder was last looked into
     importlib.invalidate_caches()
     try:
+        if define.codec != PICKLE:
+            return synchronous(import_function(str(payload[0], "utf-8"))), ()
         return pickling.load_function(_fetch(define, payload))
     except BaseException as error:
         where = f"on {socket.gethostname()}, where sys.path is {sys.path}"

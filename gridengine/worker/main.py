@@ -24,11 +24,23 @@ from gridengine.errors import GridEngineError
 from gridengine.serialize.payload import Payload
 from gridengine.serialize.shared_memory import KeptBlocks
 from gridengine.wire.connection_file import BEGAN, JOB_END, Connection, why_unreachable
-from gridengine.wire.messages import TERMINATED, Goodbye, Message, Refuse, Stop, Welcome
+from gridengine.wire.messages import (
+    TERMINATED,
+    Assign,
+    Goodbye,
+    Hello,
+    Message,
+    Refuse,
+    Rejoin,
+    Stop,
+    Welcome,
+)
 from gridengine.worker import runner
 from gridengine.worker.agent import Agent, make_hello
 from gridengine.worker.environment import Site
+from gridengine.worker.figures import SignsOfLife
 from gridengine.worker.forkserver import ForkServer
+from gridengine.worker.held_runs import HeldRuns
 from gridengine.worker.log_limit import LogLimit
 from gridengine.worker.memory_limit import memory_here
 from gridengine.worker.output_relay import Relay
@@ -83,18 +95,23 @@ def main(arguments: Sequence[str]) -> int:
     for end in (wake, woken):
         end.setblocking(False)
     streams = StandardStreams(partial(_wake, woken))
+    hello = partial(_hello, connection)
+    held = HeldRuns(client, hello) if connection.returns else None
+    send = client.send if held is None else held.send
     agent = Agent(
-        client.send,
+        send,
         fork_server,
         slots=connection.slots,
         grace_seconds=connection.grace_seconds,
         output_bytes=connection.output_bytes,
         streams=streams,
-        relay=Relay(client.send),
+        relay=Relay(send),
         kept=KeptBlocks(connection.kept_bytes or memory_here() // 4, path.parent),
-        holds_results=True,
+        # What lay here alone a dispatcher that is started again would not know.
+        holds_results=held is None,
     )
-    worker = Worker(connection, client, agent)
+    client.sign_of_life = SignsOfLife(agent.pool.runners.values()).next
+    worker = Worker(connection, client, agent, held)
     try:
         return worker.work(wake, woken)
     finally:
@@ -116,10 +133,15 @@ def _wake(woken: socket.socket) -> None:
 class Worker:
     """Joins an agent to its dispatcher, and decides when to leave."""
 
-    def __init__(self, connection: Connection, client: Client, agent: Agent) -> None:
+    def __init__(
+        self, connection: Connection, client: Client, agent: Agent, held: HeldRuns | None = None
+    ) -> None:
         self._connection = connection
         self._client = client
         self._agent = agent
+        self._held = held
+        if held is not None:
+            client.introduce = partial(held.introduce, agent)
         self._looked_at = self._listen_until = client.received_at
         # What a worker writes to that no launch script has started is a file of somebody else's.
         logs = (1, 2) if os.environ.get(BEGAN) else ()
@@ -143,15 +165,7 @@ class Worker:
             signal.SIGUSR1, signal.SIG_IGN
         )  # some batch systems announce a suspension by it
         try:
-            elapsed = seconds_since(os.environ.get(BEGAN, ""))
-            hello = make_hello(
-                run_id=self._connection.run_id,
-                slots=self._connection.slots,
-                pid=os.getpid(),
-                log=_log_path(),
-                elapsed=elapsed,
-            )
-            self._client.send(hello)
+            self._client.send(_hello(self._connection))
             self._loop(wake)
         except GridEngineError as error:
             self._leave(error.message, status=1)
@@ -164,7 +178,7 @@ class Worker:
         begun = self._agent.close()
         if self._agent.broken:
             end_children()  # those that were the fork server's
-        self._client.send(Goodbye(self.reason, begun), ())
+        (self._held or self._client).send(Goodbye(self.reason, begun), ())
         if self.abandoned:
             end_job(os.environ.get(JOB_END, ""))
         elif self.reason == TERMINATED and not ends_job:
@@ -202,6 +216,8 @@ class Worker:
         """Do what is due; return after how many seconds to be called again, at least a millisecond,
         or 0 when there is reason to leave.
         """
+        if self._held is not None:
+            self._held.settle()
         wait = max(
             0.001, min(self._client.tick(now), self._agent.tick(now), self.check_connection(now))
         )
@@ -214,18 +230,18 @@ class Worker:
             ProtocolError: it is none that a worker understands.
         """
         match message:
-            case Welcome():
-                return
+            case Welcome(epoch=epoch):
+                self._client.epoch = epoch
             case Refuse(reason=reason):
-                print(
-                    f"gridengine worker on {socket.gethostname()}: refused: {reason}",
-                    file=sys.stderr,
-                    flush=True,
-                )
-                self._leave(f"refused: {reason}", status=REFUSED)
+                self._leave_refused(reason)
+            case Rejoin():
+                if not self._client.rejoin(message):
+                    self._leave_refused("this dispatcher does not know you any more")
             case Stop():
                 self._leave("told to stop")
             case _ if not self.reason:
+                if self._held is not None and isinstance(message, Assign):
+                    self._held.assigned(message)
                 self._agent.handle(message, buffers)
 
     def check_connection(self, now: float) -> float:
@@ -249,9 +265,28 @@ class Worker:
             )
         return min(connection.beat_seconds, connection.lease_seconds)
 
+    def _leave_refused(self, reason: str) -> None:
+        print(
+            f"gridengine worker on {socket.gethostname()}: refused: {reason}",
+            file=sys.stderr,
+            flush=True,
+        )
+        self._leave(f"refused: {reason}", status=REFUSED)
+
     def _leave(self, reason: str, *, status: int = 0) -> None:
         if not self.reason:
             self.reason, self.status = reason, status
+
+
+def _hello(connection: Connection) -> Hello:
+    """Return the first message of this worker."""
+    return make_hello(
+        run_id=connection.run_id,
+        slots=connection.slots,
+        pid=os.getpid(),
+        log=_log_path(),
+        elapsed=seconds_since(os.environ.get(BEGAN, "")),
+    )
 
 
 def end_job(command: str) -> None:

@@ -88,6 +88,14 @@ def data_bytes(pid: int | None = None) -> int:
         return 0
 
 
+def resident_bytes(pid: int | None = None) -> int:
+    """Return the bytes that a process, by default this one, has in memory; 0 when it is gone."""
+    try:
+        return int(Path(f"/proc/{pid or 'self'}/statm").read_bytes().split()[1]) * _PAGE
+    except (OSError, IndexError):
+        return 0
+
+
 def peak_memory() -> int:
     """Return the most that this process has had resident, in bytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

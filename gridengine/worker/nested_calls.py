@@ -6,12 +6,15 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
+import signal
 from collections.abc import Callable
 
 from gridengine.errors import ProtocolError
 from gridengine.serialize.payload import Payload
 from gridengine.wire.channel import Channel
 from gridengine.wire.messages import (
+    CANCELLED,
     ChildrenEnded,
     FromParent,
     Message,
@@ -88,6 +91,11 @@ class NestedCalls:
             if allocation is not None:
                 self._pool.send(link, allocation.message, allocation.payload)
         self._pool.send(link, message, buffers)
+
+    def end_all(self) -> None:
+        """End the runners that have such a socket: what they wait for does not come."""
+        for link in self._links.values():
+            link.runner.end(CANCELLED, signal.SIGKILL, math.inf)
 
     def _handle(self, link: RunnerLink) -> None:
         """Pass on what a runner has sent."""

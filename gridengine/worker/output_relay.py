@@ -37,6 +37,10 @@ class Relay:
             self._under_way += len(data)
             self._send(Output(run, stream), [data])
 
+    def begin_again(self, under_way: int) -> None:
+        """Note that so many bytes are on their way to a new dispatcher, and no others."""
+        self._under_way = under_way
+
     def taken(self, count: int) -> None:
         """Note that so many bytes have been taken."""
         self._under_way -= count

@@ -80,7 +80,8 @@ def ask(request: bytes) -> tuple[bytes, int]:
             ) from error
     if data[:1] != _GIVEN:
         raise LookupError(
-            data[1:].decode() or "the process that this one runs calls for does not answer"
+            data[1:].decode(errors="replace")
+            or "the process that this one runs calls for does not answer"
         )
     return data[1:], descriptor
 

@@ -42,11 +42,17 @@ def exit_process(status: int) -> NoReturn:
 
 def exit_forked(error: BaseException | None) -> NoReturn:
     """End a process that user code forked, as it would have ended at the end of a script."""
-    if isinstance(error, SystemExit):
-        exit_process(error.code if isinstance(error.code, int) else int(error.code is not None))
-    if error is not None:
-        sys.excepthook(type(error), error, error.__traceback__)
-    exit_process(int(error is not None))
+    status = int(error is not None)
+    try:
+        if not isinstance(error, SystemExit):
+            if error is not None:
+                sys.excepthook(type(error), error, error.__traceback__)
+        elif error.code is None or isinstance(error.code, int):
+            status = (error.code or 0) & 0xFF
+        else:
+            sys.stderr.write(f"{error.code}\n")
+    finally:  # whatever user code has made of these: it must not go on as a runner
+        exit_process(status)
 
 
 def flush_output() -> None:

@@ -36,17 +36,20 @@ class OrphanReaper:
 
     def end(self, pids: Iterable[int]) -> None:
         """Send SIGTERM to those of these processes that got none before, and SIGKILL to those that
-        got one long enough ago.
+        got one long enough ago. Those that have become another user's, as by sudo, are left alone.
         """
         now, before = monotonic(), self._kill_at
-        self._kill_at = {pid: before.get(pid, now + _TERMINATION_SECONDS) for pid in pids}
-        for pid, kill_at in self._kill_at.items():
-            with contextlib.suppress(ProcessLookupError):
-                if pid not in before:
-                    os.kill(pid, signal.SIGTERM)
-                    os.kill(pid, signal.SIGCONT)  # a stopped process would not act on it
-                elif now >= kill_at:
-                    os.kill(pid, signal.SIGKILL)
+        self._kill_at = {}
+        for pid in pids:
+            kill_at = before.get(pid, now + _TERMINATION_SECONDS)
+            with contextlib.suppress(PermissionError):
+                with contextlib.suppress(ProcessLookupError):
+                    if pid not in before:
+                        os.kill(pid, signal.SIGTERM)
+                        os.kill(pid, signal.SIGCONT)  # a stopped process would not act on it
+                    elif now >= kill_at:
+                        os.kill(pid, signal.SIGKILL)
+                self._kill_at[pid] = kill_at
 
 
 def adopt_orphans() -> None:
@@ -81,14 +84,17 @@ def _parent_of(stat: Path) -> int:
 
 def end_children() -> None:
     """End every child of this process, and their children once they are orphans, until none is
-    left.
+    left that it may end.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
     orphans = OrphanReaper()
     with contextlib.suppress(ChildProcessError):
         while True:
             if os.waitpid(-1, os.WNOHANG)[0] == 0:
-                orphans.end(children())
+                left = children()
+                orphans.end(left)
+                if left and not orphans:
+                    return
                 signal.sigtimedwait({signal.SIGCHLD}, orphans.wait_seconds())
 
 

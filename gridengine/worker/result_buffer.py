@@ -6,13 +6,16 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import deque
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain
 from time import monotonic, sleep
+from typing import Any, Protocol
 
 from gridengine.errors import UNNUMBERED, PicklingError
 from gridengine.serialize import pickling
-from gridengine.serialize.payload import Payload
+from gridengine.serialize.payload import Buffer, Payload
 from gridengine.serialize.unpicklable import reason
 from gridengine.wire.channel import Channel
 from gridengine.wire.messages import RAISED, VALUES, Message, Result, Results
@@ -28,6 +31,21 @@ not.
 """
 _IDLE_LOOKS = 10
 """After how many looks in a row that found no batch the backstop goes to sleep."""
+
+
+class Form(Protocol):
+    """What makes bytes of values and exceptions: `pickling`, or a codec."""
+
+    def dump_values(
+        self,
+        values: Sequence[Any],
+        *,
+        describe: Callable[[int], str] = ...,
+        whole_classes: bool = False,
+    ) -> list[Buffer]: ...
+    def dump_exception(
+        self, error: BaseException, arguments: str = "", *, origin: BaseException | None = None
+    ) -> list[Buffer]: ...
 
 
 class ResultBuffer:
@@ -46,9 +64,12 @@ class ResultBuffer:
         self.values: list[object] = []
         self.due = self.ended = 0.0
         self._due = 0.0
+        self.form: Form = pickling
+        """What makes bytes of values and exceptions; until the next run begins."""
         self._channel = channel
         self._lock = threading.Lock()
         self._results: list[Result] = []
+        self._told: deque[tuple[Message, Payload]] = deque()
         self._buffers: list[Payload] = []
         self._run = self._first = self._named = 0
         self._job = ""
@@ -93,6 +114,7 @@ class ResultBuffer:
         """
         self._run, self._first, self._named, self._began = run, start, named, monotonic()
         self._job = job
+        self.form = pickling
         self.ended = self._began
         self._measured, self._apart = measured, apart
         self._loop_seconds = 0.0 if once else _LOOP_SECONDS
@@ -130,6 +152,21 @@ class ResultBuffer:
             self._join_values()
             self._send()
             self._channel.deliver(message, payload)
+
+    def tell(self, message: Message, payload: Payload) -> None:
+        """Send a message before all outcomes that are not sent yet, at once if nothing else is
+        being sent. May be called by any thread, and by code that pickling a value runs.
+        """
+        self._told.append((message, payload))
+        if self._lock.acquire(timeout=_HOLD_SECONDS):  # else whoever has it sends something soon
+            try:
+                self._send_told()
+            finally:
+                self._lock.release()
+
+    def _send_told(self) -> None:
+        while self._told:
+            self._channel.deliver(*self._told.popleft())
 
     def begin_batch(self) -> None:
         """Until `end_batch` no outcome waits for the end of the call after it."""
@@ -177,7 +214,7 @@ class ResultBuffer:
                 ended = began
             if values := self.values[:]:
                 groups = [[value] for value in values] if self._apart else [values]
-                dump = partial(pickling.dump_values, whole_classes=self._apart)
+                dump = partial(self.form.dump_values, whole_classes=self._apart)
                 payloads = list(map(dump, groups))
                 del self.values[: len(values)]  # the loop may have appended more meanwhile
                 each = (ended + monotonic() - began - self._began) / len(values)
@@ -200,7 +237,7 @@ class ResultBuffer:
             return
         try:
             values = self.values[:]
-            payload = pickling.dump_values(values)
+            payload = self.form.dump_values(values)
             del self.values[: len(values)]
             self._add(len(values), VALUES, payload, monotonic())
         except BaseException:  # a value's own code may do anything
@@ -216,7 +253,7 @@ class ResultBuffer:
             number = "the call" if self._named == UNNUMBERED else f"call {self._named + index}"
             what = f"the result of {f'job {self._job}' if self._job else number}"
             try:
-                payload = pickling.dump_values(
+                payload = self.form.dump_values(
                     [value], describe=[what].__getitem__, whole_classes=self._apart
                 )
                 self._add(1, VALUES, payload, self._began + each)
@@ -229,7 +266,7 @@ class ResultBuffer:
                         f"{what} (a {type(value).__qualname__}) cannot be pickled: {reason(error)}"
                     )
                 )
-                payload = pickling.dump_exception(problem, origin=error.__cause__)
+                payload = self.form.dump_exception(problem, origin=error.__cause__)
                 self._add(1, RAISED, payload, self._began + each)
 
     def _add(
@@ -249,6 +286,8 @@ class ResultBuffer:
         self._first, self._began = stop, ended
 
     def _send(self) -> None:
+        if self._told:
+            self._send_told()
         results, payloads = self._results, self._buffers
         self._results, self._buffers = [], []
         now = monotonic()

@@ -16,7 +16,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
 from time import monotonic, monotonic_ns
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from gridengine.errors import call_words, out_of_memory
 from gridengine.serialize import pickling
@@ -33,6 +33,7 @@ from gridengine.wire.messages import (
     Allocate,
     Assign,
     Assignment,
+    CallerState,
     Cancel,
     Crashed,
     Define,
@@ -73,6 +74,9 @@ from gridengine.worker.status_block import (
     START,
     map_words,
 )
+
+if TYPE_CHECKING:
+    from gridengine.worker.log_forwarder import LogForwarder
 
 MANY, STEP = 64, 16
 """In runs of more than `MANY` calls, quick ones, only every `STEP`th looks at the clock."""
@@ -115,6 +119,10 @@ class Runner:
         words[DATA] = data_bytes()
         GVAR.note_step = self._note_step
         self._memory = MemoryLimit(words[DATA])
+        self._assignment: Assignment | None = None
+        """The last run that began."""
+        self._log_forwarder: LogForwarder | None = None
+        self._logs_for: CallerState | None = None
         self._held = 0
         """How many `Cancel` messages it has read."""
         self._finished = False
@@ -140,6 +148,27 @@ class Runner:
     def _read(self) -> None:
         for message, buffers in self._channel.wait():
             HANDLERS[type(message)](self, message, buffers)
+
+    def _forward_logs(self) -> None:
+        """Have what calls log come to their caller, which is another than before, if it wants
+        that.
+        """
+        caller = self._logs_for = self.functions.environment.caller
+        if self._log_forwarder is None and caller is not None and caller.levels is not None:
+            from gridengine.worker.log_forwarder import LogForwarder  # few need it
+
+            self._log_forwarder = LogForwarder(self._result_buffer, self._present_call)
+        if self._log_forwarder is not None:
+            self._log_forwarder.serve(caller)
+
+    def _present_call(self) -> tuple[int, str]:
+        """Return the run in progress, and what people call its call."""
+        assignment = self._assignment
+        if assignment is None:
+            return 0, "no call"
+        name = self.functions.name_of(assignment.function)
+        index = self._words[INDEX]
+        return assignment.run, call_words(name, assignment.first, index, assignment.name)
 
     def _define(self, message: Define, buffers: Payload) -> None:
         self.functions.define(message, buffers)
@@ -251,7 +280,11 @@ class Runner:
         if assignment.watched:
             reset_peak_memory()
             self._result_buffer.deliver(Started(assignment.run, os.getpid()))
+        codec = self.functions.codecs.get(assignment.function)
+        if codec is not None:
+            self._result_buffer.form = codec
         self._retry_on = ()
+        self._assignment = assignment
         if assignment.memory != self._memory.wanted:
             self._memory.set(assignment.memory)
         try:
@@ -261,17 +294,24 @@ class Runner:
             function, self._retry_on = self.functions.load(
                 assignment.function, self._resources.variables, alone=assignment.watched
             )
+            if self.functions.environment.caller is not self._logs_for:
+                self._forward_logs()
             if assignment.controlled:
                 function = with_controller(function, assignment, self._push)
             if assignment.watched:
                 function = self._with_background(function, assignment.name)
             GVAR.process_job = self._job_of(assignment)
-            items, complete = pickling.load_items(payload)
+            if codec is None:
+                items, complete = pickling.load_items(payload)
+            else:
+                items, complete = codec.load_items(payload), True
             if assignment.inputs:
                 self.functions.forget_inputs(assignment)
             call = function
             if not complete or assignment.form != SINGLE:
                 call = taking_item(function, assignment, complete)
+            if self._log_forwarder is not None:
+                call = self._log_forwarder.around(call)
         except BaseException as error:
             self._fail(assignment, error)
         else:
@@ -322,7 +362,7 @@ class Runner:
             ):  # user code may have closed or replaced standard error
                 traceback.print_exception(error)  # as a process that cannot begin does
         self.functions.forget_inputs(assignment)
-        payload = pickling.dump_exception(error)
+        payload = self._result_buffer.form.dump_exception(error)
         for index in range(assignment.start, assignment.stop):
             self._result_buffer.add_raised(index, payload)
 
@@ -425,7 +465,8 @@ class Runner:
         if self._memory.was_met(error):
             self._fail_for_memory(assignment, index, error, call)
         status = RETRYABLE if isinstance(error, self._retry_on) else RAISED
-        payload = pickling.dump_exception(error, arguments_text(call, assignment))
+        told = arguments_text(call, assignment)
+        payload = self._result_buffer.form.dump_exception(error, told)
         self._result_buffer.add_raised(index, payload, status)
 
     def _fail_for_memory(
@@ -445,7 +486,7 @@ class Runner:
             what = call_words(name, assignment.first, index, assignment.name)
             late = out_of_memory(what, limit=limit, peak=peak, host=socket.gethostname())
             told = arguments_text(call, assignment)
-            payload = pickling.dump_exception(late, told, origin=error)
+            payload = self._result_buffer.form.dump_exception(late, told, origin=error)
             self._result_buffer.add_raised(index, payload, OUT_OF_MEMORY, peak)
         self._words[RUN] = 0
         self._flush()

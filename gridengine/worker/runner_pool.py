@@ -130,6 +130,10 @@ class RunnerPool:
         """Add an allocation; its numbers are the machine's own."""
         self._allocations[message.allocation] = RunnerAllocation(message, payload)
 
+    def allocations(self) -> list[int]:
+        """Return the numbers of all allocations."""
+        return list(self._allocations)
+
     def release(self, allocations: list[int]) -> None:
         """Forget allocations; nothing more will be assigned to them."""
         for number in allocations:

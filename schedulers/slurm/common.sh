@@ -5,7 +5,8 @@ source "$here/../common.sh"
 # A user's own settings must not lead these scripts to another cluster.
 unset "${!SLURM@}" "${!SBATCH@}" "${!SQUEUE@}" "${!SINFO@}" "${!SCANCEL@}"
 system=slurm
-packages=(munge slurmctld slurmd slurm-client)
+# The last three are for tests of accounts, which bring up a Slurm of their own with a database of its own; `up` starts none.
+packages=(munge slurmctld slurmd slurm-client slurmdbd mariadb-server-core mariadb-client-core)
 nodes=(n1 n2)
 slots_of_node=4
 first_port=17001

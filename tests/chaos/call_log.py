@@ -28,6 +28,7 @@ class Tally:
     given: Counter[int] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
     cancelled: int = 0
+    failed: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def count(self, index: int) -> None:

@@ -33,15 +33,21 @@ class Proxy:
     def open(self, port: int) -> int:
         """Lead to this port of this machine, and return the port that leads there."""
         self.port = port
+        return self.open_to(lambda: port)
+
+    def open_to(self, find: Callable[[], int]) -> int:
+        """Lead to a port that each new connection asks for, and return the port that leads there.
+        An OSError of `find` says that there is none now.
+        """
         listener = socket.create_server(("127.0.0.1", 0))
-        threading.Thread(target=self._accept, args=(listener, port), daemon=True).start()
+        threading.Thread(target=self._accept, args=(listener, find), daemon=True).start()
         return int(listener.getsockname()[1])
 
-    def _accept(self, listener: socket.socket, port: int) -> None:
+    def _accept(self, listener: socket.socket, find: Callable[[], int]) -> None:
         while True:
             near, _ = listener.accept()
             try:
-                far = socket.create_connection(("127.0.0.1", port))
+                far = socket.create_connection(("127.0.0.1", find()))
             except OSError:
                 near.close()
                 continue
@@ -100,16 +106,16 @@ class Worker:
         return [one for one in (self.agent, self.fork_server, *self.runners) if one is not None]
 
 
-def workers(connection: str) -> list[Worker]:
+def workers(connection: str, pid: int | None = None) -> list[Worker]:
     """Return the workers that were started with this connection file; with none, those of this
-    process.
+    process, or of another.
     """
-    return _over_tcp(connection) if connection else _local()
+    return _over_tcp(connection) if connection else _local(psutil.Process(pid))
 
 
-def _local() -> list[Worker]:
+def _local(dispatcher: psutil.Process) -> list[Worker]:
     found = []
-    for fork_server in psutil.Process().children():
+    for fork_server in dispatcher.children():
         with contextlib.suppress(psutil.Error):
             if "gridengine.worker.forkserver_main" in fork_server.cmdline():
                 found.append(Worker(None, fork_server, fork_server.children()))
@@ -196,9 +202,12 @@ class Injector:
                 found = [worker for worker in self._workers() if worker.runners]
                 if found:
                     with contextlib.suppress(psutil.NoSuchProcess):  # who is gone by himself
-                        self.done[kind] += FAULTS[kind](self, self._random.choice(found), found)
+                        self.done[kind] += self._do(kind, self._random.choice(found), found)
         except BaseException as error:
             self.error = error
+
+    def _do(self, kind: str, worker: Worker, others: list[Worker]) -> bool:
+        return FAULTS[kind](self, worker, others)
 
     def _after(self, seconds: float, act: Callable[[], None]) -> None:
         timer = threading.Timer(seconds, act)
@@ -277,8 +286,8 @@ class Injector:
         return False
 
 
-LONGER_THAN_A_LEASE = 14.0
-"""Seconds; the runs are given a lease of 10 s."""
+LONGER_THAN_A_LEASE = 4.0 + float(os.environ.get("GRIDENGINE_LEASE_SECONDS", "60"))
+"""Seconds."""
 
 FAULTS: dict[str, Callable[[Injector, Worker, list[Worker]], bool]] = {
     "runner killed": Injector._kill_runner,

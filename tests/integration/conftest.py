@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import tempfile
 import textwrap
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.script_driver import MakeScript, Script
+from tests.support.script_driver import ROOT, MakeScript, Script
 from tests.support.worker_driver import WorkerDriver
 
 
@@ -41,3 +42,11 @@ def driver(tmp_path: Path) -> Iterator[WorkerDriver]:
     made = WorkerDriver(tmp_path)
     yield made
     made.close()
+
+
+@pytest.fixture(scope="session")
+def onefile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The package in one file, as `make onefile` builds it, for this Python."""
+    path = tmp_path_factory.mktemp("onefile") / "gridengine.pyz"
+    subprocess.run([ROOT / "tools" / "onefile", sys.executable, path], check=True)
+    return path

@@ -54,8 +54,13 @@ def values(hint: Any) -> st.SearchStrategy[Any]:
         return FIELDS[hint]
     if origin is typing.Annotated:
         kind, meta = arguments
+        if kind is str:
+            named = meta.pattern is not None
+            return st.from_regex(meta.pattern) if named else st.text(max_size=meta.max_length)
         least, most = meta.ge, 2**64 - 1 if meta.le is None else meta.le
-        return st.floats(least, most) if kind is float else st.integers(least, most)
+        if kind is float:
+            return st.floats(meta.gt if least is None else least, most, exclude_min=least is None)
+        return st.integers(least, most)
     if origin in (list, Sequence):
         return st.lists(values(arguments[0]), max_size=3)
     if origin is dict:

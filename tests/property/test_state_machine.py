@@ -22,6 +22,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from gridengine.dispatcher.core import assigner, kept_results, objects
 from gridengine.dispatcher.core.events import (
     CancelRequested,
+    ClientJoined,
+    ClientLeft,
     Closing,
     Continue,
     Event,
@@ -41,8 +43,10 @@ from gridengine.dispatcher.core.events import (
     ResultKept,
     ResultMissing,
     ResultWanted,
+    Scaled,
     Send,
     Submitted,
+    SubmittedAlike,
     Supplied,
     Tick,
     Withdraw,
@@ -52,7 +56,8 @@ from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.provisioner import KEPT_WITHDRAWN
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.state_machine import StateMachine
-from gridengine.dispatcher.core.tasks import CallsFinished, Function, ResultData, Task
+from gridengine.dispatcher.core.task_blocks import TaskBlock
+from gridengine.dispatcher.core.tasks import AlikeTasks, CallsFinished, Function, ResultData, Task
 from gridengine.errors import ClusterError, GridEngineError, OutOfMemory, TimeoutError
 from gridengine.resources import ZERO, Cores, Memory, Resource, Token, WTime
 from gridengine.resources.demand import ANY, Demand
@@ -64,6 +69,7 @@ from gridengine.wire.messages import (
     CRASH,
     MEMORY,
     NO_INPUT,
+    NUMBER_BITS,
     OUT_OF_MEMORY,
     RAISED,
     RETRYABLE,
@@ -613,6 +619,7 @@ class Play(RuleBasedStateMachine):
         self.counts: dict[int, int] = {}
         self.last_reference = FIRST_REFERENCE
         self.held: set[int] = set()
+        self.clients: set[int] = set()
         self.told: set[int] = set()
         self.ever_kept: set[int] = set()
         self.asking: set[int] = set()
@@ -800,6 +807,8 @@ class Play(RuleBasedStateMachine):
         submitter=st.integers(0, 2),
         changed=st.booleans(),
         kept=st.sampled_from([None, None, 0, 1]),
+        client=st.sampled_from([0, 0, 1, 2]),
+        priority=st.sampled_from([0, 0, 0, 1, -1]),
     )
     def submit(
         self,
@@ -812,8 +821,11 @@ class Play(RuleBasedStateMachine):
         submitter: int,
         changed: bool,
         kept: int | None,
+        client: int = 0,
+        priority: int = 0,
     ) -> None:
         self.generation += changed
+        client = client if client in self.clients else 0
         if not self.has_demands:
             demand = ANY
         tasks = []
@@ -832,7 +844,8 @@ class Play(RuleBasedStateMachine):
                 "watched": watched,
                 "needs": needed,
                 "demand": demand,
-                "submitter": submitter,
+                "submitter": client << NUMBER_BITS | submitter,
+                "priority": priority,
             }
             if kept is not None and kept < size:
                 options["kept"] = self.keep(self.last_task, kept, self.new_reference())
@@ -842,10 +855,64 @@ class Play(RuleBasedStateMachine):
                 Function(bytes([function]), (b"function",), (), b"/", f"f{function}", of_function),
                 tasks,
                 self.generation,
+                detached=submitter == 2,
             )
         )
         for name in sorted(names & self.released):
             self.play(Released(name))
+
+    @rule(
+        count=st.integers(1, 12),
+        retries=st.integers(0, 2),
+        demand=st.sampled_from(DEMANDS),
+        submitter=st.integers(0, 2),
+        client=st.sampled_from([0, 1, 2]),
+        priority=st.sampled_from([0, 0, 1, -1]),
+    )
+    def submit_alike(
+        self, count: int, retries: int, demand: Demand, submitter: int, client: int, priority: int
+    ) -> None:
+        """Tasks of one call that wait as one."""
+        client = client if client in self.clients else 0
+        first = self.last_task + 1
+        for number in range(first, first + count):
+            self.left[number], self.counts[number], self.needs[number] = {0}, 1, set()
+        self.last_task += count
+        task = Task(
+            first,
+            (),
+            retries=retries,
+            demand=demand if self.has_demands else ANY,
+            submitter=client << NUMBER_BITS | submitter,
+            priority=priority,
+            escalate_memory=2.0,
+        )
+        function = Function(b"alike", (b"function",), (), b"/", "alike")
+        alike = AlikeTasks(task, [b"calls"] * count)
+        self.play(SubmittedAlike(function, alike))
+
+    @rule(number=st.integers(1, 2), weight=st.sampled_from([0.5, 1.0, 2.0, 10.0]))
+    def join(self, number: int, weight: float) -> None:
+        self.clients.add(number)
+        self.play(ClientJoined(number, weight))
+
+    @precondition(lambda self: self.clients)
+    @rule(place=st.integers(0, 9))
+    def go_away(self, place: int) -> None:
+        """A client leaves: what it has submitted ends."""
+        number = sorted(self.clients)[place % len(self.clients)]
+        self.clients.remove(number)
+        self.play(ClientLeft(number))
+        for one in self.core.state.open_tasks.values():
+            client = one.submitter.client
+            if client.number == number and not one.remade:
+                assert one.parent or one.runs, "nobody wants it"
+        for block in self.core.state.blocks:
+            assert block.submitter.client.number != number
+
+    @rule(minimum=st.integers(0, 2), more=st.integers(0, 3), first=st.booleans())
+    def scale(self, minimum: int, more: int, first: bool) -> None:
+        self.play(Scaled() if first else Scaled(minimum, minimum + more))
 
     @property
     def has_demands(self) -> bool:
@@ -1046,17 +1113,21 @@ class Play(RuleBasedStateMachine):
         return calls
 
     def waiting(self, last_attempt: float) -> set[tuple[int, int]]:
-        return {
-            (span.open_task.task.id, call)
-            for queue in self.core.state.queues.values()
-            for span in queue.waiting
-            if span.attempt <= last_attempt
-            for call in range(span.start, span.stop)
-        } | {
-            (task, 0)
-            for task, one in self.core.state.open_tasks.items()
-            if one.missing and not one.runs and one.only_span().attempt <= last_attempt
-        }
+        return (
+            {
+                (span.open_task.task.id, call)
+                for queue in self.core.state.queues.values()
+                for span in queue.waiting
+                if span.attempt <= last_attempt
+                for call in range(span.start, span.stop)
+            }
+            | {
+                (task, 0)
+                for task, one in self.core.state.open_tasks.items()
+                if one.missing and not one.runs and one.only_span().attempt <= last_attempt
+            }
+            | {(task, 0) for block in self.core.state.blocks for task in block.numbers}
+        )
 
     def check_settled(self, calls: list[Calls], waiting: set[tuple[int, int]]) -> None:
         for task, first, stop in calls:
@@ -1355,11 +1426,12 @@ class Play(RuleBasedStateMachine):
         if self.closes:
             self.play(Closing())
             assert not any(self.left.values()), "not settled at closing"
+        self.play(Scaled())
         while self.unmade:
             self.make(0, "value")
         if self.closes:
             self.asking.clear()
-        self.finish(lambda: not self.core.state.open_tasks and not self.asking)
+        self.finish(lambda: not self.core.state.has_tasks and not self.asking)
         assert not any(self.left.values()), "never settled"
         self.finish(
             lambda: (
@@ -1432,9 +1504,17 @@ def check_books(state: CoreState, left: dict[int, set[int]]) -> None:
         assert set(one.runs) == {
             number for number, run in state.runs.items() if run.span.open_task is one
         }
+    for block in state.blocks:
+        for task in block.numbers:
+            assert left[task] == {0}
+            assert task not in state.open_tasks
+            assert state.blocks.find(task) is block
+    assert state.blocks.tasks == sum(block.left for block in state.blocks)
+    assert all(block.left for block in state.blocks)
     check_parents(state)
     check_submitters(state)
-    assert state.calls_waiting == sum(span.stop - span.start for span in waiting)
+    spans = sum(span.stop - span.start for span in waiting)
+    assert state.calls_waiting == spans + state.blocks.tasks
     assert state.runs == {
         number: run for worker in state.workers.values() for number, run in worker.runs.items()
     }
@@ -1458,7 +1538,8 @@ def check_parents(state: CoreState) -> None:
 
 def check_queues(state: CoreState) -> None:
     for queue in state.queues.values():
-        assert queue.calls == sum(span.calls for span in queue.waiting)
+        blocks = in_blocks(state, lambda one: state.queue_for(one.alike.task.demand), queue)
+        assert queue.calls == sum(span.calls for span in queue.waiting) + blocks
         groups = [
             group
             for worker in state.workers.values()
@@ -1513,12 +1594,36 @@ def check_submitters(state: CoreState) -> None:
     for number, submitter in state.submitters.items():
         assert submitter.number == number
         its = [one for one in state.open_tasks.values() if one.submitter is submitter]
-        assert submitter.open == len(its) > 0
+        assert (
+            submitter.open == len(its) + in_blocks(state, lambda one: one.submitter, submitter) > 0
+        )
         assert submitter.batches == sum(one is submitter for _, one in batches)
         assert submitter.load == sum(batch.load for batch, one in batches if one is submitter)
     for run in state.runs.values():
         one = run.span.open_task
         assert state.submitters[one.task.submitter] is one.submitter
+    check_clients(state)
+
+
+def check_clients(state: CoreState) -> None:
+    clients = state.clients.values()
+    assert state.clients[0] is state.own
+    assert state.active_clients == sum(one.submitters > 0 for one in clients)
+    for number, client in state.clients.items():
+        assert client.number == number
+        its = [one for one in state.submitters.values() if one.client is client]
+        assert client.submitters == len(its)
+        assert its or not client.left
+        assert client.load == sum(one.load for one in its)
+        assert client.share == client.load / client.weight
+        tasks = [one for one in state.open_tasks.values() if one.submitter.client is client]
+        assert client.unsettled == sum(one.unsettled for one in tasks) + in_blocks(
+            state, lambda one: one.submitter.client, client
+        )
+        runs = [run for run in state.runs.values() if run.span.open_task.submitter.client is client]
+        assert client.running == sum(run.span.stop - run.done for run in runs)
+    assert all(one.client in clients for one in state.submitters.values())
+    assert sum(one.done for one in clients) <= state.done
 
 
 def check_workers(state: CoreState) -> None:
@@ -1538,6 +1643,8 @@ def check_workers(state: CoreState) -> None:
         assert all(worker.runs[number].batch.waiting for number in worker.resuming)
         if worker.phase is Phase.READY:
             assert worker.withheld == bool(worker.resuming)
+        assert worker.draining or worker.id not in state.retiring
+        assert worker.batches or not worker.draining or worker.phase is not Phase.READY
         assert worker.open or not worker.slot_groups
         assert (
             not shared or sum(group.slots for group in worker.slot_groups) <= worker.hello.slots
@@ -1551,7 +1658,7 @@ def check_workers(state: CoreState) -> None:
                     if run.slot_group is group and not run.batch.waiting
                 }
             )
-            ready = worker.phase is Phase.READY and not worker.withheld
+            ready = worker.phase is Phase.READY and not (worker.withheld or worker.draining)
             willing = ready and (share is None or worker.taken < share)
             assert group not in queue.idle or (willing and group.batches < group.slots)
             assert group not in queue.ahead or (
@@ -1575,7 +1682,7 @@ def check_objects(state: CoreState) -> None:
             continue
         assert known.open == sum(
             one.function is known or known in one.needs for one in state.open_tasks.values()
-        )
+        ) + in_blocks(state, lambda one: one.function, known)
         assert (digest in state.retired) == (not known.open and not known.shared)
         assert known.open or known.held or not known.shared
 
@@ -1590,9 +1697,16 @@ def check_snapshot(state: CoreState) -> None:
     )
     assert seen.statuses["busy"] == sum(worker.batches > 0 for worker in ready)
     assert seen.calls_running == sum(run.span.stop - run.done for run in state.runs.values())
-    assert seen.waiting + seen.calls_running == sum(
-        one.unsettled for one in state.open_tasks.values() if one.runs or not one.missing
+    assert (
+        seen.waiting + seen.calls_running
+        == sum(one.unsettled for one in state.open_tasks.values() if one.runs or not one.missing)
+        + state.blocks.tasks
     )
+
+
+def in_blocks(state: CoreState, what: Callable[[TaskBlock], object], wanted: object) -> int:
+    """Return how many tasks are in blocks of which this is the wanted."""
+    return sum(block.left for block in state.blocks if what(block) is wanted)
 
 
 TestPlay = pytest.mark.timeout(600)(Play.TestCase)

@@ -154,6 +154,21 @@ class NoForkServer:
         self._theirs.close()
 
 
+class NotingForkServer(NoForkServer):
+    """Forks nothing; notes what it is asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.preloaded = 0
+        self.signals: list[tuple[int, int]] = []
+
+    def preload(self) -> None:
+        self.preloaded += 1
+
+    def signal(self, runner: int, number: int) -> None:
+        self.signals.append((runner, number))
+
+
 def start(slots: int = 1, grace_seconds: float = 5.0, output_bytes: int = 1_000_000) -> Dispatcher:
     received: list[Any] = []
     dispatcher: Dispatcher

@@ -56,6 +56,7 @@ class FakeDispatcher:
     slots: int = 2
     at_once: bool = False
     call_slot: None = None
+    check_room: None = None
     on_submit: Callable[[FakeDispatcher], None] | None = None
     entries: list[Entry] = field(default_factory=list)
     departures: list[int] = field(default_factory=list)
@@ -109,6 +110,9 @@ class FakeDispatcher:
 
     def release_references(self, references: Sequence[int]) -> None:
         self.released += references
+
+    def is_durable(self, task: int) -> bool:
+        return False
 
     def detach(self, submitter: int) -> None:
         """No call submits here."""

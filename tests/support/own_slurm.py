@@ -14,6 +14,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -24,6 +25,22 @@ CONFIGURATION = Path("/etc/slurm")
 NODES = ("n1", "n2")
 PLACES = {"/var/lib/slurm/gridengine": "state", "/run/slurm": "run", "/var/log/slurm": "log"}
 """Where the machine's own Slurm has its files, and ours below its folder."""
+AS_SLURM: Mapping[str, Any] = {"user": "slurm", "group": "slurm", "extra_groups": []}
+ACCOUNTS = """SlurmUser=slurm
+DbdHost=localhost
+DbdPort={port}
+LogFile={base}/log/slurmdbd.log
+PidFile={base}/run/slurmdbd.pid
+StorageType=accounting_storage/mysql
+StorageHost=localhost
+StorageUser=slurm
+"""
+"""Of slurmdbd, to which the database is open by a socket, as it runs as this user."""
+ENFORCED = {
+    "AccountingStorageType": "accounting_storage/slurmdbd",
+    "AccountingStorageHost": "localhost",
+    "AccountingStorageEnforce": "limits,qos",
+}
 
 
 def free_ports(count: int) -> list[int]:
@@ -54,7 +71,7 @@ class OwnSlurm:
 
     def _configure(self, changes: Mapping[str, object]) -> None:
         text = (CONFIGURATION / "slurm.conf").read_text()
-        master, *ports = free_ports(1 + len(NODES))
+        master, database, *ports = free_ports(2 + len(NODES))
         for theirs, ours in PLACES.items():
             text = text.replace(theirs, str(self.base / ours))
         for node, port in zip(NODES, ports, strict=True):
@@ -62,6 +79,7 @@ class OwnSlurm:
         lines = {
             "ClusterName": self.base.name.replace(".", "-"),
             "SlurmctldPort": master,
+            "AccountingStoragePort": database,
             **changes,
         }
         text = "".join(
@@ -72,6 +90,10 @@ class OwnSlurm:
         )
         for name in ("gres.conf", "cgroup.conf"):
             shutil.copy(CONFIGURATION / name, self.base / name)
+        accounts = self.base / "slurmdbd.conf"
+        accounts.touch(mode=0o600)
+        accounts.write_text(ACCOUNTS.format(port=database, base=self.base))
+        shutil.chown(accounts, "slurm", "slurm")
         for folder in (
             *(f"state/{name}" for name in ("slurmctld", *(f"slurmd-{node}" for node in NODES))),
             "run",
@@ -93,25 +115,57 @@ class OwnSlurm:
         with this process.
         """
         for name in names:
-            master = name == "slurmctld"
-            command = (
-                ["/usr/sbin/slurmctld", "-D"] if master else ["/usr/sbin/slurmd", "-D", "-N", name]
-            )
-            identity = {"user": "slurm", "group": "slurm", "extra_groups": []} if master else {}
-            self._daemons[name] = subprocess.Popen(
-                ["setpriv", "--pdeathsig", "KILL", *command],
-                env={
-                    "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
-                    "SLURM_CONF": str(self.configuration),
-                },
-                cwd=self.base,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
-                **identity,
-            )
+            if name in NODES:
+                self._start(name, ["/usr/sbin/slurmd", "-D", "-N", name])
+            else:
+                self._start(name, [f"/usr/sbin/{name}", "-D"], **AS_SLURM)
         wait_until(self.is_up)
+
+    def begin_accounts(self, limits: Mapping[str, str]) -> None:
+        """Start what keeps accounts, with one for the user; before slurmctld, which asks for them
+        when it starts. The `account`, the `user` and the `qos` have these limits.
+        """
+        data, socket_path = f"--datadir={self.base / 'accounts'}", self.base / "accounts.sock"
+        subprocess.run(
+            ["mariadb-install-db", "--no-defaults", data, "--auth-root-socket-user=slurm"],
+            cwd=self.base,
+            capture_output=True,
+            check=True,
+            **AS_SLURM,
+        )
+        options = ["--no-defaults", data, "--skip-networking", f"--socket={socket_path}"]
+        self._start("mariadbd", ["/usr/sbin/mariadbd", *options], **AS_SLURM)
+        wait_until(socket_path.is_socket)
+        self._start("slurmdbd", ["/usr/sbin/slurmdbd", "-D"], **AS_SLURM)
+        cluster = self.base.name.replace(".", "-")
+        named = {"account": "tests", "user": self.slurm.user.pw_name, "qos": "normal"}
+        for words in (
+            ("add", "cluster", cluster),
+            ("add", "account", named["account"], f"Cluster={cluster}"),
+            ("add", "user", named["user"], f"Account={named['account']}"),
+            *(("modify", kind, named[kind], "set", limit) for kind, limit in limits.items()),
+        ):
+            wait_until(lambda words=words: self._is_done(*words))
+
+    def _is_done(self, *words: str) -> bool:
+        told = self.slurm.administer("sacctmgr", "--immediate", *words)
+        return re.search("^ (Adding|Modified) |already exists", told, re.MULTILINE) is not None
+
+    def _start(self, name: str, command: list[str], **identity: object) -> None:
+        self._daemons[name] = subprocess.Popen(
+            ["setpriv", "--pdeathsig", "KILL", *command],
+            env={
+                "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
+                "SLURM_CONF": str(self.configuration),
+                "MYSQL_UNIX_PORT": str(self.base / "accounts.sock"),
+            },
+            cwd=self.base,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            **identity,
+        )
 
     def send(self, name: str, number: int) -> None:
         """Send a daemon a signal that does not end it."""
@@ -157,12 +211,16 @@ class OwnSlurm:
 
 
 @contextlib.contextmanager
-def own_slurm(like: Slurm, **changes: object) -> Iterator[OwnSlurm]:
+def own_slurm(
+    like: Slurm, *, limits: Mapping[str, str] | None = None, **changes: object
+) -> Iterator[OwnSlurm]:
     """Bring up a Slurm that is configured like this one, but for these lines; take it down at the
-    end.
+    end. With `limits`, as sacctmgr has them, it keeps accounts: see `begin_accounts`.
     """
-    own = OwnSlurm(like, changes)
+    own = OwnSlurm(like, {**(ENFORCED if limits else {}), **changes})
     try:
+        if limits:
+            own.begin_accounts(limits)
         own.begin("slurmctld", *NODES)
         yield own
     finally:

@@ -130,16 +130,21 @@ def read_all(terminal: int) -> str:
 
 
 def screen(written: str) -> list[str]:
-    """Return what stands on a terminal that has no end after this has been written."""
-    rows, column = [""], 0
-    for piece in re.findall(r"\x1b\[2K|\n|\r|[^\r\n\x1b]+", written):
+    """Return what stands on a terminal that has no end after this has been written, up to the row
+    of the cursor.
+    """
+    rows, row, column = [""], 0, 0
+    for piece in re.findall(r"\x1b\[2K|\x1b\[1A|\n|\r|[^\r\n\x1b]+", written):
         if piece == "\n":
-            rows.append("")
+            row, column = row + 1, 0
+            rows[row:] = rows[row:] or [""]
+        elif piece == "\r":
+            column = 0
         elif piece == "\x1b[2K":
-            rows[-1] = ""
-        elif piece != "\r":
-            rows[-1] = f"{rows[-1][:column]:{column}}{piece}{rows[-1][column + len(piece) :]}"
+            rows[row] = ""
+        elif piece == "\x1b[1A":
+            row -= 1
+        else:
+            rows[row] = f"{rows[row][:column]:{column}}{piece}{rows[row][column + len(piece) :]}"
             column += len(piece)
-            continue
-        column = column if piece == "\x1b[2K" else 0
-    return rows
+    return rows[: row + 1]

@@ -27,7 +27,7 @@ class WorkerDriver:
         self.server = server = Server(host="127.0.0.1")
         self.path = folder / "connection.json"
         python = f"{sys.version_info.major}.{sys.version_info.minor}"
-        keys = server.server_key, server.worker_public, server.worker_secret
+        keys = server.keys.public, server.keys.peer_public, server.keys.peer_secret
         seconds = 0.2, lease_seconds, 30.0, 5.0
         Connection("run", server.addresses, 1, __version__, python, *seconds, 1000, *keys).save(
             self.path

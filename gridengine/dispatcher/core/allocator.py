@@ -13,11 +13,13 @@ from __future__ import annotations
 from gridengine.dispatcher.core import failures, kept_results, outcomes
 from gridengine.dispatcher.core.assigner import fill
 from gridengine.dispatcher.core.events import Grant, Send, Warn
+from gridengine.dispatcher.core.fair_queue import Level, level_of
 from gridengine.dispatcher.core.feasibility import asked_only, booked, lasting
 from gridengine.dispatcher.core.model import Phase, SlotGroup, TaskQueue, Worker
-from gridengine.dispatcher.core.state import CoreState, order_at
+from gridengine.dispatcher.core.state import CoreState
 from gridengine.errors import GridEngineError, safe_repr
 from gridengine.resources.base import Resource, is_nothing
+from gridengine.resources.demand import Demand
 from gridengine.resources.kinds import Cores
 from gridengine.resources.packing import Placed, RequestFailed
 from gridengine.wire.messages import Release
@@ -29,6 +31,9 @@ def open_worker(state: CoreState, worker: Worker, now: float) -> GridEngineError
     """Have a worker's slots given out; return the error if it cannot give what it was launched
     for.
     """
+    if worker.hello.functions:
+        _give_functions(state, worker)
+        return None
     if state.shared is None:
         return _give_all(state, worker)
     state.packer.open(worker.id, lasting(state.shared, worker.leave_at - now), now)
@@ -55,6 +60,16 @@ def _give_all(state: CoreState, worker: Worker) -> GridEngineError | None:
     return None
 
 
+def _give_functions(state: CoreState, worker: Worker) -> None:
+    """Have a worker be given calls of the functions that it announces, of each for all its slots:
+    it makes them in the order in which they come.
+    """
+    for name in dict.fromkeys(worker.hello.functions):
+        queue = state.queue_for(Demand(function=name))
+        queue.add(SlotGroup(worker, queue, worker.hello.slots))
+        state.dirty_queues[queue] = None
+
+
 def close_worker(state: CoreState, worker: Worker) -> None:
     """Give out nothing of a worker any more: it leaves, or has gone."""
     for group in list(worker.slot_groups):
@@ -79,6 +94,8 @@ def resume_worker(state: CoreState, worker: Worker) -> None:
         state.returning[worker.id] = worker
         return
     worker.withheld = False
+    if worker.draining:
+        return
     for group in worker.slot_groups:
         state.freed_slots[group] = state.dirty_queues[group.queue] = None
     if worker.open and state.shared:
@@ -99,7 +116,7 @@ def settle(state: CoreState, now: float, *, again: bool = False) -> None:
             kept_results.go_near(state, group.worker)
     for group in state.freed_slots:
         others = len(pending) - (group.queue in pending) if pending else 0
-        if others and group.worker.phase is Phase.READY:
+        if others and group.worker.phase is Phase.READY and group.worker.open:
             release(state, group)
         else:
             group.queue.relist(group)
@@ -107,6 +124,8 @@ def settle(state: CoreState, now: float, *, again: bool = False) -> None:
     fresh = _fill_queues(state, now) if state.dirty_queues else []
     if pending and (state.room_freed or fresh or again):
         state.room_freed = False
+        if state.active_clients > 1 or state.reorder_due:
+            _reorder(state)
         _allocate(state, now)
         for queue in fresh:
             _gather_room(state, queue, now)
@@ -130,10 +149,13 @@ def _fill_queues(state: CoreState, now: float) -> list[TaskQueue]:
                     state.forget_if_unused(queue)
             elif (
                 state.shared is not None
+                and not queue.demand.function
                 and (queue not in pending or queue.asked_depth != queue.waiting.deepest)
                 and _request(state, queue)
             ):
                 fresh.append(queue)
+            elif queue in pending and queue.asked_level != _next_level(queue):
+                state.reorder_due = True
     return fresh
 
 
@@ -145,13 +167,13 @@ def _request(state: CoreState, queue: TaskQueue) -> bool:
     if queue in state.deferred:
         return False
     _drop_request(state, queue)
-    first = queue.waiting.begin_turn()[0].open_task
-    queue.asked_depth = depth = first.submitter.depth
+    first = queue.waiting.first().open_task
+    queue.asked_level, queue.asked_depth = level_of(first), queue.waiting.deepest
     state.last_allocation = number = state.last_allocation + 1
     try:
         request = booked(state.limited_request(queue.demand))
-        order = order_at(first.order, depth)
-        state.packer.add(number, request, first.since, order=order)
+        order, depth = state.place_of(first), queue.asked_depth
+        state.packer.add(number, request, first.since, order=order, depth=depth)
     # a kind may be a user's own, here as below: what it raises is the error of its calls alone
     except BaseException as error:
         _fail(state, queue, error)
@@ -159,6 +181,19 @@ def _request(state: CoreState, queue: TaskQueue) -> bool:
     state.pending_requests[queue] = number
     state.requesting_queues[number] = queue
     return True
+
+
+def _next_level(queue: TaskQueue) -> Level:
+    return level_of(queue.waiting.first().open_task)
+
+
+def _reorder(state: CoreState) -> None:
+    """Have what is asked be in the order of the shares that clients have by now."""
+    state.reorder_due = False
+    for queue, number in state.pending_requests.items():
+        first = queue.waiting.first().open_task
+        queue.asked_level = level_of(first)
+        state.packer.reorder(number, first.since, state.place_of(first))
 
 
 def _drop_request(state: CoreState, queue: TaskQueue) -> None:
@@ -238,6 +273,8 @@ def _gather_room(state: CoreState, queue: TaskQueue, now: float) -> None:
         for group in other.free_groups() if other is not queue else ():
             if queue not in state.pending_requests:
                 return
+            if other.demand.function:
+                break
             release(state, group)
             _allocate(state, now)
 

@@ -8,8 +8,11 @@ from collections.abc import Sequence
 from gridengine.dispatcher.core import kept_results, objects
 from gridengine.dispatcher.core.calls import AwaitedResult, Span
 from gridengine.dispatcher.core.events import Send
+from gridengine.dispatcher.core.failures import name_of
 from gridengine.dispatcher.core.model import Batch, Run, SlotGroup, TaskQueue, Worker, may_go_ahead
 from gridengine.dispatcher.core.state import CoreState
+from gridengine.dispatcher.core.status import WatchEvent
+from gridengine.dispatcher.core.watch_events import STARTED
 from gridengine.resources.demand import ANY
 from gridengine.serialize.payload import Buffer
 from gridengine.wire.messages import Assign, Assignment, Input
@@ -21,7 +24,7 @@ MOST_ASSIGNED = 2000
 def fill(state: CoreState, queue: TaskQueue, now: float) -> None:
     """Assign calls to the slots of a queue while it has both."""
     last = state.last_run + MOST_ASSIGNED
-    while queue.calls:
+    while queue.calls and not (state.draining and is_held(state)):
         near = kept_results.nearest(state, queue) if state.has_away else None
         group = near or queue.take_slot_group()
         if group is None:
@@ -35,12 +38,19 @@ def fill(state: CoreState, queue: TaskQueue, now: float) -> None:
             _assign(state, group, now)
 
 
+def is_held(state: CoreState) -> bool:
+    """Return whether no call may begin, while running ones are waited for: these may need what they
+    call themselves.
+    """
+    return not any(submitter.depth for submitter in state.submitters.values())
+
+
 def _seconds_of(queue: TaskQueue, worker: Worker) -> float:
     """Return for how long a worker must be there to be assigned the next call: a call that may not
     begin twice is expected to take as long as those before, where another worker may have more
     time.
     """
-    one = queue.waiting.begin_turn()[0].open_task
+    one = queue.waiting.first(worker.floor).open_task
     once = not one.task.retries and worker.taken
     return max(queue.soft, one.pace.seconds or 0.0) if once else queue.soft
 
@@ -73,6 +83,11 @@ def _assign(state: CoreState, group: SlotGroup, now: float) -> None:
     submitter.batches += 1
     submitter.load += load
     submitter.last_run = state.last_run
+    client = submitter.client
+    client.load += load
+    client.share = client.load / client.weight
+    client.running += calls
+    client.last_turn = state.last_batch = state.last_batch + 1
     worker.batches += 1
     group.batches += 1
     worker.provisioner.idle.discard(worker.id)
@@ -104,6 +119,9 @@ def _begin_run(
     state.last_run = number = state.last_run + 1
     run = Run(number, span, group, batch, span.start, now, now, limit)
     state.runs[number] = group.worker.runs[number] = run
+    events = state.log.events
+    if events is not None and events.takes(STARTED, span.calls):
+        events.add(_started(run))
     made = one.kept
     if made is not None and isinstance(made, AwaitedResult) and made.waiting:
         made.run = number
@@ -130,3 +148,9 @@ def _begin_run(
         () if made is None else one.kept_within(span.start, span.stop),
         inputs,
     )
+
+
+def _started(run: Run) -> WatchEvent:
+    span, worker = run.span, run.worker
+    function, name = span.open_task.function.function.name, name_of(span, span.start)
+    return WatchEvent(STARTED, span.calls, 0.0, function, name, worker.hello.host, worker.job)

@@ -7,6 +7,7 @@ time.
 
 from __future__ import annotations
 
+import math
 import types
 from collections.abc import Collection, Sequence, Set
 from dataclasses import dataclass, field
@@ -40,10 +41,70 @@ class Pace:
         self.seconds = max(seconds, self.seconds or 0.0)
 
 
+QUICK_SECONDS = 1e-3
+"""Of calls that take less it is not noted how long each took, which would cost as much as they."""
+_STEPS, _LEAST, _MOST = 4, -40, 96
+"""Durations are told apart by so many steps for each power of two, of which these are the first and
+the last: from a millisecond to half a year.
+"""
+
+
+@dataclass(slots=True, eq=False)
+class FunctionCounts:
+    """What became of the calls of functions of one name since the dispatcher began.
+
+    `calls` were measured, and took so many `seconds` together; `lasting` is by steps how many took
+    how long, of those that were not quick. `peak_memory` is what was seen of them at most, and
+    `asked_memory` the most that was asked for, in bytes; by `grown_memory` bytes a process has
+    grown from call to call.
+    """
+
+    name: str = ""
+    done: int = 0
+    failed: int = 0
+    retried: int = 0
+    calls: int = 0
+    seconds: float = 0.0
+    peak_memory: int = 0
+    asked_memory: int = 0
+    grown_memory: int = 0
+    lasting: list[int] | None = None
+
+    def note_seconds(self, seconds: float, calls: int) -> None:
+        """Note that calls took so long each."""
+        if self.lasting is None:
+            self.lasting = [0] * (_MOST - _LEAST + 1)
+        step = math.ceil(_STEPS * math.log2(seconds))
+        self.lasting[min(max(step, _LEAST), _MOST) - _LEAST] += calls
+
+    def histogram(self) -> list[tuple[float, int]]:
+        """Return up to how many seconds how many calls took that were not quick."""
+        return [
+            (2.0 ** (step / _STEPS), count)
+            for step, count in enumerate(self.lasting or [], _LEAST)
+            if count
+        ]
+
+    def quantile(self, part: float) -> float | None:
+        """Return how many seconds so great a part of the calls took at most, to a tenth of it; None
+        while nothing is known.
+        """
+        if not self.calls:
+            return None
+        lasting, longest = self.lasting or [], QUICK_SECONDS
+        left = part * self.calls - (self.calls - sum(lasting))
+        for step, count in enumerate(lasting, _LEAST):
+            if left <= 0:
+                break
+            left -= count
+            longest = max(longest, 2.0 ** ((step - 0.5) / _STEPS))
+        return longest
+
+
 @dataclass(slots=True, eq=False)
 class RemoteObject:
     """A function in use, or kept for a while after: its open tasks, the workers that have it, and
-    the pace of its calls, whoever submits them.
+    the pace of its calls, whoever submits them, and what became of them.
 
     With `shared`, an object that functions and calls refer to. It is kept for as long as handles
     for it are `held`. With `result`, the result of a call that others need, which is kept as long
@@ -61,26 +122,53 @@ class RemoteObject:
     asked: bytes | None = None
     workers: set[bytes] = field(default_factory=set)
     pace: Pace = field(default_factory=Pace)
+    counts: FunctionCounts = field(default_factory=FunctionCounts)
+
+
+@dataclass(slots=True, eq=False)
+class Client:
+    """A process that submits calls, with those that its calls make; the number of the dispatcher's
+    own is 0.
+
+    The `load` of its batches that workers have, for its `weight`, is its `share`; `last_turn`
+    is the number of its latest batch. Of its calls, so many are `unsettled`, `running` at workers,
+    `done` and `failed`. It is forgotten when it has `left` and has no `submitters` any more.
+    """
+
+    number: int
+    weight: float = 1.0
+    load: int = 0
+    share: float = 0.0
+    last_turn: int = 0
+    submitters: int = 0
+    unsettled: int = 0
+    running: int = 0
+    done: int = 0
+    failed: int = 0
+    left: bool = False
 
 
 @dataclass(slots=True, eq=False)
 class Submitter:
-    """A client with calls here: its number of open tasks, and of batches that workers have, which
-    with their loads are its share of the workers.
+    """Who of a client has calls here: its number of open tasks, and of batches that workers have,
+    which with their loads are its share of the workers.
 
     `last_run` is the number of its latest run; `function` the one that it submitted last, and
     `pace` that of its calls: at first that of others'. `depth` is how many calls its own are
-    inside of: the deepest come first.
+    inside of: of a client's the deepest come first. Those that are `plain` are inside of none, and
+    of the dispatcher's own process.
     """
 
     number: int
     function: RemoteObject
     pace: Pace
+    client: Client
     open: int = 0
     batches: int = 0
     load: int = 0
     last_run: int = 0
     depth: int = 0
+    plain: bool = True
 
 
 class Unwanted(Struct, frozen=True):
@@ -198,6 +286,7 @@ class OpenTask(Struct, eq=False, gc=False):
             self.function is first.function
             and self.submitter is first.submitter
             and self.task.demand == first.task.demand
+            and self.task.priority == first.task.priority
             and self.unsettled > 0
             and self.task.retries > 0
             and not (self.runs or self.again or self.remade or self.task.watched)
@@ -252,3 +341,79 @@ class Span(Struct, frozen=True, gc=False):
     def calls(self) -> int:
         """How many calls there are."""
         return self.stop - self.start
+
+
+MOST_SAMPLED = 2000
+
+
+class EndedCall(Struct, frozen=True, gc=False):
+    """Calls of a run that have ended: of which function, at which worker, when, and how long they
+    took.
+    """
+
+    function: str
+    worker: str
+    ended: float
+    seconds: float
+    calls: int
+    failed: bool
+
+
+class CallSample:
+    """An even sample of the calls that have ended, but for quick ones: each `every`-th, a number
+    that is doubled whenever there would be too many.
+    """
+
+    __slots__ = ("every", "kept", "left_out")
+
+    def __init__(self) -> None:
+        self.every = 1
+        self.left_out = 0
+        self.kept: list[EndedCall] = []
+
+    def add(self, one: EndedCall) -> None:
+        """Keep this one."""
+        self.left_out = 0
+        self.kept.append(one)
+        if len(self.kept) >= MOST_SAMPLED:
+            del self.kept[::2]
+            self.every *= 2
+
+
+SHOWN_BYTES, EXCEPTION_BYTES = 2048, 8192
+"""Of how many bytes pickled calls are at most that are kept to be shown, and how many of the first
+of a pickled exception are.
+"""
+
+
+def shown_calls(one: OpenTask) -> bytes:
+    """Return the pickled list of a task's calls, for who watches to show their arguments; empty
+    when it is long, part of it travels beside it, or it is no pickle.
+    """
+    payload = one.task.payload
+    short = (
+        one.function.function.codec == "pickle"
+        and len(payload) == 1
+        and len(payload[0]) <= SHOWN_BYTES
+    )
+    return bytes(payload[0]) if short else b""
+
+
+class Failure(Struct, frozen=True):
+    """What is kept of calls that ended without a value: `error` in words, or the
+    beginning of the pickled `exception`; see `CallsFinished` and `Task` for the others.
+    """
+
+    task: int
+    start: int
+    stop: int
+    function: str
+    name: str
+    first: int
+    error: str
+    exception: bytes
+    cancelled: bool
+    attempts: Sequence[Attempt]
+    calls: bytes
+    form: int
+    retries: int

@@ -4,10 +4,10 @@ their submitter, or by the core for the sake of others.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import islice
 
-from gridengine.dispatcher.core.calls import OpenTask, Span, Submitter, Unwanted
+from gridengine.dispatcher.core.calls import OpenTask, Span, Unwanted
 from gridengine.dispatcher.core.events import CancelRequested, Rebalance, RecallRequested, Send
 from gridengine.dispatcher.core.model import Phase, Run, Worker
 from gridengine.dispatcher.core.outcomes import cut, settle_unwanted
@@ -23,6 +23,7 @@ MOST_SEARCHED = 200
 
 def cancel_requested(state: CoreState, event: CancelRequested, now: float) -> None:
     """Settle what waits of tasks or calls that are to end, and have workers end what they have."""
+    state.open(event.tasks)
     tasks = [state.open_tasks[task] for task in event.tasks if task in state.open_tasks]
     calls = [*((one.task.id, 0, one.task.count) for one in tasks), *event.calls]
     for worker, runs in reject(state, calls, event.signal):
@@ -55,6 +56,8 @@ def reject(
     others are not wanted, and return their runs, by worker.
     """
     rejected: dict[int, list[Unwanted]] = {}
+    calls = list(calls)
+    state.open(task for task, _, _ in calls)
     for task, start, stop in calls:
         if task in state.open_tasks:
             rejected.setdefault(task, []).append(Unwanted(start, stop, number))
@@ -71,7 +74,7 @@ def reject(
             if its and unwanted not in one.unwanted:
                 one.unwanted = *one.unwanted, unwanted
             runs |= {run.number: run for run in its}
-    _take_waiting(state, rejected, dict.fromkeys(one.submitter for one in tasks))
+    _take_waiting(state, rejected, tasks)
     return _by_worker(runs.values())
 
 
@@ -86,9 +89,9 @@ def _runs_of(state: CoreState, one: OpenTask, unwanted: Unwanted) -> list[Run]:
 
 
 def _take_waiting(
-    state: CoreState, rejected: Mapping[int, list[Unwanted]], submitters: Iterable[Submitter]
+    state: CoreState, rejected: Mapping[int, list[Unwanted]], tasks: Collection[OpenTask]
 ) -> None:
-    """Take such calls of these submitters out of all queues, and settle them."""
+    """Take such calls of these tasks out of all queues, and settle them."""
 
     def split(span: Span) -> tuple[list[Span], list[Span]]:
         stays, goes = [span], list[Span]()
@@ -99,7 +102,7 @@ def _take_waiting(
         return stays, goes
 
     for queue in state.queues.values():
-        for span in queue.take_out(split, submitters):
+        for span in queue.take_out(split, tasks):
             settle_unwanted(state, span, rejected[span.open_task.task.id][0].signal)
         state.dirty_queues[queue] = None
 

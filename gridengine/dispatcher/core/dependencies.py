@@ -90,6 +90,7 @@ def _to_be_made(state: CoreState, reference: int) -> AwaitedResult:
 
 def wanted(state: CoreState, event: ResultWanted, now: float) -> None:
     """Keep the results of calls that are not settled; the client is to supply those of others."""
+    state.open(task for task, _, _ in event.calls)
     for task, index, reference in event.calls:
         one = state.open_tasks.get(task)
         if one is None or one.is_settled(index):

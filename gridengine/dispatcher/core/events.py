@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import TypeAlias
 
 from msgspec import Struct
 
 from gridengine.dispatcher.core.tasks import (
+    AlikeTasks,
     CallsFinished,
     Function,
     ResultData,
@@ -21,20 +22,46 @@ from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers.launcher import Handle, Report
 from gridengine.serialize.kept_payload import KeptPayload
 from gridengine.serialize.payload import Payload
-from gridengine.wire.messages import Message
+from gridengine.wire.messages import Hello, Message
 
 # ------------------------------------------------------------------ events
 
 
+class ClientJoined(Struct, frozen=True):
+    """A client has come, or has come back; it has turns by its `weight`, which is above 0. The
+    numbers of its tasks and submitters are `number << NUMBER_BITS | n`; the number 0 is that of the
+    dispatcher's own process, which is always there.
+    """
+
+    number: int
+    weight: float = 1.0
+
+
+class ClientLeft(Struct, frozen=True):
+    """A client has gone, and its tasks with it."""
+
+    number: int
+
+
 class Submitted(Struct, frozen=True):
     """Tasks of one function, to be run in order, by runners that have loaded no modules of an
-    earlier `generation` than this; for a call of the run `parent`, with which they end, or 0.
+    earlier `generation` than this; for a call of the run `parent`, with which they end unless they
+    are `detached`, or 0. They are of the client that the number of their submitter says, or of the
+    parent's, and end with that.
     """
 
     function: Function
     tasks: Sequence[Task]
     generation: int = 0
     parent: int = 0
+    detached: bool = False
+
+
+class SubmittedAlike(Struct, frozen=True):
+    """As `Submitted`, where tasks are alike. No call is their parent."""
+
+    function: Function
+    alike: AlikeTasks
 
 
 class CancelRequested(Struct, frozen=True):
@@ -93,12 +120,77 @@ class ResultAsked(Struct, frozen=True):
     reference: int
 
 
+class RestoredRun(Struct, frozen=True, gc=False):
+    """Calls `start` to `stop` of a task that a worker was assigned by a dispatcher before this one;
+    `number` is the run's.
+    """
+
+    number: int
+    worker: bytes
+    task: int
+    start: int
+    stop: int
+    attempt: int = 1
+
+
+class RestoredWorker(Struct, frozen=True):
+    """A worker that was connected to a dispatcher before this one, and its latest `Hello`."""
+
+    id: bytes
+    hello: Hello
+
+
+class Restored(Struct, frozen=True):
+    """What a dispatcher before this one has left; handled before any worker connects.
+
+    It may come in two events around those that submit its tasks again (`submitted` being another
+    way to do that): `launched` and `workers` first, lest others are launched; `settled` and `runs`
+    behind them.
+
+    submitted: tasks that have calls which are not settled, as they were handed in.
+    settled: of such tasks the calls that are, as ranges from one to before another, in order, by
+        the number of the task.
+    runs: what workers were assigned and not known to have ended, in any order; where calls were
+        assigned more than once, the highest number counts. Of calls that may run only once each
+        assignment must be among them: others are assigned at once.
+    workers: those that were connected, and not lost since.
+    launched: the workers that the scheduler has started and was not seen to have ended.
+
+    A worker of `runs` that is not among `workers` has ended with that dispatcher, as those of its
+    own process do. Calls of other `runs` are assigned to nobody else until their worker is back, is
+    reported dead by the scheduler, or has been silent for its lease: then as with every worker that
+    is lost.
+    """
+
+    submitted: Sequence[Submitted] = ()
+    settled: Mapping[int, Sequence[tuple[int, int]]] = {}
+    runs: Sequence[RestoredRun] = ()
+    workers: Sequence[RestoredWorker] = ()
+    launched: Sequence[Launched] = ()
+
+
+class DrainHosts(Struct, frozen=True):
+    """Assign nothing more to the workers on these hosts; each leaves when what it has is done."""
+
+    hosts: Set[str]
+
+
 class Received(Struct, frozen=True, gc=False):
     """A message of a worker."""
 
     worker: bytes
     message: Message
     buffers: Sequence[bytes | bytearray | memoryview] = ()
+
+
+class Scaled(Struct, frozen=True):
+    """From now on there are to be at least and at most so many workers; None is as it was at first.
+    Of too many those leave first that have nothing to do, the others when what they are at has
+    ended.
+    """
+
+    minimum: int | None = None
+    maximum: int | None = None
 
 
 class Launched(Struct, frozen=True):
@@ -153,8 +245,17 @@ class Closing(Struct, frozen=True):
     for_good: bool = False
 
 
+class Draining(Struct, frozen=True):
+    """Have no call begin any more but those that running ones need; `Drained` tells when none
+    runs.
+    """
+
+
 Event: TypeAlias = (
-    Submitted
+    ClientJoined
+    | ClientLeft
+    | Submitted
+    | SubmittedAlike
     | CancelRequested
     | RecallRequested
     | Released
@@ -162,7 +263,10 @@ Event: TypeAlias = (
     | Supplied
     | ReferencesReleased
     | ResultAsked
+    | DrainHosts
+    | Restored
     | Received
+    | Scaled
     | Launched
     | LaunchFailed
     | Polled
@@ -170,6 +274,7 @@ Event: TypeAlias = (
     | Tick
     | Rebalance
     | Continue
+    | Draining
     | Closing
 )
 
@@ -254,6 +359,10 @@ class Explain(Struct, frozen=True):
     running: bool = False
 
 
+class Drained(Struct, frozen=True):
+    """No call runs any more, and none begins: this was asked for by `Draining`."""
+
+
 class Warn(Struct, frozen=True):
     """Tell the user something that does not stop the run."""
 
@@ -280,6 +389,7 @@ Effect: TypeAlias = (
     | ResultKept
     | ResultFetched
     | Explain
+    | Drained
     | Warn
     | Inform
 )

@@ -1,103 +1,234 @@
-"""A queue whose submitters take turns: who has the smallest share of the workers, or has waited
-longest, is next.
+"""A queue whose clients take turns by weight, and of each client its submitters: who has the
+smallest share of the workers, or has waited longest, is next.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
+from heapq import heappop, heappush
 from itertools import chain, islice
+from operator import attrgetter
+from typing import TypeAlias
 
-from gridengine.dispatcher.core.calls import Span, Submitter
+from gridengine.dispatcher.core.calls import Client, OpenTask, Span, Submitter
+from gridengine.dispatcher.core.task_blocks import TaskBlock
 
 MOST_COMPARED = 16
 """How many of the submitters that have waited longest are compared by their shares: a turn costs
 the same however many wait.
 """
+MOST_CLIENTS = 64
+"""The same for clients."""
 
 
-Waiting = OrderedDict[Submitter, deque[Span]]
+Spans: TypeAlias = deque[Span | TaskBlock]
+"""Those of one submitter."""
+Waiting = OrderedDict[Submitter, Spans]
 """The spans of each submitter. Ordered: in a plain dictionary it takes longer to find the first,
 the more were before it.
 """
+Level: TypeAlias = tuple[int, int]
+"""Inside of how many others calls are, and their priority, both negated: the least is first."""
+PLAIN: Level = (0, 0)
+
+
+def level_of(one: OpenTask) -> Level:
+    """Return the level at which the calls of a task wait."""
+    return -one.submitter.depth, -one.task.priority
+
+
+class _Levels(dict[Level, Waiting]):
+    """The spans of one client by their levels, none of which is empty."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._order: list[Level] = []
+        """A heap of all levels, and of some that are no more."""
+
+    def make(self, level: Level) -> Waiting:
+        """Return what waits at a level that is new."""
+        heappush(self._order, level)
+        found = self[level] = Waiting()
+        return found
+
+    @property
+    def first(self) -> Level:
+        """The level that comes first."""
+        while self._order[0] not in self:
+            heappop(self._order)
+        return self._order[0]
 
 
 class FairQueue:
-    """The spans that wait, first in, first out for each submitter; who has had a turn goes behind
-    the other submitters. The calls that are inside of most others come before all.
+    """The spans that wait. Of the clients with spans the one with the smallest share of the workers
+    for its weight is next; of its calls those that are inside of most others, then those of the
+    highest priority. At one level its submitters take turns: who has had one goes behind the
+    others. For each submitter it is first in, first out.
 
-    `spans` are those of each submitter whose calls are inside of none, for one more to be added at
-    once.
+    `spans` are those of the dispatcher's own process whose calls are inside of none and have no
+    priority, by submitter, for one more to be added at once.
     """
 
     def __init__(self) -> None:
         self.spans = Waiting()
-        self._deeper: dict[int, Waiting] = {}
+        self._others: OrderedDict[Client, _Levels] = OrderedDict()
+        self._depths: dict[int, int] = {}
+        """How many levels there are of each depth."""
 
-    def level(self, depth: int) -> Waiting:
-        """Return the spans of each submitter of this depth, for one more to be added at once."""
-        if not depth:
+    def level(self, submitter: Submitter, priority: int) -> Waiting:
+        """Return where the calls of a task wait, for one more to be added at once."""
+        if submitter.plain and not priority:
             return self.spans
-        found = self._deeper.get(depth)
+        levels = self._others.get(submitter.client)
+        if levels is None:
+            levels = self._others[submitter.client] = _Levels()
+        level = -submitter.depth, -priority
+        found = levels.get(level)
         if found is None:
-            found = self._deeper[depth] = Waiting()
+            found = levels.make(level)
+            self._depths[submitter.depth] = self._depths.get(submitter.depth, 0) + 1
         return found
 
     @property
     def deepest(self) -> int:
-        """Inside of how many others the calls are that come first."""
-        return max(self._deeper) if self._deeper else 0
+        """Inside of how many others the calls are that are inside of most."""
+        return max(self._depths, default=0)
 
     def __iter__(self) -> Iterator[Span]:
-        levels = (self.spans, *self._deeper.values())
-        return chain.from_iterable(spans for level in levels for spans in level.values())
+        """Yield the spans that wait, but for the tasks in blocks."""
+        return (one for one in self._entries() if isinstance(one, Span))
 
-    def begin_turn(self) -> deque[Span]:
+    def _entries(self) -> Iterator[Span | TaskBlock]:
+        levels = (levels.values() for levels in self._others.values())
+        waiting = chain((self.spans,), chain.from_iterable(levels))
+        return chain.from_iterable(spans for level in waiting for spans in level.values())
+
+    def first(self, floor: int = -1) -> Span:
+        """Return the first span of the submitter whose turn it is; see `begin_turn`."""
+        return first_of(self.begin_turn(floor))
+
+    def begin_turn(self, floor: int = -1) -> Spans:
         """Return the spans of the submitter whose turn it is, to be taken from the left until
-        `end_turn`.
+        `end_turn`: of those alone that are inside of more others than `floor`, where there must be
+        some.
         """
-        queues = self._deeper[self.deepest] if self._deeper else self.spans
-        if len(queues) == 1:
-            return next(iter(queues.values()))
-        return queues[min(islice(queues, MOST_COMPARED), key=_share)]
+        waiting = self._first_level(floor) if self._others else self.spans
+        if len(waiting) == 1:
+            return next(iter(waiting.values()))
+        return waiting[min(islice(waiting, MOST_COMPARED), key=_share)]
 
-    def end_turn(self, submitter: Submitter) -> None:
-        """Have a submitter that was served go behind the others."""
-        depth = submitter.depth
-        spans = self.level(depth) if depth else self.spans
-        if not spans[submitter]:
-            del spans[submitter]
-            if depth and not spans:
-                del self._deeper[depth]
-        elif len(spans) > 1:
-            spans.move_to_end(submitter)
+    def _first_level(self, floor: int) -> Waiting:
+        others, own = self._others, None
+        clients: Iterable[Client] = others
+        if floor >= 0:
+            clients = (one for one, its in others.items() if -its.first[0] > floor)
+        compared: Iterable[Client] = islice(clients, MOST_CLIENTS)
+        if self.spans and floor < 0:
+            own = next(iter(self.spans)).client
+            compared = chain((own,), compared)
+        client = min(compared, key=_client_share)
+        levels = others.get(client)
+        if levels is None or (client is own and levels.first > PLAIN):
+            return self.spans
+        return levels[levels.first]
+
+    def end_turn(self, one: OpenTask) -> None:
+        """Have the submitter and the client of a task that was served go behind the others."""
+        submitter = one.submitter
+        plain = submitter.plain and not one.task.priority
+        waiting = self.spans if plain else self._others[submitter.client][level_of(one)]
+        if not waiting[submitter]:
+            del waiting[submitter]
+            if not plain and not waiting:
+                self._drop(submitter.client, level_of(one))
+        elif len(waiting) > 1:
+            waiting.move_to_end(submitter)
+        if not plain and submitter.client in self._others:
+            self._others.move_to_end(submitter.client)
+
+    def _drop(self, client: Client, level: Level) -> None:
+        """Forget a level at which nothing waits any more."""
+        levels, depth = self._others[client], -level[0]
+        del levels[level]
+        if not levels:
+            del self._others[client]
+        self._depths[depth] -= 1
+        if not self._depths[depth]:
+            del self._depths[depth]
+
+    def add_block(self, block: TaskBlock) -> bool:
+        """Have tasks wait behind all others of their submitter; return whether they are its
+        first.
+        """
+        priority = block.alike.task.priority
+        level = self.level(block.submitter, priority)
+        spans = level.setdefault(block.submitter, deque())
+        spans.append(block)
+        return len(spans) == 1
+
+    def open_blocks(self, blocks: Iterable[TaskBlock]) -> None:
+        """Open all tasks of these blocks."""
+        opened = set(blocks)
+        places = dict.fromkeys((one.submitter, one.alike.task.priority) for one in opened)
+        for submitter, priority in places:
+            waiting = self.level(submitter, priority)
+            spans: Spans = deque()
+            for one in waiting[submitter]:
+                if isinstance(one, TaskBlock) and one in opened:
+                    spans.extend(one.open_all())
+                else:
+                    spans.append(one)
+            waiting[submitter] = spans
 
     def take_out(
         self,
         split: Callable[[Span], tuple[Iterable[Span], Iterable[Span]]],
-        submitters: Iterable[Submitter] | None = None,
+        tasks: Iterable[OpenTask] | None = None,
     ) -> list[Span]:
-        """Ask for each span, of these submitters or of all, what of it stays and what is taken out;
-        return what is taken out.
+        """Ask for each span, of all or of those that wait where these tasks do, what of it stays
+        and what is taken out; return what is taken out. The blocks among the latter stay.
         """
+        if tasks is None:
+            self.open_blocks([one for one in self._entries() if isinstance(one, TaskBlock)])
+        found = (span.open_task for span in self) if tasks is None else tasks
         taken: list[Span] = []
-        if submitters is None:
-            submitters = [one for level in (self.spans, *self._deeper.values()) for one in level]
-        for submitter in submitters:
-            kept: deque[Span] = deque()
-            spans = self.level(submitter.depth)
-            for span in spans.get(submitter, ()):
+        for submitter, level in dict.fromkeys((one.submitter, level_of(one)) for one in found):
+            plain, levels = submitter.plain and level == PLAIN, self._others.get(submitter.client)
+            waiting = self.spans if plain else levels.get(level) if levels else None
+            if waiting is None or submitter not in waiting:
+                continue
+            kept: Spans = deque()
+            for span in waiting[submitter]:
+                if isinstance(span, TaskBlock):
+                    kept.append(span)
+                    continue
                 stays, goes = split(span)
                 kept.extend(stays)
                 taken.extend(goes)
-            if kept:
-                spans[submitter] = kept
-            else:
-                spans.pop(submitter, None)
-        for depth in [depth for depth, spans in self._deeper.items() if not spans]:
-            del self._deeper[depth]
+            waiting[submitter] = kept
+            if not kept:
+                del waiting[submitter]
+                if not plain and not waiting:
+                    self._drop(submitter.client, level)
         return taken
+
+
+def first_of(spans: Spans) -> Span:
+    """Return the first of these spans, opened if it is the next task of a block."""
+    first = spans[0]
+    if isinstance(first, Span):
+        return first
+    span = first.open_next()
+    if first.left:
+        spans.appendleft(span)
+    else:
+        spans[0] = span
+    return span
 
 
 def _share(submitter: Submitter) -> tuple[int, int]:
     return submitter.load, submitter.last_run
+
+
+_client_share = attrgetter("share", "last_turn")

@@ -70,7 +70,7 @@ def _is_sooner_there(
     holders = [one.remote.workers for one in away if one.remote and one.remote.asked is None]
     there = set.intersection(*holders) if len(holders) == len(away) else set()
     holder = state.workers.get(next(iter(there), b""))
-    if holder is None or holder.phase is not READY or span.open_task.near_until:
+    if holder is None or holder.phase is not READY or holder.draining or span.open_task.near_until:
         return False
     waiting = state.near.get(holder.id, {})
     seconds = sum(one.remote.size for one in away if one.remote) / TRANSFER_RATE
@@ -140,7 +140,7 @@ def nearest(state: CoreState, queue: TaskQueue) -> SlotGroup | None:
     None when it has none.
     """
     sizes: dict[bytes, int] = {}
-    for awaited in queue.waiting.begin_turn()[0].open_task.inputs:
+    for awaited in queue.waiting.first().open_task.inputs:
         if (remote := awaited.remote) is not None:
             for worker in remote.workers:
                 sizes[worker] = sizes.get(worker, 0) + remote.size

@@ -99,8 +99,9 @@ def _open_again(state: CoreState, awaited: AwaitedResult) -> list[AwaitedResult]
     task = replace(maker.task, id=state.last_remade, kept=((index, awaited.reference),))
     function = objects.use_function(state, maker.function.function)
     function.open += 1
-    submitter = state.submitters.setdefault(task.submitter, maker.submitter)
+    submitter = state.submitter_again(maker.submitter)
     submitter.open += 1
+    submitter.client.unsettled += 1
     needs = objects.use_shared(state, function.function, task)
     one = OpenTask(task, function, 1, submitter, maker.pace, needs, maker.order, maker.since)
     one.remade, one.kept = True, awaited if task.count == 1 else {index: awaited}

@@ -11,13 +11,15 @@ from dataclasses import dataclass, field
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gridengine.dispatcher.core.calls import AwaitedResult, Span, Submitter
-from gridengine.dispatcher.core.fair_queue import FairQueue
+from gridengine.dispatcher.core.calls import AwaitedResult, OpenTask, Span
+from gridengine.dispatcher.core.fair_queue import PLAIN, FairQueue, first_of
+from gridengine.dispatcher.core.growth import Growth
 from gridengine.dispatcher.core.policy import spare_of
 from gridengine.dispatcher.core.provisioner import LaunchedWorker, Provisioner
+from gridengine.dispatcher.core.task_blocks import TaskBlock
 from gridengine.resources.demand import ANY, Demand
 from gridengine.resources.kinds import WTime
-from gridengine.wire.messages import Hello
+from gridengine.wire.messages import Hello, Measured
 
 BATCH_SECONDS = 0.1
 LEAST_SECONDS = 0.001
@@ -128,7 +130,10 @@ class Worker:
     caller's modules, the last that it was told of. `waiting`: how many of its batches do, for calls
     that they have made; `floor`: its free slots are kept for calls inside of more others than so
     many; `resuming`: the runs that ask for their slots, with who asks; `withheld`: nothing is
-    assigned to it before these have them.
+    assigned to it before these have them. `absent`: a dispatcher before this one knew it, and it
+    has not come back yet; `to_release`: the allocations that it came back with, while its slots are
+    not given out for what runs there. `draining`: nothing more is assigned to it, and it leaves
+    when what it has is done. `measured`: what it has said last of its load and memory.
     """
 
     id: bytes
@@ -156,6 +161,12 @@ class Worker:
     floor: int = -1
     resuming: dict[int, int] = field(default_factory=dict)
     withheld: bool = False
+    draining: bool = False
+    measured: Measured | None = None
+    measured_at: float = 0.0
+    growth: dict[int, Growth] = field(default_factory=dict)
+    absent: bool = False
+    to_release: list[int] | None = None
 
     @property
     def job(self) -> str:
@@ -220,9 +231,9 @@ class TaskQueue:
     `calls` wait, `running` are at workers. Slot groups that are `idle` have a free slot; those
     `ahead` may be given what their slots will want next, when calls are quick, but for the slots
     of late runs: another queue may have a free slot. Those that are `kept` have a free slot for
-    calls inside of more others than so many. `asked_depth` is that of the calls for which the
-    packer is asked. `hard` and `soft` are how many seconds a call of this demand may take, and how
-    many it is expected to take.
+    calls inside of more others than so many. `asked_level` is that of the calls for which the
+    packer is asked, `asked_depth` how deep those may be that have what it gives. `hard` and `soft`
+    are how many seconds a call of this demand may take, and how many it is expected to take.
     """
 
     def __init__(self, provisioner: Provisioner, demand: Demand = ANY) -> None:
@@ -234,7 +245,7 @@ class TaskQueue:
         self.idle: dict[SlotGroup, None] = {}
         self.ahead: dict[SlotGroup, None] = {}
         self.kept: dict[int, dict[SlotGroup, None]] = {}
-        self.asked_depth = 0
+        self.asked_level, self.asked_depth = PLAIN, 0
         self.hard: float | None = None
         self.soft = 0.0
 
@@ -275,6 +286,7 @@ class TaskQueue:
         if (
             worker.phase is not READY
             or worker.withheld
+            or worker.draining
             or (share is not None and worker.taken >= share)
         ):
             return
@@ -298,7 +310,7 @@ class TaskQueue:
             return self.idle.popitem()[0]
         if self.kept and (group := self._take_kept()) is not None:
             return group
-        if self.ahead and may_go_ahead(self.waiting.begin_turn()[0]):
+        if self.ahead and may_go_ahead(self.waiting.first()):
             return self.ahead.popitem()[0]
         return None
 
@@ -323,9 +335,10 @@ class TaskQueue:
         """Have calls wait behind all others of their submitter; return whether they are its first,
         without which there is nothing more to assign than before.
         """
-        submitter = span.open_task.submitter
-        waiting, depth = self.waiting, submitter.depth
-        level = waiting.level(depth) if depth else waiting.spans
+        one, waiting = span.open_task, self.waiting
+        submitter = one.submitter
+        plain = submitter.plain and not one.task.priority
+        level = waiting.spans if plain else waiting.level(submitter, one.task.priority)
         self.calls += span.stop - span.start
         spans = level.get(submitter)
         if spans is None:
@@ -334,19 +347,25 @@ class TaskQueue:
         spans.append(span)
         return len(spans) == 1
 
+    def put_block(self, block: TaskBlock) -> bool:
+        """As `put`, for the tasks of a block."""
+        self.calls += block.left
+        return self.waiting.add_block(block)
+
     def put_back(self, span: Span) -> None:
         """Have calls wait before all others of their submitter."""
-        submitter = span.open_task.submitter
-        self.waiting.level(submitter.depth).setdefault(submitter, deque()).appendleft(span)
+        one = span.open_task
+        level = self.waiting.level(one.submitter, one.task.priority)
+        level.setdefault(one.submitter, deque()).appendleft(span)
         self.calls += span.stop - span.start
 
     def take_out(
         self,
         split: Callable[[Span], tuple[Iterable[Span], Iterable[Span]]],
-        submitters: Iterable[Submitter] | None = None,
+        tasks: Iterable[OpenTask] | None = None,
     ) -> list[Span]:
         """Take calls out of the queue and return them; see `FairQueue.take_out`."""
-        taken = self.waiting.take_out(split, submitters)
+        taken = self.waiting.take_out(split, tasks)
         self.calls -= sum(span.calls for span in taken)
         return taken
 
@@ -354,9 +373,9 @@ class TaskQueue:
         """Take a sensible piece of work for one runner: calls of one function, of the submitter
         whose turn it is. A call that alone needs the result of another comes behind that.
         """
-        queue = self.waiting.begin_turn()
-        first = queue[0].open_task
-        function, attempt = first.function, queue[0].attempt
+        queue = self.waiting.begin_turn(worker.floor)
+        span = queue[0] if type(queue[0]) is Span else first_of(queue)
+        first, function, attempt = span.open_task, span.open_task.function, span.attempt
         several = self.calls > 1 or first.kept is not None
         room = self._sensible_calls(first.pace.seconds) if several and attempt == 1 else 1
         share = self.provisioner.policy.jobs_per_worker
@@ -365,7 +384,7 @@ class TaskQueue:
         coming: set[AwaitedResult] = set()
         size = 0
         while queue and room and size <= MOST_BYTES and len(spans) < MOST_RUNS:
-            span = queue[0]
+            span = queue[0] if type(queue[0]) is Span else first_of(queue)
             if span.open_task.function is not function or span.attempt != attempt:
                 break
             calls = span.stop - span.start
@@ -390,7 +409,7 @@ class TaskQueue:
                 [follower] = made.waiting
                 if follower.may_follow(first, coming):
                     self.put_back(follower.only_span())  # and is taken next
-        self.waiting.end_turn(first.submitter)
+        self.waiting.end_turn(first)
         return spans
 
     def _sensible_calls(self, seconds: float | None) -> int:

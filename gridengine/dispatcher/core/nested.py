@@ -157,6 +157,9 @@ def _leave_slot(state: CoreState, run: Run) -> None:
     group.batches -= 1
     submitter.batches -= 1
     submitter.load -= batch.load
+    client = submitter.client
+    client.load -= batch.load
+    client.share = client.load / client.weight
     state.freed_slots[group] = None
     if group.queue.calls:
         state.dirty_queues[group.queue] = None
@@ -178,4 +181,7 @@ def _take_slot(state: CoreState, run: Run, group: SlotGroup, now: float) -> None
     group.batches += 1
     submitter.batches += 1
     submitter.load += batch.load
+    client = submitter.client
+    client.load += batch.load
+    client.share = client.load / client.weight
     group.queue.relist(group)

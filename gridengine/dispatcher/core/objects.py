@@ -26,7 +26,9 @@ def use_function(state: CoreState, function: Function) -> RemoteObject:
     """Return a function that tasks are about to use."""
     known = state.objects.get(function.digest)
     if known is None:
-        known = state.objects[function.digest] = RemoteObject(function, size_of(function.payload))
+        known = state.objects[function.digest] = RemoteObject(
+            function, size_of(function.payload), counts=state.counts_of(function.name)
+        )
     state.retired.pop(function.digest, None)
     return known
 
@@ -63,6 +65,7 @@ def define(state: CoreState, worker: Worker, known: RemoteObject) -> None:
         shared=known.shared,
         caller=function.caller,
         result=known.result,
+        codec=function.codec,
     )
     state.effects.append(Send(worker.id, message, function.payload))
 
@@ -158,6 +161,7 @@ def clear(state: CoreState) -> None:
         awaited.waiting, awaited.maker = (), None
     for kept in (state.objects, state.retired, state.open_tasks, state.awaited, state.effects):
         kept.clear()
+    state.blocks.clear()
     state.away.clear()
     state.near.clear()
     state.idle_results.clear()

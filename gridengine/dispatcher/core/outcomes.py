@@ -8,14 +8,25 @@ from typing import Any
 from msgspec.structs import replace
 
 from gridengine.dispatcher.core import failures, objects
-from gridengine.dispatcher.core.calls import NONE, AwaitedResult, OpenTask, Span, Unwanted
-from gridengine.dispatcher.core.events import ResultKept
+from gridengine.dispatcher.core.calls import (
+    EXCEPTION_BYTES,
+    NONE,
+    AwaitedResult,
+    Failure,
+    OpenTask,
+    Span,
+    Unwanted,
+    shown_calls,
+)
+from gridengine.dispatcher.core.events import ResultKept, Warn
 from gridengine.dispatcher.core.feasibility import fitting
 from gridengine.dispatcher.core.model import READY, Run, TaskQueue, Worker
 from gridengine.dispatcher.core.provisioner import Provisioner
 from gridengine.dispatcher.core.state import CoreState
+from gridengine.dispatcher.core.status import WatchEvent
 from gridengine.dispatcher.core.tasks import Attempt, CallsFinished, ResultData
-from gridengine.errors import GridEngineError
+from gridengine.dispatcher.core.watch_events import DONE, FAILED
+from gridengine.errors import Cancelled, GridEngineError
 from gridengine.serialize.kept_payload import KeptPayload
 from gridengine.serialize.payload import Payload
 
@@ -32,6 +43,8 @@ def end_run(state: CoreState, run: Run) -> None:
     else:
         one.runs = NONE
     group.queue.running -= span.stop - run.done
+    client = one.submitter.client
+    client.running -= span.stop - run.done
     group.late -= run.late
     run.batch.runs = left = run.batch.runs - 1
     if run.children:
@@ -50,6 +63,8 @@ def end_run(state: CoreState, run: Run) -> None:
         submitter = one.submitter
         submitter.batches -= 1
         submitter.load -= run.batch.load
+        client.load -= run.batch.load
+        client.share = client.load / client.weight
         group.batches -= 1
         state.freed_slots[group] = None
         if nested:
@@ -95,6 +110,7 @@ def retry(state: CoreState, span: Span, *, out_of_memory: bool = False) -> None:
     if out_of_memory and factor > 1:
         demand = demand.with_factor(demand.factor * factor)
     state.retried += span.stop - span.start
+    span.open_task.function.counts.retried += span.stop - span.start
     state.effects += state.log.retried(span)
     requeue(state, replace(span, demand=demand, attempt=span.attempt + 1))
 
@@ -103,7 +119,7 @@ def may_grow(state: CoreState, span: Span) -> bool:
     """Return whether calls that ran out of memory may run again with more."""
     factor = span.open_task.task.escalate_memory
     grown = span.demand.with_factor(span.demand.factor * factor)
-    return factor != 1 and fitting(state.policy, grown.request) > 0
+    return factor > 1 and fitting(state.policy, grown.request) > 0
 
 
 def requeue(state: CoreState, span: Span) -> None:
@@ -179,6 +195,9 @@ def give_up(
     anew.
     """
     for one in list(provisioners):
+        if one is state.common and (least := state.policy.min_workers):
+            text = f"the workers that are to be there (min_workers={least}) cannot be had"
+            state.effects.append(Warn(f"{text}: {error.message}"))
         fail(state, (queue for queue in state.queues.values() if queue.provisioner is one), error)
         state.effects += one.give_up(now)
 
@@ -242,7 +261,9 @@ def settle(
     """Tell the outcome of calls, once; see `CallsFinished`."""
     one, start, stop = span.open_task, span.start, span.stop
     calls = stop - start
+    client = one.submitter.client
     one.unsettled -= calls
+    client.unsettled -= calls
     attempts = tuple(one.attempts.get(start, ())) if calls == 1 and one.attempts else ()
     last = not one.unsettled
     if one.kept and payload is not None:
@@ -272,10 +293,20 @@ def settle(
         _close_task(state, one)
         return
     state.effects.append(finished)
+    events = state.log.events
+    if events is not None and not recalled:
+        kind = DONE if payload is not None and not raised else FAILED
+        if events.takes(kind, calls):
+            events.add(_ended(kind, span, finished))
     if payload is not None and not raised:
         state.done += calls
+        client.done += calls
+        one.function.counts.done += calls
     elif not recalled:
         state.failed += calls
+        client.failed += calls
+        one.function.counts.failed += calls
+        state.failures.append(_failure(finished, one))
     if last:
         _close_task(state, one)
     elif one.settled is None:
@@ -284,6 +315,47 @@ def settle(
         one.settled[-1] = one.settled[-1][0], stop
     else:
         one.settled.append((start, stop))
+
+
+def _ended(kind: str, span: Span, finished: CallsFinished) -> WatchEvent:
+    attempts, error = finished.attempts, finished.error
+    return WatchEvent(
+        kind,
+        span.calls,
+        0.0,
+        span.open_task.function.function.name,
+        failures.name_of(span, span.start),
+        attempts[-1].host if attempts else "",
+        attempts[-1].job if attempts else "",
+        finished.seconds,
+        _words(error) if error is not None else "it raised an exception" * finished.raised,
+    )
+
+
+def _words(error: GridEngineError) -> str:
+    return f"{type(error).__name__}: {error.message}"
+
+
+def _failure(finished: CallsFinished, one: OpenTask) -> Failure:
+    """Return what is kept of calls that have failed: nothing large."""
+    task, payload, error = one.task, finished.payload, finished.error
+    pickled = payload and one.function.function.codec == "pickle"
+    cause = memoryview(payload[0])[:EXCEPTION_BYTES] if payload and pickled else b""
+    return Failure(
+        task.id,
+        finished.start,
+        finished.stop,
+        one.function.function.name,
+        task.name,
+        task.first,
+        "" if error is None else _words(error),
+        bytes(cause),
+        type(error) is Cancelled,
+        finished.attempts,
+        shown_calls(one),
+        task.form,
+        task.retries,
+    )
 
 
 def unwritable(payload: Payload) -> Payload:
@@ -313,3 +385,9 @@ def _close_task(state: CoreState, one: OpenTask) -> None:
     submitter.open -= 1
     if not submitter.open:
         del state.submitters[submitter.number]
+        client = submitter.client
+        client.submitters -= 1
+        if not client.submitters:
+            state.active_clients -= 1
+            if client.left or state.active_clients == 1:
+                state.client_rests(client)

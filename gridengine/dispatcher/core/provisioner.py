@@ -5,6 +5,7 @@ have connected, which never will.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import ClassVar
 
 from msgspec import Struct, field
 
@@ -20,7 +21,9 @@ KEPT_WITHDRAWN = 10_000
 
 
 class LaunchedWorker(Struct):
-    """A launched worker. `worker` is set when it has connected."""
+    """A launched worker. `worker` is set when it has connected; `earlier` says that a dispatcher
+    before this one has launched it, to whom it may have connected.
+    """
 
     handle: Handle
     launched_at: float
@@ -29,6 +32,7 @@ class LaunchedWorker(Struct):
     ended_at: float | None = None
     report: Report | None = None
     worker: bytes | None = None
+    earlier: bool = False
 
 
 def keys_of(log: str, pid: int) -> list[str]:
@@ -57,17 +61,20 @@ class Provisioner(Struct, eq=False):
     how many are connected, `idle` those of them that are ready and have nothing to do, `suspended`
     those all of whose calls wait for others, and whether they take no more: where others need
     workers of another demand, or none of these takes them, they do not count against
-    `max_workers`. `unmatched`
-    and `withdrawn`, who connected before its launch was known and who may connect no more, are
-    shared by all provisioners of a dispatcher.
+    `max_workers`; nor do those that were started `by_hand`. `unmatched` and `withdrawn`, who
+    connected before its launch was known and who may connect no more, are shared by all
+    provisioners of a dispatcher.
     """
 
+    elastic: ClassVar[bool] = True
+    """Whether its workers are among those that there are at least and at most."""
     policy: Policy
     demand: Demand = ANY
     launched: dict[str, LaunchedWorker] = field(default_factory=dict)
     expected: dict[str, LaunchedWorker] = field(default_factory=dict)
     workers: int = 0
     idle: set[bytes] = field(default_factory=set)
+    by_hand: set[bytes] = field(default_factory=set)
     suspended: dict[bytes, bool] = field(default_factory=dict)
     unmatched: dict[str, bytes] = field(default_factory=dict)
     withdrawn: dict[str, None] = field(default_factory=dict)
@@ -80,6 +87,7 @@ class Provisioner(Struct, eq=False):
     look_at: float = 0.0
     surplus_since: float | None = None
     deleted_at: float = 0.0
+    keep_again_at: float = 0.0
     unserved_since: float | None = None
     reason: str = ""
     unanswered: str = ""
@@ -123,10 +131,11 @@ class Provisioner(Struct, eq=False):
 
     def give_up(self, now: float) -> list[Effect]:
         """Withdraw all that are expected, since no call waits for them any more; the next that is
-        submitted may ask at once.
+        submitted may ask at once. Those that are to be kept though nothing waits are asked for
+        again after a while.
         """
         self.reset_failures()
-        self.ask_again_at = now
+        self.ask_again_at, self.keep_again_at = now, now + LAST_BACKOFF
         for one in [
             one for one in self.launched.values() if one.worker is None and one.ended_at is not None
         ]:
@@ -158,36 +167,47 @@ class Provisioner(Struct, eq=False):
     def size(self) -> int:
         """How many workers there are, or are asked for, that have calls or take some."""
         taking_none = sum(self.suspended.values()) if self.suspended else 0
-        return self.workers - taking_none + len(self.expected) + self.requested
+        own = self.workers - len(self.by_hand)
+        return own - taking_none + len(self.expected) + self.requested
 
     @property
     def size_for_others(self) -> int:
         """How many there are, or are asked for, but for those whose calls all wait."""
-        return self.workers - len(self.suspended) + len(self.expected) + self.requested
+        own = self.workers - len(self.by_hand)
+        return own - len(self.suspended) + len(self.expected) + self.requested
 
     def is_spent(self, now: float) -> bool:
         """Return whether there are no workers, and nothing to remember of them."""
-        return not (self.size or self.launched or self.suspended) and now >= self.ask_again_at
+        return (
+            not (self.size or self.launched or self.suspended or self.by_hand)
+            and now >= self.ask_again_at
+        )
 
     def may_ask(self, now: float) -> bool:
         """Return whether more workers could be asked for at this moment."""
         return not self.requested and now >= self.ask_again_at
 
-    def scale(self, now: float, calls_waiting: int, *, others: int = 0) -> list[Effect]:
-        """Ask for workers when calls wait for them; withdraw those that still queue when nothing
-        has waited for a while.
+    def scale(
+        self, now: float, calls_waiting: int, *, others: int = 0, least: int = 0
+    ) -> list[Effect]:
+        """Ask for workers when calls wait for them, or there are fewer than `least`; withdraw those
+        that still queue when nothing has waited for a while.
 
         `others` is how many workers of other demands there are, or are asked for.
         """
         policy, have = self.policy, self.size
-        busy = have - len(self.expected) - self.requested - len(self.idle)
+        idle = len(self.idle - self.by_hand) if self.by_hand else len(self.idle)
+        busy = have - len(self.expected) - self.requested - idle
         # Who waits for others' workers to leave does not wait for the batch system.
         if not calls_waiting or self.workers or others >= policy.max_workers:
             self.unserved_since = None
         elif self.unserved_since is None:
             self.unserved_since, self.reason = now, ""
-        wanted = min(policy.max_workers - others, -(-calls_waiting // policy.slots) + busy)
-        if calls_waiting and wanted > have:
+        wanted = -(-calls_waiting // policy.slots) + busy
+        if now >= self.keep_again_at:
+            wanted = max(wanted, least - others)
+        wanted = min(policy.max_workers - others, wanted)
+        if wanted > have:
             return self._request(wanted - have, now)
         self.demand_since = None
         if have <= wanted or not self.expected:
@@ -253,10 +273,12 @@ class Provisioner(Struct, eq=False):
         happened too often, or it got no answer and no other ever has.
 
         To delete an array is one act: of what was launched before a deletion was seen, what is
-        deleted too does not count again.
+        deleted too does not count again. Nor does what a dispatcher before this one has launched.
         """
         self.drop(one)
         self._turn_away(one)
+        if one.earlier:
+            return None
         self.hold_back(now)
         report = one.report
         if report is not None and report.blameless:
@@ -379,3 +401,24 @@ class Provisioner(Struct, eq=False):
             hint="ask for less, or for another partition or queue; or give start_timeout= more "
             "seconds",
         )
+
+
+ANNOUNCED = Demand(function="*")
+"""What workers that announce functions have together."""
+
+
+class AnnouncedProvisioner(Provisioner):
+    """That of the workers that announce functions: they come by themselves, beside all others."""
+
+    elastic: ClassVar[bool] = False
+
+    @property
+    def size_for_others(self) -> int:
+        """None: they take the place of no others."""
+        return 0
+
+    def scale(
+        self, now: float, calls_waiting: int, *, others: int = 0, least: int = 0
+    ) -> list[Effect]:
+        """Ask for none: calls wait until there is one."""
+        return []

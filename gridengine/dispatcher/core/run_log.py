@@ -13,6 +13,16 @@ from gridengine.dispatcher.core.calls import Span
 from gridengine.dispatcher.core.events import Effect, Inform, Launched
 from gridengine.dispatcher.core.failures import name_of
 from gridengine.dispatcher.core.model import Phase, Worker
+from gridengine.dispatcher.core.status import WatchEvent
+from gridengine.dispatcher.core.watch_events import (
+    CONNECTED,
+    LEFT,
+    LOST,
+    QUEUED,
+    RETRIED,
+    RUNNING,
+    EventRecorder,
+)
 from gridengine.resources.units import plural
 from gridengine.schedulers.launcher import Handle, compress
 
@@ -42,11 +52,23 @@ class RunLog(Struct):
     busy_seconds: float = 0.0
     connected_workers: int = 0
     lost_workers: int = 0
+    events: EventRecorder | None = None
+    """What takes in what happens, while somebody follows."""
+
+    def worker(self, kind: str, worker: Worker, reason: str = "") -> None:
+        """Have who follows told of a worker."""
+        if self.events is not None:
+            host, job = worker.hello.host, worker.job
+            self.events.note(WatchEvent(kind, host=host, job=job, reason=reason))
 
     def launched(self, event: Launched, label: str, now: float) -> list[Effect]:
         """Tell what was submitted to the scheduler, and for which calls."""
         if not event.handles:
             return []
+        if self.events is not None:
+            kind, job = (QUEUED, event.handles[0].id) if event.handles[0].log else (RUNNING, "")
+            count = len(event.handles)
+            self.events.note(WatchEvent(kind, count, function=label, job=job, reason=event.asked))
         for_whom = f" for {label}" if label else ""
         asked = f": {event.asked}" if event.asked else ""
         text = f"{plural(len(event.handles), 'worker')}{for_whom}, {_names(event.handles)}{asked}"
@@ -55,6 +77,7 @@ class RunLog(Struct):
     def connected(self, worker: Worker, now: float) -> list[Effect]:
         """Count a worker; tell of the first, and of the next that is the only one."""
         self.connected_workers += 1
+        self.worker(CONNECTED, worker)
         launch = worker.launch
         if launch is None or worker.provisioner.workers > 1:
             return []
@@ -65,8 +88,10 @@ class RunLog(Struct):
         """Tell of a worker that is gone, unless it was to leave and had nothing left to do."""
         calls = sum(run.rest.calls for run in worker.runs.values())
         if worker.phase is Phase.STOPPING and not calls:
+            self.worker(LEFT, worker, reason)
             return []
         self.lost_workers += 1
+        self.worker(LOST, worker, reason)
         text = f"lost {_where(worker)}, which {reason}; {plural(calls, 'call')} had not ended on it"
         return self._line("lost worker", text, now)
 
@@ -74,9 +99,17 @@ class RunLog(Struct):
         """Tell that calls whose last attempt has just been noted are run again, and why."""
         one = span.open_task
         last = (one.attempts or {})[span.start][-1]
+        name = name_of(span, span.start)
+        if self.events is not None:
+            function = one.function.function.name
+            self.events.note(
+                WatchEvent(
+                    RETRIED, span.calls, 0.0, function, name, last.host, last.job, reason=str(last)
+                )
+            )
         others = f" and {span.calls - 1} more" if span.calls > 1 else ""
         which = f"attempt {span.attempt + 1} of {one.task.retries + 1}"
-        text = f"{name_of(span, span.start)}{others} is run again ({which}): {last}"
+        text = f"{name}{others} is run again ({which}): {last}"
         return self._line("repeated call", text, last.ended)
 
     def tick(self, figures: tuple[int, int, int], now: float, *, busy: bool) -> list[Effect]:

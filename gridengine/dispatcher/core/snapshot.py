@@ -19,6 +19,18 @@ class DemandCounts(Struct, frozen=True):
     slots: int
 
 
+class ClientCounts(Struct, frozen=True):
+    """Of one client its weight, and its calls: those that wait, also for results of others, those
+    that workers have, those that have ended with a value, and otherwise.
+    """
+
+    weight: float
+    waiting: int
+    running: int
+    done: int
+    failed: int
+
+
 class Snapshot(Struct, frozen=True):
     """The state of a dispatcher at one moment. Nothing in it changes, so any thread may read it.
 
@@ -29,7 +41,8 @@ class Snapshot(Struct, frozen=True):
         start, with a value or otherwise; attempts that were followed by another.
     statuses: how many workers are `requested` of the scheduler, `launched` and not connected yet,
         and of those connected `idle`, `busy`, `silent`, `stopping`.
-    demands: the calls by what they ask for.
+    demands: the calls by what they ask for. clients: those of each client that has joined or has
+        calls here, by its number; 0 is the dispatcher's own process.
     """
 
     waiting: int = 0
@@ -42,6 +55,7 @@ class Snapshot(Struct, frozen=True):
     retried: int = 0
     statuses: Mapping[str, int] = MappingProxyType({})
     demands: Mapping[Demand, DemandCounts] = MappingProxyType({})
+    clients: Mapping[int, ClientCounts] = MappingProxyType({})
 
     @property
     def slots(self) -> int:

@@ -5,31 +5,55 @@ this one object; `state_machine` stands above them all.
 from __future__ import annotations
 
 import math
+from collections import deque
+from collections.abc import Iterable
 
 from gridengine.dispatcher.core import feasibility
-from gridengine.dispatcher.core.calls import AwaitedResult, OpenTask, RemoteObject, Submitter
+from gridengine.dispatcher.core.calls import (
+    AwaitedResult,
+    CallSample,
+    Client,
+    Failure,
+    FunctionCounts,
+    OpenTask,
+    RemoteObject,
+    Submitter,
+)
 from gridengine.dispatcher.core.events import Effect
 from gridengine.dispatcher.core.model import NEXT_PHASES, Phase, Run, SlotGroup, TaskQueue, Worker
 from gridengine.dispatcher.core.policy import Policy
-from gridengine.dispatcher.core.provisioner import LaunchedWorker, Provisioner
+from gridengine.dispatcher.core.provisioner import (
+    ANNOUNCED,
+    AnnouncedProvisioner,
+    LaunchedWorker,
+    Provisioner,
+)
 from gridengine.dispatcher.core.run_log import RunLog
-from gridengine.dispatcher.core.snapshot import DemandCounts, Snapshot
-from gridengine.dispatcher.core.tasks import CallsFinished
+from gridengine.dispatcher.core.snapshot import ClientCounts, DemandCounts, Snapshot
+from gridengine.dispatcher.core.task_blocks import TaskBlock, TaskBlocks
+from gridengine.dispatcher.core.tasks import MOST_PRIORITY, CallsFinished
 from gridengine.resources.base import Resource
-from gridengine.resources.demand import ANY, Demand
+from gridengine.resources.demand import ANY, MOST_REMEMBERED, Demand
 from gridengine.resources.estimates import GroupTimes
 from gridengine.resources.kinds import Memory, WTime
 from gridengine.resources.packing import Packer
+from gridengine.wire.messages import NUMBER_BITS
 
-MOST_REMEMBERED = 1000
-"""Of how many demands it is remembered how many calls a worker holds."""
+MOST_FUNCTIONS, OTHER_FUNCTIONS = 200, "others"
+"""For how many names of functions calls are counted by name, and the name of all others."""
+KEPT_FAILURES = 200
+"""How many of the last calls that have failed are kept, to tell of them."""
 
 
-def order_at(order: int, depth: int) -> int:
-    """Return the place in the packer's queue of a call inside of so many others: before all that
-    are inside of fewer.
-    """
-    return order - (depth << 40)
+SHARE_TURNS = 1000
+"""By so many turns who has a share of the workers asks later than who has none."""
+TURN_SHIFT = 120
+"""Above an order (40 bits), a priority (34), and a depth."""
+
+
+def turn_of(place: int) -> int:
+    """Return the turn of a place in the packer's queue."""
+    return place + (1 << TURN_SHIFT - 1) >> TURN_SHIFT
 
 
 class CoreState:
@@ -43,14 +67,24 @@ class CoreState:
     """
 
     def __init__(self, policy: Policy) -> None:
-        self.policy = policy
+        self.policy = self.first_policy = policy
         self.closing = False
+        # Whether nothing but calls of running calls may begin.
+        self.draining = False
         # What the event that is being handled has to have done.
         self.effects: list[Effect] = []
 
         self.open_tasks: dict[int, OpenTask] = {}
+        # The tasks that are not open yet.
+        self.blocks = TaskBlocks(self.open_tasks)
         # Who has open tasks.
         self.submitters: dict[int, Submitter] = {}
+        # The dispatcher's own process, and clients by their numbers: those that have joined, or
+        # have open tasks.
+        self.own = Client(0)
+        self.clients = {0: self.own}
+        # How many of them have open tasks.
+        self.active_clients = 0
         self.runs: dict[int, Run] = {}
         self.workers: dict[bytes, Worker] = {}
         # Functions by their digests, shared objects by their names.
@@ -82,12 +116,22 @@ class CoreState:
         self.times = GroupTimes()
         # Of the caller's modules, the latest that something was submitted with.
         self.generation = 0
-        self.last_run = self.last_order = self.last_allocation = self.last_remade = 0
+        self.last_order = self.last_remade = self.last_batch = 0
+        # Those of the processes that are one dispatcher differ.
+        self.last_run = self.last_allocation = policy.epoch << NUMBER_BITS
 
         self.done = self.failed = self.retried = 0
+        # The same by the names of functions; and the last calls that have failed.
+        self.functions: dict[str, FunctionCounts] = {}
+        self.failures: deque[Failure] = deque(maxlen=KEPT_FAILURES)
+        self.sample = CallSample()
         self.log = RunLog()
         # How many workers are in each phase.
         self.phases = dict.fromkeys(Phase, 0)
+        # Those that leave when they have ended what they are at, the first to be told so first.
+        self.retiring: dict[bytes, Worker] = {}
+        # The last that was to leave for a client that had none.
+        self.yielding = b""
 
         self.shared = shared = policy.resources
         offers = [] if shared is None else [feasibility.offered(policy, shared)]
@@ -95,6 +139,9 @@ class CoreState:
         # The queues that ask the packer for one more allocation, and its number.
         self.pending_requests: dict[TaskQueue, int] = {}
         self.requesting_queues: dict[int, TaskQueue] = {}
+        # The turn of a client while it alone asks; whether what is asked is to be put in order.
+        self.first_turn = 0
+        self.reorder_due = False
         # Whether the packer may find room where it found none before.
         self.room_freed = False
         # By what they may be recognised: the workers that connected before their launch was known.
@@ -125,9 +172,59 @@ class CoreState:
     # ---------------------------------------------------------------- what there is
 
     @property
+    def has_tasks(self) -> bool:
+        """Whether there is a task that has not ended."""
+        return bool(self.open_tasks or self.blocks)
+
+    @property
+    def task_count(self) -> int:
+        """How many tasks have not ended."""
+        return len(self.open_tasks) + self.blocks.tasks
+
+    def has_task(self, task: int) -> bool:
+        """Return whether there is a task of this number."""
+        return self.has_any(range(task, task + 1))
+
+    def has_any(self, tasks: range) -> bool:
+        """Return whether there is a task of one of these numbers."""
+        return not self.open_tasks.keys().isdisjoint(tasks) or self.blocks.has_any(tasks)
+
+    def open(self, tasks: Iterable[int]) -> None:
+        """Have those of these tasks be open that wait in blocks."""
+        if self.blocks:
+            known = self.open_tasks
+            found = {self.blocks.find(task) for task in tasks if task not in known}
+            self._open_blocks(one for one in found if one is not None)
+
+    def open_all(self) -> None:
+        """Have all tasks be open."""
+        self._open_blocks(self.blocks)
+
+    def open_blocks_of(self, client: Client) -> None:
+        """Have all tasks of a client be open."""
+        self._open_blocks([one for one in self.blocks if one.submitter.client is client])
+
+    def _open_blocks(self, blocks: Iterable[TaskBlock]) -> None:
+        by_demand: dict[Demand, list[TaskBlock]] = {}
+        for one in blocks:
+            by_demand.setdefault(one.alike.task.demand, []).append(one)
+        for demand, its in by_demand.items():
+            self.queue_for(demand).waiting.open_blocks(its)
+
+    @property
     def calls_waiting(self) -> int:
         """How many calls wait for a worker."""
         return sum(queue.calls for queue in self.queues.values())
+
+    def counts_of(self, name: str) -> FunctionCounts:
+        """Return where the calls of functions of this name are counted; of very many names the last
+        have one place together.
+        """
+        counts = self.functions.get(name)
+        if counts is None:
+            name = name if len(self.functions) < MOST_FUNCTIONS else OTHER_FUNCTIONS
+            counts = self.functions.setdefault(name, FunctionCounts(name))
+        return counts
 
     @property
     def figures(self) -> tuple[int, int, int]:
@@ -150,8 +247,9 @@ class CoreState:
         for.
         """
         return not (
-            self.open_tasks
+            self.has_tasks
             or self.workers
+            or self.policy.min_workers
             or self.closing
             or any(one.launched or one.requested for one in self.provisioners.values())
         )
@@ -195,6 +293,12 @@ class CoreState:
             running=len(self.runs),
             workers=len(self.workers),
             batches={number: one.batches for number, one in self.submitters.items()},
+            clients={
+                number: ClientCounts(
+                    one.weight, one.unsettled - one.running, one.running, one.done, one.failed
+                )
+                for number, one in self.clients.items()
+            },
             calls_running=sum(queue.running for queue in queues),
             done=self.done,
             failed=self.failed,
@@ -213,11 +317,44 @@ class CoreState:
             },
         )
 
+    # ---------------------------------------------------------------- clients
+
+    def client_rests(self, client: Client) -> None:
+        """A client has no open tasks any more: forget it if it has left. One that alone is left
+        asks for slots in the order in which its calls came.
+        """
+        if client.left and self.clients.get(client.number) is client:
+            del self.clients[client.number]
+        self.first_turn = turn_of(self.packer.furthest) + 1
+        self.reorder_due = True
+
+    def submitter_again(self, submitter: Submitter) -> Submitter:
+        """Return a submitter that is to have an open task again, or who has its number by now."""
+        found = self.submitters.setdefault(submitter.number, submitter)
+        if not found.open:
+            self.active_clients += not found.client.submitters
+            found.client.submitters += 1
+            self.clients.setdefault(found.client.number, found.client)
+        return found
+
+    def place_of(self, one: OpenTask) -> int:
+        """Return the place in the packer's queue of what is asked for a task: while several clients
+        ask, before all of those that have more of the workers for their weight; of one client's
+        before all that are inside of fewer calls, have a lower priority, or came later.
+        """
+        client, turn = one.submitter.client, self.first_turn
+        if self.active_clients > 1:
+            turn = max(turn, client.last_turn) + int(SHARE_TURNS * client.share)
+        depth, order = one.submitter.depth, (MOST_PRIORITY - one.task.priority << 40) + one.order
+        return (turn << TURN_SHIFT) - (depth << 80) + order
+
     # ---------------------------------------------------------------- queues
 
     def queue_for(self, demand: Demand) -> TaskQueue:
         """Return the queue of a demand, made if need be."""
         shared = self.shared is not None
+        if demand.function:
+            return self._announced_queue(demand)
         if demand is ANY or not (shared or self.policy.pooled):
             return self.common_queue
         if shared and demand.factor != 1 and demand.resources.get(Memory) is None:
@@ -229,6 +366,21 @@ class CoreState:
             queue = self.queues[demand] = TaskQueue(provisioner, demand)
             self._limit(queue)
         return queue
+
+    def _announced_queue(self, demand: Demand) -> TaskQueue:
+        """Return the queue of a function that workers announce."""
+        queue = self.queues.get(demand)
+        if queue is None:
+            queue = self.queues[demand] = TaskQueue(self.announced, demand)
+        return queue
+
+    @property
+    def announced(self) -> Provisioner:
+        """The provisioner of the workers that announce functions."""
+        one = self.provisioners.get(ANNOUNCED)
+        if one is None:
+            one = self.provisioners[ANNOUNCED] = AnnouncedProvisioner(self.policy, ANNOUNCED)
+        return one
 
     def provisioner_for(self, demand: Demand) -> Provisioner:
         """Return the provisioner that asked for workers of this demand."""
@@ -293,7 +445,7 @@ class CoreState:
             if group.queue.calls:
                 self.dirty_queues[group.queue] = None
         if worker.open and self.shared:
-            self.packer.restrict(worker.id, math.inf if floor < 0 else order_at(0, floor))
+            self.packer.restrict(worker.id, above=floor)
             self.room_freed = True
 
     def enter(self, worker: Worker, phase: Phase) -> None:

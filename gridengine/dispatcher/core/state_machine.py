@@ -15,18 +15,21 @@ are numbered and never repeated: a result of a run that is no more is late, and 
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from gridengine.dispatcher.core import (
+    adoption,
     allocator,
     cancellation,
+    clients,
     dependencies,
     failures,
     kept_results,
     nested,
     objects,
     outcomes,
+    scaling,
     worker_lifecycle,
     worker_messages,
     worker_startup,
@@ -34,11 +37,17 @@ from gridengine.dispatcher.core import (
 from gridengine.dispatcher.core.calls import OpenTask, Pace, RemoteObject, Span, Submitter
 from gridengine.dispatcher.core.events import (
     CancelRequested,
+    ClientJoined,
+    ClientLeft,
     Closing,
     Continue,
+    Drained,
+    DrainHosts,
+    Draining,
     Effect,
     Event,
     Explained,
+    Launch,
     Launched,
     LaunchFailed,
     Lost,
@@ -48,9 +57,12 @@ from gridengine.dispatcher.core.events import (
     Received,
     ReferencesReleased,
     Released,
+    Restored,
     ResultAsked,
     ResultWanted,
+    Scaled,
     Submitted,
+    SubmittedAlike,
     Supplied,
     Tick,
 )
@@ -58,9 +70,13 @@ from gridengine.dispatcher.core.feasibility import can_hold
 from gridengine.dispatcher.core.long_waits import LongWait
 from gridengine.dispatcher.core.model import SILENT, Phase, Run, TaskQueue
 from gridengine.dispatcher.core.policy import Policy
+from gridengine.dispatcher.core.provisioner import Provisioner
 from gridengine.dispatcher.core.state import CoreState
-from gridengine.dispatcher.core.tasks import Task
-from gridengine.wire.messages import Hello
+from gridengine.dispatcher.core.status import WatchEvent
+from gridengine.dispatcher.core.task_blocks import TaskBlock
+from gridengine.dispatcher.core.tasks import Function, Task
+from gridengine.dispatcher.core.watch_events import REQUESTED, WAITING, EventRecorder
+from gridengine.wire.messages import NUMBER_BITS, Hello
 
 
 class StateMachine:
@@ -76,6 +92,8 @@ class StateMachine:
         """Take one event at the (monotonic) time `now`; return what is to be done, in order."""
         state = self.state
         state.effects = []
+        if state.log.events is not None:
+            state.log.events.now = now
         tick = type(event) is Tick
         _HANDLERS[type(event)](state, event, now)
         if tick:
@@ -92,18 +110,44 @@ class StateMachine:
             tick = False
         if state.scale_due:
             state.scale_due = False
-            if not state.closing:
+            if not (state.closing or state.draining):
                 _scale(state, now)
+        if state.draining and not state.runs:
+            state.effects.append(Drained())
         return state.effects
 
 
 def _scale(state: CoreState, now: float) -> None:
     """Have as many workers requested, or withdrawn, as the queues need."""
     total = sum(one.size_for_others for one in state.provisioners.values())
-    for one, needed in state.needed_slots().items():
+    needed_slots = list(state.needed_slots().items())
+    if state.active_clients > 1:
+        needed_slots.sort(key=_has_workers)
+    for one, needed in needed_slots:
         total -= one.size_for_others
-        state.effects += one.scale(now, needed, others=total)
+        least = state.policy.min_workers if one is state.common else 0
+        effects = one.scale(now, needed, others=total, least=least)
+        if state.log.events is not None:
+            _note_requested(state.log.events, effects)
+        state.effects += effects
         total += one.size_for_others
+
+
+def _note_requested(events: EventRecorder, effects: Sequence[Effect]) -> None:
+    """Have who follows told of the workers that the scheduler is asked for."""
+    from gridengine.dispatcher.core.status_views import request_words  # few follow
+
+    for effect in effects:
+        if isinstance(effect, Launch):
+            request = request_words(effect.demand.request)
+            events.note(WatchEvent(REQUESTED, effect.count, function=effect.label, reason=request))
+
+
+def _has_workers(pair: tuple[Provisioner, int]) -> bool:
+    """Return what puts those first that have none: else others would take the place again that was
+    made for them.
+    """
+    return pair[0].size > 0
 
 
 # ------------------------------------------------------------------ what clients ask
@@ -112,54 +156,119 @@ def _scale(state: CoreState, now: float) -> None:
 def _submitted(state: CoreState, event: Submitted, now: float) -> None:
     if not event.tasks:
         return
+    known, blocks = state.open_tasks, state.blocks
     for task in event.tasks:
-        if task.id in state.open_tasks or task.count < 1:
+        if task.id in known or task.count < 1 or (blocks.tasks and blocks.find(task.id)):
             raise ValueError(f"task {task.id} was submitted twice, or has no calls")
     state.generation = max(state.generation, event.generation)
-    known = objects.use_function(state, event.function)
+    function = objects.use_function(state, event.function)
     parent = state.runs.get(event.parent)
-    known.open += 1  # though what it needs has failed and it is settled at once, others may follow
+    # Though what it needs has failed and it is settled at once, others may follow:
+    function.open += 1
     queues: dict[TaskQueue, None] = {}
     for task in event.tasks:
-        one = _open(state, task, known, now, parent)
+        one = _open(state, task, function, now, parent, detached=event.detached)
         if (not task.after and not task.kept) or dependencies.link(state, one):
             queue = state.queue_for(task.demand)
             if queue.put(Span(one, 0, task.count, task.demand)):
                 state.dirty_queues[queue] = None
             queues[queue] = None
-    known.open -= 1
-    if not known.open:
-        objects.retire(state, known)
+    function.open -= 1
+    if not function.open:
+        objects.retire(state, function)
     if state.closing or (event.parent and parent is None):
         everything = [(task.id, 0, task.count) for task in event.tasks]
         cancellation.reject(state, everything, signal.SIGKILL)
     else:
-        _provide(state, queues, one, now)
+        if state.log.events is not None:
+            _note_waiting(state.log.events, event.function, sum(one.count for one in event.tasks))
+        _provide(state, queues, one.submitter, one.task.name, now)
+
+
+def _note_waiting(events: EventRecorder, function: Function, calls: int) -> None:
+    """Have who follows told of calls that were submitted."""
+    events.note(WatchEvent(WAITING, calls, function=function.name))
 
 
 def _open(
-    state: CoreState, task: Task, function: RemoteObject, now: float, parent: Run | None
+    state: CoreState,
+    task: Task,
+    function: RemoteObject,
+    now: float,
+    parent: Run | None,
+    *,
+    detached: bool,
 ) -> OpenTask:
     needs: tuple[RemoteObject, ...] = ()
     if task.needs or function.function.needs:
         needs = objects.use_shared(state, function.function, task)
     submitter = state.submitters.get(task.submitter)
-    if submitter is None:
-        depth = 0 if parent is None else parent.span.open_task.submitter.depth + 1
-        pace = Pace(function.pace.seconds)
-        submitter = Submitter(task.submitter, function, pace, depth=depth)
-        state.submitters[task.submitter] = submitter
-    elif submitter.function is not function:
-        submitter.function, submitter.pace = function, Pace(function.pace.seconds)
+    if submitter is None or submitter.function is not function:
+        submitter = _submitter_of(state, task, function, parent, detached=detached)
     submitter.open += 1
+    submitter.client.unsettled += task.count
     function.open += 1
     state.last_order += 1
     state.open_tasks[task.id] = one = OpenTask(
         task, function, task.count, submitter, submitter.pace, needs, state.last_order, now
     )
-    if parent is not None:
+    if parent is not None and not detached:
         nested.adopt(parent, one)
     return one
+
+
+def _submitter_of(
+    state: CoreState,
+    task: Task,
+    function: RemoteObject,
+    parent: Run | None = None,
+    *,
+    detached: bool = False,
+) -> Submitter:
+    """Return who submits a task of this function, for a call of that run if there is one."""
+    submitter = state.submitters.get(task.submitter)
+    if submitter is None:
+        client, depth, pace = state.own, 0, Pace(function.pace.seconds)
+        if parent is not None:
+            above = parent.span.open_task.submitter
+            client, depth = above.client, 0 if detached else above.depth + 1
+        elif number := task.submitter >> NUMBER_BITS:
+            client = state.clients.get(number, client)
+        submitter = Submitter(task.submitter, function, pace, client, depth=depth)
+        submitter.plain = not depth and client is state.own
+        state.submitters[task.submitter] = submitter
+        if not client.submitters:
+            state.active_clients += 1
+        client.submitters += 1
+    elif submitter.function is not function:
+        submitter.function, submitter.pace = function, Pace(function.pace.seconds)
+    return submitter
+
+
+def _submitted_alike(state: CoreState, event: SubmittedAlike, now: float) -> None:
+    """Have tasks wait as a block."""
+    task, count = event.alike.task, len(event.alike.payloads)
+    if state.has_any(range(task.id, task.id + count)):
+        raise ValueError(f"a task of {task.id} to {task.id + count} was submitted twice")
+    function = objects.use_function(state, event.function)
+    submitter = _submitter_of(state, task, function)
+    submitter.open += count
+    submitter.client.unsettled += count
+    function.open += count
+    block = TaskBlock(
+        event.alike, function, submitter, submitter.pace, state.last_order + 1, now, state.blocks
+    )
+    state.last_order += count
+    state.blocks.add(block)
+    queue = state.queue_for(task.demand)
+    if queue.put_block(block):
+        state.dirty_queues[queue] = None
+    if state.closing:
+        cancellation.reject(state, [(one, 0, 1) for one in block.numbers], signal.SIGKILL)
+    else:
+        if state.log.events is not None:
+            _note_waiting(state.log.events, event.function, count)
+        _provide(state, (queue,), submitter, task.name, now)
 
 
 def _begin_dependents(state: CoreState, now: float) -> None:
@@ -168,14 +277,19 @@ def _begin_dependents(state: CoreState, now: float) -> None:
     begun, state.begun = state.begun, {}
     state.dirty_queues.update(dict.fromkeys(begun))
     for queue, one in begun.items():
-        _provide(state, (queue,), one, now)
+        _provide(state, (queue,), one.submitter, one.task.name, now)
 
 
-def _provide(state: CoreState, queues: Collection[TaskQueue], one: OpenTask, now: float) -> None:
-    """Assign calls that have just come, such as this, to workers, and get more of these if they are
-    too few.
+def _provide(
+    state: CoreState,
+    queues: Collection[TaskQueue],
+    submitter: Submitter,
+    name: str,
+    now: float,
+) -> None:
+    """Assign calls that have just come, such as one of this submitter and name, to workers, and get
+    more of these if they are too few.
     """
-    submitter = one.submitter
     for queue in queues:
         if queue.soft:
             _check_possible(state, queue)
@@ -188,8 +302,18 @@ def _provide(state: CoreState, queues: Collection[TaskQueue], one: OpenTask, now
             cancellation.recall_for_new_submitter(state, now)
         provisioner = queue.provisioner
         if provisioner.size < state.policy.max_workers and provisioner.may_ask(now):
-            provisioner.label = one.task.name or submitter.function.function.name
+            provisioner.label = name or submitter.function.function.name
             state.scale_due = True
+
+
+def _restored(state: CoreState, event: Restored, now: float) -> None:
+    worker_startup.restored(state, event, now)
+    for submitted in event.submitted:
+        _submitted(state, submitted, now)
+    adoption.assign_restored(state, event, now)
+    for worker in [one for one in state.workers.values() if one.hello is worker_startup.UNKNOWN]:
+        worker_lifecycle.lose(state, worker, "ended with its dispatcher", now)
+    state.scale_due = True
 
 
 def _check_possible(state: CoreState, queue: TaskQueue) -> None:
@@ -199,8 +323,13 @@ def _check_possible(state: CoreState, queue: TaskQueue) -> None:
         outcomes.fail(state, [queue], failures.cannot_give(queue.demand.resources, error))
 
 
+def _draining(state: CoreState, event: Draining, now: float) -> None:
+    state.draining = True
+
+
 def _closing(state: CoreState, event: Closing, now: float) -> None:
     state.closing = True
+    state.open_all()
     everything = [(task, 0, one.task.count) for task, one in state.open_tasks.items()]
     cancellation.reject(state, everything, signal.SIGKILL)
     for run in list(state.runs.values()):
@@ -240,9 +369,13 @@ def _received(state: CoreState, event: Received, now: float) -> None:
 
 def _tick(state: CoreState, event: Tick, now: float) -> None:
     worker_lifecycle.check_workers(state, now)
+    if state.retiring:
+        scaling.keep_bounds(state, now)
+    if state.active_clients > 1 and state.policy.pooled:
+        scaling.make_room(state, now)
     worker_startup.check_launches(state, now)
     kept_results.give_up_waiting(state, now)
-    state.effects += state.log.tick(state.figures, now, busy=bool(state.open_tasks))
+    state.effects += state.log.tick(state.figures, now, busy=state.has_tasks)
     state.scale_due = True
 
 
@@ -252,7 +385,10 @@ def _continue(state: CoreState, event: Continue, now: float) -> None:
 
 
 _HANDLERS: dict[type, Callable[[CoreState, Any, float], None]] = {
+    ClientJoined: clients.joined,
+    ClientLeft: clients.left,
     Submitted: _submitted,
+    SubmittedAlike: _submitted_alike,
     CancelRequested: cancellation.cancel_requested,
     RecallRequested: cancellation.recall_requested,
     Released: objects.released,
@@ -260,7 +396,10 @@ _HANDLERS: dict[type, Callable[[CoreState, Any, float], None]] = {
     Supplied: dependencies.supplied,
     ReferencesReleased: dependencies.released,
     ResultAsked: kept_results.asked,
+    Restored: _restored,
+    DrainHosts: worker_lifecycle.drain,
     Received: _received,
+    Scaled: scaling.scaled,
     Launched: worker_startup.launched,
     LaunchFailed: worker_startup.launch_failed,
     Polled: worker_startup.polled,
@@ -268,6 +407,7 @@ _HANDLERS: dict[type, Callable[[CoreState, Any, float], None]] = {
     Tick: _tick,
     Rebalance: cancellation.rebalance,
     Continue: _continue,
+    Draining: _draining,
     Closing: _closing,
 }
 """The event table."""

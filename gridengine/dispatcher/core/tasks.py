@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from gridengine.errors import GridEngineError
+from gridengine.errors import UNNUMBERED, GridEngineError
 from gridengine.resources.demand import ANY, Demand
-from gridengine.serialize.payload import SINGLE, Payload
+from gridengine.serialize.payload import SINGLE, Buffer, Payload
 from gridengine.serialize.shared_objects import SharedObject
 from gridengine.wire.messages import CallerState
+
+MOST_PRIORITY = 1 << 31
+"""The highest priority, and negated the lowest."""
 
 
 class Function(Struct, frozen=True):
@@ -18,7 +22,8 @@ class Function(Struct, frozen=True):
     encoded as the file system has them; `name` is for people.
 
     `needs` are the shared objects that it refers to, `after` the references of the results, which
-    its tasks have in theirs too; `caller` is what else its calls have of the caller's process.
+    its tasks have in theirs too; `caller` is what else its calls have of the caller's process. With
+    a `codec` other than pickle the payload is its name.
     """
 
     digest: bytes
@@ -29,21 +34,23 @@ class Function(Struct, frozen=True):
     needs: tuple[SharedObject, ...] = ()
     caller: CallerState | None = None
     after: tuple[int, ...] = ()
+    codec: str = "pickle"
 
 
 class Task(Struct, frozen=True, gc=False):
     """What travels: `count` calls of a function, pickled as one list.
 
-    `form` says what the list holds (`protocol.SINGLE`, `STAR`, `FULL`). `retries` is how often a
+    `form` says what the list holds (`payload.SINGLE`, `STAR`, `FULL`). `retries` is how often a
     call that its surroundings killed is run again, `timeout` the seconds each call may take. A
     `watched` task has its output kept, its start told and its pushed values passed on, and has a
     `name`, which its process has while it runs; a `controlled` one is given a controller. `first`
     is the index of its first call among all that the user asked for, or `UNNUMBERED`.
     `escalate_memory` is by how much a call's memory is multiplied when it is run again because it
     ran out of it. `needs` are the shared objects that the calls refer to. `submitter` is whose it
-    is: calls of several submitters take turns, and jobs have one together. `after` are the
-    references of the results that its one call needs; `kept` names calls whose results others need:
-    their indices, each with the reference that stands for its result.
+    is: calls of several submitters take turns, and jobs have one together; those of a client have
+    its number above `NUMBER_BITS`. `after` are the references of the results that its one call
+    needs; `kept` names calls whose results others need: their indices, each with the reference that
+    stands for its result. Of one client's calls those of a higher `priority` begin first.
     """
 
     id: int
@@ -62,6 +69,33 @@ class Task(Struct, frozen=True, gc=False):
     submitter: int = 0
     after: tuple[int, ...] = ()
     kept: tuple[tuple[int, int], ...] = ()
+    priority: int = 0
+
+
+class AlikeTasks(Struct, frozen=True):
+    """Tasks of one call each, all like this `task`, their first, but for their payloads, of one
+    buffer each. Their numbers follow one another, and so do those of their calls if they have any.
+    Neither they nor their function need results or shared objects, others need none of theirs, and
+    none is watched. What a payload was is let go of when its task is open.
+    """
+
+    task: Task
+    payloads: list[Buffer]
+
+    @property
+    def numbers(self) -> range:
+        """The numbers of the tasks."""
+        return range(self.task.id, self.task.id + len(self.payloads))
+
+    def at(self, place: int) -> Task:
+        """Return one of them."""
+        first = self.task.first
+        return replace(
+            self.task,
+            id=self.task.id + place,
+            payload=(self.payloads[place],),
+            first=first if first == UNNUMBERED else first + place,
+        )
 
 
 class ResultData(Struct, frozen=True, gc=False):
@@ -153,7 +187,8 @@ class TaskStarted(Struct, frozen=True):
 
 
 class TaskMessage(Struct, frozen=True):
-    """A watched task has pushed a value."""
+    """A watched task has pushed a value; or, with `log`, calls of a task have logged something."""
 
     task: int
     payload: Payload
+    log: bool = False

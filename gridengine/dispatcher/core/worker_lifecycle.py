@@ -9,9 +9,9 @@ from itertools import islice
 
 from msgspec.structs import replace
 
-from gridengine.dispatcher.core import allocator, failures, lineage
+from gridengine.dispatcher.core import adoption, allocator, failures, lineage
 from gridengine.dispatcher.core.calls import Span
-from gridengine.dispatcher.core.events import Lost, Send
+from gridengine.dispatcher.core.events import DrainHosts, Lost, Send
 from gridengine.dispatcher.core.model import READY, Phase, TaskQueue, Worker
 from gridengine.dispatcher.core.outcomes import (
     end_run,
@@ -24,6 +24,7 @@ from gridengine.dispatcher.core.outcomes import (
 )
 from gridengine.dispatcher.core.provisioner import LaunchedWorker, Provisioner
 from gridengine.dispatcher.core.state import CoreState
+from gridengine.dispatcher.core.watch_events import IDLE, LEAVING, SILENT
 from gridengine.errors import OutOfMemory, TimeoutError
 from gridengine.schedulers.launcher import WorkerStatus
 from gridengine.serialize.payload import Payload
@@ -62,11 +63,16 @@ def check_workers(state: CoreState, now: float) -> None:
         ):
             continue  # it works, as most do
         _check(state, worker, displaced, now)
+    if state.log.events is not None:
+        state.log.events.ticked_at = now
 
 
 def _check(state: CoreState, worker: Worker, displaced: list[TaskQueue], now: float) -> None:
     launch, silence = worker.launch, now - worker.heard_at
     beat, ready = state.policy.beat_seconds, worker.phase is Phase.READY
+    events = state.log.events
+    if events is not None and ready and worker.idle_since > events.ticked_at and not worker.batches:
+        state.log.worker(IDLE, worker)
     if (
         launch is not None
         and launch.ended_at is not None
@@ -85,6 +91,8 @@ def _check(state: CoreState, worker: Worker, displaced: list[TaskQueue], now: fl
         dismiss(state, worker, f"has not been heard of for {silence:.0f} s", now)
     elif silence > 3 * beat:
         _set_silent(state, worker)
+    elif ready and worker.hello.functions:
+        return  # nobody else has them, and it was not asked for
     elif ready and not worker.batches and _is_superfluous(state, worker, displaced, now):
         stop(state, worker, now)
     elif ready and now >= worker.leave_at:
@@ -110,11 +118,15 @@ def _settle_seconds(state: CoreState, worker: Worker, launch: LaunchedWorker) ->
 def _is_superfluous(
     state: CoreState, worker: Worker, displaced: list[TaskQueue], now: float
 ) -> bool:
-    """Return whether a worker that has nothing to do has had nothing for long, is in others' way,
-    or has too little time left.
+    """Return whether a worker that has nothing to do has had nothing for long, and there are more
+    than are to be kept; or is in others' way, or has too little time left.
     """
-    idle = now - worker.idle_since
-    if idle >= state.policy.idle_seconds or (
+    if worker.id in worker.provisioner.by_hand:
+        return False
+    idle, leaving = now - worker.idle_since, state.phases[Phase.STOPPING]
+    elastic = (one for one in state.provisioners.values() if one.elastic)
+    staying = sum(one.workers - len(one.by_hand) for one in elastic) - leaving
+    if (idle >= state.policy.idle_seconds and staying > state.policy.min_workers) or (
         idle >= YIELD_SECONDS
         and any(queue.provisioner is not worker.provisioner for queue in displaced)
     ):
@@ -132,6 +144,7 @@ def _displaced(state: CoreState) -> list[TaskQueue]:
         for queue in state.queues.values()
         if queue.calls
         and not queue.idle
+        and not queue.demand.function
         and (queue.provisioner.expected or not queue.provisioner.requested)
     )
     return list(islice(short, 2))
@@ -141,6 +154,7 @@ def _set_silent(state: CoreState, worker: Worker) -> None:
     """Assign nothing more to a worker until it is heard again."""
     if worker.phase is Phase.READY:
         state.enter(worker, Phase.SILENT)
+        state.log.worker(SILENT, worker)
         _unlist(worker)
         allocator.pause_worker(state, worker)
 
@@ -166,9 +180,28 @@ def finished_batch(state: CoreState, worker: Worker, now: float) -> None:
     """Note since when a worker has nothing to do; have it leave when it has done its share."""
     if worker.phase is READY:
         worker.idle_since = now
+        if worker.to_release is not None:
+            adoption.open_emptied(state, worker, now)
         share = state.policy.jobs_per_worker
-        if share is not None and worker.taken >= share:
+        if worker.draining or (share is not None and worker.taken >= share):
             stop(state, worker, now)
+
+
+def drain(state: CoreState, event: DrainHosts, now: float) -> None:
+    """Have the workers on these hosts leave when what they have is done."""
+    for worker in list(state.workers.values()):
+        if worker.hello.host in event.hosts and worker.phase is READY and not worker.draining:
+            drain_worker(state, worker, now)
+    state.scale_due = True
+
+
+def drain_worker(state: CoreState, worker: Worker, now: float) -> None:
+    """Have a worker leave when what it has is done."""
+    worker.draining = True
+    _unlist(worker)
+    allocator.pause_worker(state, worker)
+    if worker.phase is READY and not worker.batches:
+        stop(state, worker, now)
 
 
 def _relieve(state: CoreState, worker: Worker, now: float) -> None:
@@ -202,7 +235,9 @@ def stop(state: CoreState, worker: Worker, now: float) -> None:
 def _close(state: CoreState, worker: Worker, now: float) -> None:
     """Assign nothing to a worker any more."""
     worker.stopping_since = now
+    state.retiring.pop(worker.id, None)
     state.enter(worker, Phase.STOPPING)
+    state.log.worker(LEAVING, worker, worker.exit_reason)
     _unlist(worker)
     allocator.close_worker(state, worker)
 
@@ -265,8 +300,10 @@ def lose(state: CoreState, worker: Worker, reason: str, now: float) -> None:
     state.effects += state.log.lost(worker, reason, now)
     state.enter(worker, Phase.GONE)
     del state.workers[worker.id]
+    state.retiring.pop(worker.id, None)
     worker.provisioner.workers -= 1
     worker.provisioner.idle.discard(worker.id)
+    worker.provisioner.by_hand.discard(worker.id)
     allocator.close_worker(state, worker)
     forget_launch(state, worker.id, worker.launch, worker.provisioner)
     state.effects.append(Lost(worker.id))

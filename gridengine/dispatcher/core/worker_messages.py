@@ -8,8 +8,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gridengine.dispatcher.core import failures, kept_results, nested, worker_lifecycle
-from gridengine.dispatcher.core.calls import Span
+from gridengine.dispatcher.core import failures, growth, kept_results, nested, worker_lifecycle
+from gridengine.dispatcher.core.calls import QUICK_SECONDS, EndedCall, Span
 from gridengine.dispatcher.core.events import Send
 from gridengine.dispatcher.core.model import Run, Worker
 from gridengine.dispatcher.core.outcomes import (
@@ -40,6 +40,7 @@ from gridengine.wire.messages import (
     Crashed,
     Fetched,
     Goodbye,
+    Measured,
     Pushed,
     Refuse,
     Result,
@@ -82,10 +83,20 @@ def _result(state: CoreState, run: Run, result: Result, payload: Payload, now: f
     one, raised = span.open_task, result.status != VALUES
     one.pace.measured(calls, result.seconds)
     one.function.pace = one.pace
+    counts = one.function.counts
+    counts.calls += calls
+    counts.seconds += result.seconds
+    if result.seconds > QUICK_SECONDS * calls:
+        counts.note_seconds(result.seconds / calls, calls)
+        counts.peak_memory = max(counts.peak_memory, result.peak_memory)
+        state.sample.left_out += 1
+        if state.sample.left_out >= state.sample.every:
+            _sample(state, run, result, now)
     if result.stop == span.stop:
         end_run(state, run)
     else:
         queue.running -= calls
+        one.submitter.client.running -= calls
         run.done = result.stop
         run.touched = now
     if run.batch.runs:
@@ -108,6 +119,13 @@ def _result(state: CoreState, run: Run, result: Result, payload: Payload, now: f
         return
     exitcode = int(raised)
     settle(state, span, payload, raised, None, exitcode, stdout, stderr, False, result.seconds)
+
+
+def _sample(state: CoreState, run: Run, result: Result, now: float) -> None:
+    worker, calls = run.worker, result.stop - result.start
+    where = f"{worker.hello.host} {worker.job or worker.hello.pid}"
+    name, failed = run.span.open_task.function.function.name, result.status != VALUES
+    state.sample.add(EndedCall(name, where, now, result.seconds, calls, failed))
 
 
 def _is_retried(state: CoreState, span: Span, result: Result) -> bool:
@@ -210,6 +228,7 @@ def shortened(
         return
     rest = replace(run.span, start=stop)
     run.slot_group.queue.running -= rest.calls
+    run.span.open_task.submitter.client.running -= rest.calls
     run.span = replace(run.span, stop=stop)
     requeue(state, rest)
     if run.done == stop:
@@ -230,10 +249,27 @@ def started(
 
 
 def pushed(state: CoreState, worker: Worker, message: Pushed, buffers: Payload, now: float) -> None:
-    """Pass on a value that a watched run has pushed."""
+    """Pass on a value that a watched run has pushed, or what calls have logged."""
     run = worker.runs.get(message.run)
     if run is not None:
-        state.effects.append(TaskMessage(run.span.open_task.task.id, buffers))
+        state.effects.append(TaskMessage(run.span.open_task.task.id, buffers, message.log))
+
+
+def measured(
+    state: CoreState, worker: Worker, message: Measured, buffers: Payload, now: float
+) -> None:
+    """Note what a worker measures, for who watches."""
+    worker.measured, worker.measured_at = message, now
+    worker.growth = growth.of_processes(worker.growth, message.runners)
+    for figures in message.runners:
+        run = worker.runs.get(figures.run)
+        if run is not None:
+            counts = run.span.open_task.function.counts
+            counts.peak_memory = max(counts.peak_memory, figures.memory)
+            grown = worker.growth[figures.pid].note((figures.run, figures.index), figures.memory)
+            counts.grown_memory = max(counts.grown_memory, grown)
+            if run.span.demand is not ANY:
+                counts.asked_memory = max(counts.asked_memory, run.span.demand.memory_limit)
 
 
 def _breach(state: CoreState, worker: Worker, what: str, now: float) -> None:
@@ -279,6 +315,7 @@ HANDLERS: dict[type, Callable[[CoreState, Worker, Any, Payload, float], None]] =
     Shortened: shortened,
     Started: started,
     Pushed: pushed,
+    Measured: measured,
     Waits: nested.waits,
     Resumes: nested.resumes,
     Fetched: kept_results.fetched,

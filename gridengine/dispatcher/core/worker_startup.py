@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from gridengine.dispatcher.core import allocator, worker_lifecycle
+from collections.abc import Mapping
+
+from gridengine.dispatcher.core import adoption, allocator, scaling, worker_lifecycle
 from gridengine.dispatcher.core.events import (
     Explained,
     Launched,
     LaunchFailed,
     Lost,
     Polled,
+    Restored,
     Send,
     Warn,
 )
@@ -16,9 +19,15 @@ from gridengine.dispatcher.core.model import Phase, Worker
 from gridengine.dispatcher.core.outcomes import fail, give_up
 from gridengine.dispatcher.core.provisioner import LaunchedWorker, Provisioner, keys_of
 from gridengine.dispatcher.core.state import CoreState
+from gridengine.dispatcher.core.status import WatchEvent
+from gridengine.dispatcher.core.watch_events import RUNNING, SCHEDULER, EventRecorder
 from gridengine.errors import VersionMismatch
 from gridengine.resources.units import plural
-from gridengine.wire.messages import VERSION, Hello, Refuse, Welcome
+from gridengine.schedulers.launcher import Handle, Report, WorkerStatus
+from gridengine.wire.messages import VERSION, Held, Hello, Refuse, Stop, Welcome
+
+UNKNOWN = Hello(VERSION, "", "", "", "the dispatcher's machine", 0, 1, "")
+"""In place of what a worker said that has ended with its dispatcher."""
 
 # ------------------------------------------------------------------ what the scheduler reports
 
@@ -35,6 +44,8 @@ def launched(state: CoreState, event: Launched, now: float) -> None:
             state.effects += state.log.connected(worker, now)
     if state.closing:
         state.effects += provisioner.withdraw()
+    elif state.policy is not state.first_policy:
+        scaling.keep_bounds(state, now)
     if not event.handles:
         provisioner.hold_back(now)
     state.scale_due = True
@@ -42,16 +53,22 @@ def launched(state: CoreState, event: Launched, now: float) -> None:
 
 def _move(state: CoreState, worker: Worker, provisioner: Provisioner, now: float) -> None:
     """Move a worker to the provisioner that launched it: it connected before that was known."""
-    before = worker.provisioner
-    if before is not provisioner:
-        before.workers -= 1
-        provisioner.workers += 1
-        if worker.id in before.idle:
-            before.idle.remove(worker.id)
-            provisioner.idle.add(worker.id)
-        worker.provisioner = provisioner
-    if not worker.open and worker.phase is not Phase.STOPPING:
+    if worker.provisioner is not provisioner:
+        _move_to(worker, provisioner)
+    if not (worker.open or worker.absent or worker.to_release is not None) and (
+        worker.phase is not Phase.STOPPING
+    ):
         _open(state, worker, now)
+
+
+def _move_to(worker: Worker, provisioner: Provisioner) -> None:
+    before, worker.provisioner = worker.provisioner, provisioner
+    before.workers -= 1
+    before.by_hand.discard(worker.id)
+    provisioner.workers += 1
+    if worker.id in before.idle:
+        before.idle.remove(worker.id)
+        provisioner.idle.add(worker.id)
 
 
 def launch_failed(state: CoreState, event: LaunchFailed, now: float) -> None:
@@ -59,6 +76,8 @@ def launch_failed(state: CoreState, event: LaunchFailed, now: float) -> None:
     provisioner = state.provisioner_for(event.demand)
     provisioner.requested = 0
     provisioner.reason = event.error.message
+    if state.log.events is not None:
+        state.log.events.note(WatchEvent(SCHEDULER, reason=event.error.message))
     if event.for_now or provisioner.size:
         provisioner.hold_back(now)
         state.effects.append(
@@ -73,6 +92,8 @@ def launch_failed(state: CoreState, event: LaunchFailed, now: float) -> None:
 
 def polled(state: CoreState, event: Polled, now: float) -> None:
     """Note what the scheduler reports of workers."""
+    if state.log.events is not None:
+        _note_running(state, event.reports, state.log.events)
     for provisioner in list(state.provisioners.values()):
         for launch in provisioner.update(event.reports, now):
             if launch.worker is None and provisioner.knows(launch):
@@ -83,8 +104,21 @@ def polled(state: CoreState, event: Polled, now: float) -> None:
     state.scale_due = True
 
 
+def _note_running(
+    state: CoreState, reports: Mapping[Handle, Report], events: EventRecorder
+) -> None:
+    """Have who follows told of the jobs that the batch system has begun to run."""
+    begun = WorkerStatus.RUNNING
+    for launch in state.launched_workers():
+        report = reports.get(launch.handle)
+        if report is not None and report.state is begun and launch.state is not begun:
+            events.note(WatchEvent(RUNNING, job=launch.handle.id, reason=report.reason))
+
+
 def explained(state: CoreState, event: Explained, now: float) -> None:
     """Note what a queued worker waits for, or keeps one that runs from connecting."""
+    if state.log.events is not None and not event.running:
+        state.log.events.note(WatchEvent(SCHEDULER, job=event.handle.id, reason=event.words))
     for provisioner in state.provisioners.values():
         provisioner.explained(event.handle, event.words, now, running=event.running)
 
@@ -130,7 +164,8 @@ def _start_failed(
 
 def connected(state: CoreState, id: bytes, hello: Hello, now: float) -> None:
     """Take in a worker that says hello, or refuse it."""
-    if id in state.workers:
+    absent = state.workers.get(id)
+    if absent is not None and not absent.absent:
         return
     run_id = state.policy.run_id
     if hello.run_id != run_id or hello.slots < 1:
@@ -139,38 +174,104 @@ def connected(state: CoreState, id: bytes, hello: Hello, now: float) -> None:
         return
     keys = keys_of(hello.log, hello.pid)
     withdrawn = any(key in state.withdrawn for key in keys)
-    provisioner, launch = (state.common, None) if withdrawn else _recognise(state, id, keys)
+    provisioner, launch = state.common, None
+    if hello.functions:
+        provisioner = state.announced
+    elif absent is not None:
+        provisioner, launch = absent.provisioner, absent.launch
+    if launch is None and not withdrawn and not hello.functions:
+        provisioner, launch = _recognise(state, id, keys)
     mismatch = _mismatch(state, hello, launch)
     if mismatch is not None:
         _refuse(state, id, mismatch.message)
+        if absent is not None:
+            worker_lifecycle.lose(state, absent, "came back with another version", now)
         worker_lifecycle.forget_launch(state, id, launch, provisioner)
         provisioner.hold_back(now)
         if not state.workers:
             give_up(state, mismatch, now, state.provisioners.values())
         return
     provisioner.reset_failures()
-    worker = Worker(
-        id, hello, now, now, provisioner, launch=launch, since=now, generation=state.generation
-    )
+    worker = absent or _add(state, id, hello, provisioner, now)
+    worker.hello, worker.launch, worker.heard_at, worker.idle_since = hello, launch, now, now
+    if worker.provisioner is not provisioner:
+        _move_to(worker, provisioner)
+    if is_by_hand(state, worker) and not provisioner.requested:
+        provisioner.by_hand.add(id)
+    state.effects.append(Send(id, Welcome(state.policy.epoch)))
+    if launch is not None:
+        state.effects += state.log.connected(worker, now)
+    if worker.phase is Phase.STOPPING:
+        state.effects.append(Send(id, Stop()))
+    elif withdrawn or state.closing:
+        worker_lifecycle.stop(state, worker, now)
+    else:
+        _admit(state, worker, now)
+
+
+def is_by_hand(state: CoreState, worker: Worker) -> bool:
+    """Return whether a worker was started by no scheduler, where such are kept: no launch script
+    says since when it runs. One of the scheduler's whose launch is not known yet may look the same.
+    """
+    return state.policy.keeps_others and worker.launch is None and not worker.hello.elapsed
+
+
+def _add(state: CoreState, id: bytes, hello: Hello, provisioner: Provisioner, now: float) -> Worker:
+    worker = Worker(id, hello, now, now, provisioner, since=now, generation=state.generation)
     state.workers[id] = worker
     state.phases[worker.phase] += 1
     provisioner.workers += 1
     provisioner.idle.add(id)
-    state.effects.append(Send(id, Welcome()))
-    if launch is not None:
-        state.effects += state.log.connected(worker, now)
-    if withdrawn or state.closing:
-        worker_lifecycle.stop(state, worker, now)
-    elif launch is not None or sum(one.requested > 0 for one in state.provisioners.values()) < 2:
+    return worker
+
+
+def _admit(state: CoreState, worker: Worker, now: float) -> None:
+    """Have a worker go on with what it has, and work."""
+    held = worker.hello.held
+    if worker.absent:
+        adoption.take_back(state, worker, held or Held(), now)
+    elif held is not None:
+        adoption.drop(state, worker, held)
+    requesting = sum(one.requested > 0 for one in state.provisioners.values())
+    if worker.open or worker.to_release is not None:
+        _limit_stay(state, worker, now)
+    elif worker.launch is not None or worker.hello.functions or requesting < 2:
         _open(state, worker, now)
     # else it may be any of them, and waits for its launch to be known
+
+
+def restored(state: CoreState, event: Restored, now: float) -> None:
+    """Note what a dispatcher before this one has launched, and its workers: those that are to come
+    back, and those that have ended with it, for what they had to be lost.
+    """
+    for known in event.launched:
+        state.dirty_queues[state.queue_for(known.demand)] = None
+        provisioner = state.provisioner_for(known.demand)
+        provisioner.add_launched(known.handles, now)
+        for one in provisioner.launched.values():
+            one.earlier = True
+    hellos = {run.worker: UNKNOWN for run in event.runs}
+    hellos |= {worker.id: worker.hello for worker in event.workers}
+    for id, hello in hellos.items():
+        if id in state.workers:
+            continue
+        provisioner, launch = _recognise(state, id, keys_of(hello.log, hello.pid))
+        worker = _add(state, id, hello, provisioner, now)
+        worker.launch, worker.absent = launch, True
+        provisioner.idle.discard(id)
+        state.enter(worker, Phase.SILENT)
+
+
+def _limit_stay(state: CoreState, worker: Worker, now: float) -> None:
+    if not worker.hello.functions:
+        stay = state.policy.stay(worker.provisioner.demand.resources)
+        worker.leave_at = now + stay - worker.hello.elapsed
 
 
 def _open(state: CoreState, worker: Worker, now: float) -> None:
     """Note for how long a worker will be there, and have its slots given out."""
     provisioner = worker.provisioner
-    stay = state.policy.stay(provisioner.demand.resources)
-    worker.leave_at = now + stay - worker.hello.elapsed
+    _limit_stay(state, worker, now)
     error = allocator.open_worker(state, worker, now)
     if error is not None:
         fail(state, [state.queue_for(provisioner.demand)], error)
@@ -199,8 +300,9 @@ def _mismatch(
 ) -> VersionMismatch | None:
     policy = state.policy
     ours = VERSION, policy.version, policy.python
-    if (hello.protocol, hello.version, hello.python) == ours:
-        return None
+    theirs = hello.protocol, hello.version, hello.python
+    if theirs == ours or (hello.functions and hello.protocol == VERSION):
+        return None  # whoever has functions of its own need not be of this package
     return VersionMismatch(
         f"the worker on {hello.host} has gridengine {hello.version} (protocol {hello.protocol}) on "
         f"Python {hello.python}, "

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -233,6 +233,27 @@ class Session:
         self._jobs: set[str] = set()
         self._files: set[str] = set()
         self._to_delete: set[str] = set()
+        self._kept: set[str] = set()
+
+    @property
+    def contact(self) -> str:
+        """What names the session to a later process; empty while there is none."""
+        return self._contact
+
+    def take_over(self, contact: str, jobs: Iterable[str]) -> None:
+        """Be the session of this name, in which an earlier process has submitted these cluster
+        tasks. To be called first of all.
+        """
+        with self._lock:
+            self._contact = contact
+            self._jobs.update(jobs)
+
+    def keep(self, jobs: Collection[str], others: Collection[str]) -> None:
+        """Have these cluster tasks stay when this process is gone, and those no longer."""
+        with self._lock:
+            self._kept.difference_update(others)
+            self._kept.update(jobs)
+            self._ask("keep", jobs=sorted(self._kept))
 
     def __enter__(self) -> Session:
         with self._lock:
@@ -329,6 +350,7 @@ class Session:
                 "jobs": sorted(self._jobs),
                 "unwanted": sorted(self._to_delete),
                 "files": sorted(self._files),
+                "kept": sorted(self._kept),
             },
         )
         return process

@@ -3,7 +3,8 @@
 A DRMAA library allows one session in a process, is not thread-safe, wants to be loaded when the
 process starts, and can crash or stop its host: so it has a process of its own. This one outlives
 its user's process only to clean up: when the socket closes or the parent is gone, it deletes the
-cluster tasks that it still has, and the files that it was asked to guard.
+cluster tasks that it still has, but for those that another is to go on with, and the files that it
+was asked to guard.
 
 `drmaa_messages` says what is asked and answered.
 """
@@ -58,18 +59,28 @@ class DrmaaServer:
         """
         self._paused_until = 0.0
         self._files: list[str] = []
+        self._kept: set[str] = set()
 
     def hello(self) -> Json:
         """Return what names this session, and how the library names the batch system and itself."""
         return {"contact": str(self._session.contact), **drmaa_library.names(self._session)}
 
-    def adopt(self, jobs: list[str], unwanted: list[str], files: list[str]) -> None:
+    def adopt(
+        self, jobs: list[str], unwanted: list[str], files: list[str], kept: Sequence[str] = ()
+    ) -> None:
         """Take over what an earlier process of ours had: cluster tasks, those of them that are to
-        be deleted, and files that are to be removed at the end.
+        be deleted, files that are to be removed at the end, and tasks that are to stay then.
         """
+        self.keep(kept)
         self._submitted.update(jobs)
         self.terminate(unwanted)
         self.guard(files)
+
+    def keep(self, jobs: Sequence[str]) -> None:
+        """Remember that these cluster tasks, and no others, are to stay when the parent is gone:
+        another will go on with them.
+        """
+        self._kept = set(jobs)
 
     def guard(self, files: list[str]) -> None:
         """Remember that these files, and no others, are to be removed at the end."""
@@ -131,14 +142,14 @@ class DrmaaServer:
         return [state, end]
 
     def terminate(self, jobs: list[str]) -> None:
-        """Delete these cluster tasks: at once when no others are left, else one by one when nothing
-        else is to be done.
+        """Delete these cluster tasks: at once when no others are left, nor others' in this session,
+        else one by one when nothing else is to be done.
 
         One by one, a thousand take Grid Engine some seconds. Other libraries stop at the first of
         all that has ended: then too.
         """
         self._to_delete.update(dict.fromkeys((job for job in jobs if job in self._submitted), 0.0))
-        if self._to_delete and self._to_delete.keys() >= self._submitted:
+        if self._to_delete and not self._kept and self._to_delete.keys() >= self._submitted:
             try:
                 self._control(self._session.JOB_IDS_SESSION_ALL)
             except self._unanswered as error:
@@ -213,11 +224,11 @@ class DrmaaServer:
             with contextlib.suppress(OSError):
                 Path(file).unlink()
         until = time.monotonic() + CLEAN_SECONDS
-        while self._submitted and time.monotonic() < until:
-            self.terminate(list(self._submitted))
+        while (left := self._submitted - self._kept) and time.monotonic() < until:
+            self.terminate(list(left))
             while self.sweep():
                 continue
-            if self._submitted:
+            if self._submitted - self._kept:
                 time.sleep(RETRY_SECONDS)
 
     def exit(self) -> None:

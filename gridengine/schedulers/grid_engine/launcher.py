@@ -6,7 +6,7 @@ import itertools
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -155,6 +155,7 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
         self._diagnostics = Diagnostics(os.environ)
         self._session: drmaa.Session | None = drmaa.shared_session(library).__enter__()
         self._guarded = False
+        self._kept = set[str]()
 
     def _opened(self) -> drmaa.Session:
         if self._session is None:
@@ -201,7 +202,8 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
             template = self.request(count, demand, log)
             self.request_words = str(template["nativeSpecification"])
             if not self._guarded:
-                session.guard(self.files)
+                if not self.run.epoch:
+                    session.guard(self.files)
                 self._guarded = True
             return session.submit(template, count)
         except Unavailable as error:
@@ -210,6 +212,32 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
             raise TryAgain(f"the batch system cannot be reached: {error}") from None
         except drmaa.DrmaaRefused as error:
             raise refusal(error, self.request_words) from None
+
+    def facts(self) -> dict[str, str]:
+        """Return what names the session."""
+        return {"contact": self._opened().contact}
+
+    def adopt(self, handles: Mapping[Handle, Demand], facts: Mapping[str, str]) -> None:
+        """Watch these tasks, in the session in which they were submitted where that can be opened
+        again.
+        """
+        if not handles:
+            return  # that session is over: what it may have had that nobody knows of is deleted
+        session = self._opened()
+        session.take_over(facts["contact"], [handle.id for handle in handles])
+        self.keep(handles)
+        self._guarded = True
+        self._use_system(session.start())
+        super().adopt(handles, facts)
+
+    def keep(self, handles: Collection[Handle]) -> None:
+        """Have the process that speaks DRMAA, which outlives this one, delete all tasks but these
+        at the end.
+        """
+        kept = {handle.id for handle in handles}
+        if kept != self._kept:
+            self._opened().keep(kept, self._kept - kept)
+            self._kept = kept
 
     def launched(self, handles: Sequence[Handle], demand: Demand) -> None:
         """Note these new tasks."""
@@ -343,7 +371,9 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
         self.cancel(list(self.tasks))
         session, self._session = self._session, None
         try:
-            if self._guarded:
+            if self._kept:
+                session.keep((), self._kept)
+            elif self._guarded and not self.run.epoch:
                 session.unguard(self.files)
         except BatchSystemError as error:
             logger.debug("the DRMAA process cannot be told: %s", error)

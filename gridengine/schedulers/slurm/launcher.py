@@ -126,7 +126,8 @@ class SlurmLauncher(BatchLauncher[SlurmTask]):
         return plan._replace(request={**plan.request, "srun": srun})
 
     def _launch_immediately(self, count: int, demand: Demand) -> list[Handle]:
-        room = 0 if self._in_doubt else min(count, self._immediate.room)
+        # Those of srun would end with this process.
+        room = 0 if self._in_doubt or self.run.epoch else min(count, self._immediate.room)
         if not room:
             return []
         self.prepare()
@@ -200,10 +201,22 @@ class SlurmLauncher(BatchLauncher[SlurmTask]):
 
     def _start_guard(self) -> None:
         """See that nothing of this launcher's outlives this process."""
-        if self._guard is None:
-            self._guard = Guard(
-                self._slurm.cancel_command(self._name), self.files, self._slurm.environment
-            )
+        if self._guard is None and not self.run.epoch:
+            self._guard = self._new_guard()
+
+    def _new_guard(self) -> Guard:
+        command = self._slurm.cancel_command(self._name)
+        return Guard(command, self.files, self._slurm.environment)
+
+    def facts(self) -> dict[str, str]:
+        """Return the name of the jobs."""
+        return {"name": self._name}
+
+    def adopt(self, handles: Mapping[Handle, Demand], facts: Mapping[str, str]) -> None:
+        """Watch these tasks; other jobs of their name are cancelled: nobody knows of them."""
+        self.__dict__["_name"] = facts["name"]
+        super().adopt(handles, facts)
+        self._in_doubt = True
 
     def launched(self, handles: Sequence[Handle], demand: Demand) -> None:
         """Note these new tasks."""
@@ -349,6 +362,8 @@ class SlurmLauncher(BatchLauncher[SlurmTask]):
         if os.getpid() != self.owner:
             return
         guard, self._guard = self._guard, None
+        if self.run.epoch and "_name" in self.__dict__:  # who may have submitted
+            guard = self._new_guard()
         if guard is not None:
             try:
                 self._slurm.run(*self._slurm.cancel_command(self._name), seconds=CLOSE_SECONDS)

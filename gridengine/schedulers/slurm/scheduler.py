@@ -39,6 +39,8 @@ class SlurmScheduler(BatchScheduler):
             Slurm's own).
         native: more options of sbatch, as they are.
         max_workers: the most cluster tasks at a time (default: the setting, 1000).
+        min_workers: so many are asked for at the first use, and kept though they have nothing to do
+            (default 0).
         start_timeout: for how many seconds calls may wait for their first worker, then they fail
             with `WorkerNotStarted` and what the
             batch system says of it (default: the setting, which is for ever).
@@ -47,7 +49,8 @@ class SlurmScheduler(BatchScheduler):
             shell is a login shell. When one fails, so does the task.
         environment: variables for the calls, besides those of their caller; None leaves them what
             the batch system gives.
-        python: the interpreter on the nodes (default: this one).
+        python: the interpreter on the nodes (default: this one); or the words of a command that
+            acts as one, as `["apptainer", "exec", "image.sif", "python3"]`.
         worker_resources: what each worker holds, as `Cores(32) & Memory(120)`: calls share it, and
             each worker runs all that fits (default: each worker holds what one call asks for, and
             runs one call at a time).
@@ -74,11 +77,12 @@ class SlurmScheduler(BatchScheduler):
         qos: str | None = None,
         native: str = "",
         max_workers: int | None = None,
+        min_workers: int = 0,
         start_timeout: float | None = None,
         jobs_per_worker: int | None = None,
         prologue: Sequence[str] = (),
         environment: Mapping[str, str] | None = MappingProxyType({}),
-        python: str | None = None,
+        python: str | Sequence[str] | None = None,
         worker_resources: Resource | None = None,
         name: str | None = None,
         strict: bool = True,
@@ -86,6 +90,7 @@ class SlurmScheduler(BatchScheduler):
     ) -> None:
         super().__init__(
             max_workers=max_workers,
+            min_workers=min_workers,
             start_timeout=start_timeout,
             jobs_per_worker=jobs_per_worker,
             prologue=prologue,

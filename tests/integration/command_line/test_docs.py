@@ -5,10 +5,13 @@ this machine in the place of a cluster.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
+from tests.support.dispatchers import Shell
 from tests.support.script_driver import ROOT, MakeScript
 
 CODE = {
@@ -33,6 +36,7 @@ class Here(gridengine.ProcessScheduler):
 
 def stand_in():
     os.environ["GRIDENGINE_SCHEDULER"] = "processes"
+    os.environ["GRIDENGINE_RUN_DIRECTORY"] = os.path.abspath("runs")
     # Said, it need not be asked for: a Grid Engine of this machine may be down for another test.
     os.environ["GRIDENGINE_GRID_ENGINE_PARALLEL_ENVIRONMENT"] = "smp"
     for kind in (gridengine.GridEngineScheduler, gridengine.SlurmScheduler):
@@ -84,7 +88,7 @@ class Search:
 
 search, X, y = Search(), None, None
 """
-COMPLETE = [f"docs/{name}.md" for name in ("async", "delayed", "graphs", "nested")]
+COMPLETE = [f"docs/{name}.md" for name in ("async", "delayed", "dispatcher", "graphs", "nested")]
 """Pages that leave nothing to the reader."""
 WANTED = {
     "docs/async.md": "trio",
@@ -94,13 +98,44 @@ WANTED = {
 }
 
 
-@pytest.mark.parametrize("page", CODE)
-def test_the_code_of_a_page_runs(page: str, script: MakeScript, tmp_path: Path) -> None:
-    if page in WANTED:
-        pytest.importorskip(
-            WANTED[page], reason="one of the optional libraries of setup.cfg's third-parties"
-        )
-    (tmp_path / "helpers.py").write_text(HELPERS)
-    left = "" if page in COMPLETE else LEFT_TO_THE_READER
-    done = script("\n".join(["__import__('helpers').stand_in()", left, *CODE[page]])).run()
-    assert (done.returncode, done.stderr) == (0, "")
+RunPage: TypeAlias = Callable[[str], None]
+DISPATCHER = "docs/dispatcher.md"
+
+
+@pytest.fixture
+def run_page(script: MakeScript, tmp_path: Path) -> RunPage:
+    """Return what runs the code of a page."""
+
+    def run(page: str) -> None:
+        if page in WANTED:
+            pytest.importorskip(
+                WANTED[page], reason="one of the optional libraries of setup.cfg's third-parties"
+            )
+        (tmp_path / "helpers.py").write_text(HELPERS)
+        left = "" if page in COMPLETE else LEFT_TO_THE_READER
+        done = script("\n".join(["__import__('helpers').stand_in()", left, *CODE[page]])).run()
+        assert (done.returncode, done.stderr) == (0, "")
+
+    return run
+
+
+@pytest.fixture
+def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
+    """A shell, and scripts with the same run directory."""
+    made = Shell(tmp_path)
+    monkeypatch.setenv("GRIDENGINE_RUN_DIRECTORY", made.environment["GRIDENGINE_RUN_DIRECTORY"])
+    yield made
+    made.kill_all()
+
+
+def test_the_dispatcher_of_the_page_on_dispatchers_is_there(
+    shell: Shell, run_page: RunPage
+) -> None:
+    shell.done("dispatcher", "start", "sweeps", "--scheduler", "processes", "--max-workers", "2")
+    run_page(DISPATCHER)
+    assert shell.status("sweeps")["done"] >= 4
+
+
+@pytest.mark.parametrize("page", [page for page in CODE if page != DISPATCHER])
+def test_the_code_of_a_page_runs(page: str, run_page: RunPage) -> None:
+    run_page(page)

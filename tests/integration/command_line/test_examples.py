@@ -48,6 +48,26 @@ def run_example(name: str, scheduler: str, folder: Path, *arguments: str) -> str
 LOCAL = pytest.mark.parametrize("scheduler", ["processes", "inline"])
 
 
+def test_the_sweep_through_a_dispatcher_takes_its_results_the_second_time(tmp_path: Path) -> None:
+    search = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
+    command = [sys.executable, EXAMPLES / "sweep_through_dispatcher.py", "--journal", tmp_path]
+    first, second = (
+        subprocess.run(
+            command,
+            env={**os.environ, "PYTHONPATH": search, "GRIDENGINE_PROGRESS": "no"},
+            capture_output=True,
+            text=True,
+            timeout=110,
+            check=True,
+        )
+        for _ in range(2)
+    )
+    assert first.stdout.startswith("rate 0.01: mean square ")
+    assert (second.stdout, second.stderr) == (first.stdout, "")
+    run = gridengine.run_named("walks", journal=tmp_path)
+    assert (run.done, run.failed, run.left) == (60, 0, 0)
+
+
 @LOCAL
 def test_square(scheduler: str, tmp_path: Path) -> None:
     assert "the sum of all 1000: 332833500" in run_example("square.py", scheduler, tmp_path)

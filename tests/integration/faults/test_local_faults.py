@@ -40,6 +40,7 @@ from gridengine.schedulers.launcher import LaunchContext, Launcher
 from gridengine.wire.messages import Crashed
 from tests.support.agent_driver import alive, leave_a_grandchild, start, written
 from tests.support.script_driver import MakeScript, at_terminal, read_all
+from tests.support.small_disk import filled, small_disk
 from tests.support.waiting import wait_until
 
 MEGABYTE = 2**20
@@ -877,28 +878,13 @@ def test_a_run_directory_that_cannot_be_written_is_named_at_once(
     assert "Not a directory" in str(refusal(tmp_path / "file"))
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root may mount a file system")
 def test_a_run_directory_that_is_full_is_named_at_once_and_left_as_it_was(
     tmp_path: Path, runs_in: Callable[[Path], None]
 ) -> None:
-    folder = tmp_path / "small"
-    folder.mkdir()
-    done = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=16k", "none", str(folder)],
-        check=False,
-        capture_output=True,
-    )
-    if done.returncode:
-        pytest.skip(f"no file system can be mounted: {done.stderr.decode()}")
-    try:
-        with contextlib.suppress(OSError), (folder / "filling").open("wb", buffering=0) as file:
-            while True:
-                file.write(bytes(1024))
+    with small_disk(tmp_path / "small", size="16k") as folder, filled(folder):
         runs_in(folder / "runs")
         assert "No space left" in str(refusal(folder))
         assert list((folder / "runs").glob("*")) == []
-    finally:
-        subprocess.run(["umount", str(folder)], check=True)
 
 
 def test_without_a_home_the_setting_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

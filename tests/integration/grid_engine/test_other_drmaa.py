@@ -124,11 +124,13 @@ def wait_for_ended_tasks(script: Script) -> None:
     """Wait until tasks have ended that nobody has asked for since: the library's children, not
     reaped.
     """
-    (speaker,) = [
+    called = [
         process
         for process in script.processes()
         if any("drmaa_process" in word for word in words_of(process))
     ]
+    # What it has just forked, for a task, is called as itself.
+    speaker = min(called, key=lambda process: process.create_time())
     wait_until(lambda: sum(one.status() == psutil.STATUS_ZOMBIE for one in speaker.children()) >= 4)
 
 

@@ -578,12 +578,15 @@ UNTIL_SEEN = """
 """
 
 
-def run_until_seen(script: Script, words: str) -> str:
-    """Run a script whose calls wait until these words stand on its terminal; return all that is
-    written there.
+def run_until_seen(script: Script, *words: str) -> str:
+    """Run a script whose calls wait until all these words have stood on its terminal; return all
+    that is written there.
     """
+    printed = ""
     with at_terminal(script) as (process, terminal):
-        printed = read_until(words, terminal)
+        for one in words:
+            if one not in printed:
+                printed += read_until(one, terminal)
         (script.folder / "seen").touch()
         printed += read_all(terminal)
         assert process.wait(120) == 0
@@ -618,6 +621,25 @@ def test_a_long_map_shows_a_progress_bar_on_a_terminal(script: MakeScript) -> No
     printed = run_until_seen(one, "2 running on 2 slots")
     assert " of 12 calls done" in printed
     assert "\x1b[?25l" not in printed, "the cursor was hidden"
+
+
+def test_an_executor_a_graph_and_a_map_have_a_line_each(script: MakeScript) -> None:
+    one = script(
+        f"""{UNTIL_SEEN}
+        import threading
+        two = gridengine.ProcessScheduler(2)
+        with gridengine.Executor(scheduler=two) as executor:
+            futures = [executor.submit(until_seen, number) for number in range(5)]
+            graph = {{"a": (until_seen, 1), "b": (until_seen, 2)}}
+            executor.submit_graph(graph, ["a", "b"])
+            map(until_seen, range(12), scheduler=two, chunksize=1)
+        print("all are done")
+        """
+    )
+    printed = run_until_seen(one, " of 12 calls done", " of 7 calls done")
+    assert "calls done" not in screen(printed)[-1]
+    assert "executor: 0 of 7 calls done" in printed
+    assert "until_seen: 0 of 12 calls done" in printed
 
 
 def test_the_bar_of_an_iterator_goes_with_its_last_result(script: MakeScript) -> None:
@@ -656,12 +678,12 @@ def test_what_calls_print_and_log_lines_stand_above_the_bar(script: MakeScript, 
         logging.info("the end")
         """
     )
-    rows = screen(run_until_seen(one, "2 running on 2 slots"))
+    rows = screen(run_until_seen(one, " of 40 calls done"))
     assert sorted(row for row in rows if row.startswith("printed")) == sorted(
         f"printed {x}" for x in range(40)
     )
     assert "INFO:root:the end" in rows
-    assert not [row for row in rows if "slots" in row]
+    assert not [row for row in rows if " of 40 calls done" in row]
 
 
 def test_a_run_is_told_in_the_log(script: MakeScript) -> None:

@@ -153,11 +153,11 @@ def test_the_error_has_the_end_of_the_workers_log(scheduler: Played, tmp_path: P
 def endless(speaker: Session, first: bytes | None) -> Iterator[list[bytes]]:
     """Yield the pieces of a message without an end."""
     if first is not None:
-        speaker._sent += 1
-        yield [speaker._envelope(_FRAME, speaker._sent), first]
+        speaker.sent += 1
+        yield [speaker._envelope(_FRAME, speaker.sent), first]
     while True:
-        speaker._sent += 1
-        yield [speaker._envelope(_PIECE, speaker._sent), bytes(PIECE)]
+        speaker.sent += 1
+        yield [speaker._envelope(_PIECE, speaker.sent), bytes(PIECE)]
 
 
 def announcing(size: int) -> bytes:

@@ -265,7 +265,7 @@ def test_an_attacker_who_knows_both_public_keys_is_rejected(target: Site) -> Non
 
 def test_the_workers_keys_of_an_earlier_run_open_nothing(target: Site) -> None:
     with contextlib.closing(Server(host="127.0.0.1")) as earlier:
-        keys = earlier.worker_public.encode(), earlier.worker_secret.encode()
+        keys = earlier.keys.peer_public.encode(), earlier.keys.peer_secret.encode()
     assert zmq.Event.HANDSHAKE_SUCCEEDED not in intrude(
         target, server_key=target.connection.server_key, keys=keys
     )
@@ -473,9 +473,9 @@ def test_a_rogue_worker_that_sends_nonsense_is_ignored(target: Site, rogue: Atta
 
 def test_what_comes_twice_or_out_of_order_is_acted_on_once_and_in_order() -> None:
     with contextlib.closing(Server(host="127.0.0.1")) as server:
-        keys = server.worker_public.encode(), server.worker_secret.encode()
+        keys = server.keys.peer_public.encode(), server.keys.peer_secret.encode()
         with contextlib.closing(
-            Attacker(server.addresses[0], server_key=server.server_key, keys=keys)
+            Attacker(server.addresses[0], server_key=server.keys.public, keys=keys)
         ) as attacker:
             theirs = Session(PIECE)
             first, *others = [

@@ -37,8 +37,29 @@ print("best", type(gridengine.best_available()).__name__)
 """
 
 
+DISPATCHER = "sweep_through_dispatcher.py"
+THROUGH = """
+import subprocess, sys
+command = [sys.executable, "-m", "gridengine", "dispatcher"]
+options = ["--scheduler", "slurm", "--max-workers", "2"]
+subprocess.run([*command, "start", "walks", *options], check=True)
+try:
+    for _ in range(2):
+        subprocess.run([sys.executable, "example.py", "walks"], check=True)
+finally:
+    subprocess.run([*command, "stop", "walks"], check=True)
+"""
+
+
 def test_every_example_is_tested() -> None:
-    assert {path.name for path in EXAMPLES.glob("*.py")} == set(PRINTED)
+    assert {path.name for path in EXAMPLES.glob("*.py")} == {*PRINTED, DISPATCHER}
+
+
+def test_the_example_of_a_dispatcher_runs_twice_with_the_same_results(slurm: Slurm) -> None:
+    done = slurm.run(THROUGH, files={"example.py": (EXAMPLES / DISPATCHER).read_text()})
+    lines = [line for line in done.stdout.splitlines() if line.startswith("rate ")]
+    assert lines[:3] == lines[3:]
+    assert lines[0].startswith("rate 0.01: mean square ")
 
 
 @pytest.mark.parametrize("options", [["--scheduler", "slurm"], []], ids=["named", "best"])

@@ -36,6 +36,7 @@ from gridengine.wire.messages import (
     Welcome,
 )
 from gridengine.wire.transport import Client, Server, resolve
+from tests.support.cable import Cable
 
 PACKAGE_PARENT = Path(gridengine.__file__).parents[1]
 PATIENCE_SECONDS = 120
@@ -60,9 +61,9 @@ def connection_to(
         start_seconds=start_seconds,
         grace_seconds=5,
         output_bytes=1000,
-        server_key=server.server_key,
-        worker_public=server.worker_public,
-        worker_secret=server.worker_secret,
+        server_key=server.keys.public,
+        worker_public=server.keys.peer_public,
+        worker_secret=server.keys.peer_secret,
     )
 
 
@@ -161,48 +162,6 @@ def test_what_is_sent_to_nobody_is_dropped(server: Server, client: Client) -> No
 
 
 # ---------------------------------------------------------------- broken connections
-
-
-class Cable:
-    """A TCP connection through us, which can be cut: what is under way is lost."""
-
-    def __init__(self, port: int) -> None:
-        self._port = port
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.address = f"tcp://127.0.0.1:{self._listener.getsockname()[1]}"
-        self.cuts = 0
-        self._lock = threading.Lock()
-        self._ends: list[socket.socket] = []
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                near, _ = self._listener.accept()
-                far = socket.create_connection(("127.0.0.1", self._port))
-                with self._lock:
-                    self._ends += [near, far]
-                for source, target in ((near, far), (far, near)):
-                    threading.Thread(target=self._carry, args=(source, target), daemon=True).start()
-
-    def _carry(self, source: socket.socket, target: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            while content := source.recv(4096):
-                target.sendall(content)
-        for end in (source, target):
-            end.close()
-
-    def cut(self) -> None:
-        self.cuts += 1
-        with self._lock:
-            ends, self._ends = self._ends, []
-        for end in ends:
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-
-    def close(self) -> None:
-        self._listener.close()
-        self.cut()
 
 
 @pytest.fixture
@@ -588,3 +547,13 @@ def test_a_limit_of_open_files_that_is_large_enough_is_left_alone() -> None:
         """,
     )
     assert text.split() == ["3000", "4096"]
+
+
+def test_a_new_port_is_one_of_those_that_are_allowed_and_free() -> None:
+    with contextlib.closing(Server(host="127.0.0.1")) as taken:
+        first = taken.keys.port
+        ports = range(first, first + 20)
+        with contextlib.closing(Server(host="127.0.0.1", ports=ports)) as server:
+            assert server.keys.port in ports[1:]
+        with pytest.raises(ConfigurationError, match=f"no port of {first} to {first} can be"):
+            Server(host="127.0.0.1", ports=[first])

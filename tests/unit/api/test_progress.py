@@ -10,11 +10,13 @@ from contextlib import closing
 from dataclasses import dataclass
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 
 from gridengine.api import progress
-from gridengine.api.map import imap
+from gridengine.api.map import imap, map
 from gridengine.api.progress import REFRESH_SECONDS, Estimate, ProgressBar
+from gridengine.api.progress_displays import Said
 from gridengine.dispatcher.core.snapshot import DemandCounts, Snapshot
 from gridengine.resources.demand import ANY
 from gridengine.schedulers import InlineScheduler
@@ -85,6 +87,20 @@ def test_it_says_done_failed_running_and_slots(draw: Draw) -> None:
     assert text == f"[{'#' * 13}{'.' * 13}] 5 of 10 calls done, 1 failed, 3 running on 4 slots"
 
 
+def test_a_list_that_grows_while_it_is_mapped_has_no_time_below_zero_left(
+    environment: pytest.MonkeyPatch,
+) -> None:
+    terminal, clock = Terminal(), Clock()
+    environment.setattr(sys, "stderr", terminal)
+    with closing(ProgressBar(snapshot, clock=clock)) as bar:
+        for done, seconds in ((1, 1.0), (15, 2.0)):
+            clock.now += seconds
+            bar.update(done, 0, 10)
+        shown = terminal.getvalue()
+    assert "15 of 15 calls done" in shown
+    assert "about 00:00:00 left" in shown
+
+
 def test_one_of_a_thing_is_told_as_one(draw: Draw) -> None:
     text, _ = draw(2.1, total=1, now=snapshot(1, 1))
     assert "of 1 call done" in text
@@ -98,6 +114,10 @@ def test_no_more_calls_run_than_there_are_slots(draw: Draw) -> None:
 
 def test_without_a_worker_it_says_what_is_waited_for(draw: Draw) -> None:
     assert "waiting for a worker" in draw(2.1, now=Snapshot())[0]
+
+
+def test_what_runs_at_a_dispatcher_elsewhere_is_not_guessed(draw: Draw) -> None:
+    assert draw(2.1, now=Snapshot(workers=1))[0].endswith("5 of 10 calls done, 1 failed")
 
 
 def test_it_does_not_show_before_two_seconds(draw: Draw) -> None:
@@ -158,7 +178,8 @@ def test_a_log_has_a_first_line_one_for_each_tenth_and_a_last(
     lines = lines_in_a_log(environment, 1000, seconds=1.0)
     assert len(lines) == 11
     assert lines[0] == (
-        "gridengine: 10 of 1,000 calls done, 0 failed, 3 running on 4 slots, about 00:16:30 left"
+        "gridengine: 10 of 1,000 calls done, 0 failed, 3 running on 4 slots, 1.0/s, "
+        "about 00:16:30 left"
     )
     assert lines[1].startswith("gridengine: 100 of 1,000 calls done, ")
     assert lines[-1] == "gridengine: 1,000 of 1,000 calls done, 0 failed, in 00:16:40"
@@ -186,7 +207,7 @@ def test_a_log_has_a_line_a_minute_where_nobody_knows_the_end(
 ) -> None:
     lines = lines_in_a_log(environment, None, seconds=1.0)
     assert len(lines) == 18
-    assert lines[0] == "gridengine: 10 calls done, 0 failed, 3 running on 4 slots"
+    assert lines[0] == "gridengine: 10 calls done, 0 failed, 3 running on 4 slots, 1.0/s"
     assert lines[-1] == "gridengine: 1,000 calls done, 0 failed, in 00:16:40"
 
 
@@ -199,20 +220,53 @@ def test_a_full_disk_does_not_end_what_is_under_way(draw: Draw) -> None:
     assert draw(100, shown=True, stderr=Full()) == ("", "")
 
 
-def test_the_time_left_leaves_the_start_up_out() -> None:
+def test_the_rate_leaves_the_start_up_out() -> None:
     estimate = Estimate()
-    assert estimate.left(0, 100, Snapshot(), 0.0) is None
-    assert estimate.left(0, 100, snapshot(), 60.0) is None  # the first worker has come
-    assert estimate.left(4, 100, snapshot(), 64.0) == 96
-    assert estimate.left(8, 100, snapshot(), 64.5) == 92 * 0.5 / 4  # the first had much to import
+    assert estimate.rate(0, Snapshot(), 0.0) is None
+    assert estimate.rate(0, snapshot(), 60.0) is None  # the first worker has come
+    assert estimate.rate(4, snapshot(), 64.0) == 1
+    assert estimate.rate(8, snapshot(), 64.5) == 8  # the first had much to import
 
 
-def test_the_time_left_is_measured_anew_with_many_more_workers() -> None:
+def test_the_rate_is_measured_anew_with_many_more_workers() -> None:
     estimate = Estimate()
     for done in range(21):
-        estimate.left(done, 1000, snapshot(slots=1), float(done))
-    estimate.left(20, 1000, snapshot(slots=10), 20.0)
-    assert estimate.left(40, 1000, snapshot(slots=10), 22.0) == 96
+        estimate.rate(done, snapshot(slots=1), float(done))
+    estimate.rate(20, snapshot(slots=10), 20.0)
+    assert estimate.rate(40, snapshot(slots=10), 22.0) == 10
+
+
+@pytest.mark.parametrize(
+    ("workers", "words"),
+    [(0, "on 4 slots"), (1, "on 4 slots"), (2, "on 4 slots of 2 workers"), (4, "on 4 workers")],
+)
+def test_it_says_on_how_many_workers_calls_run(draw: Draw, workers: int, words: str) -> None:
+    now = msgspec.structs.replace(snapshot(), workers=workers)
+    assert draw(2.1, now=now)[0].endswith(f", 3 running {words}")
+
+
+@pytest.mark.parametrize(
+    ("rate", "words"),
+    [(1234.4, "1,234/s"), (12.34, "12.3/s"), (0.5, "30.0/min"), (0.01, "36.0/h")],
+)
+def test_a_rate_is_told_in_the_unit_that_fits(rate: float, words: str) -> None:
+    assert progress._rate_words(rate) == words
+
+
+def test_where_there_is_little_room_the_rate_is_left_out_first() -> None:
+    said = Said(["5 done", "0 failed", "3 running", "9/s", "about 00:10 left"], [3, 1], "f")
+    assert said.within(100) == "f: 5 done, 0 failed, 3 running, 9/s, about 00:10 left"
+    assert said.within(50) == "f: 5 done, 0 failed, 3 running, about 00:10 left"
+    assert said.within(40) == said.within(4) == "f: 5 done, 3 running, about 00:10 left"
+
+
+def test_at_a_terminal_of_80_a_bar_ends_with_the_time_left() -> None:
+    clock = Clock()
+    with closing(ProgressBar(snapshot, shown=False, label="train", clock=clock)) as bar:
+        bar._counts = 600, 2, 1200
+        said = bar._said(snapshot(running=20, slots=20), 0.5)
+    assert "20 running on 20 slots" in said.within(200)
+    assert said.within(67) == "train: 600 of 1,200 calls done, 2 failed, about 00:20:00 left"
 
 
 class Cell:
@@ -220,9 +274,11 @@ class Cell:
 
     def __init__(self) -> None:
         self.shown: list[str] = []
+        self.pages: list[str] = []
 
     def display(self, content: dict[str, str], *, raw: bool, display_id: bool = False) -> Cell:
         self.shown.append(content["text/plain"])
+        self.pages.append(content["text/html"])
         return self
 
     update = display
@@ -236,15 +292,19 @@ def test_a_notebook_has_a_bar_that_stays_as_words(
     kernel = SimpleNamespace(get_ipython=lambda: SimpleNamespace(kernel=1))
     environment.setitem(sys.modules, "IPython", kernel)
     environment.setitem(sys.modules, "IPython.display", SimpleNamespace(display=cell.display))
-    with closing(ProgressBar(snapshot, shown=shown, clock=clock)) as bar:
+    with closing(ProgressBar(snapshot, shown=shown, label="<f>", clock=clock)) as bar:
         for done in (5, 10):
             clock.now += 3
             bar.update(done, 0, 10)
+    words = "5 of 10 calls done, 0 failed, 3 running on 4 slots"
     assert cell.shown == [
-        f"[{'#' * 19}{'.' * 19}] 5 of 10 calls done, 0 failed, 3 running on 4 slots",
-        f"[{'#' * 38}] 10 of 10 calls done, 0 failed, 3 running on 4 slots, about 00:00:00 left",
-        "10 of 10 calls done, 0 failed",
+        f"[{'#' * 19}{'.' * 19}] <f>: {words}",
+        f"[{'#' * 38}] <f>: {words.replace('5', '10', 1)}, 1.7/s, about 00:00:00 left",
+        "<f>: 10 of 10 calls done, 0 failed",
     ]
+    assert f'<progress max="1" value="0.5000"></progress> &lt;f&gt;: {words}</div>' in cell.pages[0]
+    assert "<progress" not in cell.pages[-1]
+    assert "color" not in "".join(cell.pages), "it is to be read on dark and light pages"
 
 
 def test_ipython_at_a_terminal_is_a_terminal(draw: Draw, environment: pytest.MonkeyPatch) -> None:
@@ -259,3 +319,59 @@ def test_calls_that_are_made_here_have_no_bar(environment: pytest.MonkeyPatch) -
     results = imap(abs, range(3), scheduler=InlineScheduler(), progress=True)
     assert list(results) == [0, 1, 2]
     assert sys.stderr.getvalue() == ""  # type: ignore[attr-defined]
+
+
+class Counter:
+    """A bar as `tqdm` has it."""
+
+    def __init__(self, total: int | None = None) -> None:
+        self.total, self.n, self.closed, self.told = total, 0, 0, {}
+        made.append(self)
+
+    def update(self, n: int) -> None:
+        self.n += n
+
+    def set_postfix(self, refresh: bool, **told: int) -> None:
+        self.told = told
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+made: list[Counter] = []
+
+
+@pytest.fixture(autouse=True)
+def no_counters() -> None:
+    made.clear()
+
+
+def odd(number: int) -> int:
+    if number % 2:
+        raise ValueError
+    return number
+
+
+def test_a_bar_of_the_users_kind_is_made_kept_up_to_date_and_closed() -> None:
+    with InlineScheduler() as scheduler:
+        map(odd, range(5), scheduler=scheduler, reraise=False, progress=Counter)
+        [one] = made
+        assert (one.total, one.n, one.closed, one.told) == (5, 5, 1, {"failed": 2})
+
+
+def test_a_bar_that_the_user_has_made_is_his_to_close() -> None:
+    one = Counter()
+    with InlineScheduler() as scheduler:
+        map(abs, range(5), scheduler=scheduler, progress=one)
+        list(imap(abs, range(3), scheduler=scheduler, progress=one))
+    assert (one.n, one.closed) == (8, 0)
+
+
+def test_an_iterator_keeps_a_bar_of_the_users_kind_up_to_date() -> None:
+    with (
+        InlineScheduler() as scheduler,
+        imap(abs, iter(range(4)), scheduler=scheduler, progress=Counter) as results,
+    ):
+        assert list(results) == [0, 1, 2, 3]
+    [one] = made
+    assert (one.total, one.n, one.closed) == (None, 4, 1)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+from pathlib import Path
+from typing import Self
 
 import pytest
 
@@ -93,3 +96,23 @@ def test_a_slow_encryption_is_told_with_the_remedy_and_breaks_nothing(
     assert f"{rate / 1e6:.0f} MB for each second of a processor (pyzmq " in finding.text
     assert ("pyzmq>=27.3" in finding.remedy) == (state is State.SLOW)
     assert not is_broken([READ, finding])
+
+
+def test_a_full_disk_is_told_with_the_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Full:
+        def __enter__(self) -> Self:
+            return self
+
+        def __exit__(self, *exc_info: object) -> None:
+            pass
+
+        def write(self, content: bytes) -> None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(doctor.tempfile, "NamedTemporaryFile", lambda **_: Full())
+    finding = doctor._check_run_directory(tmp_path)
+    assert finding.state is State.BROKEN
+    assert "No space left on device" in finding.text
+    assert "make room" in finding.remedy

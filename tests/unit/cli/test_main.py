@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
@@ -25,12 +29,46 @@ def call(*words: str) -> Result:
     return CliRunner().invoke(main, words)
 
 
-@pytest.mark.parametrize("command", [(), ("settings",), ("up",), ("doctor",)])
-def test_help_has_examples(command: tuple[str, ...]) -> None:
+def context_of(words: Sequence[str]) -> click.Context:
+    """Return where the first of these words lead: to a command, with the others left."""
+    context, left = click.Context(main, info_name="gridengine"), list(words)
+    while left and isinstance(context.command, click.Group):
+        command = context.command.get_command(context, left[0])
+        if command is None:
+            break
+        context = click.Context(command, context, left.pop(0))
+    context.args = left
+    return context
+
+
+def all_commands(*words: str) -> Iterator[tuple[str, ...]]:
+    """Yield these words, and those of all commands below."""
+    yield words
+    context = context_of(words)
+    if isinstance(context.command, click.Group):
+        for name in context.command.list_commands(context):
+            yield from all_commands(*words, name)
+
+
+@pytest.mark.parametrize("command", list(all_commands()), ids=" ".join)
+def test_help_tells_the_exit_status_and_has_examples_that_are_understood(
+    command: tuple[str, ...],
+) -> None:
     result = call(*command, "--help")
     assert result.exit_code == 0
-    assert "Examples:\n" in result.output
-    assert f"  gridengine {' '.join(command)}".rstrip() in result.output
+    told, _, examples = result.output.partition("Examples:\n")
+    assert "The exit status is " in " ".join(told.split())
+    assert examples
+    for line in examples.rstrip().splitlines():
+        # What a shell does with the output, and remarks, are no words of the command.
+        example, *_ = re.split(r"\s{2,}|\s[|>]", line.strip())
+        words = shlex.split(example)
+        words = words[words.index("gridengine") + 1 :]
+        assert tuple(words[: len(command)]) == command
+        context = context_of(words)
+        parser = context.command.make_parser(context)
+        _, left, _ = parser.parse_args(context.args)
+        assert left == [], line
 
 
 def test_settings_says_of_each_value_who_said_it(
@@ -53,6 +91,13 @@ def test_scripts_read_settings_as_json(tmp_path: Path) -> None:
     assert told["max_workers"] == {"value": 5, "by": f"{tmp_path}/gridengine.toml:1"}
     assert told["run_directory"] == {"value": "~/.gridengine/runs", "by": "default"}
     assert told["start_timeout"] == {"value": None, "by": "default"}
+
+
+@pytest.mark.parametrize(("typed", "words"), [("tpo", "'top' is one."), ("qwxz", "'qwxz'.")])
+def test_a_misspelt_command_is_told_with_the_nearest(typed: str, words: str) -> None:
+    told = CliRunner().invoke(main, [typed])
+    assert told.exit_code == 2
+    assert told.output.strip().endswith(words)
 
 
 def test_a_wrong_setting_is_one_line_and_status_1(tmp_path: Path) -> None:
@@ -81,3 +126,13 @@ def test_neither_the_package_nor_a_worker_loads_the_command_line() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_without_its_extra_the_page_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("gridengine.page")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    result = call("page")
+    assert result.exit_code == 1
+    assert "the page needs uvicorn, which is not installed" in result.output
+    assert "pip install 'gridengine[page]'" in result.output

@@ -225,17 +225,17 @@ def test_a_small_function_is_pickled_once_for_several_maps() -> None:
     def f() -> int:
         return 1
 
-    assert function_of_map(f, ()) is function_of_map(f, ())
+    assert function_of_map(f) is function_of_map(f)
 
 
 def test_a_large_function_is_not_kept_from_one_map_to_the_next() -> None:
     f = functools.partial(len, bytes(functions.SMALL_BYTES))
-    assert function_of_map(f, ()) is not function_of_map(f, ())
+    assert function_of_map(f) is not function_of_map(f)
 
 
 def test_a_function_that_holds_shared_objects_is_not_kept_from_one_map_to_the_next() -> None:
     f = functools.partial(len, gridengine.share([1]))
-    assert function_of_map(f, ()) is not function_of_map(f, ())
+    assert function_of_map(f) is not function_of_map(f)
 
 
 def test_a_function_of_a_map_runs_where_and_with_the_path_that_the_map_was_called(
@@ -244,12 +244,12 @@ def test_a_function_of_a_map_runs_where_and_with_the_path_that_the_map_was_calle
     def f() -> int:
         return 1
 
-    before = function_of_map(f, ())
+    before = function_of_map(f)
     monkeypatch.chdir(tmp_path)
-    assert function_of_map(f, ()).directory == os.fsencode(tmp_path)
+    assert function_of_map(f).directory == os.fsencode(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path / "mine"))
-    assert function_of_map(f, ()).path[0] == os.fsencode(tmp_path / "mine")
-    assert function_of_map(f, ()).digest != before.digest
+    assert function_of_map(f).path[0] == os.fsencode(tmp_path / "mine")
+    assert function_of_map(f).digest != before.digest
 
 
 def test_calls_of_a_map_have_the_environment_in_which_it_was_called(
@@ -258,15 +258,22 @@ def test_calls_of_a_map_have_the_environment_in_which_it_was_called(
     def f() -> int:
         return 1
 
-    before = function_of_map(f, ())
-    assert function_of_map(f, ()) is before
+    before = function_of_map(f)
+    assert function_of_map(f) is before
     monkeypatch.setenv("A_VARIABLE", "x=y")
     monkeypatch.setattr(sys, "argv", ["script.py", "-v"])
-    caller = function_of_map(f, ()).caller
+    caller = function_of_map(f).caller
     assert caller is not None
     assert b"A_VARIABLE=x=y" in caller.variables.split(b"\0")
     assert caller.arguments == (b"script.py", b"-v")
-    assert function_of_map(f, ()).digest != before.digest
+    assert function_of_map(f).digest != before.digest
+
+
+def test_a_function_of_any_name_can_travel() -> None:
+    def f() -> None: ...
+
+    f.__qualname__ = "caf\xe9 \udcff"
+    assert make_function(f).name == "caf\xe9 \\udcff"
 
 
 def test_a_function_has_the_umask_with_which_it_was_pickled() -> None:

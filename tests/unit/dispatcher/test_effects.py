@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from gridengine.dispatcher.clients import Clients
 from gridengine.dispatcher.core.events import (
     Explain,
     Grant,
@@ -22,7 +23,6 @@ from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.tasks import CallsFinished, Task, TaskMessage, TaskStarted
 from gridengine.dispatcher.effects import EffectPerformer
-from gridengine.dispatcher.nested_clients import NestedClients
 from gridengine.dispatcher.unsettled import UnsettledTasks
 from gridengine.resources import Cores, Memory
 from gridengine.resources.base import Resource
@@ -43,10 +43,10 @@ class Recorder:
         return lambda *arguments: self.calls.append((name, *arguments))
 
 
-def no_clients(recorder: Any) -> NestedClients:
+def no_clients(recorder: Any) -> Clients:
     """Return the processes whose calls make calls, of which there are none."""
     state, nothing = CoreState(Policy()), UnsettledTasks()
-    return NestedClients(state, recorder.send, recorder.post, nothing, recorder.check, slots=1)
+    return Clients(state, recorder.send, recorder.post, nothing, recorder.check, slots=1)
 
 
 def performer(held: Resource | None = None) -> tuple[EffectPerformer, Recorder, Recorder]:

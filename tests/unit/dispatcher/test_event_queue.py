@@ -31,12 +31,24 @@ def test_a_thread_that_does_not_sleep_is_not_woken() -> None:
 
 def test_a_thread_that_sleeps_is_woken_by_whatever_comes_and_once_drained_sleeps_again() -> None:
     queue = EventQueue()
-    queue.sleeping = True
     for act in (lambda: queue.post(Tick()), lambda: queue.extend([Tick()]), queue.barrier):
+        queue.sleeping = True
         act()
         assert wakes(queue)
         queue.drain()
         assert not wakes(queue)
+
+
+def test_of_many_events_only_the_first_wakes_a_thread_until_it_sleeps_again() -> None:
+    queue = EventQueue()
+    queue.sleeping = True
+    queue.post(Tick())
+    queue.drain()
+    queue.post(Tick())
+    assert not wakes(queue)
+    queue.sleeping = True
+    queue.post(Tick())
+    assert wakes(queue)
 
 
 def test_a_barrier_is_set_by_the_thread_alone() -> None:

@@ -6,13 +6,15 @@ import os
 import socket
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from msgspec import Struct
 
 from gridengine.dispatcher.core.tasks import CallsFinished, Function, ResultData, Task
-from gridengine.dispatcher.nested import MOST_FUNCTIONS, NestedDispatcher
+from gridengine.dispatcher.nested import NestedDispatcher
+from gridengine.dispatcher.requesting import MOST_FUNCTIONS
 from gridengine.errors import Cancelled, ConfigurationError, NestingError
 from gridengine.resources import Capacity, Cores
 from gridengine.resources.demand import Demand
@@ -277,9 +279,15 @@ def test_what_is_detached_goes_on(played: Played) -> None:
     assert played.next().detached
     id, _ = played.submit()
     assert not played.next().detached
-    played.dispatcher.end_call()
+    with ThreadPoolExecutor(1) as threads:
+        ended = threads.submit(played.dispatcher.end_call)
+        question = played.next()  # the dispatcher is to have them before the call has ended
+        assert isinstance(question, ChildCheck)
+        played.say(Checked(RUNNER, question.number))
+        ended.result(60)
     assert heard.left == 0
     assert played.next() == ChildCancel(RUNNER, [id], 15, [])
+    played.dispatcher.end_call()
 
 
 def test_a_call_that_may_not_wait_has_the_reason_of_all_that_it_waits_for(played: Played) -> None:

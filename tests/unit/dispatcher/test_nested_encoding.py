@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from gridengine.dispatcher.core.tasks import Function, Task
+from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
 from gridengine.dispatcher.nested_encoding import (
+    FailureNumbers,
     finished_calls,
     function_item,
     shared_item,
@@ -52,3 +53,11 @@ def test_outcomes_without_a_result_have_their_error_and_output() -> None:
     assert (event.exitcode, event.stdout, event.stderr) == (-9, b"out", b"err")
     assert event.path == ("f",)
     assert finished_calls(FinishedItem(7, 0, 1, recalled=True), []).recalled
+
+
+def test_those_that_fail_for_the_same_have_one_number_and_an_empty_exception_has_one_too() -> None:
+    numbers, error = FailureNumbers(5), WorkerCrashed("it died")
+    ended = [CallsFinished(id, 0, 1, None, error=error) for id in (1, 2)]
+    assert [numbers.number_of(one) for one in ended] == [5, 5]
+    assert numbers.number_of(CallsFinished(3, 0, 1, [b"pickled"], raised=True)) == 6
+    assert numbers.number_of(CallsFinished(4, 0, 1, [], raised=True)) == 7

@@ -168,7 +168,7 @@ def test_a_keeping_time_beyond_all_calendars_removes_nothing(runs: Path) -> None
 
 @pytest.mark.parametrize("kind", ["", "up-"])
 def test_the_name_of_a_run_says_on_which_machine_and_by_which_process_it_began(kind: str) -> None:
-    found = old_runs._NAME.fullmatch(new_run_id(kind))
+    found = old_runs.RUN_NAME.fullmatch(new_run_id(kind))
     assert found is not None
     assert found[2] == old_runs._host()
     assert found[3] == str(os.getpid())

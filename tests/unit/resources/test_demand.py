@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gridengine.resources import ZERO, Capacity, Cores, Memory, WTime
-from gridengine.resources.demand import ANY, Demand
+from gridengine.resources.demand import ANY, MOST_REMEMBERED, Demand, RememberedDemands
 from gridengine.resources.units import GIGABYTE
 
 
@@ -51,3 +51,11 @@ def test_without_memory_there_is_nothing_to_scale() -> None:
 
 def test_without_memory_there_is_no_limit() -> None:
     assert Demand(Cores(2)).with_factor(2).memory_limit == 0
+
+
+def test_no_more_demands_are_remembered_than_are_told_to_be() -> None:
+    known = RememberedDemands()
+    for count in range(1, MOST_REMEMBERED + 2):
+        known.add(Demand(Cores(count)))
+        assert Demand(Cores(count)) in known
+        assert len(known) <= MOST_REMEMBERED

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 
 from gridengine.errors import ConfigurationError
@@ -418,14 +416,14 @@ def test_a_task_is_placed_at_one_holder_before_all_that_wait_if_there_is_room() 
     assert places(made) == [("three", "b")]
 
 
-def test_a_restricted_holder_is_given_to_tasks_that_come_before_others_alone() -> None:
+def test_a_restricted_holder_is_given_to_tasks_that_are_deeper_alone() -> None:
     made = packer(a=Cores(1))
-    made.restrict("a", before=0)
+    made.restrict("a", above=0)
     add(made, one=Cores(1))
     assert places(made) == []
-    made.add("early", Cores(1), 0.0, order=-1)
-    assert places(made) == [("early", "a")]
-    made.remove("early")
+    made.add("deeper", Cores(1), 0.0, order=9, depth=1)
+    assert places(made) == [("deeper", "a")]
+    made.remove("deeper")
     assert places(made) == []
-    made.restrict("a", before=math.inf)
+    made.restrict("a", above=-1)
     assert places(made) == [("one", "a")]

@@ -37,6 +37,18 @@ def test_a_dry_run_shows_the_whole_request_and_the_script(here: Path) -> None:
     )
 
 
+def test_a_command_of_several_words_may_act_as_the_interpreter() -> None:
+    script = SlurmScheduler(python=["apptainer", "exec", "a b.sif", "python3"]).dry_run(Cores(1))
+    [line] = [line for line in script.script.splitlines() if line.startswith("exec ")]
+    assert line.startswith("exec apptainer exec 'a b.sif' python3 ")
+
+
+@pytest.mark.parametrize("python", [3, [], ["python3", 3]])
+def test_what_cannot_be_a_command_is_refused(python: object) -> None:
+    with pytest.raises(TypeError, match="python must be a string"):
+        SlurmScheduler(python=python)  # type: ignore[arg-type]
+
+
 def test_a_dry_run_leaves_no_trace(here: Path) -> None:
     GridEngineScheduler().dry_run(Memory(1))
     assert list(here.iterdir()) == []
@@ -68,7 +80,7 @@ def test_workers_that_calls_share_are_asked_for_with_all_that_they_hold() -> Non
 @pytest.mark.parametrize("kind", [GridEngineScheduler, ProcessScheduler, SlurmScheduler])
 def test_a_scheduler_shows_what_is_for_users_alone(kind: type[Scheduler]) -> None:
     methods = {name for name in dir(kind) if name[0] != "_" and callable(getattr(kind, name))}
-    assert methods <= {"close", "dry_run", "launcher", "script"}
+    assert methods <= {"close", "dry_run", "launcher", "script", "status"}
 
 
 def test_jobs_are_called_as_the_scheduler_says_or_in_native_words() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -28,3 +28,39 @@ def test_what_cannot_be_rebuilt_is_an_error() -> None:
     assert "cannot be rebuilt here: ValueError: invalid literal" in str(value.error)
     with pytest.raises(ValueError, match="invalid literal"):
         pickling.load(pickling.dump_calls([NotBack()]))
+
+
+class OfThisModule(NamedTuple):
+    value: int
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        list(range(5)),
+        [OfThisModule(1), [OfThisModule(2)], None, "text" * 50_000, OfThisModule(3)],
+        [bytes(10), bytearray(b"x" * 3_000_000), {1: 2}, b"y" * 3_000_000, ()],
+        [lambda x: x, "a", lambda: 1, "b", "c"],
+    ],
+)
+@pytest.mark.parametrize(("first", "stop"), [(0, 5), (1, 3), (4, 5), (0, 1)])
+def test_a_part_of_results_is_as_that_of_their_list(
+    values: list[Any], first: int, stop: int
+) -> None:
+    payload = pickling.dump_values(values)
+    found, complete = pickling.load_values(pickling.part_of_values(payload, first, stop))
+    assert complete
+    wanted = pickling.load_values(payload)[0][first:stop]
+    assert [type(one) for one in found] == [type(one) for one in wanted]
+    assert [one for one in found if not callable(one)] == [
+        one for one in wanted if not callable(one)
+    ]
+
+
+def test_of_a_part_of_results_too_those_alone_fail_that_cannot_be_rebuilt() -> None:
+    payload = pickling.dump_values([0, NotBack(), 2, 3])
+    for first in (0, 2):
+        part = pickling.part_of_values(payload, first, 4)
+        values, complete = pickling.load_values(part)
+        assert not complete
+        assert [type(one) for one in values] == [int, pickling.Unloadable, int, int][first:]

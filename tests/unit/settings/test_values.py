@@ -112,6 +112,17 @@ def test_a_wrong_value_is_an_error_that_names_the_variable_and_the_value(
     assert str(caught.value.hint).startswith(hint)
 
 
+@pytest.mark.parametrize("ports", ["500-400", "0-10", "70000-80000"])
+def test_what_is_no_range_of_ports_is_an_error(ports: str) -> None:
+    with pytest.raises(ConfigurationError, match="is no range of ports"):
+        _ = Settings(ports=ports).port_range
+
+
+def test_ports_are_both_and_those_between() -> None:
+    assert [*Settings(ports="42000-42002").port_range] == [42000, 42001, 42002]
+    assert not Settings().port_range
+
+
 def test_a_table_of_names_is_not_for_the_environment() -> None:
     with pytest.raises(
         ConfigurationError, match="GRIDENGINE_SLURM_TOKENS cannot be said in the environment"

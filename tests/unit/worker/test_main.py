@@ -12,7 +12,7 @@ import pytest
 
 from gridengine.errors import ProtocolError
 from gridengine.wire.connection_file import BEGAN, Connection
-from gridengine.wire.messages import Assign, Message, Refuse, Stop, Welcome
+from gridengine.wire.messages import Assign, Message, Refuse, Rejoin, Stop, Welcome
 from gridengine.worker.main import REFUSED, Worker, end_job, is_listening, main
 
 LEASE = 60.0
@@ -166,3 +166,30 @@ def test_a_job_that_cannot_be_ended_is_told_of(
 ) -> None:
     end_job(command)
     assert "this job may stay until its time is over" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("wanted", "status"), [(True, 0), (False, REFUSED)])
+def test_a_worker_that_its_dispatcher_does_not_know_comes_back_if_it_may(
+    *, wanted: bool, status: int
+) -> None:
+    worker, client, _ = make()
+    client.rejoin = lambda message: wanted  # type: ignore[attr-defined]
+    worker.handle(Rejoin(2))
+    assert bool(worker.reason) is not wanted
+    assert worker.status == status
+
+
+def test_what_is_assigned_is_noted_before_it_is_begun() -> None:
+    noted: list[object] = []
+
+    class Held:
+        def assigned(self, message: Assign) -> None:
+            noted.append(list(agent.handled))
+
+        def introduce(self, agent: object) -> None: ...
+
+    client, agent = Client(), Agent()
+    worker = Worker(connection(), client, agent, Held())  # type: ignore[arg-type]
+    worker.handle(Assign([]))
+    assert noted == [[]]
+    assert agent.handled == [Assign([])]

@@ -34,22 +34,7 @@ from gridengine.worker import runner_pool
 from gridengine.worker.agent import Agent
 from gridengine.worker.runner_handle import RunnerHandle
 from gridengine.worker.status_block import INDEX, RUN
-from tests.support.agent_driver import NoForkServer
-
-
-class ForkServer(NoForkServer):
-    """Forks nothing; notes what it is asked for."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.preloaded = 0
-        self.signals: list[tuple[int, int]] = []
-
-    def preload(self) -> None:
-        self.preloaded += 1
-
-    def signal(self, runner: int, number: int) -> None:
-        self.signals.append((runner, number))
+from tests.support.agent_driver import NotingForkServer
 
 
 class Played:
@@ -57,7 +42,7 @@ class Played:
 
     def __init__(self) -> None:
         self.sent: list[Message] = []
-        self.server = ForkServer()
+        self.server = NotingForkServer()
         self.agent = Agent(
             lambda message, buffers: self.sent.append(message),
             self.server,  # type: ignore[arg-type]

@@ -66,32 +66,44 @@ def test_nothing_is_drawn_into_a_line_that_is_not_finished(
     assert screen(terminal.getvalue()) == ["loading ... done", "--- 2 ---"]
 
 
-def test_there_is_one_line_at_a_time(terminal: Terminal, line: TerminalLine) -> None:
+def test_several_lines_stand_below_each_other(terminal: Terminal, line: TerminalLine) -> None:
     line.show("--- first ---")
     with closing(TerminalLine(terminal)) as second:
         second.show("--- second ---")
-    assert screen(terminal.getvalue()) == ["--- first ---"]
-    print("x", file=terminal)
-    assert screen(terminal.getvalue()) == ["x", "--- first ---"]
+        print("x", file=terminal)
+        line.show("--- first again ---")
+        assert screen(terminal.getvalue()) == ["x", "--- first again ---", "--- second ---"]
+    assert screen(terminal.getvalue()) == ["x", "--- first again ---"]
 
 
-def test_another_takes_the_place_of_one_that_nobody_draws_until_it_is_drawn_again(
-    terminal: Terminal, line: TerminalLine, monkeypatch: pytest.MonkeyPatch
+def test_one_that_ends_before_those_below_it_leaves_no_gap(terminal: Terminal) -> None:
+    lines = [TerminalLine(terminal) for _ in range(3)]
+    for number, one in enumerate(lines):
+        one.show(f"--- {number} ---")
+    lines[0].close()
+    assert screen(terminal.getvalue()) == ["--- 1 ---", "--- 2 ---"]
+    for one in lines:
+        one.close()
+    assert screen(terminal.getvalue()) == [""]
+    assert vars(terminal).get("write") is None
+
+
+def test_where_there_is_no_room_for_all_those_that_are_drawn_are_shown(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [100.0]
     monkeypatch.setattr(terminal_line.time, "monotonic", lambda: now[0])
-    line.show("--- first ---")
-    with closing(TerminalLine(terminal)) as second:
+    monkeypatch.setattr(terminal_line, "MOST_LINES", 2)
+    with closing(TerminalLine(terminal)) as stale, closing(TerminalLine(terminal)) as first:
+        stale.show("--- stale ---")
+        first.show("--- first ---")
         now[0] += STALE_SECONDS + 0.1
-        second.show("--- second ---")
-        line.show("--- first again ---")
+        with closing(TerminalLine(terminal)) as second:
+            first.show("--- first again ---")
+            second.show("--- second ---")
+            assert screen(terminal.getvalue()) == ["--- first again ---", "--- second ---"]
         print("x", file=terminal)
-        assert screen(terminal.getvalue()) == ["x", "--- second ---"]
-    line.show("--- first again ---")
-    print("y", file=terminal)
-    assert screen(terminal.getvalue()) == ["x", "y", "--- first again ---"]
-    line.close()
-    assert vars(terminal).get("write") is None
+        assert screen(terminal.getvalue()) == ["x", "--- stale ---", "--- first again ---"]
 
 
 def test_the_streams_are_given_back(terminal: Terminal, line: TerminalLine) -> None:

@@ -7,6 +7,7 @@ import pytest
 from gridengine.dispatcher.core.calls import (
     FEW,
     AwaitedResult,
+    Client,
     OpenTask,
     Pace,
     RemoteObject,
@@ -43,7 +44,9 @@ def test_what_a_call_has_taken_already_is_the_least_it_takes(
 
 def open_task(number: int = 1) -> OpenTask:
     function, pace = RemoteObject(SQUARE, 1), Pace()
-    return OpenTask(Task(number, (b"",), 9), function, 9, Submitter(0, function, pace), pace)
+    return OpenTask(
+        Task(number, (b"",), 9), function, 9, Submitter(0, function, pace, Client(0)), pace
+    )
 
 
 @pytest.mark.parametrize("count", [1, 2, FEW, FEW + 1, 5 * FEW])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gridengine.dispatcher.core.calls import OpenTask, Pace, RemoteObject, Span, Submitter
+from gridengine.dispatcher.core.calls import Client, OpenTask, Pace, RemoteObject, Span, Submitter
 from gridengine.dispatcher.core.model import Batch, Phase, Run, SlotGroup, TaskQueue, Worker
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.provisioner import Provisioner
@@ -33,7 +33,7 @@ def queue_with(
 
 def span_of(count: int = 1, seconds: float | None = None) -> Span:
     function, pace = RemoteObject(SQUARE, 1), Pace(seconds)
-    submitter = Submitter(0, function, pace)
+    submitter = Submitter(0, function, pace, Client(0))
     one = OpenTask(Task(1, (b"",), count), function, count, submitter, pace)
     return Span(one, 0, count, ANY)
 

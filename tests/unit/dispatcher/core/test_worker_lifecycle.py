@@ -10,6 +10,7 @@ from gridengine.dispatcher.core import (
 )
 from gridengine.dispatcher.core.events import (
     Closing,
+    DrainHosts,
     Launch,
     Launched,
     Lost,
@@ -399,3 +400,39 @@ def test_a_worker_with_nothing_to_do_stays_a_while_when_nobody_waits() -> None:
     play.done(play.running())
     play.later(0.6, beats=[b"w"])
     assert play.sent(Stop) == []
+
+
+def test_a_worker_that_the_scheduler_did_not_start_stays_where_others_are_kept() -> None:
+    play = Play(idle_seconds=5, keeps_others=True)
+    play.hello()
+    for _ in range(10):
+        play.later(1.0, beats=[b"w"])
+        assert play.sent(Stop) == []
+
+
+def test_a_worker_whose_host_is_drained_ends_what_it_has_and_leaves() -> None:
+    play = Play()
+    one = play.running(3)
+    play.play(DrainHosts(frozenset({"node-w"})))
+    assert play.sent(Stop) == []
+    play.done(one)
+    assert play.assigned() == []
+    assert len(play.sent(Stop)) == 1
+
+
+def test_an_idle_worker_whose_host_is_drained_leaves_at_once_and_others_stay() -> None:
+    play = Play(idle_seconds=100)
+    play.done(play.running())
+    play.play(DrainHosts(frozenset({"elsewhere"})))
+    assert play.sent(Stop) == []
+    play.play(DrainHosts(frozenset({"node-w"})))
+    assert len(play.sent(Stop)) == 1
+
+
+def test_a_worker_that_was_silent_while_its_host_is_drained_is_assigned_nothing() -> None:
+    play = Play()
+    play.running(3)
+    play.play(DrainHosts(frozenset({"node-w"})))
+    play.later(30)
+    play.say(Beat())
+    assert play.assigned() == []

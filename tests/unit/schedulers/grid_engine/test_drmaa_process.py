@@ -236,6 +236,32 @@ def test_at_the_end_everything_is_deleted_and_the_guarded_files_removed(
     assert [path.name for path in tmp_path.iterdir()] == ["other"]
 
 
+def test_at_the_end_those_stay_that_another_goes_on_with(
+    server: DrmaaServer, session: Session
+) -> None:
+    server.keep(["1.1", "1.2"])
+    server.keep(["1.2", "7.1"])
+    server.clean()
+    assert sorted(session.deleted) == ["1.1", "1.3"]
+
+
+def test_none_is_deleted_with_all_of_a_session_that_another_goes_on_with(
+    server: DrmaaServer, session: Session
+) -> None:
+    server.keep(["1.1"])
+    server.terminate(["1.1", "1.2", "1.3"])
+    assert (session.deleted, server.remaining) == ([], 3)
+    server.keep([])
+    server.clean()
+    assert session.deleted == [ALL]
+
+
+def test_who_takes_over_is_told_which_are_to_stay(server: DrmaaServer, session: Session) -> None:
+    server.adopt(["2.1", "2.2"], [], [], ["1.1", "1.2", "1.3", "2.2"])
+    server.clean()
+    assert session.deleted == ["2.1"]
+
+
 def test_the_end_waits_for_a_master_that_is_away(
     server: DrmaaServer, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:

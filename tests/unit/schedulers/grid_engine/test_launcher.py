@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from gridengine.errors import SubmissionRefused
+from gridengine.resources.demand import ANY
 from gridengine.schedulers.grid_engine import launcher as module
 from gridengine.schedulers.grid_engine.drmaa import DrmaaRefused
+from gridengine.schedulers.grid_engine.drmaa_systems import GRID_ENGINE_UNNAMED, System
 from gridengine.schedulers.grid_engine.launcher import (
     MOST_LOOKS,
     DrmaaTask,
@@ -20,7 +22,13 @@ from gridengine.schedulers.grid_engine.launcher import (
     unavailable,
 )
 from gridengine.schedulers.grid_engine.request import Request
-from gridengine.schedulers.launcher import Handle, LaunchContext, Unavailable, WorkerStatus
+from gridengine.schedulers.launcher import (
+    Handle,
+    LaunchContext,
+    Unavailable,
+    Unreachable,
+    WorkerStatus,
+)
 
 ONE = Handle("7.1", "/nowhere/worker.1.1.log")
 
@@ -143,3 +151,66 @@ def test_a_task_in_the_error_state_is_deleted_at_once_and_one_of_which_nothing_i
     assert [bool(one) for one in reports] == [False] * (polls - 1) + [True]
     assert said.deleted == [ONE.id]
     assert (reason or "does not say why") in reports[-1][ONE].reason
+
+
+class Kept:
+    """A session that notes what of it is taken over, and what is to stay."""
+
+    def __init__(self) -> None:
+        self.taken: list[tuple[str, list[str]]] = []
+        self.kept: set[str] = set()
+        self.error: Exception | None = None
+
+    def take_over(self, contact: str, jobs: list[str]) -> None:
+        self.taken.append((contact, jobs))
+
+    def keep(self, jobs: set[str], others: set[str]) -> None:
+        if self.error is not None:
+            raise self.error
+        self.kept = (self.kept - others) | jobs
+
+    def start(self) -> System:
+        return GRID_ENGINE_UNNAMED
+
+
+@pytest.fixture
+def later(tmp_path: Path) -> tuple[GridEngineLauncher, Kept]:
+    """A launcher of a dispatcher that was started again."""
+    run = LaunchContext("test", tmp_path, tmp_path / "connection", print, epoch=2)
+    launcher, kept = GridEngineLauncher(run, script="true", request=Request()), Kept()
+    vars(launcher).update(_session=kept)
+    return launcher, kept
+
+
+TWO = Handle("7.2", "/nowhere/worker.1.2.log")
+
+
+def test_tasks_of_an_earlier_process_are_watched_in_their_session_and_stay(
+    later: tuple[GridEngineLauncher, Kept],
+) -> None:
+    launcher, session = later
+    launcher.adopt({ONE: ANY, TWO: ANY}, {"contact": "session=1"})
+    assert session.taken == [("session=1", ["7.1", "7.2"])]
+    assert list(launcher.tasks) == [ONE, TWO]
+    assert session.kept == {"7.1", "7.2"}
+
+
+def test_the_session_of_an_earlier_process_that_has_left_no_tasks_is_left_alone(
+    later: tuple[GridEngineLauncher, Kept],
+) -> None:
+    launcher, session = later
+    launcher.adopt({}, {"contact": "session=1"})
+    assert session.taken == []
+
+
+def test_a_session_is_told_again_which_tasks_stay_when_it_could_not_be(
+    later: tuple[GridEngineLauncher, Kept],
+) -> None:
+    launcher, session = later
+    launcher.keep([ONE, TWO])
+    session.error = Unreachable("no answer")
+    with pytest.raises(Unreachable):
+        launcher.keep([TWO])
+    session.error = None
+    launcher.keep([TWO])
+    assert session.kept == {"7.2"}

@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
+from gridengine.dispatcher.clients import ENDED, Clients
 from gridengine.dispatcher.core.events import (
     CancelRequested,
+    ClientJoined,
+    ClientLeft,
     Event,
     RecallRequested,
     ReferencesReleased,
@@ -19,9 +22,14 @@ from gridengine.dispatcher.core.events import (
     Submitted,
     Supplied,
 )
-from gridengine.dispatcher.core.tasks import CallsFinished, ResultData, TaskMessage, TaskStarted
+from gridengine.dispatcher.core.tasks import (
+    CallsFinished,
+    ResultData,
+    Task,
+    TaskMessage,
+    TaskStarted,
+)
 from gridengine.dispatcher.kept_payloads import KeptPayloads
-from gridengine.dispatcher.nested_clients import ENDED, NestedClients
 from gridengine.dispatcher.unsettled import UnsettledTasks
 from gridengine.errors import ConfigurationError, GridEngineError, WorkerCrashed
 from gridengine.resources import Cores
@@ -32,6 +40,7 @@ from gridengine.serialize.kept_payload import KeptPayload
 from gridengine.wire.framing import decode, encode
 from gridengine.wire.messages import (
     NUMBER_BITS,
+    Cancel,
     Checked,
     ChildCancel,
     ChildCheck,
@@ -52,7 +61,7 @@ from gridengine.wire.messages import (
     SharedItem,
     TaskItem,
 )
-from tests.support.core_play import Play
+from tests.support.core_play import SQUARE, Play
 
 RUNNER = 3
 FUNCTION = FunctionItem("f", [b"/code"], b"/home")
@@ -66,7 +75,7 @@ class Process:
         self.posted: list[Event] = []
         self.unsettled = UnsettledTasks()
         self.play = play
-        self.clients = NestedClients(
+        self.clients = Clients(
             play.core.state,
             lambda *one: self.sent.append((one[0], *decode(encode(*one[1:])))),
             self.posted.append,
@@ -128,11 +137,12 @@ def test_a_function_is_sent_once(process: Process) -> None:
     assert isinstance(message, ChildrenFinished)
 
 
+@pytest.mark.parametrize("detached", [True, False])
 @pytest.mark.parametrize("run", [0, 99])
 def test_the_children_of_no_run_or_of_another_worker_s_are_to_end_at_once(
-    process: Process, run: int
+    process: Process, run: int, detached: bool
 ) -> None:
-    [event] = process.submit(process.task(1), run=run, function=FUNCTION)
+    [event] = process.submit(process.task(1), run=run, function=FUNCTION, detached=detached)
     assert isinstance(event, Submitted)
     assert event.parent == ENDED
     process.play.play(event)
@@ -140,10 +150,21 @@ def test_the_children_of_no_run_or_of_another_worker_s_are_to_end_at_once(
     assert settled.error is not None
 
 
-def test_a_detached_task_has_no_parent(process: Process) -> None:
-    [event] = process.submit(process.task(1), run=99, function=FUNCTION, detached=True)
-    assert isinstance(event, Submitted)
-    assert event.parent == 0
+def test_detached_calls_are_the_client_s_whose_call_makes_them(process: Process) -> None:
+    play = process.play
+    play.hello()
+    play.play(ClientJoined(500, 1.0))
+    parent = Task(7, (b"calls",), 1, submitter=500 << NUMBER_BITS)
+    play.play(Submitted(SQUARE, [parent]))
+    [run] = play.assigned()
+    [event] = process.submit(process.task(1), run=run.run, function=FUNCTION, detached=True)
+    play.play(event)
+    play.done(run)
+    detached = process.first + 1
+    assert set(play.core.state.open_tasks) == {detached}
+    assert play.core.state.snapshot().clients[500].done == 1
+    play.play(ClientLeft(500))
+    assert play.sent(Cancel)
 
 
 @pytest.mark.parametrize("wrong", ["id", "submitter", "twice", "needs", "demand", "digest"])
@@ -255,7 +276,7 @@ def test_results_are_wanted_supplied_and_released(process: Process) -> None:
     assert isinstance(event, Supplied)
     assert (event.reference, event.data.raised) == (50, True)
     [event] = process.say(ChildForget(RUNNER, references=[50]))
-    assert event == ReferencesReleased([50])
+    assert event == ReferencesReleased((50,))
 
 
 def test_what_no_worker_can_hold_is_told() -> None:

@@ -1,0 +1,93 @@
+"""Many workers in one process, which answer at once what calls of `noop` return:
+`python -m benchmarks.fake_workers CONNECTION_FILE COUNT`. Their dispatcher cannot tell them from
+others.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import pickle
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import zmq
+
+from gridengine.serialize.payload import Buffer
+from gridengine.wire.connection_file import Connection
+from gridengine.wire.messages import (
+    VALUES,
+    Assign,
+    Assignment,
+    Result,
+    Results,
+    Stop,
+    Welcome,
+    portions,
+)
+from gridengine.wire.transport import Client
+from gridengine.worker.agent import make_hello
+
+MOST_SOCKETS = 10_000
+SECONDS = 1e-6
+"""How long they say that a call takes."""
+
+
+class FakeWorker:
+    """One of them, with one slot."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.client = Client(connection)
+        self.stopped = False
+        self.client.send(make_hello(run_id=connection.run_id, slots=1, pid=os.getpid(), log=""))
+
+    def work(self) -> None:
+        """Answer what has come."""
+        for message, buffers in self.client.receive():
+            match message:
+                case Welcome(epoch=epoch):
+                    self.client.epoch = epoch
+                case Stop():
+                    self.stopped = True
+                case Assign():
+                    self._answer(message, buffers)
+
+    def _answer(self, message: Assign, buffers: Sequence[Buffer]) -> None:
+        pairs = portions(message.assignments, buffers)
+        results = [
+            Result(one.run, one.start, one.stop, VALUES, SECONDS * (one.stop - one.start))
+            for one, _ in pairs
+        ]
+        self.client.send(Results(results), [values_of(one, payload) for one, payload in pairs])
+
+
+def values_of(one: Assignment, payload: Sequence[Buffer]) -> Buffer:
+    """Return the pickled values of calls of `noop`: what they are given."""
+    return pickle.dumps(pickle.loads(payload[0])[one.start : one.stop], 5)
+
+
+def main() -> None:
+    path, count = Path(sys.argv[1]), int(sys.argv[2])
+    shared = zmq.Context.instance()
+    shared.max_sockets = MOST_SOCKETS
+    zmq.Context = lambda: shared  # type: ignore[assignment,misc] # one thread for all
+    connection = Connection.load(path)
+    workers = {}
+    poller = zmq.Poller()
+    for _ in range(count):
+        worker = FakeWorker(connection)
+        workers[worker.client.socket] = worker
+        poller.register(worker.client.socket, zmq.POLLIN)
+    tick_at = 0.0
+    while not all(worker.stopped for worker in workers.values()):
+        for socket, _ in poller.poll(math.ceil(1000 * max(0.0, tick_at - time.monotonic()))):
+            workers[socket].work()
+        now = time.monotonic()
+        if now >= tick_at:
+            tick_at = now + min(worker.client.tick(now) for worker in workers.values())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,172 @@
+"""`Client`: a stand-alone dispatcher, as a script or notebook has it."""
+
+from __future__ import annotations
+
+import functools
+import os
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar, cast
+
+from gridengine.api.executor import Executor
+from gridengine.api.map import map as map_calls
+from gridengine.api.named_runs import NamedRun, run_named, runs
+from gridengine.client.connect import dispatcher_of
+from gridengine.client.left_calls import flush_handed, take_what_has_ended
+from gridengine.dispatcher.remote import RemoteDispatcher
+from gridengine.dispatcher.standalone_files import client_file
+from gridengine.errors import ConfigurationError, GridEngineError, trimmed
+from gridengine.journal import kept_runs
+from gridengine.journal.run_file import SUFFIX
+from gridengine.schedulers.remote import RemoteScheduler
+
+T = TypeVar("T")
+SHOW_SECONDS = 2.0
+"""For how long a notebook waits for what it shows of a client."""
+
+
+class Client(RemoteScheduler):
+    """Runs calls on the workers of a dispatcher that stands on its own; goes wherever a scheduler
+    goes.
+
+    Disconnect it, leave its `with`, or end the program, and its calls that have not ended are
+    ended; the dispatcher and its workers go on. Calls of runs with a name (`name="sweep"`) go on
+    too when the process is killed, or leaves by `disconnect(detach=True)`.
+
+    Args:
+        dispatcher: its name, or the path of its connection file for clients.
+        weight: 2 has it take two turns for each one of a client with 1.
+        max_calls, max_bytes: how many calls that have not ended, and how many bytes of them, it may
+            have at the dispatcher: more are an error where they are submitted (default: any
+            number).
+
+    Raises:
+        VersionMismatch: it is of another version, or has another Python.
+        ConfigurationError: there is no such dispatcher, or it does not answer, or refuses.
+    """
+
+    @trimmed
+    def __init__(
+        self,
+        dispatcher: str | os.PathLike[str],
+        *,
+        weight: float = 1.0,
+        max_calls: int | None = None,
+        max_bytes: int | None = None,
+    ) -> None:
+        self._name = os.fspath(dispatcher)
+        super().__init__(
+            client_file(self._name), weight=weight, max_calls=max_calls, max_bytes=max_bytes
+        )
+        self._connect()
+
+    def __repr__(self) -> str:
+        return f"Client({self._name!r})"
+
+    def _facts(self) -> Iterable[tuple[str, object]]:
+        if self._closed:
+            return [("state", "disconnected")]
+        try:
+            said = self._connect().control("describe", seconds=SHOW_SECONDS)
+        except (GridEngineError, TimeoutError) as error:
+            return [("state", error)]
+        kinds = "done", "failed", "running", "waiting"
+        return [
+            ("runs", f"process {said['pid']} on {said['host']}"),
+            ("calls", ", ".join(f"{said[kind]:,} {kind}" for kind in kinds)),
+            ("workers", said["workers"]),
+            ("clients", len(said["clients"])),
+        ]
+
+    def _connect(self) -> RemoteDispatcher:
+        return cast(RemoteDispatcher, dispatcher_of(self))
+
+    @functools.cached_property
+    def _executor(self) -> Executor:
+        return Executor(scheduler=self)
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Have `fn(*args, **kwargs)` called, and return its future, as `Executor.submit` does."""
+        return self._executor.submit(fn, *args, **kwargs)
+
+    def submit_graph(self, *args: Any, **kwargs: Any) -> Any:
+        """Have the calls of a graph made, as `Executor.submit_graph` does."""
+        return self._executor.submit_graph(*args, **kwargs)
+
+    def map(self, f: Callable[..., T], *iterables: Iterable[Any], **options: Any) -> list[T]:
+        """Return `[f(x) for x in iterable]`, as `gridengine.map` does, with its options."""
+        return map_calls(f, *iterables, scheduler=self, **options)
+
+    def describe(self) -> dict[str, Any]:
+        """Return what the dispatcher tells of itself: where it runs, of which version it is, its
+        workers and calls, and each of its clients. What it does at this moment is in `status()`.
+        """
+        return cast(dict[str, Any], self._connect().control("describe"))
+
+    @trimmed
+    def flush(self, timeout: float | None = None) -> bool:
+        """Wait until all calls that were submitted up to now are in the dispatcher's journal, on
+        disk, and in the files of runs with a name; return whether they are, within so many seconds
+        if that is given. From then on they are made though this process and the dispatcher are
+        killed, and that is started again; and those of runs are made once.
+        """
+        end = None if timeout is None else time.monotonic() + timeout
+        done = self._flush_calls(end)
+        return flush_handed(self, None if end is None else end - time.monotonic()) and done
+
+    def _flush_calls(self, end: float | None) -> bool:
+        done = True
+        for place in (self, *self.kept):
+            for one in tuple(place.submitters):
+                one.hand_over_all()
+            left = None if end is None else max(end - time.monotonic(), 0.0)
+            done = cast(RemoteDispatcher, dispatcher_of(place)).flush(left) and done
+        return done
+
+    @trimmed
+    def disconnect(self, *, detach: bool = False) -> None:
+        """End this client's calls that have not ended, and leave. May be called twice.
+
+        detach: calls of runs with a name go on: the dispatcher keeps what comes of them for its
+            setting `retention`. Here their futures are cancelled. Returns once it has them on disk.
+
+        Raises:
+            ConfigurationError: they cannot be written; nothing was disconnected.
+        """
+        if detach and not self._closed:
+            if not self._flush_calls(None):
+                raise ConfigurationError(
+                    "the dispatcher cannot write its journal: what this client leaves could be lost"
+                )
+            if not flush_handed(self):
+                raise ConfigurationError(
+                    "the files of its runs cannot be written: what this client leaves could be lost"
+                )
+            for place in tuple(self.kept):
+                cast(RemoteDispatcher, dispatcher_of(place)).close(detach=True)
+        self.close()
+
+    def close(self) -> None:
+        """As `disconnect`."""
+        for place in tuple(self.kept):
+            place.close()
+        super().close()
+
+    def runs(self) -> list[NamedRun]:
+        """Return the runs with a name, the latest first, as `gridengine.runs` does, with what this
+        dispatcher has of them by now.
+        """
+        for path in kept_runs.paths():
+            take_what_has_ended(path.name.removesuffix(SUFFIX), path, self)
+        return runs()
+
+    @trimmed
+    def run_named(self, name: str, *, journal: str | os.PathLike[str] | None = None) -> NamedRun:
+        """Return what is kept of a run, as `gridengine.run_named` does, with what this dispatcher
+        has of it by now.
+
+        Raises:
+            JournalError: there is no such run, or its file cannot be read or written.
+        """
+        take_what_has_ended(name, kept_runs.find(name, journal), self)
+        return run_named(name, journal=journal)

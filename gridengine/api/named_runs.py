@@ -1,0 +1,167 @@
+"""`runs`, `run_named`: what is kept of runs with a name, from any script."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gridengine.errors import Cancelled, JournalError, PicklingError, trimmed
+from gridengine.journal import kept_runs
+from gridengine.journal.kept_runs import KeptCall, RunSummary
+from gridengine.journal.run_file import RETURNED
+from gridengine.resources.tables import html_table
+from gridengine.schedulers.base import SchedulerSpec
+from gridengine.serialize.classes import known_classes
+
+if TYPE_CHECKING:
+    from gridengine.api.progress_displays import ProgressSpec
+    from gridengine.client.options import Raisable
+    from gridengine.resources.base import Resource
+
+
+class NamedRun:
+    """A run with a name, as it was when this was made: `run_named` and `runs` return it.
+
+    `name`; `when` it was last begun (seconds since 1970); the `script` and the `host` of that; how
+    many of the calls that were handed in then are `done`, have `failed`, and are `left`; its `size`
+    in bytes and its `path`. `error` says why it cannot be read, and is empty when it can.
+    """
+
+    def __init__(self, summary: RunSummary) -> None:
+        self.name, self.path, self.size = summary.name, Path(summary.path), summary.size
+        self.when, self.script, self.host = summary.when, summary.script, summary.host
+        self.done, self.failed, self.left = summary.done, summary.failed, summary.left
+        self.error = summary.error
+
+    def __repr__(self) -> str:
+        counts = f"{self.done} done, {self.failed} failed, {self.left} left"
+        return f"<run {self.name!r}: {self.error.splitlines()[0] if self.error else counts}>"
+
+    def _repr_html_(self) -> str:
+        facts: list[tuple[str, object]] = [
+            ("calls", f"{self.done:,} done, {self.failed:,} failed, {self.left:,} left"),
+            ("begun", time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.when))),
+            ("script", f"{self.script} on {self.host}"),
+            ("file", self.path),
+        ]
+        return html_table(f"run {self.name}", [("error", self.error)] if self.error else facts)
+
+    @trimmed
+    def results(self) -> list[Any]:
+        """Return the results in the order of the calls; in its call's place the exception of one
+        that failed, and `Cancelled` for one that has none yet.
+
+        Raises:
+            JournalError: the file cannot be read.
+            PicklingError: a result cannot be rebuilt here: its class, say, is one of the script's.
+        """
+        missing = Cancelled("the call has no result yet")
+        made: list[Any] = []
+        for call, values in self._outcomes():
+            if isinstance(values, list):
+                made += values
+            else:
+                made += [missing if values is None else values] * (call.stop - call.start)
+        return made
+
+    @trimmed
+    def failures(self) -> dict[int, BaseException]:
+        """Return the exceptions of the calls that have failed, by their numbers.
+
+        Raises:
+            JournalError: the file cannot be read.
+        """
+        found: dict[int, BaseException] = {}
+        number = 0
+        for call, values in self._outcomes(only_failures=True):
+            stop = number + call.stop - call.start
+            if isinstance(values, BaseException):
+                found.update(dict.fromkeys(range(number, stop), values))
+            number = stop
+        return found
+
+    def _outcomes(
+        self, *, only_failures: bool = False
+    ) -> Iterator[tuple[KeptCall, list[Any] | BaseException | None]]:
+        known_classes().finds_by_name = True
+        with kept_runs.reading(self.name, self.path) as connection:
+            known = False
+            for call in kept_runs.calls(connection):
+                if not call.row or (only_failures and call.state == RETURNED):
+                    yield call, None
+                    continue
+                try:
+                    yield call, kept_runs.outcome(connection, call)
+                except PicklingError:
+                    if known:
+                        raise
+                    known = True  # from here on, what came with the functions is
+                    kept_runs.load_classes(connection)
+                    yield call, kept_runs.outcome(connection, call)
+
+    @trimmed
+    def resubmit(
+        self,
+        *,
+        failed_only: bool = False,
+        scheduler: SchedulerSpec = None,
+        reraise: bool = False,
+        chunksize: int | None = None,
+        progress: ProgressSpec = None,
+        retries: int = 2,
+        timeout: float | None = None,
+        retry_on: Raisable = (),
+        escalate_memory: float = 1,
+        resources: Resource | None = None,
+        priority: int = 0,
+        forward_logging: bool | None = None,
+    ) -> list[Any]:
+        """Run the calls that have failed, and with them those that have no result, again; return
+        their results, in their order, each exception in its call's place unless `reraise`. They are
+        kept in the run.
+
+        failed_only: leave out those that have no result; others: as for `gridengine.map`.
+
+        Raises:
+            Exception: with `reraise`, that of the first call that fails.
+            JournalError: another script has the run; or the function, or the arguments of a call,
+                are not kept: they were large, or refer to the results of other calls.
+        """
+        from gridengine.api.map_results import gather
+        from gridengine.api.progress_displays import check_progress
+        from gridengine.client.options import CallOptions
+        from gridengine.client.resubmission import calls_to_make
+        from gridengine.client.run_options import RunOptions
+        from gridengine.client.submission import MapRequest
+
+        check_progress(progress)
+        limits = retries, timeout, retry_on, escalate_memory, resources, priority
+        options = CallOptions(*limits, forward_logging=forward_logging)
+        results: list[Any] = []
+        for function, form, given, places in calls_to_make(self.name, self.path, failed_only):
+            kept = RunOptions(self.name, self.path, places=tuple(places))
+            how = scheduler, reraise, chunksize, options, kept
+            results += gather(MapRequest(function, form, *how), iter(given), len(given), progress)
+        return results
+
+
+def runs() -> list[NamedRun]:
+    """Return the runs with a name that are in the run directory, the latest first."""
+    found = [NamedRun(kept_runs.summary(path)) for path in kept_runs.paths()]
+    return sorted(found, key=lambda run: run.when, reverse=True)
+
+
+@trimmed
+def run_named(name: str, *, journal: str | os.PathLike[str] | None = None) -> NamedRun:
+    """Return what is kept of a run, whichever script made it; `journal` as it was given there.
+
+    Raises:
+        JournalError: there is no such run, or its file cannot be read.
+    """
+    summary = kept_runs.summary(kept_runs.find(name, journal))
+    if summary.error:
+        raise JournalError(summary.error)
+    return NamedRun(summary)

@@ -1,0 +1,227 @@
+"""Where progress is shown: a terminal, a notebook, a log, or a bar of the user's own."""
+
+from __future__ import annotations
+
+import contextlib
+import html
+import importlib
+import logging
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TextIO, TypeAlias
+
+from msgspec import Struct
+
+from gridengine.resources.units import format_seconds
+from gridengine.worker.terminal_line import TerminalLine, is_terminal
+
+FIRST_SECONDS, LINE_SECONDS = 10.0, 60.0
+"""When the first line in a log comes, and how long there is at least between two but for the
+last.
+"""
+WIDEST, NARROWEST = 40, 13
+"""How wide a bar is at the most, and what it should be at least."""
+
+
+class BarLike(Protocol):
+    """A bar as `tqdm` has it."""
+
+    def update(self, n: int, /) -> object: ...
+    def close(self) -> object: ...
+
+
+ProgressSpec: TypeAlias = bool | BarLike | Callable[..., BarLike] | None
+"""Whether progress is shown, None as the setting says; or a bar as those of `tqdm`, which its owner
+closes, or what makes one, given `total=`.
+"""
+
+
+def check_progress(progress: Any) -> None:
+    """Check what a user says of progress.
+
+    Raises:
+        TypeError: it is none of True, False, None and a bar.
+    """
+    if not (
+        progress is None
+        or isinstance(progress, bool)
+        or callable(progress)
+        or hasattr(progress, "update")
+    ):  # "no" would be true
+        raise TypeError(f"progress must be True, False, None, or a bar, not {progress!r}")
+
+
+class Said(Struct, frozen=True):
+    """What is said beside a bar: phrases, those `left_out_first` by their places left out where
+    there is no room for all.
+    """
+
+    phrases: Sequence[str]
+    left_out_first: Sequence[int] = ()
+    label: str = ""
+
+    @property
+    def text(self) -> str:
+        """All of it."""
+        return self._joined(())
+
+    def within(self, width: int) -> str:
+        """Return as much of it as can be of this width, if some can be left out for that."""
+        text = self.text
+        for count in range(1, len(self.left_out_first) + 1):
+            if len(text) <= width:
+                break
+            text = self._joined(self.left_out_first[:count])
+        return text
+
+    def _joined(self, left_out: Sequence[int]) -> str:
+        phrases = (one for place, one in enumerate(self.phrases) if place not in left_out)
+        return (f"{self.label}: " if self.label else "") + ", ".join(phrases)
+
+
+class Display(Protocol):
+    """Where progress is shown: what is said, one thing after the other, and which part is done."""
+
+    def show(self, said: Said, part: float | None) -> None: ...
+    def close(self, said: Said) -> None: ...
+
+
+class UsersBar:
+    """A bar of the user's own, as those of `tqdm`, or what makes one."""
+
+    def __init__(self, bar: BarLike | Callable[..., BarLike]) -> None:
+        self._made = isinstance(bar, type) or not hasattr(bar, "update")
+        self._make = bar
+        self._bar: Any = None if self._made else bar
+        self._done = 0
+
+    def count(self, done: int, failed: int, total: int | None) -> None:
+        """Have it know how many calls have ended."""
+        if self._bar is None:
+            self._bar = self._make(total=total)  # type: ignore[operator]
+        if self._made and total is not None and getattr(self._bar, "total", total) != total:
+            self._bar.total = total  # there are more by now
+        if done > self._done:
+            if failed and hasattr(self._bar, "set_postfix"):
+                self._bar.set_postfix(failed=failed, refresh=False)
+            self._bar.update(done - self._done)
+            self._done = done
+
+    def show(self, said: Said, part: float | None) -> None:
+        """Show nothing: the bar has its own words."""
+
+    def close(self, said: Said) -> None:
+        """Close it, if it was made here."""
+        if self._made and self._bar is not None:
+            self._bar.close()
+
+
+class Bar:
+    """A line at the foot of a terminal."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._line: TerminalLine | None = None
+
+    def show(self, said: Said, part: float | None) -> None:
+        """Draw the bar, as wide as there is room for, and what is said, as much as there is room
+        for.
+        """
+        self._line = self._line or TerminalLine(self._stream)
+        width = self._line.width
+        words = said.within(width - NARROWEST)
+        self._line.show(f"{_bar(part, width - len(words) - 1)}{words}"[:width])
+
+    def close(self, said: Said) -> None:
+        """Take it away."""
+        if self._line is not None:
+            self._line.close()
+
+
+class NotebookCell:
+    """An output of the cell that runs, which is changed in its place and stays at the end."""
+
+    def __init__(self, display: Callable[..., Any]) -> None:
+        self._display = display
+        self._handle: Any = None
+
+    def show(self, said: Said, part: float | None) -> None:
+        """Show a bar and what is said."""
+        words = said.text
+        content = {
+            "text/plain": f"{_bar(part, WIDEST)}{words}",
+            "text/html": _html(words, part),
+        }
+        if self._handle is None:
+            self._handle = self._display(content, raw=True, display_id=True)
+        else:
+            self._handle.update(content, raw=True)
+
+    def close(self, said: Said) -> None:
+        """Leave what is said last there, if there was a bar."""
+        if self._handle is not None:
+            content = {"text/plain": said.text, "text/html": _html(said.text, None)}
+            self._handle.update(content, raw=True)
+            self._handle = None
+
+
+class LogLines:
+    """Lines on a stream that is no terminal: a batch job's log."""
+
+    def __init__(self, stream: TextIO, clock: Callable[[], float]) -> None:
+        self._stream = stream
+        self._clock = clock
+        self._began = clock()
+        self._due = self._began + FIRST_SECONDS
+        self._tenths = -1
+
+    def show(self, said: Said, part: float | None) -> None:
+        """Write a first line, and then one if another tenth is done and the last is long enough
+        ago.
+        """
+        tenths = self._tenths + 1 if part is None else int(10 * part)
+        if tenths > self._tenths and part != 1 and self._clock() >= self._due:
+            self._tenths, self._due = tenths, self._clock() + LINE_SECONDS
+            self._write(said.text)
+
+    def close(self, said: Said) -> None:
+        """Write the last line, if there was one, and the log of the run does not tell as much."""
+        if self._tenths >= 0 and not logging.getLogger("gridengine").isEnabledFor(logging.INFO):
+            self._write(f"{said.text}, in {format_seconds(self._clock() - self._began)}")
+        self._tenths = -1
+
+    def _write(self, words: str) -> None:
+        with contextlib.suppress(OSError, ValueError):  # its disk is full, or it was closed
+            print(f"gridengine: {words}", file=self._stream, flush=True)
+
+
+def _bar(part: float | None, room: int) -> str:
+    cells = min(room, WIDEST) - 2
+    if part is None or cells < 1:
+        return ""
+    full = int(part * cells)
+    return f"[{'#' * full}{'.' * (cells - full)}] "
+
+
+def _html(words: str, part: float | None) -> str:
+    """Return a bar and words for a page of any colours: it has none of its own."""
+    bar = "" if part is None else f'<progress max="1" value="{part:.4f}"></progress> '
+    return f'<div style="font-family: monospace">{bar}{html.escape(words)}</div>'
+
+
+def in_notebook() -> bool:
+    """Return whether this process is a notebook's kernel."""
+    ipython = sys.modules.get("IPython")
+    return ipython is not None and hasattr(ipython.get_ipython(), "kernel")
+
+
+def display_here(clock: Callable[[], float]) -> Display | None:
+    """Return where this process shows progress; None when it has no standard error."""
+    if in_notebook():
+        return NotebookCell(importlib.import_module("IPython.display").display)
+    if sys.stderr is None:
+        return None
+    if is_terminal(sys.stderr) and os.environ.get("TERM") != "dumb":
+        return Bar(sys.stderr)
+    return LogLines(sys.stderr, clock)

@@ -1,0 +1,146 @@
+"""The progress of executors and pools, whose users wait in ways that this package knows nothing
+of: a thread looks at their calls.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import threading
+import time
+import weakref
+
+from gridengine.api.progress import REFRESH_SECONDS, ProgressBar
+from gridengine.api.progress_displays import ProgressSpec, in_notebook
+from gridengine.client.submitter import Submitter
+from gridengine.client.tally import Tally
+from gridengine.settings.schema import is_interactive
+from gridengine.settings.values import settings
+
+LINGER_LOOKS = 8
+"""After how many looks at which no call was open the thread ends."""
+
+
+def show_progress(submitter: Submitter, shown: ProgressSpec, label: str) -> None:
+    """Show how far the calls of a submitter are, from now on, whoever waits for them."""
+    dispatcher = submitter.batcher.dispatcher
+    wanted = settings().progress if shown is None else shown
+    # At a prompt somebody types while the calls run: nothing is drawn there unless he says so.
+    unwanted = dispatcher.call_slot is not None or (is_interactive() and not in_notebook())
+    if wanted is False or (shown is None and unwanted):
+        return
+    if dispatcher.at_once and wanted is True:
+        return  # as with `map`, there is none for calls that are made here
+    SubmitterProgress(submitter, wanted, label)
+
+
+class SubmitterProgress:
+    """A bar for the calls of a submitter: one from each first call that is open until none is, or
+    for all of its life if it is the user's.
+    """
+
+    def __init__(self, submitter: Submitter, shown: ProgressSpec, label: str) -> None:
+        self._batcher = submitter.batcher
+        self._shown, self._label = shown, label
+        self._lock = threading.Lock()
+        self._bar: ProgressBar | None = None
+        self._number = 0
+        self.tally = self._batcher.tally = Tally(
+            lambda: _watcher_of(os.getpid()).watch(self),
+            self.close,
+            restarts=isinstance(shown, bool),
+        )
+
+    def look(self) -> bool:
+        """Show how far the calls are; return whether some are open."""
+        with self._lock:
+            with self._batcher.lock:
+                tally = self.tally
+                number, is_open = tally.number, tally.is_open
+                counts = tally.done, tally.failed, tally.total
+            restarts = isinstance(self._shown, bool)
+            if restarts and self._number != number:
+                self._end_bar()
+            self._number = number
+            if self._bar is None and (is_open or (number and not restarts)):
+                batcher = self._batcher
+                self._bar = ProgressBar(
+                    lambda: batcher.dispatcher.snapshot().of(batcher.submitter),
+                    shown=self._shown,
+                    label=self._label,
+                )
+            if self._bar is not None:
+                self._bar.update(*counts)
+                if restarts and not is_open:
+                    self._end_bar()
+            return is_open
+
+    @property
+    def is_open(self) -> bool:
+        """Whether some of the calls have not ended."""
+        return self.tally.is_open
+
+    def close(self) -> None:
+        """Show how far they came, and no more."""
+        self.look()
+        with self._lock:
+            self._end_bar()
+
+    def _end_bar(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
+
+
+class ProgressWatcher:
+    """The thread that looks, while there is something to be seen."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._watched: weakref.WeakSet[SubmitterProgress] = weakref.WeakSet()
+        self._thread: threading.Thread | None = None
+
+    def watch(self, progress: SubmitterProgress) -> None:
+        """Have the thread look at these calls as long as some are open."""
+        with self._lock:
+            self._watched.add(progress)
+            if self._thread is None:
+                # Without it, as at the interpreter's end, there is no bar.
+                with contextlib.suppress(RuntimeError):
+                    thread = threading.Thread(
+                        target=self._run, name="gridengine-progress", daemon=True
+                    )
+                    thread.start()
+                    self._thread = thread
+            progress.tally.watched = self._thread is not None
+
+    def _run(self) -> None:
+        fruitless = 0
+        while True:
+            time.sleep(REFRESH_SECONDS)
+            with self._lock:
+                watched = list(self._watched)
+            is_open = [one.look() for one in watched]
+            fruitless = 0 if any(is_open) else fruitless + 1
+            if fruitless >= LINGER_LOOKS:
+                with self._lock:
+                    if not self._are_open():
+                        self._thread = None
+                        return
+
+    def _are_open(self) -> bool:
+        """Return whether some calls are open; if not, who begins to count wakes this again."""
+        watched = list(self._watched)
+        for one in watched:  # first: who begins meanwhile waits for the lock to wake it
+            one.tally.watched = False
+        found = any(one.is_open for one in watched)
+        for one in watched:
+            one.tally.watched = found
+        return found
+
+
+@functools.lru_cache(maxsize=1)
+def _watcher_of(pid: int) -> ProgressWatcher:
+    """Return that of this process; a thread is not in one that was forked."""
+    return ProgressWatcher()

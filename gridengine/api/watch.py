@@ -1,0 +1,96 @@
+"""`watch`: has a function see what a scheduler's dispatcher does, as that tells it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from gridengine.client.connect import dispatcher_of, resolve
+from gridengine.dispatcher.core.status import Status
+from gridengine.dispatcher.core.watch_events import merged
+from gridengine.errors import safe_repr
+from gridengine.resources.units import number
+from gridengine.schedulers.base import Scheduler
+from gridengine.watching.newest import Newest
+
+log = logging.getLogger("gridengine")
+
+
+class Watch:
+    """What `watch` returns. Use it in a `with`, or close it; it ends by itself when the scheduler
+    is closed.
+    """
+
+    def __init__(
+        self, callback: Callable[[Status], object], scheduler: Scheduler, interval: float
+    ) -> None:
+        self._callback = callback
+        self._dispatcher = dispatcher_of(scheduler)
+        self._closed = False
+        self._newest = Newest(merged)
+        self._followed = self._dispatcher.follow(self._newest.put, interval)
+        self._thread = threading.Thread(target=self._run, name="gridengine-watch", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        # None: the scheduler has been closed, or its dispatcher has ended.
+        while (status := self._newest.get()) is not None and not self._closed:
+            try:
+                self._callback(status)
+            except Exception as error:
+                log.warning("what watches is called no more: it raised %s", safe_repr(error))
+                break
+        self._dispatcher.unfollow(self._followed)
+
+    def close(self) -> None:
+        """Call the function no more; wait until a call of it that is under way has ended. May be
+        called twice.
+        """
+        self._closed = True
+        self._newest.put(None)
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def __enter__(self) -> Watch:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+
+def watch(
+    callback: Callable[[Status], object],
+    scheduler: Scheduler | str | None = None,
+    *,
+    interval: float = 1.0,
+) -> Watch:
+    """Call a function with what a scheduler's dispatcher does, again and again.
+
+        with gridengine.watch(lambda status: print(status.done, status.left_seconds)):
+            gridengine.map(train, rates)
+
+    It is called at once, each `interval`, and a last time when the scheduler is closed. The
+    `events` of a status are what has happened to calls and workers since the call before.
+
+    The function is called in a thread of its own, which nothing waits for: while it is slow it is
+    called less often. Should it raise, that is logged, and it is called no more.
+
+    Args:
+        callback: called with a `gridengine.Status`.
+        scheduler: whose dispatcher: an instance, or a name as for `map`.
+        interval: seconds between two calls, a tenth of one at the least.
+
+    Raises:
+        TypeError, ConfigurationError: an argument is not what it must be, or the scheduler is
+            closed.
+        GridEngineError: its dispatcher does not answer.
+    """
+    if not callable(callback):
+        raise TypeError(f"{callback!r} is not callable")
+    seconds = number("interval", interval)
+    chosen, ours = resolve(scheduler)
+    if ours:
+        chosen.close()
+        raise TypeError(f"scheduler must be a scheduler, or its name, not {scheduler!r}")
+    return Watch(callback, chosen, seconds)

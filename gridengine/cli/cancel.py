@@ -1,0 +1,42 @@
+"""`gridengine cancel`: ends calls."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from gridengine.cli.completion import watched_names
+from gridengine.dispatcher.watch_messages import CANCEL
+from gridengine.resources.units import plural
+from gridengine.watching.dispatchers import connect
+
+
+@click.command(
+    "cancel",
+    short_help="End calls of a dispatcher.",
+    epilog="""\b
+Examples:
+  gridengine cancel sweep 190 191       two calls of the map of sweep.py
+  gridengine cancel 4242 --yes          all that process 4242 has, without a question
+""",
+)
+@click.argument("name", shell_complete=watched_names)
+@click.argument("calls", nargs=-1, metavar="[CALL]...")
+@click.option("--yes", is_flag=True, help="Do not ask before all calls are ended.")
+def command(name: str, calls: tuple[str, ...], yes: bool) -> None:
+    """End calls: those that wait never run, those that run are sent SIGTERM, and SIGKILL after the
+    grace time. Without a CALL all are ended, which cannot be undone. The script sees `Cancelled`.
+
+    NAME is a dispatcher as `gridengine ls` lists it; CALL a number among a map's calls, an id of
+    `gridengine calls --json`, or a job's name. The exit status is 1 when nothing was ended.
+    """
+    with connect(name) as watched:
+        answer = watched.ask(most=0)
+        if not calls and not yes:
+            status = answer.status
+            left = plural(status.waiting + status.running, "call")
+            click.confirm(f"End all {left} of {answer.identity.name}?", abort=True)
+        ended = watched.ask(CANCEL, words=calls).count
+    click.echo(f"{plural(ended, 'call')} ended" if ended else "no such call waits or runs")
+    sys.exit(0 if ended else 1)

@@ -1,0 +1,55 @@
+"""How the command line writes to a terminal or a pipe."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def console() -> Console:
+    """Return what writes to standard output."""
+    from rich.console import Console
+
+    # Whoever reads this through a pipe wants whole lines.
+    return Console(highlight=False, width=None if sys.stdout.isatty() else 1000)
+
+
+def folded(words: str, stream: TextIO) -> str:
+    """Return words for people, broken at blanks into lines for which the terminal is wide enough;
+    as they are where the stream is none.
+    """
+    if not stream.isatty():
+        return words
+    width = shutil.get_terminal_size().columns
+    return "\n".join(
+        textwrap.fill(
+            line,
+            width,
+            subsequent_indent=" " * (len(line) - len(line.lstrip())),
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        for line in words.splitlines()
+    )
+
+
+def text(words: str, style: str = "") -> Any:
+    """Return words as they are: rich would take what is in brackets for its own."""
+    from rich.text import Text
+
+    return Text(words, style=style)
+
+
+def shown(value: object) -> str:
+    """Return a value as people have it."""
+    if isinstance(value, dict):
+        return ", ".join(f"{name} = {one!r}" for name, one in value.items()) or "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "none" if value == Path() else str(value) or "none"

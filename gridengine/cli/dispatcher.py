@@ -1,0 +1,206 @@
+"""`gridengine dispatcher`: starts stand-alone dispatchers, says how they are, and ends them. Words
+in, words out: `dispatcher_control` does it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+from msgspec.structs import replace
+
+from gridengine.cli.completion import dispatcher_names
+from gridengine.cli.resource_options import resource_options, resources_of
+from gridengine.cli.scheduler_options import arguments_of, scheduler_options
+
+if TYPE_CHECKING:
+    from gridengine.dispatcher.dispatcher_folder import StartOptions
+
+EXIT_STATUS = {"running": 0, "died": 1, "ended": 3, "silent": 4}
+"""As init scripts have it (Linux Standard Base, Init Script Actions)."""
+RESOURCES = ("cores", "memory", "walltime", "gpus", "token")
+
+
+@click.group(
+    short_help="Start and end dispatchers that stand on their own.",
+    epilog="""\b
+Examples:
+  gridengine dispatcher start sweeps --scheduler slurm --max-workers 200
+  gridengine dispatcher list
+  gridengine dispatcher status sweeps
+  gridengine dispatcher stop sweeps
+""",
+)
+def dispatcher() -> None:
+    """Start, list and end dispatchers that stand on their own, for any number of scripts and
+    notebooks: there, gridengine.Client("sweeps") goes wherever a scheduler goes.
+
+    The exit status is said by the --help of each of them.
+    """
+
+
+@dispatcher.command(
+    short_help="Start a dispatcher in the background.",
+    epilog="""\b
+Examples:
+  gridengine dispatcher start here --scheduler processes --max-workers 8
+  gridengine dispatcher start sweeps --scheduler slurm --partition main --max-workers 200
+  gridengine dispatcher start big --scheduler grid_engine --cores 16 --memory 64 --restart
+  gridengine dispatcher start sweeps --foreground      (for systemd, or a batch script)
+""",
+)
+@click.argument("name", shell_complete=dispatcher_names)
+@scheduler_options
+@resource_options
+@click.option(
+    "--restart",
+    "restarts",
+    is_flag=True,
+    help="Have it started again whenever it is killed.",
+)
+@click.option("--foreground", is_flag=True, help="Stay, until SIGTERM or Ctrl-C.")
+def start(name: str, *, foreground: bool, **given: Any) -> None:
+    """Start the dispatcher NAME, and return when clients can connect to it.
+
+    One that was started before is as it was the last time, but for what the options say; with
+    --scheduler it has what they say, and nothing of before. What it says goes to dispatcher.log in
+    its folder. The exit status is 1 when it does not start, or runs already.
+    """
+    from gridengine.cli import dispatcher_control
+
+    options = _options(name, given)
+    begun = dispatcher_control.start(name, options, foreground=foreground)
+    click.echo(f"dispatcher {name} runs: {begun}")
+    click.echo(f"its workers: {dispatcher_control.words(options)}")
+    click.echo(f'in a script: gridengine.Client("{name}")')
+
+
+def _options(name: str, given: dict[str, Any]) -> StartOptions:
+    """Return how a dispatcher is to be started: as it was, but for what is said. A scheduler that
+    is said begins anew.
+    """
+    from gridengine.cli import dispatcher_control
+    from gridengine.dispatcher.dispatcher_folder import StartOptions, working_directory
+    from gridengine.resources.demand import Demand
+    from gridengine.resources.encoding import encode_demand
+
+    scheduler, restarts = given.pop("scheduler"), given.pop("restarts")
+    resources = encode_demand(Demand(resources_of(**{one: given.pop(one) for one in RESOURCES})))[0]
+    if scheduler:
+        before = StartOptions(scheduler, directory=working_directory())
+    else:
+        before = dispatcher_control.kept_options(name)
+    try:
+        arguments = arguments_of(before.scheduler, given)
+    except click.UsageError as error:
+        if scheduler:
+            raise
+        words = f"{error.message}, which {name} has; --scheduler says another"
+        raise click.UsageError(words, error.ctx) from None
+    return replace(
+        before,
+        arguments={**before.arguments, **arguments},
+        resources=list({**dict(before.resources), **dict(resources)}.items()),
+        restarts=restarts or before.restarts,
+    )
+
+
+@dispatcher.command(
+    "list",
+    short_help="Say which dispatchers there are.",
+    epilog="""\b
+Examples:
+  gridengine dispatcher list
+  gridengine dispatcher list --json | jq '.[] | select(.state == "running") | .name'
+""",
+)
+@click.option("--json", "as_json", is_flag=True, help="For scripts: a list of what status tells.")
+def list_all(*, as_json: bool) -> None:
+    """Say of each dispatcher whether it runs, where, and what it has to do.
+
+    The exit status is 0 also when there are none.
+    """
+    from gridengine.cli import dispatcher_control
+    from gridengine.dispatcher.dispatcher_folder import DispatcherFolder
+
+    found = [dispatcher_control.status(folder) for folder in DispatcherFolder.all()]
+    if as_json:
+        click.echo(json.dumps(found, indent=1))
+    elif not found:
+        click.echo("there are none; gridengine dispatcher start NAME starts one")
+    else:
+        dispatcher_control.show_all(found)
+
+
+@dispatcher.command(
+    short_help="Say how a dispatcher is.",
+    epilog="""\b
+Examples:
+  gridengine dispatcher status sweeps
+  gridengine dispatcher status sweeps --json | jq .workers
+  gridengine dispatcher status sweeps >/dev/null || gridengine dispatcher start sweeps
+""",
+)
+@click.argument("name", shell_complete=dispatcher_names)
+@click.option("--json", "as_json", is_flag=True, help="For scripts: an object.")
+def status(name: str, *, as_json: bool) -> None:
+    """Say whether the dispatcher NAME runs, where, since when, and what it has to do.
+
+    The exit status is 0 when it runs, 1 when it was killed (or there is none of this name), 3 when
+    it has ended, 4 when it runs and does not answer.
+    """
+    from gridengine.cli import dispatcher_control
+
+    found = dispatcher_control.status(dispatcher_control.known(name))
+    if as_json:
+        click.echo(json.dumps(found, indent=1))
+    else:
+        dispatcher_control.show(found)
+    sys.exit(EXIT_STATUS[found["state"]])
+
+
+@dispatcher.command(
+    short_help="End a dispatcher.",
+    epilog="""\b
+Examples:
+  gridengine dispatcher stop sweeps
+  gridengine dispatcher stop sweeps --now
+""",
+)
+@click.argument("name", shell_complete=dispatcher_names)
+@click.option("--now", is_flag=True, help="End the calls that run, and do not wait for them.")
+def stop(name: str, *, now: bool) -> None:
+    """End the dispatcher NAME and its workers, once the calls that run have ended; no other call
+    begins. What waits stays in its journal, if it keeps one, until it is started again.
+
+    Ctrl-C ends the wait alone. The exit status is 1 when there is none of this name; it is 0 also
+    when it has ended before.
+    """
+    from gridengine.cli import dispatcher_control
+
+    click.echo(dispatcher_control.stop(dispatcher_control.known(name), now=now))
+
+
+@dispatcher.command(
+    short_help="End a dispatcher, and start it again.",
+    epilog="""\b
+Examples:
+  gridengine dispatcher restart sweeps
+""",
+)
+@click.argument("name", shell_complete=dispatcher_names)
+@click.option("--now", is_flag=True, help="End the calls that run, and do not wait for them.")
+def restart(name: str, *, now: bool) -> None:
+    """End the dispatcher NAME, and start it as it was started, to have it take new settings, say.
+    Its clients stay, and their calls go on. One that does not run is started.
+
+    The exit status is 1 when there is none of this name, or it does not start.
+    """
+    from gridengine.cli import dispatcher_control
+
+    click.echo(dispatcher_control.stop(dispatcher_control.known(name), now=now, again=True))
+    options = dispatcher_control.kept_options(name)
+    begun = dispatcher_control.start(name, options, foreground=False)
+    click.echo(f"dispatcher {name} runs: {begun}")

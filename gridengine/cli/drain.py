@@ -1,0 +1,39 @@
+"""`gridengine drain`: has workers leave a machine."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from gridengine.dispatcher.watch_messages import DRAIN
+from gridengine.errors import ClusterError
+from gridengine.resources.units import plural
+from gridengine.watching.dispatchers import connect_all
+
+
+@click.command(
+    "drain",
+    short_help="Have workers leave a machine.",
+    epilog="""\b
+Examples:
+  gridengine drain node7
+""",
+)
+@click.argument("hosts", metavar="HOST...", nargs=-1, required=True)
+def command(hosts: tuple[str, ...]) -> None:
+    """Have the workers of all your dispatchers that run here leave these machines: they are
+    assigned nothing more, and end when what they run has ended. Others are asked for where calls
+    wait; the batch system may start them on the same machine, unless it is told not to.
+
+    The exit status is 1 when there was none.
+    """
+    count, silent = 0, 0
+    for watched in connect_all():
+        try:
+            count += watched.ask(DRAIN, words=hosts).count
+        except ClusterError as error:
+            silent += 1
+            click.echo(str(error), err=True)
+    click.echo(f"{plural(count, 'worker')} will leave" if count else "no worker is there")
+    sys.exit(0 if count and not silent else 1)

@@ -1,0 +1,124 @@
+"""`gridengine explain`: why something waits."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+
+import click
+
+from gridengine.cli.completion import seen_names
+from gridengine.cli.console import folded
+from gridengine.cli.tables import print_json
+from gridengine.dispatcher.core.status import Status
+from gridengine.dispatcher.dispatcher_folder import DispatcherFolder, State
+from gridengine.dispatcher.watch_messages import CALLS, REASONS, Answer
+from gridengine.errors import ConfigurationError
+from gridengine.watching.dispatchers import SeveralMeant, Watched, connect
+from gridengine.watching.explanation import (
+    explain,
+    explain_call,
+    explain_waiting,
+    explain_worker,
+)
+from gridengine.watching.kept import ended_words, kept_answer
+from gridengine.watching.phrases import Explanation
+
+MOST_SAMPLED = 1000
+REASONS_SECONDS, LOOK_SECONDS = 15.0, 0.6
+"""How long the batch system has to give its reasons, and how often that is looked at."""
+
+
+@click.command(
+    "explain",
+    short_help="Say why calls wait, and what to do.",
+    epilog="""\b
+Examples:
+  gridengine explain                     the only dispatcher that runs
+  gridengine explain sweep               that of sweep.py
+  gridengine explain sweep 190           call 190 of its map
+  gridengine explain 4242 node7          the workers on node7
+""",
+)
+@click.argument("name", default="", shell_complete=seen_names)
+@click.argument("which", metavar="[CALL or WORKER]", default="")
+@click.option("--json", "as_json", is_flag=True, help="For scripts: cause, place, text, next_step.")
+def command(name: str, which: str, as_json: bool) -> None:
+    """Say why calls wait, or what is odd, each with the next step.
+
+    NAME is a dispatcher as `gridengine ls` lists it: its name, its script's, or its process id.
+    CALL is a number among a map's calls, or a job's name; WORKER a host, a process id or a cluster
+    job.
+
+    Of a run that has ended it is told what was odd at its end, and why its last calls have failed.
+
+    The exit status is 1 when there is no such dispatcher, run, call or worker.
+    """
+    found = _explanations(name, which)
+    if as_json:
+        print_json(found)
+    else:
+        for one in found:
+            click.echo(folded(str(one), sys.stdout))
+    sys.exit(0)
+
+
+def _explanations(name: str, which: str) -> list[Explanation]:
+    try:
+        watched = connect(name)
+    except SeveralMeant:
+        raise
+    except ConfigurationError as error:
+        folders = [one for one in DispatcherFolder.all() if one.name == name]
+        if any(one.state() is State.DIED for one in folders):
+            raise ConfigurationError(
+                f"the dispatcher {name!r} was killed",
+                hint=f"`gridengine dispatcher start {name}` goes on with its calls",
+            ) from error
+        answer = kept_answer(name)
+        if answer is None:
+            raise
+        click.echo(ended_words(answer), err=True)
+        return _of_ended(answer.status, which) if which else explain(answer.status)
+    with watched:
+        status = status_with_reasons(watched).status
+        return _look_up(watched, status, which) if which else explain(status)
+
+
+def _of_ended(status: Status, which: str) -> list[Explanation]:
+    found = explain_call(status, which)
+    if found:
+        return found
+    raise ConfigurationError(f"{which!r} is no call of this run that has failed lately")
+
+
+def status_with_reasons(watched: Watched, words: Sequence[str] = ()) -> Answer:
+    """Return a dispatcher's status, of what `words` name alone; where workers wait in a queue, once
+    the batch system has said why.
+    """
+    answer = watched.ask(most=MOST_SAMPLED, words=words)
+    if not any(one.queued for one in answer.status.launches):
+        return answer
+    watched.ask(REASONS)
+    deadline = time.monotonic() + REASONS_SECONDS
+    while time.monotonic() < deadline:
+        time.sleep(LOOK_SECONDS)
+        answer = watched.ask(most=MOST_SAMPLED, words=words)
+        if all(one.reason or not one.queued for one in answer.status.launches):
+            break
+    return answer
+
+
+def _look_up(watched: Watched, status: Status, which: str) -> list[Explanation]:
+    found = [*explain_call(status, which), *explain_worker(status, which)]
+    if found:
+        return found
+    named = [one for one in watched.ask(CALLS, words=[which]).calls if one.state != "ended"]
+    if named:
+        waits = [explain_waiting(one) for one in named]
+        return waits if named[0].missing else [*waits, *explain(status)]
+    raise ConfigurationError(
+        f"{which!r} is no call that waits, runs or has failed lately, and no worker",
+        hint="`gridengine calls NAME` lists them",
+    )

@@ -1,0 +1,78 @@
+"""`gridengine forget`: deletes runs with a name."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from pathlib import Path
+
+import click
+
+from gridengine.cli.completion import run_names
+from gridengine.errors import JournalError
+from gridengine.journal import kept_runs
+from gridengine.watching.figures import size
+
+UNITS = {"h": 3600, "d": 86400, "w": 7 * 86400}
+
+
+def _seconds(context: click.Context, option: click.Parameter, given: str | None) -> float | None:
+    if given is None:
+        return None
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([hdw])", given)
+    if found is None:
+        raise click.BadParameter("a number with h, d or w for hours, days or weeks, as 30d")
+    return float(found[1]) * UNITS[found[2]]
+
+
+@click.command(
+    "forget",
+    short_help="Delete runs with a name.",
+    epilog="""\b
+Examples:
+  gridengine forget sweep
+  gridengine forget sweep night-3 --yes
+  gridengine forget --older 30d
+""",
+)
+@click.argument("names", shell_complete=run_names, nargs=-1, metavar="[NAME]...")
+@click.option(
+    "--older",
+    callback=_seconds,
+    metavar="AGE",
+    help="Those last written longer ago, as 12h, 30d, 4w; without NAME of all runs.",
+)
+@click.option("--journal", help="Where the runs NAME are, if not in the run directory.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def command(names: tuple[str, ...], older: float | None, journal: str | None, yes: bool) -> None:
+    """Delete the runs of these names, with all their results.
+
+    The exit status is 1 when there is none of a name, or a script has it: that is left.
+    """
+    if not names and older is None:
+        raise click.UsageError("give the names of runs, or --older")
+    if journal is not None and not names:
+        raise click.UsageError("give the names of the runs that are there")
+    named = [kept_runs.find(name, journal) for name in dict.fromkeys(names)]
+    paths = named or kept_runs.paths()
+    if older is not None:
+        begun = time.time()
+        paths = [path for path in paths if begun - kept_runs.size_and_time(path)[1] > older]
+    if not paths:
+        click.echo("there is none to delete")
+        return
+    for path in paths:
+        click.echo(f"{path}  {size(kept_runs.size_and_time(path)[0])}")
+    if not yes:
+        click.confirm("Delete with all results?", abort=True)
+    sys.exit(1 if [path for path in paths if not _forgotten(path)] else 0)
+
+
+def _forgotten(path: Path) -> bool:
+    try:
+        kept_runs.forget(path)
+    except JournalError as error:
+        click.echo(str(error), err=True)
+        return False
+    return True

@@ -1,0 +1,79 @@
+"""`gridengine logs`: what workers, and the calls that they ran, have written."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+import click
+
+from gridengine.cli.completion import seen_names
+from gridengine.schedulers.logs import tail
+from gridengine.watching.logs import find_logs
+
+TAIL_BYTES = 64 * 1024
+LOOK_SECONDS = 0.5
+
+
+@click.command(
+    "logs",
+    short_help="Show the logs of workers.",
+    epilog="""\b
+Examples:
+  gridengine logs sweep                   the dispatcher's last lines, and each worker's log
+  gridengine logs sweep 190               the log of the worker that has, or had, call 190
+  gridengine logs sweep node7 --follow
+  gridengine logs 20261123-0930           those of a run that has ended
+  gridengine logs 20261123-0930 --failed  of the workers where its calls have failed
+""",
+)
+@click.argument("name", default="", shell_complete=seen_names)
+@click.argument("which", metavar="[CALL or WORKER]", default="")
+@click.option("--failed", is_flag=True, help="Of the workers where calls have failed lately.")
+@click.option("--follow", is_flag=True, help="Go on with what is written, until Ctrl-C.")
+@click.option(
+    "--lines",
+    type=click.IntRange(min=0),
+    default=20,
+    show_default=True,
+    help="How many last lines of each.",
+)
+def command(name: str, which: str, failed: bool, follow: bool, lines: int) -> None:
+    """Show what calls have printed, and workers have told, in the workers' logs: on a cluster each
+    worker has one. What calls of this machine's processes print goes to the script's own output.
+
+    NAME is a dispatcher as `gridengine ls` lists it; or a run that has ended: its script's name,
+    its process id, or the beginning of the name of its folder below the run directory.
+
+    The exit status is 1 when there is no log.
+    """
+    told, paths = find_logs(name, which, failed=failed)
+    for line in told:
+        click.echo(line)
+    for path in paths:
+        click.echo(f"==> {path} <==")
+        written = tail(path, TAIL_BYTES).splitlines()
+        for line in written[max(0, len(written) - lines) :]:
+            click.echo(line)
+    if follow:
+        _follow(paths)
+    sys.exit(0 if told or paths else 1)
+
+
+def _follow(paths: Iterable[Path]) -> None:
+    """Print what is appended to files, with a line that names the file where another was before."""
+    sizes = {path: path.stat().st_size for path in paths if path.exists()}
+    last = None
+    while sizes:
+        time.sleep(LOOK_SECONDS)
+        for path, before in sizes.items():
+            size = path.stat().st_size if path.exists() else before
+            if size <= before:
+                sizes[path] = size  # its middle was taken out
+                continue
+            if path != last:
+                click.echo(f"==> {path} <==")
+            last, sizes[path] = path, size
+            click.echo(tail(path, size - before), nl=False)

@@ -1,0 +1,134 @@
+"""`gridengine ls`: which dispatchers there are."""
+
+from __future__ import annotations
+
+import sys
+import time
+from itertools import islice
+
+import click
+from msgspec import Struct
+
+from gridengine.cli.console import console
+from gridengine.cli.tables import print_json, table
+from gridengine.dispatcher.dispatcher_folder import DispatcherFolder
+from gridengine.dispatcher.watch_messages import Answer, Identity
+from gridengine.watching.dispatchers import answers, sockets
+from gridengine.watching.figures import seconds
+from gridengine.watching.kept import kept_answers
+from gridengine.watching.other_runs import OtherRun, other_runs
+from gridengine.watching.watched import process_of
+
+COLUMNS = (
+    *("name", ">pid", "host", ">since", ">done", ">running", ">waiting", ">failed"),
+    *(">workers", ">left", "script"),
+)
+ENDED_COLUMNS = ("name", ">pid", "host", "ended", ">took", ">done", ">failed", "script")
+MOST_ENDED = 5
+WITH_SCRIPT = 100
+"""How wide a terminal must be to have room for the path of a script, whose name is shown anyway."""
+
+
+class Ended(Struct, frozen=True):
+    """A run that is over: who it was, when it ended, in seconds of the epoch, how long it took, and
+    how many of its calls were done and have failed.
+    """
+
+    identity: Identity
+    ended: float
+    elapsed_seconds: float
+    done: int
+    failed: int
+
+
+@click.command(
+    "ls",
+    short_help="List the dispatchers that run.",
+    epilog="""\b
+Examples:
+  gridengine ls
+  gridengine ls --json | jq '.dispatchers[].status.done'
+""",
+)
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="For scripts: dispatchers (identity, status), elsewhere, silent, ended.",
+)
+def command(as_json: bool) -> None:
+    """List your dispatchers on this machine, and those that stand on their own on others, with what
+    they do; and by the run directory the scripts under way on others. A dispatcher is in the
+    process of a script, a notebook, or stands alone. Below are the last runs that took over ten
+    seconds and have ended.
+
+    The exit status is 1 when none runs.
+    """
+    found, silent = answers()
+    if DispatcherFolder.all():
+        from gridengine.watching import elsewhere as remote  # imports ZeroMQ
+
+        more, mute = remote.answers(set(map(process_of, sockets())))
+        found, silent = [*found, *more], [*silent, *mute]
+    others = other_runs({one.identity.run_id for one in found})
+    elsewhere = [one for one in others if one.under_way]
+    ended = [_ended(one) for one in islice(kept_answers(), MOST_ENDED)]
+    if as_json:
+        print_json({"dispatchers": found, "elsewhere": elsewhere, "silent": silent, "ended": ended})
+    else:
+        _show(found, elsewhere, silent)
+        if not (found or elsewhere or silent):
+            last = f"; last run: {others[0].folder}" if others and not ended else ""
+            click.echo(f"no dispatcher runs{last}")
+        if ended:
+            click.echo("\nthe last runs that have ended:")
+            console().print(table(ENDED_COLUMNS, map(_ended_row, ended)))
+    sys.exit(0 if found or elsewhere or silent else 1)
+
+
+def _show(found: list[Answer], elsewhere: list[OtherRun], silent: list[str]) -> None:
+    out = console()
+    if found:
+        shown = len(COLUMNS) - (out.width < WITH_SCRIPT)
+        out.print(table(COLUMNS[:shown], [_row(one)[:shown] for one in found]))
+    for words in silent:
+        click.echo(words, err=True)
+    for one in elsewhere:
+        click.echo(
+            f"on {one.host}, process {one.pid}, for {seconds(time.time() - one.since)}: "
+            f"{one.folder}"
+        )
+
+
+def _row(one: Answer) -> tuple[object, ...]:
+    who, status = one.identity, one.status
+    return (
+        who.name,
+        who.pid,
+        who.host,
+        seconds(status.elapsed_seconds),
+        f"{status.done:,}",
+        f"{status.running:,}",
+        f"{status.waiting:,}",
+        f"{status.failed:,}",
+        f"{status.worker_count:,}",
+        seconds(status.left_seconds),
+        _script(who),
+    )
+
+
+def _script(who: Identity) -> str:
+    return "" if who.script == who.name else who.script
+
+
+def _ended(one: Answer) -> Ended:
+    who, status = one.identity, one.status
+    ended = who.since + status.elapsed_seconds
+    return Ended(who, ended, status.elapsed_seconds, status.done, status.failed)
+
+
+def _ended_row(one: Ended) -> tuple[object, ...]:
+    who = one.identity
+    ended = time.strftime("%Y-%m-%d %H:%M", time.localtime(one.ended))
+    took, done, failed = seconds(one.elapsed_seconds), f"{one.done:,}", f"{one.failed:,}"
+    return (who.name, who.pid, who.host, ended, took, done, failed, _script(who))

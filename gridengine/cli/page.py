@@ -1,0 +1,89 @@
+"""`gridengine page`: a dispatcher, live in a browser."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import tempfile
+import webbrowser
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from gridengine.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from gridengine.page.access import Access
+
+OPENER = (
+    '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>gridengine</title>'
+    '<meta http-equiv="refresh" content="0;url={0}"></head><body></body></html>'
+)
+
+
+@click.command(
+    "page",
+    short_help="Show a dispatcher, live, in a browser.",
+    epilog="""\b
+Examples:
+  gridengine page                      the only dispatcher that runs
+  gridengine page sweep --open
+  gridengine page sweep --port 8787    the address that a tunnel by ssh leads to
+  gridengine page sweep --allow-actions
+""",
+)
+@click.argument("name", default="")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    help="On which port of 127.0.0.1 (default: one that is free).",
+)
+@click.option("--open", "opens", is_flag=True, help="Have the browser of this machine show it.")
+@click.option(
+    "--allow-actions", is_flag=True, help="Let calls be ended, and machines be drained, there."
+)
+def command(name: str, port: int, opens: bool, allow_actions: bool) -> None:
+    """Show how far a dispatcher is in a browser, until Ctrl-C: its calls, workers, graph, timeline,
+    failures and logs; at /metrics as OpenMetrics, for who shows the token as a bearer's.
+
+    NAME is a dispatcher as `gridengine ls` lists it; one that is started again is found again. The
+    page is there for browsers on this machine that know the address that is printed, which has a
+    token. It is read only unless --allow-actions is given.
+
+    The exit status is 1 when there is no such dispatcher, 130 after Ctrl-C.
+    """
+    try:
+        from gridengine.page.server import address, listen, serve, tunnel
+        from gridengine.page.source import Source
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(
+            f"the page needs {error.name}, which is not installed",
+            hint="pip install 'gridengine[page]'",
+        ) from error
+
+    with tempfile.TemporaryDirectory(prefix="gridengine-page-") as folder:
+
+        def started(port: int, access: Access) -> None:
+            said = address(port, access)
+            click.echo(f"{said}\nfrom another machine, first: {tunnel(port)}\nCtrl-C ends it")
+            if opens:
+                _open(said, Path(folder))
+
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, lambda number, frame: sys.exit(128 + number))
+        try:
+            serve(Source(name), listen(port), actions=allow_actions, started=started)
+        except KeyboardInterrupt:
+            sys.exit(128 + signal.SIGINT)
+
+
+def _open(said: str, folder: Path) -> None:
+    """Have the browser open a file of this user's alone that leads to the address: the command line
+    of a browser can be read by all.
+    """
+    file = folder / "page.html"
+    file.write_text(OPENER.format(said))
+    if not webbrowser.open(file.as_uri()):
+        click.echo("no browser was found here; open the address above", err=True)

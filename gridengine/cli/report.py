@@ -1,0 +1,44 @@
+"""`gridengine report`: a run as one page of HTML."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from gridengine.cli.completion import seen_names
+from gridengine.dispatcher.watch_messages import REPORT
+from gridengine.watching.kept import answer_of
+from gridengine.watching.report import page
+
+
+@click.command(
+    "report",
+    short_help="Write a page on a run.",
+    epilog="""\b
+Examples:
+  gridengine report sweep                    sweep.html, of the run under way, or of the last
+  gridengine report 20261123-0930 -o a.html
+""",
+)
+@click.argument("name", default="", shell_complete=seen_names)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The file (default: NAME.html in this folder).",
+)
+def command(name: str, output: Path | None) -> None:
+    """Write one HTML file on a run, which needs nothing else: who ran what when, how long calls
+    took and what memory they used, failures by cause, reasons, settings.
+
+    NAME is a dispatcher as `gridengine ls` lists it, or that of a run that has ended: its script's,
+    its process id, or the beginning of its run's name. Without a NAME it is the last. Of runs that
+    took over ten seconds it is kept how they were (the setting `keep_reports`).
+
+    The exit status is 1 when there is no such dispatcher or run.
+    """
+    answer, _ = answer_of(name, REPORT)
+    path = output or Path(f"{Path(answer.identity.name).stem}.html")
+    path.write_text(page(answer), encoding="utf-8")
+    click.echo(f"{path}: {answer.identity.name}, {answer.identity.run_id}")

@@ -1,0 +1,68 @@
+"""The options by which a command is told what workers hold: `--cores`, `--memory`, ..."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from gridengine.resources.base import Resource
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_OPTIONS = (
+    click.option("--cores", type=click.IntRange(min=1), help="Cores of each worker."),
+    click.option("--memory", type=float, metavar="GB", help="Memory of each worker."),
+    click.option(
+        "--time",
+        "walltime",
+        metavar="TIME",
+        help="How long each call may take, as 2:00:00 or in seconds.",
+    ),
+    click.option("--gpus", type=click.IntRange(min=1), help="GPUs of each worker."),
+    click.option("--token", help="What workers must have, by its name in the settings."),
+)
+
+
+def resource_options(command: F) -> F:
+    """Give a command these options."""
+    return functools.reduce(lambda inner, option: option(inner), reversed(_OPTIONS), command)
+
+
+def resources_of(
+    *,
+    cores: int | None,
+    memory: float | None,
+    walltime: str | None,
+    gpus: int | None,
+    token: str | None,
+) -> Resource:
+    """Return what these options say.
+
+    Raises:
+        click.BadParameter: a time is none.
+    """
+    from gridengine.resources.base import ZERO
+    from gridengine.resources.kinds import Cores, GPUs, Memory, Token, WTime
+
+    time: float | str | None = (
+        walltime if walltime is None or ":" in walltime else _number("--time", walltime)
+    )
+    kinds: tuple[Callable[[Any], Resource], ...] = (Cores, Memory, WTime, GPUs, Token)
+    given = zip(kinds, (cores, memory, time, gpus, token), strict=True)
+    return functools.reduce(
+        operator.and_, (kind(value) for kind, value in given if value is not None), ZERO
+    )
+
+
+def _number(name: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise click.BadParameter(
+            f"{text!r} is no time; write 2:00:00, or seconds", param_hint=name
+        ) from None

@@ -1,0 +1,151 @@
+"""`gridengine results`: what the calls of a run with a name gave, for other programs."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gridengine.api.named_runs import run_named
+from gridengine.cli.completion import run_names
+from gridengine.errors import ConfigurationError, short_repr
+from gridengine.serialize.by_value import Pickler
+
+
+@click.command(
+    "results",
+    short_help="Write the results of a run with a name.",
+    epilog="""\b
+Examples:
+  gridengine results sweep -o sweep.pickle       a list, for pickle.load
+  gridengine results sweep --format jsonl | jq .
+  gridengine results sweep --format csv -o sweep.csv
+""",
+)
+@click.argument("name", shell_complete=run_names)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["pickle", "jsonl", "csv"]),
+    help="Default: by the ending of --output, else jsonl.",
+)
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), help="The file; default standard output."
+)
+@click.option("--journal", help="Where the run is, if not in the run directory.")
+def command(name: str, form: str | None, output: Path | None, journal: str | None) -> None:
+    """Write the results of the run NAME, in the order of its calls.
+
+    jsonl: a line of JSON for each: {"result": ...}, or {"error": "..."} for a call that failed or
+    has no result yet; NaN and infinity are null. csv: a row for each record (a dict, a dataclass, a
+    named tuple, a tuple, or one value) that there is. pickle: a list, with exceptions in the place
+    of what is missing; if there are classes of a script in it, gridengine must be installed where
+    it is loaded.
+
+    The exit status is 1 when there is no such run, or the format cannot hold what it gave; it is 0
+    also when calls have no result: how many is told on standard error.
+    """
+    ending = "" if output is None else output.suffix
+    form = form or {".pickle": "pickle", ".pkl": "pickle", ".csv": "csv"}.get(ending, "jsonl")
+    results = run_named(name, journal=journal).results()
+    content = WRITERS[form](results)
+    if output is None:
+        sys.stdout.buffer.write(content)
+    else:
+        output.write_bytes(content)
+    if missing := sum(isinstance(one, BaseException) for one in results):
+        click.echo(f"{missing} of {len(results)} calls have no result", err=True)
+
+
+def _jsonl(results: Sequence[Any]) -> bytes:
+    return "".join(f"{_json(one)}\n" for one in results).encode()
+
+
+def _json(result: Any) -> str:
+    try:
+        text = json.dumps(_line(result), default=_plain)
+    except ConfigurationError:
+        raise
+    except (TypeError, ValueError):  # a key that is no text, a set that has no order, a circle
+        raise _nothing_for(result) from None
+    if "NaN" in text or "Infinity" in text:  # Python's json writes these, and no JSON has them
+        text = json.dumps(json.loads(text, parse_constant=lambda name: None))
+    return text
+
+
+def _line(result: Any) -> dict[str, Any]:
+    if isinstance(result, BaseException):
+        return {"error": f"{type(result).__name__}: {result}"}
+    return {"result": result}
+
+
+def _plain(value: Any) -> Any:
+    """Return what JSON has for a value that it does not know.
+
+    Raises:
+        ConfigurationError: it has nothing for it.
+    """
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return vars(value) if hasattr(value, "__dict__") else dataclasses.asdict(value)
+    if hasattr(value, "tolist"):  # NumPy's
+        return value.tolist()
+    if isinstance(value, set | frozenset):
+        return sorted(value)
+    raise _nothing_for(value)
+
+
+def _nothing_for(value: Any) -> ConfigurationError:
+    return ConfigurationError(
+        f"JSON has nothing for {short_repr(value)}", hint="--format pickle writes anything"
+    )
+
+
+def _csv(results: Sequence[Any]) -> bytes:
+    records = [_record(one) for one in results if not isinstance(one, BaseException)]
+    columns = list(dict.fromkeys(name for record in records for name in record))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns)
+    writer.writeheader()
+    writer.writerows(records)
+    return text.getvalue().encode(errors="backslashreplace")
+
+
+def _record(result: Any) -> dict[str, Any]:
+    """Return the fields of a flat record.
+
+    Raises:
+        ConfigurationError: one of them is no single value.
+    """
+    if dataclasses.is_dataclass(result) and not isinstance(result, type):
+        result = {one.name: getattr(result, one.name) for one in dataclasses.fields(result)}
+    elif isinstance(result, tuple):
+        names = getattr(result, "_fields", None) or [f"column{n}" for n in range(len(result))]
+        result = dict(zip(names, result, strict=True))
+    record = result if isinstance(result, dict) else {"result": result}
+    for value in record.values():
+        if isinstance(value, dict | list | tuple | set) or getattr(value, "ndim", False):
+            raise ConfigurationError(
+                f"{short_repr(result)} is no flat record", hint="--format jsonl or pickle"
+            )
+    return record
+
+
+def _pickle(results: Sequence[Any]) -> bytes:
+    """Return a pickle that has the script's own classes in it."""
+    file = io.BytesIO()
+    Pickler(file, 5).dump(list(results))
+    return file.getvalue()
+
+
+WRITERS: dict[str, Callable[[Sequence[Any]], bytes]] = {
+    "jsonl": _jsonl,
+    "csv": _csv,
+    "pickle": _pickle,
+}

@@ -1,0 +1,104 @@
+"""`gridengine retry`: runs calls of a run with a name again."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from gridengine.api.named_runs import NamedRun, run_named
+from gridengine.cli.completion import dispatcher_names, run_names
+from gridengine.cli.scheduler_options import arguments_of, scheduler_options
+from gridengine.errors import ConfigurationError, JournalError, short_repr
+from gridengine.resources.units import plural
+from gridengine.schedulers.base import Scheduler
+from gridengine.watching.dispatchers import connect
+
+MOST_TOLD = 10
+
+
+@click.command(
+    "retry",
+    short_help="Run calls of a run with a name again.",
+    epilog="""\b
+Examples:
+  gridengine retry sweep --failed
+  gridengine retry sweep --failed --scheduler slurm --max-workers 20 --yes
+  gridengine retry sweep --dispatcher sweeps      those that have no result, too
+""",
+)
+@click.argument("name", shell_complete=run_names)
+@click.option("--failed", is_flag=True, help="Only calls that have failed.")
+@click.option(
+    "--dispatcher",
+    metavar="NAME",
+    shell_complete=dispatcher_names,
+    help="Have a dispatcher of its own run them.",
+)
+@scheduler_options
+@click.option("--journal", help="Where the run is, if not in the run directory.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def command(
+    name: str, failed: bool, dispatcher: str | None, journal: str | None, yes: bool, **given: Any
+) -> None:
+    """Run calls of the run NAME again that have failed, and without --failed those that have no
+    result; what they give is kept in the run, in the place of what was there. Whatever they write
+    elsewhere they write again, which cannot be undone: so it is asked first.
+
+    `gridengine runs` lists the runs. A script that waits for its calls has been told of those that
+    have failed for good: it has to end first, or to try again itself (retries=).
+
+    The exit status is 1 when a call fails again, or when the run cannot be had.
+    """
+    run = _run(name, journal)
+    count = run.failed if failed else run.failed + run.left
+    if not count:
+        click.echo(f"{name}: nothing has failed{'' if failed else ', and nothing is left'}")
+        return
+    if dispatcher and any(given.values()):
+        raise click.UsageError("either --dispatcher, or options of a scheduler")
+    if not yes:
+        click.confirm(f"Run {plural(count, 'call')} of {name} again?", abort=True)
+    with _scheduler(dispatcher, given) as scheduler:
+        results = run.resubmit(failed_only=failed, scheduler=scheduler)
+    errors = [one for one in results if isinstance(one, BaseException)]
+    click.echo(f"{name}: {plural(len(results) - len(errors), 'call')} done, {len(errors)} failed")
+    for error in errors[:MOST_TOLD]:
+        click.echo(f"  {short_repr(error)}", err=True)
+    sys.exit(1 if errors else 0)
+
+
+def _run(name: str, journal: str | None) -> NamedRun:
+    """Return the run of this name.
+
+    Raises:
+        ConfigurationError: there is none; of a dispatcher that runs under this name it is said why
+            its calls cannot be had.
+    """
+    try:
+        return run_named(name, journal=journal)
+    except JournalError as error:
+        try:
+            with connect(name) as watched:
+                who = watched.ask(most=0).identity
+        except ConfigurationError:
+            raise error from None
+        raise ConfigurationError(
+            f"{who.name} (process {who.pid}) has been told of its failed calls, and what they were "
+            "is not kept: it is no run with a name",
+            hint=f"say retries= there, or name= and then `gridengine retry NAME --failed`; "
+            f"`gridengine calls {name} --failed` lists them",
+        ) from None
+
+
+def _scheduler(dispatcher: str | None, given: dict[str, Any]) -> Scheduler:
+    if dispatcher:
+        from gridengine.api.client import Client
+
+        return Client(dispatcher)
+    from gridengine.schedulers import default_entry
+    from gridengine.schedulers.registry import entry_of
+
+    name = given.pop("scheduler") or default_entry()[0].name
+    return entry_of(name).make(**arguments_of(name, given))

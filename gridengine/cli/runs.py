@@ -1,0 +1,58 @@
+"""`gridengine runs`: the runs with a name, and how far they are."""
+
+from __future__ import annotations
+
+import time
+
+import click
+
+from gridengine.cli.console import console
+from gridengine.cli.tables import print_json, table
+from gridengine.journal import kept_runs
+from gridengine.journal.kept_runs import RunSummary
+from gridengine.watching.figures import size
+
+COLUMNS = ("name", "begun", ">done", ">failed", ">left", ">size", "script")
+
+
+@click.command(
+    "runs",
+    short_help="List the runs with a name.",
+    epilog="""\b
+Examples:
+  gridengine runs
+  gridengine runs --json | jq '.[] | select(.left > 0) | .name'
+""",
+)
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="For scripts: a list of name, path, size, when, script, host, done, failed, left, error.",
+)
+def command(as_json: bool) -> None:
+    """List the runs with a name that are in the run directory, the latest first: when each was
+    last begun, by which script, and of the calls that were handed in then how many are done, have
+    failed, and are left.
+
+    The exit status is 0 also when there are none.
+    """
+    found = [kept_runs.summary(path) for path in kept_runs.paths()]
+    found.sort(key=lambda one: one.when, reverse=True)
+    if as_json:
+        print_json(found)
+    elif found:
+        console().print(table(COLUMNS, [_row(one) for one in found]))
+        for one in found:
+            if one.error:
+                click.echo(one.error, err=True)
+    else:
+        click.echo('no run has a name: gridengine.map(f, xs, name="sweep") gives it one')
+
+
+def _row(one: RunSummary) -> tuple[object, ...]:
+    if one.error:
+        return one.name, "", "", "", "", size(one.size), "cannot be read"
+    begun = time.strftime("%Y-%m-%d %H:%M", time.localtime(one.when))
+    counts = (f"{count:,}" for count in (one.done, one.failed, one.left))
+    return one.name, begun, *counts, size(one.size), one.script

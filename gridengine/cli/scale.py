@@ -1,0 +1,37 @@
+"""`gridengine scale`: fixes how many workers a dispatcher has."""
+
+from __future__ import annotations
+
+import click
+
+from gridengine.cli.completion import dispatcher_names
+
+
+@click.command(
+    short_help="Say how many workers a dispatcher is to have.",
+    epilog="""\b
+Examples:
+  gridengine scale sweeps 50
+  gridengine scale sweeps 0          (none; its calls wait)
+  gridengine scale sweeps --auto
+""",
+)
+@click.argument("name", shell_complete=dispatcher_names)
+@click.argument("workers", type=click.IntRange(min=0), required=False)
+@click.option("--auto", is_flag=True, help="As many as its calls need again, within its bounds.")
+def scale(name: str, workers: int | None, *, auto: bool) -> None:
+    """Have the dispatcher NAME keep so many WORKERS, whether they have something to do or not.
+
+    When it has more, idle ones leave first, and busy ones after their calls. --auto returns to the
+    bounds that it was started with.
+
+    The exit status is 1 when it does not run.
+    """
+    if (workers is None) is not auto:
+        raise click.UsageError("say a number of workers, or --auto")
+    from gridengine.cli import dispatcher_control
+
+    folder = dispatcher_control.known(name)
+    bounds = {} if workers is None else {"minimum": workers, "maximum": workers}
+    told = dispatcher_control.ask(folder, "scale", **bounds)
+    click.echo(f"dispatcher {name}: between {told['minimum']} and {told['maximum']} workers")

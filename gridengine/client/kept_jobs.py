@@ -1,0 +1,105 @@
+"""The jobs of a run with a name: those that have returned before are not run again."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+from gridengine.client.kept_run import KeptFunction, KeptRun
+from gridengine.client.run_options import RunOptions
+from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
+from gridengine.dispatcher.interface import Dispatcher, Listener
+from gridengine.schedulers.base import SchedulerSpec
+from gridengine.serialize import pickling
+from gridengine.serialize.payload import FULL
+
+
+class KeptJobs:
+    """Jobs are calls of their targets: that is what they are known by."""
+
+    def __init__(self, options: RunOptions, place: SchedulerSpec) -> None:
+        self._run = KeptRun(options, place)
+        self.place = self._run.place
+        """Where they are made."""
+        self._numbers = itertools.count(self._run.first)
+
+    def place_of(self, target: Any, call: Any, dispatcher: Dispatcher) -> Dispatcher:
+        """Return the dispatcher to submit a job to, given its target and what that is called with:
+        this one, and the outcome is kept; or one that has the outcome.
+        """
+        digest, payload = pickling.dump_function(target)
+        kept = self._run.function(target, Function(digest, payload, (), b"", ""))
+        keys = kept.keys_of([call], FULL)
+        if keys is None:
+            return dispatcher
+        number = next(self._numbers)
+        piece = kept.take_key(keys[0], number)
+        found = kept.outcome(piece)
+        place: Any = _KeptDispatcher(dispatcher, kept)
+        if found is not None:
+            values, raised, error = found
+            place.end = (
+                CallsFinished(0, 0, 1, raised, raised=True, exitcode=1)
+                if raised is not None
+                else CallsFinished(0, 0, 1, None, error=error, exitcode=1)
+                if error is not None
+                else CallsFinished(0, 0, 1, pickling.dump_values(values))
+            )
+        elif piece.block:
+            place.place = piece.block, piece.offset
+        else:
+            arguments = pickling.dump_calls([call])
+            place.place = kept.add_block(FULL, [number], arguments, keys[0]), 0
+        return place  # type: ignore[no-any-return]
+
+    def tell(self) -> None:
+        """Tell the log how many jobs were known."""
+        self._run.tell()
+
+    def close(self) -> None:
+        """Write what is left, and let others have the run."""
+        self._run.close()
+
+
+class _KeptDispatcher:
+    """A dispatcher that one job is submitted to. `place` is where its outcome is to be kept, `end`
+    its outcome if that is known.
+    """
+
+    end: CallsFinished | None = None
+    place = 0, 0
+
+    def __init__(self, dispatcher: Dispatcher, kept: KeptFunction) -> None:
+        self._dispatcher = dispatcher
+        self._kept = kept
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._dispatcher, name)
+
+    def submit(self, function: Function, tasks: Sequence[Task], listener: Listener) -> None:
+        """As `Dispatcher.submit`."""
+        if self.end is not None:
+            listener.settled(self.end)
+        else:
+            for one in tasks:
+                self._kept.hand_over(one.id, 0, 1, *self.place)
+            self._dispatcher.submit(function, tasks, _Keeper(listener, self._kept, self.place))
+
+
+class _Keeper:
+    """Passes on what a job's listener is told, and keeps how it ends."""
+
+    def __init__(self, listener: Listener, kept: KeptFunction, place: tuple[int, int]) -> None:
+        self.daemon = listener.daemon
+        self.began, self.noted = listener.began, listener.noted
+        self.abandoned = listener.abandoned
+        self._settled = listener.settled
+        self._kept = kept
+        self._place = place
+
+    def settled(self, event: CallsFinished) -> None:
+        """Take an event, in the I/O thread."""
+        block, offset = self._place
+        self._kept.note(block, offset, offset + 1, event)
+        self._settled(event)

@@ -1,0 +1,66 @@
+"""What users say of a run with a name. Imports little: maps without one need no more."""
+
+from __future__ import annotations
+
+import os
+from typing import Literal, TypeAlias, TypedDict
+
+from msgspec import Struct
+
+from gridengine.errors import ConfigurationError
+
+Resume: TypeAlias = bool | Literal["anyway"]
+
+
+class RunKeywords(TypedDict, total=False):
+    """What all that make many calls take as keywords for a run with a name."""
+
+    name: str | None
+    journal: str | os.PathLike[str] | None
+    resume: Resume
+    retry_failed: bool
+    wait: bool
+
+
+class RunOptions(Struct, frozen=True):
+    """`RunKeywords`, checked: see `docs/runs.md`.
+
+    Raises:
+        TypeError, ConfigurationError: one of them is none of what it may be.
+    """
+
+    name: str
+    journal: str | os.PathLike[str] | None = None
+    resume: Resume = True
+    retry_failed: bool = True
+    wait: bool = False
+    places: tuple[tuple[int, int], ...] | None = None
+    """Of calls that are made again, where they are kept: the block, and the number there."""
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.resume, bool) or self.resume == "anyway"):  # 0 would be False
+            raise ConfigurationError(f'resume must be True, False or "anyway", not {self.resume!r}')
+
+
+def run_options(keywords: RunKeywords) -> RunOptions | None:
+    """Return what these keywords say; None without a name.
+
+    Raises:
+        TypeError, ConfigurationError: as `RunOptions`; or they say more, without a name.
+    """
+    for unknown in keywords.keys() - RunKeywords.__annotations__.keys():
+        raise TypeError(f"got an unexpected keyword argument {unknown!r}")
+    name = keywords.get("name")
+    if name is not None:
+        return RunOptions(
+            name,
+            keywords.get("journal"),
+            keywords.get("resume", True),
+            keywords.get("retry_failed", True),
+            keywords.get("wait", False),
+        )
+    if said := [word for word, value in keywords.items() if value is not None]:
+        raise ConfigurationError(
+            f"{said[0]}= is about a run with a name, and there is none", hint="give it name="
+        )
+    return None

@@ -1,0 +1,82 @@
+"""The submission of an executor: many calls that are ended and waited for with its others."""
+
+from __future__ import annotations
+
+import threading
+
+from gridengine.client.batcher import Batcher
+from gridengine.client.future import RUNNING, CallFuture, CallTemplate
+from gridengine.client.outcomes import Outcome
+from gridengine.client.submission import Submission
+from gridengine.dispatcher.core.tasks import CallsFinished
+from gridengine.serialize.references import Reference
+
+
+class TrackedSubmission(Submission):
+    """A submission that a batcher waits for, cancels and kills with its other calls. `end` is done
+    once all of it has ended.
+    """
+
+    def __init__(
+        self, template: CallTemplate, batcher: Batcher, references: tuple[Reference, ...]
+    ) -> None:
+        super().__init__(
+            batcher.dispatcher,
+            template.function,
+            template.form,
+            template.options,
+            batcher.submitter,
+        )
+        self._needed_by_all = references
+        self.end = CallFuture(template, None, RUNNING)
+        self._pace = template.pace
+        self._batcher = batcher
+        self._ending = threading.Lock()
+        self._all_sent = False
+        batcher.begin(self)
+
+    def flush(self) -> None:
+        """Send the tasks that were added. What the dispatcher raises is the outcome of their calls.
+
+        Raises:
+            RuntimeError: the batcher was closed meanwhile.
+        """
+        self._batcher.check()
+        tasks = list(self._added)
+        self._batcher.count(sum(task.count for task in tasks))
+        try:
+            super().flush()
+        except BaseException as error:
+            self.dispatcher.cancel([task.id for task in tasks])
+            for task in tasks:
+                if (block := self._blocks.pop(task.id, None)) is not None:
+                    self._added_bytes -= block.size
+                    self._batcher.count(0, task.count, failed=True)
+                    stop = task.first + task.count
+                    self._events.put(Outcome(task.first, stop, (), error))
+            if not isinstance(error, Exception):
+                raise
+
+    def settled(self, event: CallsFinished) -> None:
+        """Take an event, in the I/O thread."""
+        if event.raised and event.payload is not None:
+            self._batcher.note_raised(event.payload)
+        failed = event.raised or event.payload is None
+        self._batcher.count(0, event.stop - event.start, failed=failed)
+        super().settled(event)
+        if event.seconds is not None:
+            self._pace.measured(event.stop - event.start, event.seconds)
+        self._end_if_all_settled()
+
+    def note_all_sent(self) -> None:
+        """Note that no more calls will be added."""
+        super().note_all_sent()
+        self._all_sent = True
+        self._end_if_all_settled()
+
+    def _end_if_all_settled(self) -> None:
+        if self._all_sent and not self._blocks:
+            with self._ending:
+                if self.end.done():
+                    return
+                self._batcher.end(self, self.end)

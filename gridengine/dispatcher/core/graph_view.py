@@ -1,0 +1,109 @@
+"""Tell which calls wait for each other's results, to who watches: those that have not ended."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from itertools import islice
+
+from msgspec import Struct
+
+from gridengine.dispatcher.core.calls import AwaitedResult, OpenTask
+from gridengine.dispatcher.core.state import CoreState
+from gridengine.errors import call_words
+
+MOST_LOOKED_AT = 10_000
+"""How many tasks are looked at for one answer at most."""
+MISSING, WAITING, RUNNING = "missing", "waiting", "running"
+
+
+class GraphNode(Struct, frozen=True):
+    """A task that needs others' results, or whose result others need.
+
+    id: its number, with the place of its first call. call: what people call that.
+    state: `missing` when it waits for results, `waiting` for a worker, or `running`: a worker has
+        it.
+    after: the ids of those of which it needs results and that have not ended.
+    """
+
+    id: str
+    call: str
+    function: str
+    state: str
+    after: Sequence[str] = ()
+
+
+class GraphFunction(Struct, frozen=True):
+    """The tasks of a graph with functions of one name: how many there are in each state, and how
+    often they need results of others, by the names of these others' functions.
+    """
+
+    name: str
+    states: Mapping[str, int]
+    after: Mapping[str, int] = {}
+
+
+class GraphStatus(Struct, frozen=True):
+    """The tasks of a graph that have not ended: one by one, unless there are too many, and by their
+    functions. looked_at, tasks: of so many tasks, of all that there are, this was told.
+    """
+
+    nodes: Sequence[GraphNode] = ()
+    functions: Sequence[GraphFunction] = ()
+    count: int = 0
+    looked_at: int = 0
+    tasks: int = 0
+
+
+def graph_of(state: CoreState, most: int) -> GraphStatus:
+    """Return the graph; its nodes only when there are at most so many."""
+    seen = list(islice(state.open_tasks.values(), MOST_LOOKED_AT))
+    makers = {awaited: one for one in seen for awaited in _made(one)}
+    tasks = [one for one in seen if one.inputs or one.kept]
+    states = Counter((one.function.function.name, _state(one)) for one in tasks)
+    after = Counter(
+        (one.function.function.name, maker.function.function.name)
+        for one in tasks
+        for maker in _needed(one, makers)
+    )
+    return GraphStatus(
+        [_node(one, makers) for one in tasks] if len(tasks) <= most else (),
+        [
+            GraphFunction(name, _of(name, states), _of(name, after))
+            for name in dict.fromkeys(name for name, _ in states)
+        ],
+        len(tasks),
+        len(seen),
+        len(state.open_tasks),
+    )
+
+
+def _of(name: str, counts: Mapping[tuple[str, str], int]) -> dict[str, int]:
+    return {what: count for (whose, what), count in counts.items() if whose == name}
+
+
+def _made(one: OpenTask) -> Collection[AwaitedResult]:
+    kept = one.kept
+    if isinstance(kept, AwaitedResult):
+        return (kept,)
+    return kept.values() if kept else ()
+
+
+def _needed(one: OpenTask, makers: Mapping[AwaitedResult, OpenTask]) -> list[OpenTask]:
+    return [makers[needed] for needed in one.inputs if needed.data is None and needed in makers]
+
+
+def _node(one: OpenTask, makers: Mapping[AwaitedResult, OpenTask]) -> GraphNode:
+    task, name = one.task, one.function.function.name
+    after = [_id(maker) for maker in _needed(one, makers)]
+    return GraphNode(_id(one), call_words(name, task.first, 0, task.name), name, _state(one), after)
+
+
+def _id(one: OpenTask) -> str:
+    return f"{one.task.id}.0"
+
+
+def _state(one: OpenTask) -> str:
+    if one.runs:
+        return RUNNING
+    return MISSING if one.missing else WAITING

@@ -1,0 +1,144 @@
+"""How many workers there may be, changed while they work: who leaves when there are too many."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Container, Iterable
+
+from msgspec.structs import replace
+
+from gridengine.dispatcher.core import allocator, cancellation, worker_lifecycle
+from gridengine.dispatcher.core.events import Scaled
+from gridengine.dispatcher.core.model import READY, Phase, Worker
+from gridengine.dispatcher.core.provisioner import LaunchedWorker, Provisioner
+from gridengine.dispatcher.core.state import CoreState
+from gridengine.schedulers.launcher import WorkerStatus
+
+
+def scaled(state: CoreState, event: Scaled, now: float) -> None:
+    """Have as many workers as these bounds say: more are asked for at once, too many leave."""
+    first = state.first_policy
+    minimum = first.min_workers if event.minimum is None else event.minimum
+    maximum = first.max_workers if event.maximum is None else event.maximum
+    if not 0 <= minimum <= maximum:
+        raise ValueError(f"there cannot be from {minimum} to {maximum} workers")
+    state.policy = replace(state.policy, min_workers=minimum, max_workers=maximum)
+    for one in state.provisioners.values():
+        one.policy = state.policy
+        one.demand_since, one.keep_again_at = -math.inf, now
+    keep_bounds(state, now)
+    state.scale_due = True
+
+
+def keep_bounds(state: CoreState, now: float) -> None:
+    """Have those leave that are more than `max_workers`: of each demand first who has not come yet,
+    then who has nothing to do, then, once they have ended what they are at, others. The last to
+    come are the first to leave. While there are fewer, who was to leave stays.
+    """
+    here = defaultdict[Provisioner, list[Worker]](list)
+    for worker in reversed(state.workers.values()):
+        if worker.id in worker.provisioner.by_hand:
+            continue
+        here[worker.provisioner].append(worker)
+    provisioners = [one for one in state.provisioners.values() if one.elastic]
+    total = sum(_staying(one, here[one], one.suspended) for one in provisioners)
+    for one in provisioners:
+        # Counted as for those that are asked for, or what is withdrawn here would be asked for.
+        total -= _staying(one, here[one], one.suspended)
+        taking_none = {id for id, takes_none in one.suspended.items() if takes_none}
+        excess = total + _staying(one, here[one], taking_none) - state.policy.max_workers
+        retiring = [worker for worker in here[one] if worker.id in state.retiring]
+        for worker in retiring[: max(-excess, 0)]:
+            _keep(state, worker)
+        if excess > 0:
+            _reduce(state, one, here[one], excess, now)
+        total += _staying(one, here[one], one.suspended)
+
+
+def _staying(one: Provisioner, workers: Iterable[Worker], suspended: Container[bytes]) -> int:
+    """Return how many of these workers do not leave, and are not suspended, and how many of their
+    provisioner are still to come.
+    """
+    return len(one.expected) + sum(
+        not (_leaves(worker) or worker.id in suspended) for worker in workers
+    )
+
+
+def _leaves(worker: Worker) -> bool:
+    return worker.draining or worker.phase in (Phase.STOPPING, Phase.GONE)
+
+
+def _reduce(
+    state: CoreState, one: Provisioner, workers: Iterable[Worker], excess: int, now: float
+) -> None:
+    coming = sorted(one.expected.values(), key=_is_queued)[::-1][:excess]
+    state.effects += one.withdraw(coming)
+    staying = [worker for worker in workers if not _leaves(worker)]
+    for worker in sorted(staying, key=_is_busy)[: excess - len(coming)]:
+        _retire(state, worker, now)
+
+
+def make_room(state: CoreState, now: float) -> None:
+    """Where calls of each demand have workers of their own, and there may be no more of them, have
+    one leave for calls of a client that has no share of any. One at a time: the next may have
+    become idle by then.
+    """
+    if state.yielding in state.workers or not _lacks_room(state):
+        return
+    busy = max(
+        (
+            worker
+            for worker in state.workers.values()
+            if worker.phase is READY
+            and not (worker.draining or worker.waiting)
+            and worker.batches
+            and worker.provisioner.elastic
+        ),
+        key=_share_of,
+        default=None,
+    )
+    if busy is not None:
+        state.yielding = busy.id
+        worker_lifecycle.drain_worker(state, busy, now)
+        cancellation.recall(state, busy, busy.spare(), now)
+
+
+def _lacks_room(state: CoreState) -> bool:
+    total = sum(one.size_for_others for one in state.provisioners.values())
+    return total >= state.policy.max_workers and any(
+        queue.calls
+        and queue.provisioner.elastic
+        and not queue.provisioner.size
+        and not queue.waiting.first().open_task.submitter.client.load
+        for queue in state.queues.values()
+    )
+
+
+def _share_of(worker: Worker) -> float:
+    """Return the greatest share of a client that has calls there."""
+    return max(run.span.open_task.submitter.client.share for run in worker.runs.values())
+
+
+def _is_busy(worker: Worker) -> bool:
+    return worker.batches > 0
+
+
+def _is_queued(one: LaunchedWorker) -> bool:
+    return one.state is WorkerStatus.QUEUED
+
+
+def _retire(state: CoreState, worker: Worker, now: float) -> None:
+    """Have a worker leave when it has ended what it is at."""
+    worker_lifecycle.drain_worker(state, worker, now)
+    if worker.phase is not Phase.STOPPING:
+        state.retiring[worker.id] = worker
+        cancellation.recall(state, worker, worker.spare(), now)
+
+
+def _keep(state: CoreState, worker: Worker) -> None:
+    """Have a worker that was to leave stay."""
+    worker.draining = False
+    del state.retiring[worker.id]
+    if worker.phase is READY:
+        allocator.resume_worker(state, worker)

@@ -1,0 +1,335 @@
+"""What a dispatcher tells of itself to who watches it: plain data that become JSON.
+
+Times are seconds; what happened is told as so many seconds ago, since only the dispatcher's process
+knows its clock. Of what there may be many a sample is told, with how many there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+from gridengine.resources.tables import html_table
+from gridengine.resources.units import format_seconds
+
+
+class FunctionStatus(Struct, frozen=True):
+    """The calls of functions of one name, since the dispatcher began.
+
+    done, failed, retried: calls that have ended with a value, or otherwise; attempts that were
+        followed by another.
+    mean_seconds, p95_seconds: how long one took, and all but 5 % at most; None while none has
+        ended. What is quicker than a millisecond counts as one.
+    peak_memory, asked_memory: the most that a process was seen to have in such a call, and the most
+        that one asked for, in bytes; 0 when not known.
+    grown_memory: by how many bytes a process was seen to grow from call to call; 0 when not at all.
+    histogram: up to how many seconds how many took, of those that took over a millisecond.
+    """
+
+    name: str
+    done: int = 0
+    failed: int = 0
+    retried: int = 0
+    mean_seconds: float | None = None
+    p95_seconds: float | None = None
+    peak_memory: int = 0
+    asked_memory: int = 0
+    histogram: Sequence[tuple[float, int]] = ()
+    grown_memory: int = 0
+
+
+class QueueStatus(Struct, frozen=True):
+    """The calls that ask for the same: how many wait, how many workers have, and for how many there
+    are slots. `launches` says by whom workers for them are asked for.
+    """
+
+    request: str
+    waiting: int
+    running: int
+    slots: int
+    launches: str = ""
+
+
+class LaunchStatus(Struct, frozen=True):
+    """The workers for one request: those there are, and those that were asked for.
+
+    request, label: what they hold, and the calls they were last asked for.
+    workers, idle: how many are connected, and of them have nothing to do.
+    requested: how many the scheduler was asked for and has not answered.
+    queued, starting: of those that it has launched, how many wait in its queue, and how many run
+        and have not connected yet.
+    job, job_state, job_seconds, log: the first of them, as the batch system calls it, its state,
+        for how long it has been known, and its log.
+    reason: what keeps them from starting, in the batch system's words. unanswered: what keeps one
+        that runs from connecting, in its own.
+    failures: how many in a row ended before they connected. held_back_seconds: for how long no more
+        are asked for, since something went wrong.
+    waited_seconds: for how long calls have waited while there was no worker.
+    """
+
+    request: str
+    label: str = ""
+    workers: int = 0
+    idle: int = 0
+    requested: int = 0
+    queued: int = 0
+    starting: int = 0
+    job: str = ""
+    job_state: str = ""
+    job_seconds: float = 0.0
+    log: str = ""
+    reason: str = ""
+    unanswered: str = ""
+    failures: int = 0
+    held_back_seconds: float = 0.0
+    waited_seconds: float = 0.0
+
+
+class WorkerStatus(Struct, frozen=True):
+    """A connected worker.
+
+    id: unique among them. job, log: as the batch system has it; empty on this machine.
+    phase: `idle`, `busy`, `silent`, `stopping`.
+    since_seconds, heard_seconds: how long ago it connected, and was heard last.
+    left_seconds: after how long it leaves, None when nobody limits it.
+    slots, taken: how many calls it runs at a time, and was assigned in its life.
+    running, queued: batches that its runners are at, and those that wait there.
+    waiting: batches that wait for calls that they have made.
+    request: what it was asked for with.
+    load, memory, runners: the machine's load, and the bytes that the agent and its runners have
+        and how many of these there are; None until it has said so.
+    clock_ahead: by how many seconds its machine's clock is ahead of the dispatcher's, to some
+        tenths; None until it has said so.
+    """
+
+    id: str
+    host: str
+    pid: int
+    job: str
+    log: str
+    phase: str
+    since_seconds: float
+    heard_seconds: float
+    left_seconds: float | None
+    slots: int
+    taken: int
+    running: int
+    queued: int
+    waiting: int
+    request: str = ""
+    load: float | None = None
+    memory: int | None = None
+    runners: int | None = None
+    clock_ahead: float | None = None
+
+
+class RunStatus(Struct, frozen=True):
+    """Calls of a task that a worker has.
+
+    id: the task's number, and the first call that has not ended. call: what people call that.
+    calls: how many have not ended. seconds: since the last of them ended, or they were assigned.
+    attempt, attempts: which attempt it is, and how many there may be. limit: the seconds that each
+        may take, None when nothing limits them.
+    late: whether they take longer than was thought. waits: for calls that they have made.
+    history: how earlier attempts ended.
+    arguments: the pickled list of calls, if it is short, and the call's place in it.
+    memory: the bytes that its process has; 0 when not known.
+    """
+
+    id: str
+    call: str
+    function: str
+    calls: int
+    seconds: float
+    host: str
+    job: str
+    log: str
+    worker: str
+    attempt: int
+    attempts: int
+    limit: float | None = None
+    late: bool = False
+    waits: bool = False
+    history: Sequence[str] = ()
+    arguments: bytes = b""
+    place: int = 0
+    form: int = 0
+    memory: int = 0
+
+
+class FailureStatus(Struct, frozen=True):
+    """Calls that ended without a value.
+
+    error: the kind of error and its words, where the dispatcher knows them; else `exception` is the
+        beginning of the pickled one.
+    seconds_ago, seconds: when it ended, and how long its last attempt took.
+    cancelled: somebody ended it.
+    """
+
+    id: str
+    call: str
+    function: str
+    calls: int
+    seconds_ago: float
+    error: str = ""
+    exception: bytes = b""
+    host: str = ""
+    job: str = ""
+    log: str = ""
+    seconds: float | None = None
+    attempts: int = 0
+    peak_memory: int = 0
+    cancelled: bool = False
+    history: Sequence[str] = ()
+    arguments: bytes = b""
+    place: int = 0
+    form: int = 0
+
+
+class CallStatus(Struct, frozen=True):
+    """One call that has not ended, or of a task not all of whose calls have.
+
+    state: `waiting` in a queue, or for the results of so many `missing` others; `running`, or
+        `ended`. since_seconds: since it was submitted.
+    request, waiting: what it asks for, and how many calls wait for the same in all.
+    attempts: how many it may have. history: how those that have ended did.
+    arguments, place, form: as those of a `RunStatus`.
+    """
+
+    id: str
+    call: str
+    function: str
+    state: str
+    since_seconds: float
+    request: str = ""
+    waiting: int = 0
+    missing: int = 0
+    attempts: int = 1
+    history: Sequence[str] = ()
+    arguments: bytes = b""
+    place: int = 0
+    form: int = 0
+
+
+class FileFault(Struct, frozen=True):
+    """A file or folder of a dispatcher's, or of a run's, that cannot be written: why, and what is
+    lost by that.
+    """
+
+    path: str
+    error: str
+    loss: str
+
+
+class WatchEvent(Struct, frozen=True):
+    """Something that has happened to calls or workers, told to who follows a dispatcher.
+
+    kind: `call waiting` (they were submitted), `call started` (a worker was assigned them), `call
+        done`, `call failed`, `call retried`; `worker requested`, `worker queued` (the batch system
+        has the job), `worker running` (it runs the job), `worker connected`, `worker idle`, `worker
+        silent`, `worker leaving`, `worker left`, `worker lost`; `scheduler` (its words).
+    count: how many calls or workers.
+    call: what people call the first of the calls. function: whose they are.
+    seconds: how long they took; None when not known.
+    reason: why, or with what, in words; empty when there is nothing to say.
+    """
+
+    kind: str
+    count: int = 1
+    seconds_ago: float = 0.0
+    function: str = ""
+    call: str = ""
+    host: str = ""
+    job: str = ""
+    seconds: float | None = None
+    reason: str = ""
+
+
+class Status(Struct, frozen=True):
+    """A dispatcher's core at one moment.
+
+    elapsed_seconds: since it began. left_seconds: an estimate of when all calls will have ended,
+        None while nothing is known.
+    waiting, running, done, failed, retried: calls, as in `Snapshot`. blocked: all that is open
+        needs results that no call of this dispatcher makes.
+    statuses: workers by what they do, as in `Snapshot`. submitters: who has calls here.
+    max_workers, slots: how many workers it starts at most, and how many calls each runs at a time;
+        where they are `local`, all processes of this machine are one worker's.
+    workers, runs, failures: samples, of `worker_count`, `run_count` (those that wait at workers
+        included) and `failed`.
+    faults: what cannot be written at this moment, as its process and who asks know of it.
+    events: what has happened since who follows was told last, in order; of much of one kind at a
+        time a sample. left_out: by kind, how many more calls or workers it has happened to.
+    """
+
+    elapsed_seconds: float = 0.0
+    left_seconds: float | None = None
+    waiting: int = 0
+    running: int = 0
+    done: int = 0
+    failed: int = 0
+    retried: int = 0
+    tasks: int = 0
+    submitters: int = 0
+    blocked: bool = False
+    closing: bool = False
+    max_workers: int = 0
+    slots: int = 0
+    local: bool = False
+    worker_resources: str = ""
+    jobs_per_worker: int | None = None
+    connected_workers: int = 0
+    lost_workers: int = 0
+    statuses: Mapping[str, int] = {}
+    functions: Sequence[FunctionStatus] = ()
+    queues: Sequence[QueueStatus] = ()
+    launches: Sequence[LaunchStatus] = ()
+    worker_count: int = 0
+    workers: Sequence[WorkerStatus] = ()
+    run_count: int = 0
+    runs: Sequence[RunStatus] = ()
+    failures: Sequence[FailureStatus] = ()
+    faults: Sequence[FileFault] = ()
+    events: Sequence[WatchEvent] = ()
+    left_out: Mapping[str, int] = {}
+
+    @property
+    def room(self) -> int:
+        """The scheduler's `max_workers=`, as its user has said it: of local processes how many run
+        calls at a time.
+        """
+        return self.max_workers * self.slots if self.local else self.max_workers
+
+    @property
+    def worker_words(self) -> str:
+        """How many workers there are, and may be."""
+        most = f", max_workers={self.room} here" if self.local else f" of at most {self.room:,}"
+        return f"{self.worker_count:,}{most}"
+
+    def facts(self) -> list[tuple[str, object]]:
+        """Return the most important, with what people call them."""
+        ended = [f"{self.done:,} done", f"{self.failed:,} failed"]
+        ended += [f"{self.retried:,} retried"] * bool(self.retried)
+        workers = [self.worker_words]
+        workers += [f"{count:,} {what}" for what, count in self.statuses.items() if count]
+        left = None if self.left_seconds is None else format_seconds(self.left_seconds)
+        return [
+            (
+                "calls",
+                ", ".join([*ended, f"{self.running:,} running", f"{self.waiting:,} waiting"]),
+            ),
+            ("time left", left),
+            ("workers", ", ".join(workers) if self.max_workers else None),
+            ("slots", self.slots),
+        ]
+
+    def _repr_html_(self) -> str:
+        titles = ["function", "done", "failed", "retried", "mean", "95 %"]
+        return html_table("dispatcher", self.facts(), [titles, *map(_row, self.functions[:10])])
+
+
+def _row(one: FunctionStatus) -> list[object]:
+    times = [one.mean_seconds, one.p95_seconds]
+    told = ["-" if time is None else f"{time:.3g} s" for time in times]
+    return [one.name, one.done, one.failed, one.retried, *told]

@@ -1,0 +1,361 @@
+"""Tell what a dispatcher's core knows, to who watches it. Pure, and called only when somebody asks:
+the cost grows with the samples, the demands and the functions, not with calls.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Iterator
+from itertools import islice
+from typing import TypeVar
+
+from gridengine.dispatcher.core.calls import Failure, FunctionCounts, OpenTask, shown_calls
+from gridengine.dispatcher.core.model import Run, TaskQueue, Worker
+from gridengine.dispatcher.core.provisioner import Provisioner
+from gridengine.dispatcher.core.state import CoreState
+from gridengine.dispatcher.core.status import (
+    CallStatus,
+    FailureStatus,
+    FunctionStatus,
+    LaunchStatus,
+    QueueStatus,
+    RunStatus,
+    Status,
+    WorkerStatus,
+)
+from gridengine.errors import UNNUMBERED, call_words, safe_repr
+from gridengine.resources.base import Resource
+from gridengine.schedulers import launcher
+
+T = TypeVar("T")
+N = TypeVar("N", RunStatus, FailureStatus)
+
+MOST_QUEUES = 50
+"""How many demands, and requests of workers, are told of at most."""
+NAMING = "worker", "host", "job", "function"
+"""What of a call or failure tells whose it is."""
+MOST_LOOKED_AT = 50_000
+"""How many runs, or tasks, are looked at for one answer at most: some ten milliseconds' work."""
+
+
+def status_of(
+    state: CoreState,
+    began: float,
+    now: float,
+    *,
+    most: int,
+    epoch: float = 0.0,
+    names: Collection[str] = (),
+) -> Status:
+    """Return what is told of a dispatcher that began then; of workers, runs and failures at most so
+    many each, and with `names` only those of such a worker, host, cluster job or function. `epoch`
+    is what is to be added to `now` for seconds of the epoch, 0 where that is not known.
+    """
+    snapshot, policy = state.snapshot(), state.policy
+    waits = state.has_tasks and not state.runs and not snapshot.waiting
+    workers = _named_workers(state, names) if names else state.workers.values()
+    queues = sorted(state.queues.values(), key=lambda queue: -queue.calls - queue.running)
+    return Status(
+        elapsed_seconds=now - began,
+        left_seconds=_seconds_left(state, snapshot.waiting, snapshot.calls_running),
+        waiting=snapshot.waiting,
+        running=snapshot.calls_running,
+        done=state.done,
+        failed=state.failed,
+        retried=state.retried,
+        tasks=state.task_count,
+        submitters=len(state.submitters),
+        blocked=waits,
+        closing=state.closing,
+        max_workers=policy.max_workers,
+        slots=policy.slots,
+        local=not policy.pooled,
+        worker_resources=request_words(policy.resources),
+        jobs_per_worker=policy.jobs_per_worker,
+        connected_workers=state.log.connected_workers,
+        lost_workers=state.log.lost_workers,
+        statuses=dict(snapshot.statuses),
+        functions=[_function(one) for one in state.functions.values()],
+        queues=[_queue(one) for one in queues[:MOST_QUEUES]],
+        launches=[_launches(one, now) for one in islice(state.provisioners.values(), MOST_QUEUES)],
+        worker_count=len(state.workers),
+        workers=[worker_status(one, now, epoch) for one in sample(workers, most)],
+        run_count=len(state.runs),
+        runs=list(islice(_named(_oldest_runs(state, now), names), most)),
+        failures=_failures(state, now, names, most),
+    )
+
+
+def _named_workers(state: CoreState, names: Collection[str]) -> Collection[Worker]:
+    """Return the workers of these names, and those that have calls of functions of these names."""
+    found = {
+        worker.id: worker
+        for worker in state.workers.values()
+        if {_short(worker), worker.hello.host, worker.job, str(worker.hello.pid)} & set(names)
+    }
+    for run in islice(state.runs.values(), MOST_LOOKED_AT):
+        if run.span.open_task.function.function.name in names:
+            found[run.worker.id] = run.worker
+    return found.values()
+
+
+def _failures(
+    state: CoreState, now: float, names: Collection[str], most: int
+) -> list[FailureStatus]:
+    """Return the last that have failed."""
+    found = list(_named((failure_status(one, now) for one in state.failures), names))
+    return found[max(0, len(found) - most) :]
+
+
+def _named(many: Iterable[N], names: Collection[str]) -> Iterator[N]:
+    return (one for one in many if not names or is_named(one, names))
+
+
+def is_named(one: object, names: Collection[str]) -> bool:
+    """Return whether a call or failure is of one of these workers, hosts, cluster jobs or
+    functions.
+    """
+    return any(getattr(one, field, "") in names for field in NAMING)
+
+
+def _short(worker: Worker) -> str:
+    return worker.id.hex()[:8]
+
+
+def sample(many: Collection[T], most: int) -> Iterable[T]:
+    """Return at most so many of them, evenly."""
+    step = -(-len(many) // max(most, 1)) or 1
+    return islice(many, 0, None, step)
+
+
+def _seconds_left(state: CoreState, waiting: int, running: int) -> float | None:
+    """Return after how long all will have ended if calls go on to take what they took so far."""
+    calls = sum(one.calls for one in state.functions.values())
+    slots = sum(queue.slots for queue in state.queues.values())
+    if not calls or not slots or not waiting + running:
+        return None
+    mean = sum(one.seconds for one in state.functions.values()) / calls
+    return mean * (waiting + 0.5 * running) / slots
+
+
+def _function(one: FunctionCounts) -> FunctionStatus:
+    return FunctionStatus(
+        one.name,
+        one.done,
+        one.failed,
+        one.retried,
+        one.seconds / one.calls if one.calls else None,
+        one.quantile(0.95),
+        one.peak_memory,
+        one.asked_memory,
+        one.histogram(),
+        one.grown_memory,
+    )
+
+
+def _queue(queue: TaskQueue) -> QueueStatus:
+    return QueueStatus(
+        request_words(queue.demand.request),
+        queue.calls,
+        queue.running,
+        queue.slots,
+        request_words(queue.provisioner.demand.request),
+    )
+
+
+def _launches(one: Provisioner, now: float) -> LaunchStatus:
+    states = [launch.state for launch in one.expected.values()]
+    queued = states.count(launcher.WorkerStatus.QUEUED)
+    first = next(iter(one.expected.values()), None)
+    reason = one.reason
+    if first is not None and first.report is not None:
+        reason = reason or first.report.reason
+    return LaunchStatus(
+        request_words(one.demand.request),
+        one.label,
+        one.workers,
+        len(one.idle),
+        one.requested,
+        queued,
+        len(states) - queued,
+        first.handle.id if first is not None else "",
+        first.state.value if first is not None else "",
+        now - first.launched_at if first is not None else 0.0,
+        first.handle.log if first is not None else "",
+        reason,
+        one.unanswered,
+        one.failures,
+        max(0.0, one.ask_again_at - now),
+        0.0 if one.unserved_since is None else now - one.unserved_since,
+    )
+
+
+def worker_status(worker: Worker, now: float, epoch: float = 0.0) -> WorkerStatus:
+    """Return what is told of a worker; `epoch`: see `status_of`."""
+    hello, running = worker.hello, sum(min(one.batches, one.slots) for one in worker.slot_groups)
+    phase, measured, memory = worker.phase.value, worker.measured, None
+    if measured is not None:
+        memory = measured.memory + sum(one.memory for one in measured.runners)
+    if phase == "ready":
+        phase = "busy" if worker.batches else "idle"
+    return WorkerStatus(
+        _short(worker),
+        hello.host,
+        hello.pid,
+        worker.job,
+        hello.log,
+        phase,
+        now - worker.since,
+        now - worker.heard_at,
+        None if worker.leave_at == math.inf else worker.leave_at - now,
+        hello.slots,
+        worker.taken,
+        running,
+        max(0, worker.batches - running - worker.waiting),
+        worker.waiting,
+        request_words(worker.provisioner.demand.request),
+        measured.load if measured is not None else None,
+        memory,
+        len(measured.runners) if measured is not None else None,
+        _clock_ahead(worker, epoch),
+    )
+
+
+def _clock_ahead(worker: Worker, epoch: float) -> float | None:
+    measured = worker.measured
+    if measured is None or not measured.clock or not epoch:
+        return None
+    return measured.clock - (worker.measured_at + epoch)
+
+
+def _oldest_runs(state: CoreState, now: float) -> Iterator[RunStatus]:
+    """Yield the runs that are under way, as far as is known here, those assigned first before
+    others: in each batch the first that has not ended.
+    """
+    seen: set[int] = set()
+    taken: dict[int, int] = {}
+    for run in islice(state.runs.values(), MOST_LOOKED_AT):
+        batch, group = id(run.batch), id(run.slot_group)
+        if batch in seen:
+            continue
+        seen.add(batch)
+        if run.batch.waiting:
+            yield run_status(run, now)
+        elif taken.get(group, 0) < run.slot_group.slots:
+            taken[group] = taken.get(group, 0) + 1
+            yield run_status(run, now)
+
+
+def run_status(run: Run, now: float) -> RunStatus:
+    """Return what is told of a run."""
+    span, worker = run.span, run.worker
+    task, name = span.open_task.task, span.open_task.function.function.name
+    index = min(run.done, span.stop - 1)
+    began = max(run.touched, run.since)
+    history = (span.open_task.attempts or {}).get(index, ())
+    figures = worker.measured.runners if worker.measured is not None else ()
+    return RunStatus(
+        f"{task.id}.{index}",
+        call_words(name, task.first, index, task.name),
+        name,
+        span.stop - run.done,
+        now - began,
+        worker.hello.host,
+        worker.job,
+        worker.hello.log,
+        _short(worker),
+        span.attempt,
+        task.retries + 1,
+        run.limit,
+        run.late,
+        run.batch.waiting,
+        [str(one) for one in history],
+        shown_calls(span.open_task),
+        index,
+        task.form,
+        next((one.memory for one in figures if one.run == run.number), 0),
+    )
+
+
+def failure_status(one: Failure, now: float) -> FailureStatus:
+    """Return what is told of calls that have failed."""
+    last = one.attempts[-1] if one.attempts else None
+    return FailureStatus(
+        f"{one.task}.{one.start}",
+        call_words(one.function, one.first, one.start, one.name),
+        one.function,
+        one.stop - one.start,
+        0.0 if last is None else now - last.ended,
+        one.error,
+        one.exception,
+        last.host if last is not None else "",
+        last.job if last is not None else "",
+        last.log if last is not None else "",
+        last.seconds if last is not None else None,
+        len(one.attempts),
+        max((attempt.peak_memory for attempt in one.attempts), default=0),
+        one.cancelled,
+        [str(attempt) for attempt in one.attempts],
+        one.calls,
+        one.start,
+        one.form,
+    )
+
+
+def find_calls(state: CoreState, word: str) -> list[tuple[OpenTask, int]]:
+    """Return the calls, of tasks that are open, that are meant by an id (`12.3`), a number among
+    all calls of a map, or a job's name, each with its index in its task; of very many tasks those
+    submitted first are looked at.
+    """
+    task, _, place = word.partition(".")
+    number = int(task) if task.isdecimal() else None
+    if number is not None and place.isdecimal():
+        state.open([number])
+        one = state.open_tasks.get(number)
+        return [(one, int(place))] if one is not None and int(place) < one.task.count else []
+    found = []
+    if number is not None:
+        state.open([task for block in state.blocks for task in block.numbered(number)])
+    for one in islice(state.open_tasks.values(), MOST_LOOKED_AT):
+        first, numbered = one.task.first, one.task.first != UNNUMBERED and not one.task.name
+        if numbered and number is not None and first <= number < first + one.task.count:
+            found.append((one, number - first))
+        elif one.task.name == word:
+            found.append((one, 0))
+    return found
+
+
+def call_status(state: CoreState, one: OpenTask, index: int, now: float) -> CallStatus:
+    """Return what is told of a call."""
+    task, name = one.task, one.function.function.name
+    history = (one.attempts or {}).get(index, ())
+    queue = state.queues.get(task.demand, state.common_queue)
+    words = "waiting"
+    if one.is_settled(index):
+        words = "ended"
+    elif any(
+        run.done <= index < run.span.stop
+        for run in (state.runs[number] for number in one.runs if number in state.runs)
+    ):
+        words = "running"
+    return CallStatus(
+        f"{task.id}.{index}",
+        call_words(name, task.first, index, task.name),
+        name,
+        words,
+        now - one.since,
+        request_words(task.demand.request),
+        queue.calls,
+        one.missing,
+        task.retries + 1,
+        [str(attempt) for attempt in history],
+        shown_calls(one),
+        index,
+        task.form,
+    )
+
+
+def request_words(resources: Resource | None) -> str:
+    """Return resources as people write them; empty for none."""
+    words = "" if resources is None else safe_repr(resources)
+    return "" if words == "ZERO" else words

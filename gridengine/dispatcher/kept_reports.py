@@ -1,0 +1,48 @@
+"""How runs were that have ended: one file for each, in the user's own folder."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from pathlib import Path
+
+from gridengine.errors import ConfigurationError
+from gridengine.settings.locations import home_folder
+from gridengine.wire.connection_file import make_private_folder, write_private
+
+log = logging.getLogger("gridengine")
+
+SUFFIX = ".json"
+
+
+def reports_folder() -> Path | None:
+    """Return where reports are kept, None for a user without a home."""
+    given, home = os.environ.get("XDG_STATE_HOME", ""), home_folder(os.environ)
+    if given.startswith("/"):  # others are to be ignored, says the XDG Base Directory Specification
+        return Path(given, "gridengine", "reports")
+    return home / ".local" / "state" / "gridengine" / "reports" if home is not None else None
+
+
+def kept() -> list[Path]:
+    """Return the files of the reports that there are, the last run first."""
+    folder = reports_folder()
+    with contextlib.suppress(OSError):
+        if folder is not None:
+            return sorted(folder.glob(f"*{SUFFIX}"), reverse=True)
+    return []
+
+
+def keep(run_id: str, content: bytes, most: int) -> None:
+    """Keep a report, and no more than so many in all. What keeps it from that is only logged."""
+    folder = reports_folder()
+    if folder is None or not most:
+        return
+    try:
+        if not folder.exists():
+            make_private_folder(folder)
+        write_private(folder / f"{run_id}{SUFFIX}", content)
+        for path in kept()[most:]:
+            path.unlink(missing_ok=True)
+    except (OSError, ConfigurationError) as error:
+        log.debug("no report of this run is kept: %s", error)

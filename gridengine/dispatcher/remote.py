@@ -1,0 +1,648 @@
+"""`RemoteDispatcher`: a stand-alone dispatcher, as a client in another process has it.
+
+While nothing is heard from it, futures wait: the network may be gone, or it is started again. The
+connection file is read again meanwhile, for where it is then.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import itertools
+import logging
+import math
+import os
+import queue
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+import zmq
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gridengine._version import __version__
+from gridengine.dispatcher import journal_limits
+from gridengine.dispatcher.client_limits import ClientLimits
+from gridengine.dispatcher.core.status import Status
+from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
+from gridengine.dispatcher.event_queue import EventQueue
+from gridengine.dispatcher.joined_tasks import Outgoing, joined, take_joinable
+from gridengine.dispatcher.kept_requests import KeptRequests
+from gridengine.dispatcher.nested_encoding import finished_calls
+from gridengine.dispatcher.requesting import HANDLERS, Question, RequestingDispatcher
+from gridengine.dispatcher.run_directory import python_version
+from gridengine.dispatcher.watch_messages import FOLLOW, Answer, Request
+from gridengine.errors import (
+    ConfigurationError,
+    DispatcherGone,
+    GridEngineError,
+    VersionMismatch,
+    safe_repr,
+)
+from gridengine.serialize.payload import Buffer, Payload
+from gridengine.settings.values import settings
+from gridengine.wire.channel import Received
+from gridengine.wire.connection_file import ClientConnection, load_private
+from gridengine.wire.messages import (
+    DETACHED,
+    JOURNALED,
+    NUMBER_BITS,
+    OLDEST,
+    VERSION,
+    ChildCheck,
+    ChildrenFinished,
+    ChildrenWelcome,
+    ChildResult,
+    ChildTasks,
+    ClientHello,
+    Control,
+    Controlled,
+    Durable,
+    Goodbye,
+    Message,
+    OutcomesTaken,
+    Refuse,
+    Rejoin,
+    TaskItem,
+)
+from gridengine.wire.processes import started, this_machine
+from gridengine.wire.transport import Client
+
+log = logging.getLogger("gridengine")
+
+CLOSE_SECONDS = 15.0
+MOST_SILENT_BEATS = 2.5
+LOOK_SECONDS = 5.0
+"""How often, when a beat of the dispatcher is missing, its process is looked at, where that can be
+seen, and the connection file is read again.
+"""
+MOST_UNTOLD, TELL_SECONDS = 16, 0.05
+"""Of how many messages with outcomes, and for how long, the dispatcher is not told that they are
+here, when there is nothing else to say: that would have it, and its journal, at work while the next
+call is on its way.
+"""
+
+
+class Left(Struct, frozen=True):
+    """Outcomes of calls that clients before this one have left: their number, to be `took`, and of
+    which `life` of the dispatcher they are.
+    """
+
+    number: int
+    life: int
+    outcomes: list[CallsFinished]
+
+
+class _Took(Struct, frozen=True):
+    """Outcomes of these numbers, which came in this life of the dispatcher, are kept."""
+
+    numbers: list[int]
+    life: int
+
+
+class RemoteDispatcher(RequestingDispatcher):
+    """Runs tasks on the workers of a dispatcher in another process, over TCP with CURVE.
+
+    Args:
+        path: of the connection file for clients.
+        weight: this client's part of the turns of all clients.
+        max_calls, max_bytes: how much it may have open; None is any number.
+        keep: by which name the next client finds what this one leaves; it has what those before
+            have left, in `left`.
+        patience: after how many seconds of silence it is taken to be gone (default: the setting
+            `client_lease`); at the least so long that it would have been heard of.
+
+    Raises:
+        VersionMismatch: it speaks no protocol of this one's, or has another Python.
+        ConfigurationError: its connection file cannot be used, or nobody answers there.
+        DispatcherGone: it was killed, and is one that is not started again.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        weight: float = 1.0,
+        max_calls: int | None = None,
+        max_bytes: int | None = None,
+        keep: str = "",
+        patience: float | None = None,
+    ) -> None:
+        super().__init__(0)
+        self._handlers = REMOTE_HANDLERS
+        self._path = path
+        self._limits = ClientLimits(max_calls, max_bytes)
+        self.check_room = self._limits.check if self._limits else None
+        self._hello = replace(_hello(weight), keep=keep)
+        self.left: queue.SimpleQueue[ChildrenWelcome | Left | GridEngineError]
+        """What clients before this one have left: how much, then that; begun again with each life
+        of the dispatcher. An error: nothing more will come.
+        """
+        self.left = queue.SimpleQueue()
+        self._file = connection = load_private(self._path, ClientConnection)
+        self._check_process()
+        self.name, self.identity = connection.name, connection.server_key
+        self._connection = Client(connection)
+        self._connection.introduce = self._resume
+        self._lease = settings().client_lease
+        if patience is not None:
+            self._lease = max(patience, MOST_SILENT_BEATS * connection.beat_seconds)
+        self._silence = _Silence(connection.beat_seconds)
+        self._queue = EventQueue[tuple[Message, Payload] | threading.Event | _Took]()
+        """What is to be sent; and what is to be set once all before it is durable."""
+        self._poller = zmq.Poller()
+        self._poller.register(self._connection.socket, zmq.POLLIN)
+        self._poller.register(self._queue.fd, zmq.POLLIN)
+        self._answers: dict[int, Controlled] = {}
+        self._followed: dict[int, tuple[Control, Callable[[Buffer | None], object]]] = {}
+        """By the numbers of questions that are answered again and again: them, and who is told."""
+        self._closing = threading.Lock()
+        self._number = 0
+        self._requests = KeptRequests()
+        self._ended: list[int] = []
+        """The numbers of outcomes that the dispatcher is to be told of: at once with what else this
+        sends, else at this monotonic time.
+        """
+        self._tell_at = math.inf
+        self._resuming = False
+        """Whether this waits for the welcome of a dispatcher that was started again."""
+        self._welcomed = self._closed = self._ends_calls = False
+        # From here on its thread closes the connection.
+        self._begin(self._hello, "gridengine-client")
+        self._welcomed = True
+        self._jobs = self.new_id()
+        atexit.register(self._at_exit)
+
+    def control(
+        self,
+        action: str,
+        arguments: Mapping[str, Any] = MappingProxyType({}),
+        *,
+        seconds: float | None = None,
+    ) -> Any:
+        """Have the dispatcher do, or tell, something; return its answer, as JSON has it.
+
+        Raises:
+            TimeoutError: it has not answered within so many seconds.
+            ConfigurationError: there is no such action, or it cannot be done; the text says why.
+            GridEngineError: nobody answers any more.
+        """
+        number = next(self._numbers)
+        message = Control(number, action, msgspec.json.encode(dict(arguments)))
+        return msgspec.json.decode(self._asked(message, seconds))
+
+    def _asked(self, message: Control, seconds: float | None = None) -> Buffer:
+        """Ask, and return the answer; see `control`."""
+        number, action = message.number, message.action
+        question = self._questions[number] = Question(message)
+        if self._lost:
+            raise self._lost
+        self._send(message)
+        try:
+            question.wait(seconds)
+        except BaseException:  # nobody waits for it any more
+            self._questions.pop(number, None)
+            raise
+        answer = self._answers.pop(number)
+        if answer.failed:
+            raise ConfigurationError(f"{action}: {bytes(answer.answer).decode()}")
+        return answer.answer
+
+    def status(self, most: int = 100) -> Status:
+        """Return what the dispatcher does at this moment, for all its clients; of workers, runs and
+        failures at most so many each.
+
+        Raises:
+            GridEngineError: this client has left, or nobody answers any more.
+        """
+        return msgspec.convert(self.control("status", {"most": most}), Status)
+
+    def follow(self, tell: Callable[[Status | None], object], interval: float) -> int:
+        """Have this be called, in the thread that reads, with the dispatcher's status: see
+        `follow_lines`.
+        """
+
+        def take(line: Buffer | None) -> None:
+            tell(None if line is None else msgspec.json.decode(line, type=Answer).status)
+
+        request = Request(FOLLOW, interval=interval)
+        return self.follow_lines(take, msgspec.json.encode(request).decode())
+
+    def follow_lines(self, tell: Callable[[Buffer | None], object], request: str) -> int:
+        """Have this be called, in the thread that reads, with what a request to follow is answered,
+        as JSON: at once, and then unasked; with None when there will be nothing more. It is to
+        return at once. Return what to `unfollow`.
+
+        Raises:
+            ConfigurationError, GridEngineError: see `control`.
+        """
+        number = next(self._numbers)
+        message = Control(number, "follow", msgspec.json.encode({"request": request}))
+        self._followed[number] = message, tell
+        try:
+            self._asked(message)
+        except BaseException:
+            self._followed.pop(number, None)
+            raise
+        return number
+
+    def unfollow(self, followed: Any) -> None:
+        """See `Dispatcher`."""
+        if self._followed.pop(followed, None) is not None and not self._lost:
+            arguments = msgspec.json.encode({"number": followed})
+            self._send(Control(next(self._numbers), "unfollow", arguments))
+
+    def close(self, *, wait: bool = True, detach: bool = False) -> None:
+        """End this client's calls, or with `detach` leave them to the next of its name, and leave;
+        here calls not settled are settled with `Cancelled`. May be called twice.
+        """
+        if os.getpid() != self._pid:
+            return
+        with self._closing:
+            if not self._closed:
+                self._closed, self._ends_calls = True, not detach
+                self._queue.post((Goodbye(DETACHED if detach else "closed"), ()))
+        if wait and threading.current_thread() is not self._thread:
+            self._thread.join(CLOSE_SECONDS)
+
+    def _at_exit(self) -> None:
+        """Wait for what is not daemon, unless an exception ends the interpreter; then leave."""
+        if os.getpid() != self._pid:
+            return
+        failed = getattr(sys, "last_value", None) is not None and not hasattr(sys, "ps1")
+        with contextlib.suppress(KeyboardInterrupt):
+            self._unsettled.wait_for_jobs(lambda: failed or self._lost is not None)
+        self.close(detach=bool(self._hello.keep))
+
+    def _submitter(self, number: int, run: int) -> int:
+        """Return the number of a submitter as the dispatcher knows it: jobs have one together."""
+        return number or self._jobs
+
+    def _admit(self, tasks: Sequence[Task]) -> None:
+        if self._limits:
+            self._limits.enter(tasks)
+        self._requests.expect(task.id for task in tasks)
+
+    def _sendable(self, function: Function, tasks: Sequence[Task]) -> Sequence[Task]:
+        """Return those of these tasks that the dispatcher's journal can hold."""
+        if not (self._requests.keeps and journal_limits.may_refuse(function, tasks)):
+            return tasks
+        refused = set()
+        for task in tasks:
+            error = journal_limits.why_refused(function, task)
+            if error is not None:
+                refused.add(task.id)
+                self._refuse_task(task, error)
+        return [task for task in tasks if task.id not in refused]
+
+    def _refuse_task(self, task: Task | TaskItem, error: GridEngineError) -> None:
+        if self._limits:
+            self._limits.leave(CallsFinished(task.id, 0, task.count, None, last=True))
+        super()._refuse_task(task, error)
+
+    # ---------------------------------------------------------------- the connection
+
+    def _deliver(self, message: Message, buffers: Payload = ()) -> None:
+        self._queue.post((message, buffers))
+
+    def _receive(self) -> Received:
+        connection, queue = self._connection, self._queue
+        asks = bool(queue.events)
+        while queue.events and not self._resuming:
+            if isinstance(event := queue.events.popleft(), threading.Event):
+                self._requests.when_taken(event)
+                continue
+            if isinstance(event, _Took):
+                if event.life == self._connection.epoch:  # else they come again
+                    self._ended += event.numbers
+                continue
+            message, buffers = event
+            if type(message) is ChildTasks:
+                self._send_tasks_out([(message, buffers), *take_joinable(message, queue.events)])
+                continue
+            if type(message) is Goodbye:
+                self._tell_ended()
+            self._send_out(message, buffers)
+            if type(message) is Goodbye:
+                raise EOFError("this client has disconnected")
+        if not self._resuming and (asks or len(self._ended) >= MOST_UNTOLD):
+            self._tell_ended()
+        queue.sleeping = True
+        try:
+            more = queue.events and not self._resuming
+            timeout = 0.0 if more else self._tick(time.monotonic())
+            ready = dict(self._poller.poll(max(0, math.ceil(timeout * 1000))))
+        finally:
+            queue.sleeping = False
+        if queue.fd in ready:
+            queue.drain()
+        received = connection.receive()
+        if not received:
+            self._look(time.monotonic())
+        return received
+
+    def _send_tasks_out(self, messages: list[Outgoing]) -> None:
+        """Send tasks in one message; where it cannot be encoded, those that can, in one each."""
+        if len(messages) > 1:
+            message, buffers = joined(messages)
+            try:
+                self._connection.send(message, buffers)
+            except (TypeError, ValueError):
+                log.debug("tasks that cannot be sent together are sent one by one", exc_info=True)
+            else:
+                self._requests.add(message, buffers)
+                return
+        for message, buffers in messages:
+            self._send_out(message, buffers)
+
+    def _send_out(self, message: Message, buffers: Payload) -> None:
+        try:
+            self._connection.send(message, buffers)
+        except (TypeError, ValueError) as error:  # a name may be none that can be encoded
+            self._refuse(message, error)
+            return
+        if type(message) in JOURNALED:
+            self._requests.add(message, buffers)
+
+    def _tick(self, now: float) -> float:
+        """Say what is due; return after how many seconds more is."""
+        if not self._ended or self._resuming:
+            return self._connection.tick(now)
+        self._tell_at = min(self._tell_at, now + TELL_SECONDS)
+        if now >= self._tell_at:
+            self._tell_ended()
+        return min(self._connection.tick(now), max(self._tell_at - now, 0.0))
+
+    def _tell_ended(self) -> None:
+        if self._ended:
+            self._connection.send(OutcomesTaken(self._ended))
+            self._ended, self._tell_at = [], math.inf
+
+    def _refuse(self, message: Message, cause: Exception) -> None:
+        """Tell who asks for something that cannot be sent."""
+        error = ConfigurationError(f"this cannot be handed in: {cause}")
+        if isinstance(message, ChildTasks):
+            for task in message.tasks:
+                self._refuse_task(task, error)
+        elif isinstance(message, ChildCheck | Control):
+            self._answer(message.number, error)
+        else:
+            log.error("%s: %s", type(message).__name__, error)
+
+    def _look(self, now: float) -> None:
+        """Look for the dispatcher when it is silent.
+
+        Raises:
+            DispatcherGone: it has been for the whole lease, or is gone for good.
+        """
+        silent = self._silence.seconds(now, self._connection.received_at)
+        if silent > self._lease:
+            raise DispatcherGone(
+                f"nothing was heard from the dispatcher {self.name!r} for {silent:.0f} s",
+                hint="see whether it runs: gridengine dispatcher list",
+            )
+        if silent > self._file.beat_seconds and self._silence.is_look_due(now):
+            self._check_process()
+            with contextlib.suppress(ConfigurationError):  # it has ended, or is just starting
+                self._connection.move(load_private(self._path, ClientConnection).addresses)
+
+    def _check_process(self) -> None:
+        """Raise `DispatcherGone` when the dispatcher's process has ended, and was the only one."""
+        file = self._file
+        if file.is_gone_for_good():
+            raise DispatcherGone(
+                f"the dispatcher {file.name!r}, process {file.pid} of this machine, was killed, "
+                "and is none that is started again",
+                hint="make another LocalDispatcher, and hand in again what has no result; calls "
+                "outlive the process of one that is started by `gridengine dispatcher start`",
+            )
+
+    def _work(self) -> None:
+        try:
+            super()._work()
+        finally:
+            self._requests.release()
+            for event in self._queue.events:
+                if isinstance(event, threading.Event):
+                    event.set()
+            heard = self._connection.close()
+            if self._ends_calls and not heard and not isinstance(self._lost, DispatcherGone):
+                log.warning(
+                    "the dispatcher %r has not heard that this client has left: calls of runs with "
+                    "a name go on, others end when it sees that the client is gone",
+                    self.name,
+                )
+            atexit.unregister(self._at_exit)
+
+    # ---------------------------------------------------------------- a journal
+
+    def flush(self, timeout: float | None = None) -> bool:
+        """Wait until all that was handed in is in the dispatcher's journal, on disk, or so many
+        seconds; return whether it is. Without a journal nothing ever is, and it returns at once.
+        """
+        if not self._requests.keeps or self._lost:
+            return False
+        done = threading.Event()
+        self._ask(functools.partial(self._queue.post, done))
+        if self._lost:  # who ends all that waits may not have seen this one
+            return False
+        return done.wait(timeout) and not self._lost
+
+    def is_durable(self, task: int) -> bool:
+        """Return whether a task that was handed in is in the dispatcher's journal, on disk."""
+        sent = self._unsettled.listener(task) is not None
+        return self._requests.keeps and sent and not self._requests.has(task)
+
+    def _durable(self, message: Durable, buffers: Payload) -> None:
+        self._requests.taken(message.requests)
+
+    def _finished(self, message: ChildrenFinished, buffers: Payload) -> None:
+        if message.outcomes and message.outcomes[0].task >> NUMBER_BITS != self._number:
+            self._note_left(message, buffers)
+            return
+        super()._finished(message, buffers)
+        if message.number:
+            self._ended.append(message.number)
+
+    def _settle_calls(self, event: CallsFinished) -> None:
+        if self._limits:
+            self._limits.leave(event)
+        super()._settle_calls(event)
+
+    def _result(self, message: ChildResult, buffers: Payload) -> None:
+        wanted = self._wanted.get(message.reference)
+        if wanted is not None and not message.missing:
+            self._requests.promised(wanted)
+        super()._result(message, buffers)
+
+    # ---------------------------------------------------------------- what others have left
+
+    def took(self, outcomes: Sequence[Left]) -> None:
+        """Note that these are kept where they belong: the dispatcher need not have them."""
+        for life, those in itertools.groupby(outcomes, lambda one: one.life):
+            self._queue.post(_Took([one.number for one in those], life))
+
+    def _note_left(self, message: ChildrenFinished, buffers: Payload) -> None:
+        offset, found = 0, []
+        for item in message.outcomes:
+            stop = offset + item.count_buffers()
+            found.append(finished_calls(item, buffers[offset:stop]))
+            offset = stop
+        self.left.put(Left(message.number, self._connection.epoch, found))
+
+    def _fail(self, error: GridEngineError) -> None:
+        super()._fail(error)
+        self.left.put(error)
+        for _, tell in list(self._followed.values()):
+            tell(None)
+
+    def _resume(self) -> None:
+        """Introduce this client to a dispatcher that was started again; or again, if the first time
+        was in vain.
+        """
+        if not self._number:
+            self._connection.begin_again()
+            self._connection.send(self._hello)
+            return
+        if self._resuming:  # what was for a process that is gone may be with this one already
+            self._connection.send_again()
+            return
+        self._resuming = self._repeats = True
+        self._ended.clear()
+        self._connection.begin_again()
+        self._connection.send(self._hello_again())
+
+    def _hello_again(self) -> ClientHello:
+        durable = self._requests.durable
+        return replace(self._hello, resumes=self._number, durable=durable)
+
+    def _welcome(self, message: ChildrenWelcome, buffers: Payload) -> None:
+        if self._hello.keep:
+            self.left.put(message)
+        if not self._number:
+            self._number = message.client
+            if message.taken >= 0:
+                self._requests.keeps = True
+                self._connection.epoch = message.epoch
+            else:
+                self._connection.introduce = None
+            super()._welcome(message, buffers)
+            return
+        self._resuming = False
+        self._connection.epoch = message.epoch
+        self._requests.taken(message.taken)
+        self._wanted.update(self._requests.take_promises())
+        for request, its in self._requests.left(self._unsettled):
+            self._connection.send(request, its)
+        for question in list(self._questions.values()):
+            if question.message is not None:
+                self._connection.send(question.message)
+        for control, _ in list(self._followed.values()):
+            self._connection.send(control)
+        for want, _ in list(self._wanted.values()):
+            if not self._requests.asks_for(want.reference):
+                self._send(want)  # that the journal has it says nothing of the answer
+
+    def _refused(self, message: Refuse, buffers: Payload) -> None:
+        if message.mismatch:
+            raise VersionMismatch(message.reason)
+        if self._welcomed:
+            raise DispatcherGone(
+                f"the dispatcher {self.name!r} has given up this client: it was "
+                f"silent for too long, or the dispatcher was started anew ({message.reason})"
+            )
+        raise ConfigurationError(message.reason)
+
+    def _rejoin(self, message: Rejoin, buffers: Payload) -> None:
+        if not self._connection.rejoin(message):
+            self._refused(Refuse("this dispatcher does not know this client"), ())
+
+    def _left(self, message: Goodbye, buffers: Payload) -> None:
+        raise DispatcherGone(f"{message.reason}: {self.name}")
+
+    def _controlled(self, message: Controlled, buffers: Payload) -> None:
+        if message.number in self._followed:
+            self._tell(message)
+        if message.number in self._questions:  # else nobody waits for it any more
+            self._answers[message.number] = message
+            self._answer(message.number)
+
+    def _tell(self, message: Controlled) -> None:
+        """Tell who follows, and have the dispatcher know that more can be told."""
+        tell = self._followed[message.number][1]
+        self._connection.acknowledge()
+        try:
+            tell(None if message.failed else message.answer)
+        except Exception as error:  # another version's, say: no call is to suffer from it
+            log.debug("what follows the dispatcher has failed: %s", safe_repr(error))
+            tell(None)
+
+
+class _Silence:
+    """For how long nothing has come from the dispatcher, while somebody was here to hear it."""
+
+    def __init__(self, beat_seconds: float) -> None:
+        self._most = 2 * beat_seconds
+        self._seen_at = time.monotonic()
+        self._seconds = 0.0
+        self._received_at = 0.0
+        self._look_at = 0.0
+
+    def seconds(self, now: float, received_at: float) -> float:
+        """Return it, given when something came last. The time that this process was suspended, as
+        by a laptop's lid, hardly counts.
+        """
+        if received_at != self._received_at:
+            self._received_at, self._seconds = received_at, 0.0
+        else:
+            self._seconds += min(now - self._seen_at, self._most)
+        self._seen_at = now
+        return self._seconds
+
+    def is_look_due(self, now: float) -> bool:
+        """Return whether the last look is long enough ago; the next one is not before as long."""
+        due = now >= self._look_at
+        if due:
+            self._look_at = now + LOOK_SECONDS
+        return due
+
+
+def _hello(weight: float) -> ClientHello:
+    pid = os.getpid()
+    script = Path(sys.argv[0]).name if sys.argv else ""
+    return ClientHello(
+        VERSION,
+        __version__,
+        OLDEST,
+        python_version(),
+        socket.gethostname(),
+        pid,
+        script,
+        this_machine(),
+        started(pid),
+        weight,
+        keeps=True,
+    )
+
+
+REMOTE_HANDLERS: Mapping[type, Callable[..., None]] = MappingProxyType(
+    {
+        **HANDLERS,
+        ChildrenFinished: RemoteDispatcher._finished,
+        Refuse: RemoteDispatcher._refused,
+        Rejoin: RemoteDispatcher._rejoin,
+        Goodbye: RemoteDispatcher._left,
+        Controlled: RemoteDispatcher._controlled,
+        ChildrenWelcome: RemoteDispatcher._welcome,
+        ChildResult: RemoteDispatcher._result,
+        Durable: RemoteDispatcher._durable,
+    }
+)

@@ -1,0 +1,492 @@
+"""A dispatcher in another process, as those have it who ask it to run something: the calls that
+make calls, by the agent of their process, and clients, over TCP.
+
+A thread reads what comes back. Whoever asks for something sends it, and what others ask for in the
+meantime: so nobody waits for a lock, not the garbage collector either.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import logging
+import os
+import signal
+import threading
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from msgspec.structs import replace
+
+from gridengine.dispatcher.call_slot import CallSlot
+from gridengine.dispatcher.core.tasks import (
+    CallsFinished,
+    Function,
+    ResultData,
+    Task,
+    TaskMessage,
+    TaskStarted,
+)
+from gridengine.dispatcher.interface import Listener
+from gridengine.dispatcher.joined_tasks import MOST_TASKS
+from gridengine.dispatcher.nested_encoding import (
+    KnownFailures,
+    finished_calls,
+    function_item,
+    part_of_calls,
+    shared_item,
+    task_item,
+)
+from gridengine.dispatcher.unsettled import UnsettledTasks
+from gridengine.dispatcher.unwatched import Unwatched
+from gridengine.errors import Cancelled, ConfigurationError, DispatcherGone, GridEngineError
+from gridengine.resources.demand import ANY, Demand, RememberedDemands
+from gridengine.resources.encoding import encode_demand
+from gridengine.serialize import pickling
+from gridengine.serialize.payload import Payload
+from gridengine.serialize.shared_objects import SharedObject, all_needed
+from gridengine.wire.channel import Received
+from gridengine.wire.messages import (
+    Checked,
+    ChildCancel,
+    ChildCheck,
+    ChildForget,
+    ChildMessage,
+    ChildRecall,
+    ChildrenFinished,
+    ChildrenWelcome,
+    ChildResult,
+    ChildStarted,
+    ChildSupply,
+    ChildTasks,
+    ChildWant,
+    EncodedDemand,
+    Message,
+    TaskItem,
+)
+
+log = logging.getLogger("gridengine")
+
+MOST_FUNCTIONS = 64
+"""How many functions the dispatcher is to know by their digests."""
+
+
+class RequestingDispatcher(Unwatched, ABC):
+    """Has tasks run by a dispatcher in another process. Its methods may be called from any thread.
+
+    Args:
+        runner: by which number the dispatcher's end knows this process, beside its connection.
+    """
+
+    at_once = False
+    call_slot: CallSlot | None = None
+    _repeats = False
+    """Whether outcomes may come a second time."""
+    check_room: Callable[[int], object] | None = None
+    _handlers: Mapping[type, Callable[..., None]]
+    """By the type of a message that comes: what takes it in."""
+
+    def __init__(self, runner: int) -> None:
+        self._runner = runner
+        self._pid = os.getpid()
+        self._outgoing: deque[Callable[[], object]] = deque()
+        self._sending = threading.Lock()
+        self._unsettled = UnsettledTasks()
+        self._wanted: dict[int, tuple[ChildWant, Callable[[], object]]] = {}
+        """What was asked for by `want`, and not answered yet."""
+        self._possible = RememberedDemands()
+        self._functions: dict[bytes, None] = {}
+        self._shared: set[bytes] = set()
+        """The functions and shared objects that the dispatcher knows by their names."""
+        self._failures = KnownFailures()
+        self._questions: dict[int, Question] = {}
+        self._numbers = itertools.count(1)
+        self._lost: GridEngineError | None = None
+        """Why nothing is asked, or answered, any more."""
+        self.new_id = self._numbers.__next__
+        """Returns an id for a task, unique for the dispatcher."""
+
+    def _begin(self, hello: Message, name: str) -> None:
+        """Start the thread that reads, introduce this process, and wait for its welcome.
+
+        Raises:
+            GridEngineError: it is none.
+        """
+        welcome = self._questions[0] = Question()
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._send(hello)
+        self._thread.start()
+        welcome.wait()
+
+    @abstractmethod
+    def _deliver(self, message: Message, buffers: Payload = ()) -> None:
+        """Send a message; one thread at a time does.
+
+        Raises:
+            EOFError: there is nobody to send it to.
+        """
+
+    @abstractmethod
+    def _receive(self) -> Received:
+        """Wait for messages, and return them. For the thread that reads.
+
+        Raises:
+            EOFError: there will be none any more.
+        """
+
+    def _admit(self, tasks: Sequence[Task]) -> None:  # not every kind minds
+        """Note that tasks are about to be submitted, or raise why they cannot be."""
+
+    def _note(self, tasks: Sequence[Task]) -> None:  # not every kind minds
+        """Note that tasks are about to be sent."""
+
+    def _sendable(self, function: Function, tasks: Sequence[Task]) -> Sequence[Task]:
+        """Return those of these tasks that may be sent; others are settled with why not."""
+        return tasks
+
+    def _is_detached(self, submitter: int) -> bool:
+        """Return whether the tasks of a submitter do not end with the call that submits them."""
+        return False
+
+    def _present_run(self) -> int:
+        """Return the number of the run whose call submits just now, 0 where there is none."""
+        return 0
+
+    # ---------------------------------------------------------------- for clients, from any thread
+
+    def submit(self, function: Function, tasks: Sequence[Task], listener: Listener) -> None:
+        """Have tasks run; the listener receives the outcome of each of their calls once.
+
+        Raises:
+            ConfigurationError: this process was forked from that of the call; or no worker can hold
+                what a task asks for.
+        """
+        self._check_usable()
+        for task in tasks:
+            if task.demand is not ANY:
+                self.check(task.demand)
+        self._admit(tasks)
+        self._unsettled.add(tasks, listener)
+        self._note(tasks)
+        run = self._present_run()
+        for start in range(0, len(tasks), MOST_TASKS):
+            some = tasks[start : start + MOST_TASKS]
+            self._ask(functools.partial(self._send_tasks, run, function, some))
+        for one in _needed(function, tasks):
+            one.used_by(self)
+        if self._lost:  # who settles all at the end may not have seen these
+            self._settle(self._lost, [task.id for task in tasks])
+
+    def _check_usable(self) -> None:
+        if os.getpid() != self._pid:
+            raise ConfigurationError(
+                "this scheduler belongs to the process that this one was forked from",
+                hint="make a new scheduler after the fork",
+            )
+        if isinstance(self._lost, DispatcherGone):  # calls that were handed over have it, too
+            raise DispatcherGone(self._lost.message, hint=self._lost.hint)
+        if self._lost:
+            raise ConfigurationError(
+                f"this scheduler is closed, or gone: {self._lost.message}", hint="make a new one"
+            )
+
+    def check(self, demand: Demand) -> None:
+        """Check that a worker can hold what calls ask for.
+
+        Raises:
+            ConfigurationError: no worker can; or it is a resource of a user's own kind.
+        """
+        if demand not in self._possible:
+            self._inquire(encode_demand(demand))
+            self._possible.add(demand)
+
+    def cancel(
+        self,
+        tasks: Iterable[int],
+        number: int = signal.SIGTERM,
+        calls: Iterable[tuple[int, int, int]] = (),
+    ) -> None:
+        """End tasks, and of others these calls (a task, its first call, the one after the last):
+        calls not started never run; those that run are sent the signal. The listener receives an
+        outcome of each all the same.
+        """
+        self._send(ChildCancel(self._runner, tuple(tasks), int(number), tuple(calls)))
+
+    def recall(self, calls: Iterable[tuple[int, int, int]]) -> None:
+        """Withdraw what has not begun of these calls (a task, its first call, the one after the
+        last): it is settled as `recalled`.
+        """
+        self._send(ChildRecall(self._runner, tuple(calls)))
+
+    def catch_up(self) -> None:
+        """Wait until all that this thread has asked for is decided."""
+        if not self._lost and threading.current_thread() is not self._thread:
+            self._inquire(None)
+
+    def release(self, name: bytes) -> None:
+        """Note that no new task can refer to this shared object."""
+        self._ask(functools.partial(self._send_release, name))
+
+    def want(self, task: int, index: int, reference: int, missing: Callable[[], object]) -> None:
+        """Have a reference stand for the result of a call that was handed in before. Should what
+        came of it not be had there any more, `missing` is called, once, in the thread that reads.
+        """
+        message = ChildWant(self._runner, task, index, reference)
+        self._wanted[reference] = message, missing
+        self._send(message)
+
+    def supply(self, reference: int, data: ResultData) -> None:
+        """Say what a reference stands for that no call of this dispatcher makes."""
+        payload, raised = data.payload, data.raised
+        if data.error is not None:
+            payload, raised = pickling.dump_exception(data.error), True
+        payload = payload or []
+        message = ChildSupply(
+            self._runner,
+            reference,
+            data.item,
+            raised,
+            data.cancelled,
+            data.path,
+            len(payload),
+        )
+        self._send(message, payload)
+
+    def release_references(self, references: Sequence[int]) -> None:
+        """Note that no new task can refer to these results."""
+        self._send(ChildForget(self._runner, references=references))
+
+    def detach(self, submitter: int) -> None:  # clients' calls belong to no call
+        """Have tasks of this submitter not end with the call that submits them."""
+
+    @abstractmethod
+    def close(self, *, wait: bool = True) -> None:
+        """End all calls that were made here."""
+
+    def flush_output(self, seconds: float | None = None) -> None:
+        """Return: what calls print goes to their caller."""
+
+    # ---------------------------------------------------------------- sending
+
+    def _send(self, message: Message, buffers: Payload = ()) -> None:
+        self._ask(functools.partial(self._deliver, message, buffers))
+
+    def _ask(self, send: Callable[[], object]) -> None:
+        """Have something sent, after all that was asked for before: by this thread, unless another
+        is at it, which then does that too.
+        """
+        outgoing = self._outgoing
+        outgoing.append(send)
+        while outgoing and os.getpid() == self._pid:
+            if not self._sending.acquire(blocking=False):
+                return
+            try:
+                while outgoing:
+                    outgoing.popleft()()
+            except EOFError:  # the thread that reads sees that, too, and tells all who wait
+                outgoing.clear()
+            finally:
+                self._sending.release()
+
+    def _send_tasks(self, run: int, function: Function, tasks: Sequence[Task]) -> None:
+        """Send tasks, and what the dispatcher does not know yet of what they need."""
+        tasks = self._sendable(function, tasks)
+        if not tasks:
+            return
+        number, digest, functions = self._runner, function.digest, self._functions
+        item, buffers = None, list[Any]()
+        if digest not in functions:
+            if len(functions) >= MOST_FUNCTIONS:
+                oldest = next(iter(functions))
+                self._deliver(ChildForget(number, functions=[oldest]))
+                del functions[oldest]
+            item = function_item(function)
+            buffers += function.payload
+        functions.pop(digest, None)
+        functions[digest] = None  # last
+        shared = [one for one in _needed(function, tasks) if one.name not in self._shared]
+        self._shared.update(one.name for one in shared)
+        for one in shared:
+            buffers += one.payload
+        for task in tasks:
+            buffers += task.payload
+        items = [task_item(task, self._submitter(task.submitter, run)) for task in tasks]
+        message = ChildTasks(
+            number,
+            run,
+            digest,
+            items,
+            item,
+            list(map(shared_item, shared)),
+            self._is_detached(tasks[0].submitter),
+        )
+        try:
+            self._deliver(message, buffers)
+        except (TypeError, ValueError) as error:  # a name may be none that can be encoded
+            refused = ConfigurationError(f"{function.name!r} cannot be handed in: {error}")
+            for task in tasks:
+                self._refuse_task(task, refused)
+
+    def _refuse_task(self, task: Task | TaskItem, error: GridEngineError) -> None:
+        """Settle a task that is not sent, and say so to those that need what its calls return."""
+        self._settle(error, [task.id])
+        for index, reference in task.kept:
+            self.supply(reference, ResultData(error=error, item=index))
+
+    def _submitter(self, number: int, run: int) -> int:
+        """Return the number of a submitter as the dispatcher knows it."""
+        return number
+
+    def _send_release(self, name: bytes) -> None:
+        if name in self._shared:
+            self._shared.discard(name)
+            self._deliver(ChildForget(self._runner, shared=[name]))
+
+    def _inquire(self, demand: EncodedDemand | None) -> None:
+        """Wait until all that was asked for is decided, and it is known whether a worker can hold
+        what calls ask for.
+
+        Raises:
+            GridEngineError: none can; or nobody answers any more.
+        """
+        number = next(self._numbers)
+        message = ChildCheck(self._runner, number, demand)
+        question = self._questions[number] = Question(message)
+        if self._lost:  # who answers them all at the end may not have seen this one
+            raise self._lost
+        self._send(message)
+        question.wait()
+
+    # ---------------------------------------------------------------- the thread that reads
+
+    def _work(self) -> None:
+        handlers = self._handlers
+        try:
+            while True:
+                for message, buffers in self._receive():
+                    handlers[type(message)](self, message, buffers)
+        except EOFError as error:
+            self._fail(Cancelled(str(error)))
+        except GridEngineError as error:
+            self._fail(error)
+        except BaseException as error:
+            log.critical("the thread that reads failed; all that runs is ended", exc_info=True)
+            self._fail(Cancelled(f"the thread that reads failed: {error!r}"))
+
+    def _fail(self, error: GridEngineError) -> None:
+        """Tell all who wait for something: nobody else will."""
+        self._lost = error
+        self._settle(error)
+        for question in list(self._questions.values()):
+            question.answer(error)
+
+    def _settle(self, error: GridEngineError, tasks: Iterable[int] | None = None) -> None:
+        """Settle all calls, or those of these tasks, with an error."""
+        for failure in self._unsettled.fail(error, tasks):
+            log.critical("somebody could not be told of an outcome", exc_info=failure)
+
+    def _welcome(self, message: ChildrenWelcome, buffers: Payload) -> None:
+        self.slots = message.slots
+        self.new_id = itertools.count((message.client << 40) + 1).__next__
+        self._questions.pop(0).answer()
+
+    def _checked(self, message: Checked, buffers: Payload) -> None:
+        error = pickling.load_exception(buffers) if message.failed else None
+        self._answer(message.number, error)
+
+    def _answer(self, number: int, error: BaseException | None = None) -> None:
+        question = self._questions.pop(number, None)
+        if question is not None:  # it may have been asked, and answered, twice
+            question.answer(error)
+
+    def _finished(self, message: ChildrenFinished, buffers: Payload) -> None:
+        offset = 0
+        for item in message.outcomes:
+            stop = offset + item.count_buffers()
+            event = finished_calls(item, buffers[offset:stop])
+            if item.failure:
+                event = self._failures.same(item.failure, event)
+            for one in self._new_of(event) if self._repeats else (event,):
+                self._settle_calls(one)
+            offset = stop
+
+    def _new_of(self, event: CallsFinished) -> Iterator[CallsFinished]:
+        """Yield the outcomes of those calls of an event that have none yet: a dispatcher that was
+        started again, and could not write down what it told before, may group calls otherwise.
+        """
+        left = self._unsettled.left(event.task)
+        new = [
+            (max(first, event.start), min(stop, event.stop))
+            for first, stop in left
+            if first < event.stop and event.start < stop
+        ]
+        for first, stop in new:
+            last = (first, stop) == new[-1] and (event.last or left == new)
+            if (first, stop) == (event.start, event.stop):
+                yield replace(event, last=last)
+            else:
+                yield part_of_calls(event, first, stop, last=last)
+
+    def _settle_calls(self, event: CallsFinished) -> None:
+        self._unsettled.settle(event)
+
+    def _started(self, message: ChildStarted, buffers: Payload) -> None:
+        if (listener := self._unsettled.listener(message.task)) is not None:
+            listener.began(TaskStarted(message.task, message.pid, message.host, message.attempt))
+
+    def _message(self, message: ChildMessage, buffers: Payload) -> None:
+        if (listener := self._unsettled.listener(message.task)) is not None:
+            listener.noted(TaskMessage(message.task, buffers, message.log))
+
+    def _result(self, message: ChildResult, buffers: Payload) -> None:
+        wanted = self._wanted.pop(message.reference, None)
+        if message.missing and wanted is not None:
+            wanted[1]()
+
+
+def _needed(function: Function, tasks: Sequence[Task]) -> tuple[SharedObject, ...]:
+    """Return the shared objects that tasks need, and their function."""
+    needs = [task.needs for task in tasks if task.needs]
+    return all_needed(function.needs, *needs) if needs or function.needs else ()
+
+
+class Question:
+    """What a thread waits with for an answer; `message` is how it is asked."""
+
+    def __init__(self, message: Message | None = None) -> None:
+        self.message = message
+        self._lock = threading.Lock()
+        self._lock.acquire()
+        self._error: BaseException | None = None
+
+    def answer(self, error: BaseException | None = None) -> None:
+        """End the waiting, once."""
+        self._error = error
+        self._lock.release()
+
+    def wait(self, seconds: float | None = None) -> None:
+        """Wait for the answer.
+
+        Raises:
+            GridEngineError: the answer is an error.
+            TimeoutError: it is not there within so many seconds.
+        """
+        if not self._lock.acquire(timeout=-1 if seconds is None else seconds):
+            raise TimeoutError(f"no answer within {seconds:g} s")
+        if self._error is not None:
+            raise self._error
+
+
+HANDLERS: Mapping[type, Callable[..., None]] = MappingProxyType(
+    {
+        ChildrenWelcome: RequestingDispatcher._welcome,
+        ChildrenFinished: RequestingDispatcher._finished,
+        ChildStarted: RequestingDispatcher._started,
+        ChildMessage: RequestingDispatcher._message,
+        ChildResult: RequestingDispatcher._result,
+        Checked: RequestingDispatcher._checked,
+    }
+)

@@ -1,0 +1,230 @@
+"""The file of a stand-alone dispatcher: what its clients have handed in, what has come of it."""
+
+from __future__ import annotations
+
+import math
+import os
+import sqlite3
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from gridengine.errors import ConfigurationError
+from gridengine.journal.writer import Change, JournalWriter, open_connection
+from gridengine.wire.messages import VERSION as PROTOCOL
+
+VERSION = 1
+SCHEMA = """
+CREATE TABLE clients (
+    number INTEGER PRIMARY KEY, peer BLOB NOT NULL, hello BLOB NOT NULL, seen INTEGER NOT NULL);
+CREATE TABLE requests (
+    id INTEGER PRIMARY KEY, client INTEGER NOT NULL, kind INTEGER NOT NULL, content BLOB NOT NULL);
+CREATE INDEX requests_of ON requests (client, id);
+CREATE TABLE ended (request INTEGER NOT NULL, calls BLOB NOT NULL);
+CREATE INDEX ended_of ON ended (request);
+CREATE TABLE outcomes (
+    number INTEGER PRIMARY KEY, client INTEGER NOT NULL, content BLOB NOT NULL);
+CREATE INDEX outcomes_of ON outcomes (client, number);
+CREATE TABLE workers (id BLOB PRIMARY KEY, hello BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE assigned (run INTEGER PRIMARY KEY, worker BLOB NOT NULL, runs BLOB NOT NULL);
+CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL);
+"""
+ADDED = "CREATE TABLE IF NOT EXISTS absent (client INTEGER PRIMARY KEY, since REAL NOT NULL)"
+"""What files of this version may lack."""
+
+
+class Later(Struct, frozen=True):
+    """What is to be written later."""
+
+    number: int
+    change: Change
+
+
+class DispatcherFile:
+    """Writes in a thread of its own, and says in the caller's when that is on disk. All methods are
+    for one thread.
+
+    Args:
+        path: of the file, made if it is missing.
+
+    Raises:
+        ConfigurationError: it is damaged, no such file, or written by another gridengine, in a way
+            that this one does not read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            os.close(os.open(path, os.O_CREAT | os.O_CLOEXEC, 0o600))
+            self._reader = open_connection(str(path))
+            try:
+                _prepare(self._reader, path)
+                self._check_protocol()
+            except BaseException:
+                self._reader.close()
+                raise
+        except (sqlite3.Error, OSError) as error:
+            raise ConfigurationError(
+                f"the dispatcher's journal {path} cannot be used: {error}",
+                hint="nothing was changed in it; move it away to begin without what it holds",
+            ) from error
+        self.epoch = self.counted("epoch", 1) + 1
+        """The number of the process among those that had the file."""
+        self._begin(JournalWriter(partial(open_connection, str(path)), f"the journal {path}"))
+
+    def _begin(self, writer: JournalWriter) -> None:
+        self._writer = writer
+        self._durable: deque[Callable[[], object]] = deque()
+        self.wake: Callable[[], object] = lambda: None
+        """Called, in another thread, when `settle` has something to do."""
+        self._later: dict[int, None] = {}
+        """The numbers of what is to be written later, until it, or what makes it needless, is on
+        disk.
+        """
+        self._last_later = 0
+        self._behind: deque[tuple[int, Callable[[], object]]] = deque()
+        """What is to be called once no such number up to this one is left."""
+
+    def _check_protocol(self) -> None:
+        """Check that messages here are in the protocol of this process, which new ones will be."""
+        found = self.read("SELECT value FROM counters WHERE name = 'protocol'").fetchone()
+        [held] = self.read(
+            "SELECT EXISTS (SELECT 1 FROM clients) OR EXISTS (SELECT 1 FROM workers)"
+        ).fetchone()
+        if held and found and found[0] != PROTOCOL:
+            raise ConfigurationError(
+                f"the dispatcher's journal {self.path} is of another gridengine: what it holds is "
+                f"in protocol {found[0]}, and this one speaks {PROTOCOL}",
+                hint="start the dispatcher with that until its clients have what they wait for; or "
+                "move the file away to begin without what it holds",
+            )
+        self._reader.execute("REPLACE INTO counters VALUES ('protocol', ?)", (PROTOCOL,))
+
+    @property
+    def pending(self) -> bool:
+        """Whether `settle` has something to do."""
+        return bool(self._durable)
+
+    @property
+    def failure(self) -> Exception | None:
+        """Why the latest commit failed; None when it did not."""
+        return self._writer.failure
+
+    def write(
+        self,
+        statement: str,
+        rows: Iterable[Sequence[Any]],
+        then: Callable[[], object] | None = None,
+    ) -> None:
+        """Have a statement executed with each of these rows; `settle` calls `then` once that is on
+        disk.
+        """
+        note = None if then is None else partial(self._note, then)
+        self._writer.write(statement, tuple(rows), note)
+
+    def write_together(
+        self,
+        *changes: tuple[str, Sequence[Sequence[Any]]],
+        then: Callable[[], object] | None = None,
+    ) -> None:
+        """Have statements executed, each with each of its rows: on disk all are, or none is. Then
+        `settle` calls `then`.
+        """
+
+        def act(connection: sqlite3.Connection) -> None:
+            for statement, rows in changes:
+                connection.executemany(statement, rows)
+
+        self._writer.do(act, None if then is None else partial(self._note, then))
+
+    def write_later(
+        self,
+        statement: str,
+        row: Sequence[Any],
+        size: int,
+        then: Callable[[], object],
+    ) -> Later:
+        """As `write`, of one row with so many bytes, that may be withdrawn for a while."""
+        self._last_later = number = self._last_later + 1
+        self._later[number] = None
+
+        def on_disk() -> None:
+            self.settle_later([number])
+            then()
+
+        return Later(
+            number,
+            self._writer.do_later(
+                lambda connection: connection.execute(statement, row),
+                partial(self._note, on_disk),
+                size,
+            ),
+        )
+
+    def withdraw(self, later: Iterable[Later]) -> list[int]:
+        """Have those of these not written that are not yet; return their numbers, to be given to
+        `settle_later` once what makes them needless is on disk.
+        """
+        return [one.number for one in later if self._writer.withdraw(one.change)]
+
+    def hasten(self, later: Iterable[Later]) -> None:
+        """Have these written now, before what is asked for from here on."""
+        self._writer.hasten(one.change for one in later)
+
+    def settle_later(self, numbers: Iterable[int]) -> None:
+        """Note that what had these numbers is on disk, or what makes it needless is."""
+        for number in numbers:
+            del self._later[number]
+        first = next(iter(self._later), math.inf)
+        while self._behind and self._behind[0][0] < first:
+            self._behind.popleft()[1]()
+
+    def after_later(self, act: Callable[[], object]) -> None:
+        """Call something once all is settled that is to be written later; now if it is."""
+        if self._later:
+            self._behind.append((self._last_later, act))
+        else:
+            act()
+
+    def _note(self, then: Callable[[], object]) -> None:
+        self._durable.append(then)
+        if len(self._durable) == 1:  # else it was woken for those before
+            self.wake()
+
+    def settle(self) -> None:
+        """Call what waits for what is on disk by now."""
+        while self._durable:
+            self._durable.popleft()()
+
+    def read(self, statement: str, *values: Any) -> sqlite3.Cursor:
+        """Return the rows of a query."""
+        return self._reader.execute(statement, values)
+
+    def counted(self, name: str, step: int) -> int:
+        """Return a counter of the file, and count it up by so much at once, on disk."""
+        found = self.read("SELECT value FROM counters WHERE name = ?", name).fetchone()
+        value: int = found[0] if found else 0
+        self._reader.execute("REPLACE INTO counters VALUES (?, ?)", (name, value + step))
+        return value
+
+    def close(self) -> None:
+        """Write what is left, and close the file."""
+        self._writer.close()
+        self._reader.close()
+
+
+def _prepare(connection: sqlite3.Connection, path: Path) -> None:
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    if version > VERSION:
+        raise ConfigurationError(
+            f"the dispatcher's journal {path} is of a newer gridengine (version {version} of the "
+            f"file; this one reads {VERSION})",
+            hint="start the dispatcher with that, or move the file away",
+        )
+    if not version:
+        connection.executescript(f"BEGIN; {SCHEMA} PRAGMA user_version = {VERSION}; COMMIT;")
+    connection.execute(ADDED)

@@ -1,0 +1,109 @@
+"""Which calls of a run a stand-alone dispatcher was handed, and by which name it knows the run: so
+that a later process finds what has come of them.
+
+The tables are in the file of the run, once it was used with such a dispatcher.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import sqlite3
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from gridengine.errors import JournalError
+from gridengine.journal.run_file import RunFile
+from gridengine.journal.run_schema import explained, open_to_read
+
+_TABLES = (
+    "CREATE TABLE IF NOT EXISTS origin (name TEXT NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS handed (task INTEGER NOT NULL, first INTEGER NOT NULL, stop "
+    "INTEGER NOT NULL, block INTEGER NOT NULL, start INTEGER NOT NULL, dispatcher TEXT NOT NULL)",
+)
+
+
+class HandedCalls(NamedTuple):
+    """The calls `first` to `stop` of a task: those of a block from `start` on."""
+
+    task: int
+    first: int
+    stop: int
+    block: int
+    start: int
+
+
+def origin(file: RunFile) -> str:
+    """Return the name by which dispatchers know a run, which no other has; empty when it cannot be
+    written now.
+    """
+
+    def make(connection: sqlite3.Connection) -> None:
+        for table in _TABLES:
+            connection.execute(table)
+        connection.execute(
+            "INSERT INTO origin SELECT ? WHERE NOT EXISTS (SELECT * FROM origin)",
+            (f"{file.name}/{secrets.token_hex(8)}",),
+        )
+
+    file.writer.do(make)
+    if not file.writer.flush():
+        return ""
+    with _reading(file) as connection:
+        name: str = connection.execute("SELECT name FROM origin").fetchone()[0]
+    return name
+
+
+def has_handed(name: str, path: Path) -> bool:
+    """Return whether calls of a run were handed to a dispatcher of which it does not know all that
+    came of them. False, too, of a file that cannot be read.
+    """
+    with contextlib.suppress(JournalError, OSError), _opened(name, path) as connection:
+        [[tables]] = connection.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'handed'")
+        return bool(tables and connection.execute("SELECT 1 FROM handed LIMIT 1").fetchone())
+    return False
+
+
+def handed_calls(file: RunFile, dispatcher: str) -> dict[int, list[HandedCalls]]:
+    """Return the calls that earlier processes have handed to a dispatcher, by their tasks."""
+    found: dict[int, list[HandedCalls]] = {}
+    with _reading(file) as connection:
+        for row in connection.execute(
+            "SELECT task, first, stop, block, start FROM handed WHERE dispatcher = ?", (dispatcher,)
+        ):
+            found.setdefault(row[0], []).append(HandedCalls(*row))
+    return found
+
+
+def forget_handed(file: RunFile, dispatcher: str) -> None:
+    """Forget them: all have their outcomes, or nobody has."""
+    statement = "DELETE FROM handed WHERE dispatcher = ?"
+    file.writer.do(lambda connection: connection.execute(statement, (dispatcher,)))
+
+
+def places_of(
+    handed: Sequence[HandedCalls], start: int, stop: int
+) -> Iterator[tuple[int, int, int, int]]:
+    """Yield where the outcome of the calls `start` to `stop` of a task belongs: of which block,
+    from which to which call, and at which place of it is the first.
+    """
+    for one in handed:
+        first, last = max(one.first, start), min(one.stop, stop)
+        if first < last:
+            at = one.start + first - one.first
+            yield one.block, at, at + last - first, first - start
+
+
+def _reading(file: RunFile) -> contextlib.AbstractContextManager[sqlite3.Connection]:
+    return _opened(file.name, file.path)
+
+
+@contextlib.contextmanager
+def _opened(name: str, path: Path) -> Iterator[sqlite3.Connection]:
+    with explained(name, path):
+        connection = open_to_read(name, path)
+        try:
+            yield connection
+        finally:
+            connection.close()

@@ -1,0 +1,237 @@
+"""The runs that there are on disk, and what is in them: read by anybody, without the code that they
+are of.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import itertools
+import logging
+import pickle
+import sqlite3
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from gridengine.errors import ConfigurationError, JournalError
+from gridengine.journal.owner_lock import OwnerLock
+from gridengine.journal.run_file import (
+    FAILED,
+    LOCK,
+    RETURNED,
+    SUFFIX,
+    folder,
+    path_of,
+    payload_of,
+)
+from gridengine.journal.run_schema import explained, open_to_read
+from gridengine.serialize import pickling
+from gridengine.serialize.itemwise_unpickler import Unloadable
+
+log = logging.getLogger("gridengine")
+
+BESIDE = ("", "-wal", "-shm", "-journal", LOCK)
+"""How the names of a run's files end."""
+
+
+class RunSummary(Struct, frozen=True):
+    """A run: its name, when it was last begun (seconds since 1970), by which script and where, how
+    many of the calls that were handed in then are done, have failed and are left, and its size in
+    bytes. `error` says why its file cannot be read, and then the others say nothing.
+    """
+
+    name: str
+    path: str
+    size: int
+    when: float = 0.0
+    script: str = ""
+    host: str = ""
+    done: int = 0
+    failed: int = 0
+    left: int = 0
+    error: str = ""
+
+
+class KeptCall(Struct, frozen=True):
+    """Consecutive calls of a run: those of a block from `start` to `stop`. `row` has their
+    outcomes, whose state it is; 0 is for calls that have none.
+    """
+
+    block: int
+    start: int
+    stop: int
+    row: int
+    state: int
+
+
+def find(name: str, journal: Any = None) -> Path:
+    """Return the file of a run.
+
+    Raises:
+        JournalError: there is none.
+    """
+    path = path_of(name, journal)
+    if not path.is_file():
+        raise JournalError(
+            f"there is no run {name!r}: {path} does not exist", hint="`gridengine runs` lists them"
+        )
+    return path
+
+
+def paths() -> list[Path]:
+    """Return the files of runs in the run directory, by name."""
+    return sorted(one for one in folder().glob(f"*{SUFFIX}") if one.is_file())
+
+
+def summary(path: Path) -> RunSummary:
+    """Return what there is to say of a run; one that cannot be read is told so."""
+    name = path.name.removesuffix(SUFFIX)
+    size = size_and_time(path)[0]
+    try:
+        with reading(name, path) as connection:
+            found = connection.execute(
+                "SELECT started, script, host FROM sessions ORDER BY id DESC LIMIT 1"
+            ).fetchall()
+            when, script, host = found[0] if found else (path.stat().st_mtime, "", "")
+            counts = collections.Counter[int]()
+            for call in calls(connection):
+                counts[2 if not call.row else int(call.state != RETURNED)] += call.stop - call.start
+    except (ConfigurationError, OSError) as error:
+        return RunSummary(name, str(path), size, error=str(error))
+    return RunSummary(name, str(path), size, when, script, host, counts[0], counts[1], counts[2])
+
+
+def files(path: Path) -> list[Path]:
+    """Return the files of a run that there are."""
+    beside = (path.with_name(f"{path.name}{end}") for end in BESIDE)
+    return [one for one in beside if one.exists()]
+
+
+def size_and_time(path: Path) -> tuple[int, float]:
+    """Return how large the files of a run are together, in bytes, and when one of them was last
+    written to (seconds since 1970).
+    """
+    size, time = 0, 0.0
+    for one in files(path):
+        with contextlib.suppress(FileNotFoundError):  # who wrote it has just ended
+            found = one.stat()
+            size, time = size + found.st_size, max(time, found.st_mtime)
+    return size, time
+
+
+@contextlib.contextmanager
+def reading(name: str, path: Path) -> Iterator[sqlite3.Connection]:
+    """Have a connection to the file of a run, as it is at this moment.
+
+    Raises:
+        JournalError: it cannot be read.
+    """
+    with explained(name, path):
+        connection = open_to_read(name, path)
+        try:
+            connection.execute("BEGIN")
+            yield connection
+        finally:
+            connection.close()
+
+
+def calls(connection: sqlite3.Connection) -> Iterator[KeptCall]:
+    """Yield the calls of the session that last made any, in the order in which they were handed
+    in.
+    """
+    states: dict[int, int] = {0: 0}
+    rows: dict[int, list[int]] = {}
+    for id, block, start, stop, state in connection.execute(
+        "SELECT id, block, start, stop, state FROM results ORDER BY id"
+    ):
+        states[id] = state
+        known = rows.setdefault(block, [])
+        known.extend(itertools.repeat(0, stop - len(known)))
+        known[start:stop] = [id] * (stop - start)
+    for block, start, stop in connection.execute(
+        "SELECT block, start, stop FROM orders WHERE session = (SELECT max(session) FROM orders) "
+        "ORDER BY first"
+    ):
+        found = rows.get(block, [])[start:stop]
+        found.extend(itertools.repeat(0, stop - start - len(found)))
+        for row, same in itertools.groupby(found):
+            end = start + sum(1 for _ in same)
+            yield KeptCall(block, start, end, row, states[row])
+            start = end
+
+
+def outcome(connection: sqlite3.Connection, call: KeptCall) -> list[Any] | BaseException:
+    """Return the values of calls that have a row, or the error.
+
+    Raises:
+        Exception: they cannot be rebuilt here.
+    """
+    [[start, item, blob]] = connection.execute(
+        "SELECT start, item, payload FROM results WHERE id = ?", (call.row,)
+    )
+    if call.state == FAILED:
+        error: BaseException = pickle.loads(blob)
+        return error
+    payload = payload_of(blob)
+    if call.state != RETURNED:
+        return pickling.load_exception(payload)
+    first = item + call.start - start
+    values, complete = pickling.load_values(payload)
+    if not complete:
+        raise next(one.error for one in values if type(one) is Unloadable)
+    return values[first : first + call.stop - call.start]
+
+
+def load_classes(connection: sqlite3.Connection) -> None:
+    """Have the classes that came with the functions of a run known here, as results name them."""
+    for (blob,) in connection.execute("SELECT payload FROM functions WHERE payload IS NOT NULL"):
+        try:
+            pickling.load_function(payload_of(blob))
+        except Exception as error:  # a module of the function's, say, is not here
+            log.debug("a function of the run cannot be rebuilt: %s", error)
+
+
+def arguments(
+    connection: sqlite3.Connection, chosen: Iterable[KeptCall]
+) -> Iterator[tuple[int, int, KeptCall, list[Any] | None]]:
+    """Yield for each of these its function, the form of its calls, it itself, and what the calls
+    were given; None when that is not kept.
+    """
+    for call in chosen:
+        [[function, form, blob]] = connection.execute(
+            "SELECT function, form, arguments FROM blocks WHERE id = ?", (call.block,)
+        )
+        given = None if blob is None else pickling.load(payload_of(blob))[call.start : call.stop]
+        yield function, form, call, given
+
+
+def function_of(connection: sqlite3.Connection, number: int) -> tuple[str, Any]:
+    """Return the name of a function and the function itself; None when it is not kept.
+
+    Raises:
+        Exception: it cannot be rebuilt here.
+    """
+    [[name, blob]] = connection.execute(
+        "SELECT name, payload FROM functions WHERE id = ?", (number,)
+    )
+    return name, None if blob is None else pickling.load_function(payload_of(blob))[0]
+
+
+def forget(path: Path) -> None:
+    """Delete a run.
+
+    Raises:
+        JournalError: a script has it.
+        OSError: it cannot be deleted.
+    """
+    name = path.name.removesuffix(SUFFIX)
+    lock = OwnerLock(path.with_name(f"{path.name}{LOCK}"), f'the run "{name}"')
+    lock.acquire(wait=False)
+    try:
+        for one in files(path):
+            one.unlink(missing_ok=True)
+    finally:
+        lock.release()

@@ -1,0 +1,291 @@
+"""Finds the calls of one function that a run has made before, and what came of them.
+
+Calls that are handed in as they were before are found by the digest of their whole block. When they
+are not, because some were added say, they are looked for one by one from there on. A call that was
+made several times, as of a function that draws random numbers, has as many results.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import pickle
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from hashlib import blake2b
+from typing import Any
+
+from msgspec import Struct
+
+from gridengine.errors import GridEngineError
+from gridengine.journal.call_keys import (
+    KEY_BYTES,
+    CallKeys,
+    FunctionKey,
+    changed_parts,
+    is_plain,
+)
+from gridengine.journal.run_file import (
+    FAILED,
+    RAISED,
+    RETURNED,
+    RunFile,
+    payload_of,
+)
+from gridengine.journal.run_schema import explained
+from gridengine.serialize import pickling
+from gridengine.serialize.itemwise_unpickler import Unloadable
+from gridengine.serialize.payload import Buffer, Payload
+
+
+class Piece(Struct, frozen=True):
+    """Consecutive ones of calls that are handed in, from `start` to `stop`: those of a block from
+    `offset` on, or of none (0). `row` has their outcomes; 0: they are to be made.
+    """
+
+    start: int
+    stop: int
+    block: int = 0
+    offset: int = 0
+    row: int = 0
+
+
+class _Known(Struct):
+    """A block: its digest, how many calls it has, and which result each of them has (0: none)."""
+
+    form: int
+    calls: int
+    digest: bytes
+    has_keys: bool
+    rows: list[int]
+
+
+class _Row(Struct, frozen=True):
+    """A row of results: of which calls of the block, which place the first has, and the state."""
+
+    start: int
+    stop: int
+    item: int
+    state: int
+
+
+class KnownCalls:
+    """The calls of one function that there are in a run's file.
+
+    Args:
+        resume: whether results count of the function as it is, or "anyway" of it as it was too;
+            with False none does.
+        retry_failed: calls that have failed are to be made again.
+    """
+
+    def __init__(
+        self, run: RunFile, function: FunctionKey, *, resume: bool | str, retry_failed: bool
+    ) -> None:
+        self._run = run
+        self._keys = CallKeys()
+        self._retry_failed = retry_failed
+        self._blocks: dict[int, _Known] = {}
+        self._rows: dict[int, _Row] = {}
+        self._by_digest: dict[bytes, list[int]] = {}
+        self._by_key: dict[bytes, list[int]] | None = None
+        self.changes: Sequence[str] = ()
+        """What has changed since the function's calls were last made; nothing if it has none, or
+        has not changed.
+        """
+        self.pickled = 0
+        """Of how many bytes the calls are that were last found as a block."""
+        self.failed = 0
+        """How many of the calls that are to be made again had failed."""
+        self._connection = None if resume is False else run.read()
+        if self._connection is not None:
+            with explained(run.name, run.path):
+                self._read(self._connection, function, anyway=resume == "anyway")
+
+    def _read(self, reader: sqlite3.Connection, function: FunctionKey, *, anyway: bool) -> None:
+        found = reader.execute(
+            "SELECT id, digest, parts FROM functions WHERE name = ? ORDER BY id", (function.name,)
+        ).fetchall()
+        same = [id for id, digest, _ in found if digest == function.digest]
+        for number in same:
+            self._run.note_function(function.digest, number)
+        # With other arguments given before (`functools.partial`) it is no older code of this.
+        given = function.parts.get("itself")
+        older = [
+            (id, parts)
+            for id, digest, text in found
+            if digest != function.digest and (parts := json.loads(text)).get("itself") == given
+        ]
+        if older and not same:
+            self.changes = [*changed_parts(older[-1][1], function.parts)]
+        self._read_blocks(reader, same, [id for id, _ in older] if anyway else [])
+
+    def _read_blocks(
+        self, reader: sqlite3.Connection, same: Sequence[int], older: Sequence[int]
+    ) -> None:
+        chosen = (
+            f"function IN ({_listed([*same, *older])}) AND session >= "
+            "(SELECT ifnull(max(id), 0) FROM sessions WHERE anew)"
+        )
+        for id, form, calls, digest, has_keys in reader.execute(
+            f"SELECT id, form, calls, digest, keys IS NOT NULL FROM blocks WHERE {chosen} "
+            f"ORDER BY function IN ({_listed(same)}) DESC, function DESC, id"
+        ):
+            self._blocks[id] = _Known(form, calls, digest, bool(has_keys), [0] * calls)
+            self._by_digest.setdefault(digest, []).append(id)
+        # In their order: the later outcome of a call counts.
+        for block, id, *row in reader.execute(
+            "SELECT block, id, start, stop, item, state FROM results WHERE block IN "
+            f"(SELECT id FROM blocks WHERE {chosen}) ORDER BY id"
+        ):
+            made = self._rows[id] = _Row(*row)
+            self._blocks[block].rows[made.start : made.stop] = [id] * (made.stop - made.start)
+        for numbers in self._by_digest.values():
+            self._put_last(numbers, lambda number: -self._blocks[number].rows.count(0))
+
+    def keys_of(self, calls: Sequence[Any], form: int) -> list[bytes]:
+        """Return the keys of calls.
+
+        Raises:
+            Exception: one of them cannot be pickled, or waits for the result of another.
+        """
+        return self._keys.of_calls(calls, form)
+
+    def take_block(self, calls: Sequence[Any], form: int) -> list[Piece] | None:
+        """Return what is known of calls that are handed in, each outcome once; None when they are
+        to be looked for by their keys.
+        """
+        self.pickled = 0
+        if not self._blocks:
+            return [Piece(0, len(calls))]
+        if self._by_key is None and is_plain(calls):
+            arguments = pickle.dumps(list(calls), 5)
+            if numbers := self._by_digest.get(digest_of(arguments, form)):
+                self.pickled = len(arguments)
+                return [*self._outcomes(Piece(0, len(calls), numbers.pop()))]
+        return None
+
+    def take_keys(self, keys: Sequence[bytes]) -> list[Piece]:
+        """As `take_block`, for calls of these keys."""
+        if self._by_key is None:
+            with explained(self._run.name, self._run.path):
+                self._by_key = self._positions()
+        positions = [_take_first(self._by_key, key) for key in keys]
+        pieces: list[Piece] = []
+        start = 0
+        while start < len(positions):
+            stop, position = start + 1, positions[start]
+            while stop < len(positions) and positions[stop] == (
+                position + stop - start if position else 0
+            ):
+                stop += 1
+            block, offset = divmod(position, 1 << 32)
+            pieces += self._outcomes(Piece(start, stop, block, offset))
+            start = stop
+        return pieces
+
+    def _positions(self) -> dict[bytes, list[int]]:
+        """Return where the calls are that have not been taken: the number of the block and, in the
+        lower half, the place in it.
+        """
+        left = {number for numbers in self._by_digest.values() for number in numbers}
+        found: dict[bytes, list[int]] = {}
+        for number, known in self._blocks.items():
+            if number in left:
+                for position, key in enumerate(self._keys_of_block(number, known), number << 32):
+                    found.setdefault(key, []).append(position)
+        for positions in found.values():
+            self._put_last(positions, self._has_values)
+        return found
+
+    @staticmethod
+    def _put_last(found: list[int], best: Callable[[int], int]) -> None:
+        """Order what is taken from the end: of those that are alike the first, but the best before
+        others.
+        """
+        if len(found) > 1:
+            found.reverse()
+            found.sort(key=best)
+
+    def _has_values(self, position: int) -> bool:
+        block, offset = divmod(position, 1 << 32)
+        row = self._blocks[block].rows[offset]
+        return bool(row) and self._rows[row].state == RETURNED
+
+    def _keys_of_block(self, number: int, known: _Known) -> list[bytes]:
+        column = "keys" if known.has_keys else "arguments"
+        [[blob]] = self._reader.execute(f"SELECT {column} FROM blocks WHERE id = ?", (number,))
+        if blob is None:
+            return []
+        if known.has_keys:
+            return [blob[at : at + KEY_BYTES] for at in range(0, len(blob), KEY_BYTES)]
+        return self._keys.of_calls(pickle.loads(blob), known.form)
+
+    @property
+    def _reader(self) -> sqlite3.Connection:
+        assert self._connection is not None
+        return self._connection
+
+    def _outcomes(self, piece: Piece) -> Iterator[Piece]:
+        """Cut calls into those of which there is an outcome, by the rows that have it, and those
+        that are to be made.
+        """
+        if not piece.block:
+            yield piece
+            return
+        offset, start = piece.offset, piece.start
+        rows = self._blocks[piece.block].rows[offset : offset + piece.stop - start]
+        for row, same in itertools.groupby(rows, self._row_that_counts):
+            stop = start + sum(1 for _ in same)
+            yield Piece(start, stop, piece.block, offset, row)
+            offset, start = offset + stop - start, stop
+
+    def _row_that_counts(self, row: int) -> int:
+        if row and self._retry_failed and self._rows[row].state != RETURNED:
+            self.failed += 1
+            return 0
+        return row
+
+    def outcome(self, piece: Piece) -> tuple[Sequence[Any], Payload | None, GridEngineError | None]:
+        """Return the outcome of calls that have one: their values, else what they raised, pickled,
+        else our error.
+
+        Raises:
+            JournalError: the file is damaged.
+            Exception: it cannot be rebuilt here.
+        """
+        row, count = self._rows[piece.row], piece.stop - piece.start
+        content = self._content(piece.row)
+        if row.state == RETURNED:
+            first = row.item + piece.offset - row.start
+            return content[first : first + count], None, None
+        return (), *((content, None) if row.state == RAISED else (None, content))
+
+    @functools.lru_cache(maxsize=4)  # noqa: B019 - it lives as long as what is found by it is used
+    def _content(self, row: int) -> Any:
+        with explained(self._run.name, self._run.path):
+            [[blob]] = self._reader.execute("SELECT payload FROM results WHERE id = ?", (row,))
+        if self._rows[row].state == FAILED:
+            return pickle.loads(blob)
+        payload = payload_of(blob)
+        if self._rows[row].state == RAISED:
+            return payload
+        values, complete = pickling.load_values(payload)
+        if not complete:
+            raise next(one.error for one in values if type(one) is Unloadable)
+        return values
+
+
+def digest_of(arguments: Buffer, form: int) -> bytes:
+    """Return the digest of the arguments of a block."""
+    return blake2b(arguments, digest_size=KEY_BYTES, salt=bytes([form])).digest()
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers))
+
+
+def _take_first(positions: dict[bytes, list[int]], key: bytes) -> int:
+    """Return where a call is, and have it found there no more; 0 when it is nowhere."""
+    found = positions.get(key)
+    return found.pop() if found else 0

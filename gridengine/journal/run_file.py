@@ -1,0 +1,362 @@
+"""The file of a run that has a name: which functions, calls and results there are, and how they are
+written.
+
+Calls are kept as they travel, in blocks: a row has the calls that went into one task. So it is with
+results: those that arrived together are one row. A block's arguments are kept with it, for the
+calls to be made again from elsewhere, unless they are large or refer to what is not in them.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import logging
+import os
+import pickle
+import platform
+import socket
+import sqlite3
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+import msgspec
+
+from gridengine.errors import ConfigurationError, JournalError
+from gridengine.journal.call_keys import FunctionKey
+from gridengine.journal.owner_lock import OwnerLock
+from gridengine.journal.run_schema import connect, open_to_read
+from gridengine.journal.writer import JournalWriter, is_of_the_file
+from gridengine.serialize import pickling
+from gridengine.serialize.payload import Buffer, Payload, size_of
+from gridengine.serialize.references import awaited_in
+from gridengine.serialize.shared_objects import needs_of
+from gridengine.settings.values import settings
+from gridengine.wire.connection_file import make_private_folder
+
+log = logging.getLogger("gridengine")
+
+FOLDER, SUFFIX, LOCK = "named", ".sqlite", ".lock"
+DELAY_SECONDS = 0.25
+"""How long results wait for others to share a commit with."""
+MOST_CALLS = 1 << 40
+"""How many calls one map can have: in the order of a session all of them are numbered."""
+MOST_ARGUMENTS = 1_000_000
+"""Up to so many bytes the arguments of a block are kept."""
+RETURNED, RAISED, FAILED = 0, 1, 2
+"""What became of calls: values, the exception of one, or an error of ours."""
+Row: TypeAlias = tuple[Any, ...]
+
+
+def folder() -> Path:
+    """Return where the files of runs are that do not say `journal=`."""
+    return settings().runs / FOLDER
+
+
+def path_of(name: str, journal: str | os.PathLike[str] | None = None) -> Path:
+    """Return the file of a run: in the run directory, or at `journal`, a file or a folder.
+
+    Raises:
+        JournalError: this can be no name of a file.
+    """
+    if not isinstance(name, str) or not name or len(name) > 200 or set(name) & set("/\0\n"):
+        raise JournalError(
+            f"{name!r} is no name of a run: a text of at most 200 characters, none of them a slash"
+        )
+    if journal is None:
+        return folder() / f"{name}{SUFFIX}"
+    path = Path(journal).expanduser().absolute()
+    return path / f"{name}{SUFFIX}" if path.is_dir() else path
+
+
+class Block(NamedTuple):
+    """A row of `blocks` without the arguments: calls of one function that were handed in
+    together. `digest` is of their arguments; `keys`, those of the calls one after the other, are
+    left out where they follow from the arguments.
+    """
+
+    id: int
+    session: int
+    function: int
+    form: int
+    calls: int
+    digest: bytes
+    keys: bytes | None
+
+
+class _Blob:
+    """A payload on its way to the file; its bytes are put together in the writer's thread."""
+
+    def __init__(self, payload: Payload | None, error: BaseException | None = None) -> None:
+        self._payload = payload
+        self._error = error
+
+    def __conform__(self, protocol: object) -> Buffer:
+        """Return what SQLite is to write. One buffer is a pickle, and is written as it is."""
+        try:
+            if self._payload is None:
+                return pickle.dumps(self._error, 5)
+            buffers = pickling.fetched(self._payload)
+        except Exception as error:  # of any kind: it says nothing about the file
+            raise ValueError("what a call gave cannot be had") from error
+        if len(buffers) == 1:
+            return buffers[0]
+        sizes = msgspec.msgpack.encode([memoryview(one).nbytes for one in buffers])
+        return b"".join([b"B", len(sizes).to_bytes(4, "big"), sizes, *buffers])
+
+
+def payload_of(blob: bytes) -> list[Buffer]:
+    """Return the payload that was written so."""
+    if blob[:1] != b"B":
+        return [blob]
+    view, start = memoryview(blob), 5 + int.from_bytes(blob[1:5], "big")
+    buffers: list[Buffer] = []
+    for size in msgspec.msgpack.decode(view[5:start], type=list[int]):
+        buffers.append(view[start : start + size])
+        start += size
+    return buffers
+
+
+class Closes(Protocol):
+    """What can be closed."""
+
+    def close(self) -> None: ...
+
+
+class RunFile:
+    """The file of one run, open for writing, by this process alone. Its methods may be called from
+    any thread.
+
+    Raises:
+        JournalError: see there.
+    """
+
+    def __init__(self, name: str, path: Path, *, wait: bool = False) -> None:
+        self.name = name
+        self.path = path
+        self.what = f'the run "{name}"'
+        if path.parent == folder() and not path.parent.exists():
+            try:
+                make_private_folder(path.parent)
+            except ConfigurationError:
+                if not path.parent.exists():  # else another was quicker
+                    raise
+        self._lock = OwnerLock(path.with_name(f"{path.name}{LOCK}"), self.what)
+        try:
+            self._lock.acquire(wait=wait)
+        except OSError as error:
+            raise JournalError(f"{self.what} cannot be kept in {path}: {error}") from None
+        self._reader: sqlite3.Connection | None = None
+        try:
+            if path.exists():
+                self._reader = open_to_read(name, path)
+            self.session, block, function = _last_ids(self._reader)
+        except BaseException:
+            self._lock.release()
+            raise
+        self._has_blocks = False
+        """Whether this process has added any."""
+        self._block_numbers = itertools.count(block + 1)
+        self._function_numbers = itertools.count(function + 1)
+        self._ids: dict[bytes, int] = {}
+        self._began = False
+        self._maps = itertools.count(1)
+        self.keeping = threading.Lock()
+        self.keepers: dict[Path, Closes] = {}
+        """What makes calls of the run, to be closed before the file, and the lock for these."""
+        self._closed = False
+        self._lock_of_rows = threading.Lock()
+        self._rows: dict[str, list[Row]] | None = None
+        """Of each table what the next commit writes; None is for nothing."""
+        again = functools.partial(connect, path)
+        self.writer = JournalWriter(again, f"the file {path}", delay_seconds=DELAY_SECONDS)
+
+    def read(self) -> sqlite3.Connection | None:
+        """Return a connection for looking up what there is; None when there is nothing yet.
+
+        Raises:
+            JournalError: the file is damaged.
+        """
+        if self._has_blocks:
+            self.writer.flush()
+            if self._reader is None and self.path.exists():
+                self._reader = open_to_read(self.name, self.path)
+        return self._reader
+
+    def begin(self, *, anew: bool = False) -> int:
+        """Begin a map, say, of this process's session; return the number of its first call. With
+        `anew` results that there are do not count any more.
+        """
+        if not self._began or anew:
+            self._began = True
+            self.session += 1
+            row = (self.session, time.time(), socket.gethostname(), os.getpid(), script(), anew)
+            self._insert("sessions", *row)
+        return next(self._maps) * MOST_CALLS
+
+    def function(self, key: FunctionKey, payload: Payload) -> int:
+        """Return the number of a function as it is."""
+        if key.digest not in self._ids:
+            number = self._ids[key.digest] = next(self._function_numbers)
+            about = (number, key.name, key.digest, platform.python_version())
+            kept = _Blob(payload) if _is_whole(payload) else None
+            self._insert("functions", *about, json.dumps(key.parts), kept)
+        return self._ids[key.digest]
+
+    def note_function(self, digest: bytes, number: int) -> None:
+        """Note that the file has a function."""
+        self._ids[digest] = number
+
+    def add_block(
+        self, function: int, form: int, calls: int, digest: bytes, keys: bytes | None
+    ) -> Block:
+        """Note calls that are handed in; their arguments are to follow."""
+        self._has_blocks = True
+        return Block(next(self._block_numbers), self.session, function, form, calls, digest, keys)
+
+    def write_block(self, block: Block, arguments: Payload | None) -> None:
+        """Have a block written."""
+        blob = None if arguments is None or not _is_whole(arguments) else _Blob(arguments)
+        self._insert("blocks", *block, blob)
+
+    def add_order(self, first: int, block: int, start: int, stop: int) -> None:
+        """Note which calls this session has from its call `first` on."""
+        self._insert("orders", self.session, first, block, start, stop)
+
+    def add_result(
+        self,
+        place: tuple[int, int, int, int],
+        payload: Payload | None,
+        error: BaseException | None,
+        *,
+        raised: bool,
+    ) -> None:
+        """Have the outcome of calls written: of a block, those from `start` to `stop`, the first at
+        `item` of the payload.
+        """
+        state = FAILED if payload is None else RAISED if raised else RETURNED
+        self._insert("results", None, *place, state, time.time(), _Blob(payload, error))
+
+    def _insert(self, table: str, *row: Any) -> None:
+        with self._lock_of_rows:
+            if self._closed:  # it is of calls that nobody waits for any more
+                return
+            if self._rows is None:
+                self._rows = {}
+                self.writer.do(functools.partial(self._write, self._rows))
+            self._rows.setdefault(table, []).append(row)
+
+    def _write(self, tables: dict[str, list[Row]], connection: sqlite3.Connection) -> None:
+        """Write rows, in the writer's thread; one that cannot be pickled, or is too large, is left
+        out.
+        """
+        with self._lock_of_rows:
+            if self._rows is tables:
+                self._rows = None
+        for table, rows in tables.items():
+            statement = f"INSERT INTO {table} VALUES ({', '.join('?' * len(rows[0]))})"
+            connection.execute("SAVEPOINT rows")
+            try:
+                connection.executemany(statement, rows)
+            except Exception as error:
+                if is_of_the_file(error):
+                    raise
+                connection.execute("ROLLBACK TO rows")
+                for row in rows:
+                    _write_or_tell(connection, statement, row, self.what)
+            connection.execute("RELEASE rows")
+
+    def add_handed(self, calls: tuple[int, int, int, int, int], dispatcher: str) -> None:
+        """Note which calls a dispatcher is handed: see `handed_calls`."""
+        self._insert("handed", *calls, dispatcher)
+
+    def close(self) -> None:
+        """Write what is left, and let others have it. May be called twice."""
+        for one in self.keepers.values():
+            one.close()
+        with self._lock_of_rows:
+            closed, self._closed = self._closed, True
+        if not closed:
+            self.writer.finish()
+            if self._reader is not None:
+                self._reader.close()
+            self._lock.release()
+
+
+def _write_or_tell(connection: sqlite3.Connection, statement: str, row: Row, what: str) -> None:
+    try:
+        connection.execute(statement, row)
+    except Exception as error:
+        if is_of_the_file(error):
+            raise
+        log.exception("%s: something could not be kept, and will be run again", what)
+
+
+def _is_whole(payload: Payload) -> bool:
+    """Return whether a payload may be kept for calls to be made of it elsewhere: it is not large,
+    and refers to nothing that is not in it.
+    """
+    refers = needs_of(payload) or awaited_in(payload)
+    return not refers and size_of(payload) <= MOST_ARGUMENTS
+
+
+def _last_ids(reader: sqlite3.Connection | None) -> tuple[int, int, int]:
+    """Return the last numbers of a session, a block and a function."""
+    if reader is None:
+        return 0, 0, 0
+    [found] = reader.execute(
+        "SELECT (SELECT max(id) FROM sessions), (SELECT max(id) FROM blocks), "
+        "(SELECT max(id) FROM functions)"
+    )
+    session, block, function = (number or 0 for number in found)
+    return session, block, function
+
+
+def script() -> str:
+    """Return what the user runs: the script's path, or what stands for one."""
+    first = sys.argv[0] if sys.argv else ""
+    return str(Path(first).absolute()) if first not in ("", "-", "-c") else "a prompt"
+
+
+@functools.cache
+def _open_runs() -> dict[Path, tuple[RunFile, int]]:
+    """Return the files of runs that this process has open, and how many use each."""
+    return {}
+
+
+@functools.cache
+def _opening() -> threading.Lock:
+    return threading.Lock()
+
+
+def open_run(name: str, path: Path, *, wait: bool) -> RunFile:
+    """Return the file of a run, open for writing; users of this process share it, and each is to
+    `release` it.
+
+    Raises:
+        JournalError: another process has it, it is damaged, or a newer version wrote it.
+    """
+    with _opening():
+        run, users = _open_runs().get(path) or (RunFile(name, path, wait=wait), 0)
+        _open_runs()[path] = run, users + 1
+        return run
+
+
+def files_in_use() -> list[RunFile]:
+    """Return the files of runs that this process has open. Without a lock, which one that waits for
+    another process's file holds: a dict is copied at once.
+    """
+    return [run for run, _ in list(_open_runs().values())]
+
+
+def release(run: RunFile) -> None:
+    """Let go of the file of a run; the last user closes it."""
+    with _opening():
+        run, users = _open_runs().pop(run.path)
+        if users > 1:
+            _open_runs()[run.path] = run, users - 1
+            return
+        run.close()

@@ -1,0 +1,314 @@
+"""A thread that writes to an SQLite file: what arrives within some milliseconds is one commit."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from msgspec import Struct
+
+from gridengine.journal.file_systems import is_on_network
+from gridengine.resources.units import plural
+
+log = logging.getLogger("gridengine")
+
+RETRY_SECONDS = 5.0
+"""How long after a failed commit the next one is tried."""
+LATER_SECONDS, LATER_BYTES = 0.75, 256 * 1024 * 1024
+"""How long a change may wait that need not be written if it is withdrawn, and how much such changes
+may have together.
+"""
+
+Act: TypeAlias = Callable[[sqlite3.Connection], object]
+
+
+class Change(Struct, frozen=True, eq=False):
+    """What is to be written, and what to call once it is on disk. One for later: when it is due, in
+    monotonic seconds, and how many bytes it has.
+    """
+
+    act: Act
+    on_durable: Callable[[], object] | None
+    due: float = 0.0
+    size: int = 0
+
+
+class JournalWriter:
+    """Writes in the order in which it is asked to, from any thread. What was committed survives the
+    loss of power, as far as the file system keeps its promises.
+
+    A commit that fails (the disk is full, another process has the file locked) is told of once, as
+    a warning; what it had stays in memory and is tried again.
+
+    Args:
+        connect: returns a connection to the file; called in the thread, again after each failure.
+        what: what the file is called in messages.
+        delay_seconds: how long a change waits for others to share its commit with.
+    """
+
+    def __init__(
+        self, connect: Callable[[], sqlite3.Connection], what: str, *, delay_seconds: float = 0.02
+    ) -> None:
+        self._connect = connect
+        self._what = what
+        self._delay_seconds = delay_seconds
+        self._connection: sqlite3.Connection | None = None
+        self._changed = threading.Condition()
+        self._waiting: list[Change] = []
+        self._later: dict[Change, None] = {}
+        """Those that may be withdrawn, oldest first."""
+        self._later_bytes = 0
+        self._asked = self._committed = 0
+        """How many changes there have been, and how many of them are on disk, or given up."""
+        self._hurries = self._closing = False
+        self._failures = 0
+        self.failure: Exception | None = None
+        """Why the latest commit failed; None when it did not."""
+        self._thread = threading.Thread(target=self._run, name="gridengine-journal", daemon=True)
+        self._thread.start()
+
+    def write(
+        self,
+        statement: str,
+        rows: Iterable[Sequence[Any]],
+        on_durable: Callable[[], object] | None = None,
+    ) -> None:
+        """Have a statement executed with each of these rows. They are read in the thread, more than
+        once if a commit fails. For values whose conversion takes its time there is
+        `__conform__`: it is called there.
+        """
+        self.do(lambda connection: connection.executemany(statement, rows), on_durable)
+
+    def do(self, act: Act, on_durable: Callable[[], object] | None = None) -> None:
+        """Have a change made, by a connection within a transaction; `on_durable` is called in the
+        thread once it is on disk, and must return at once.
+
+        Raises:
+            ValueError: the writer is closed.
+        """
+        with self._changed:
+            self._ask()
+            self._waiting.append(Change(act, on_durable))
+            if len(self._waiting) == 1:
+                self._changed.notify_all()
+
+    def do_later(self, act: Act, on_durable: Callable[[], object], size: int) -> Change:
+        """As `do`, for a change of so many bytes that others may overtake, since it may soon be
+        withdrawn; return it.
+
+        Raises:
+            ValueError: the writer is closed.
+        """
+        with self._changed:
+            self._ask()
+            change = Change(act, on_durable, time.monotonic() + LATER_SECONDS, size)
+            self._later[change] = None
+            self._later_bytes += size
+            if len(self._later) == 1 or self._later_bytes > LATER_BYTES:
+                self._changed.notify_all()
+            return change
+
+    def withdraw(self, change: Change) -> bool:
+        """Return whether a change for later is not written yet: it never is, then."""
+        with self._changed:
+            if change not in self._later:
+                return False
+            self._drop(change)
+            self._committed += 1
+            self._changed.notify_all()
+            return True
+
+    def hasten(self, changes: Iterable[Change]) -> None:
+        """Have those of these changes for later written now that are not yet, in this order."""
+        with self._changed:
+            for change in changes:
+                if change in self._later:
+                    self._drop(change)
+                    self._waiting.append(change)
+            self._changed.notify_all()
+
+    def _ask(self) -> None:
+        if self._closing:
+            raise ValueError(f"the writer of {self._what} is closed")
+        self._asked += 1
+
+    def _drop(self, change: Change) -> None:
+        del self._later[change]
+        self._later_bytes -= change.size
+
+    def flush(self, timeout: float | None = None) -> bool:
+        """Wait until all that was asked for is on disk; return whether it is, within `timeout`
+        seconds, if they are given, and before a commit fails.
+        """
+        with self._changed:
+            wanted, failures = self._asked, self._failures
+            self._hurries = True
+            self._changed.notify_all()
+            self._changed.wait_for(
+                lambda: self._committed >= wanted or self._failures > failures, timeout
+            )
+            return self._committed >= wanted
+
+    def close(self) -> bool:
+        """Write what is left, and end the thread; return whether all is on disk. What is not, after
+        one more try, is told of as an error. May be called twice.
+        """
+        done = self.finish()
+        self._thread.join()
+        return done
+
+    def finish(self) -> bool:
+        """As `close`, but return as soon as all is on disk: the thread puts what is in the log
+        where it belongs in the file, and ends.
+        """
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._committed >= self._asked)
+            return self.failure is None
+
+    def _run(self) -> None:
+        with contextlib.suppress(sqlite3.DatabaseError, OSError):  # the first commit tells of it
+            self._open()  # meanwhile the first changes gather
+        while changes := self._next():
+            try:
+                self._commit(changes)
+            except (sqlite3.DatabaseError, OSError) as error:
+                self._note_failure(changes, error)
+            else:
+                self._note_committed(changes)
+        self._disconnect()
+
+    def _next(self) -> list[Change]:
+        """Return the changes for one commit, once they have had time to gather; none at the end."""
+        with self._changed:
+            while not (self._waiting or self._closing or self._take_due()):
+                first = next(iter(self._later), None)
+                self._changed.wait(None if first is None else first.due - time.monotonic())
+            pause = self._delay_seconds if self.failure is None else RETRY_SECONDS
+            self._changed.wait_for(lambda: self._hurries or self._closing, pause)
+            self._take_due()
+            self._hurries = False
+            changes, self._waiting = self._waiting, []
+            return changes
+
+    def _take_due(self) -> bool:
+        """Have those changes written that can wait no longer; return whether there are any."""
+        now, every = time.monotonic(), self._hurries or self._closing
+        while first := next(iter(self._later), None):
+            if not every and first.due > now and self._later_bytes <= LATER_BYTES:
+                break
+            self._drop(first)
+            self._waiting.append(first)
+        return bool(self._waiting)
+
+    def _open(self) -> sqlite3.Connection:
+        if self._connection is None:
+            self._connection = self._connect()
+            self._connection.isolation_level = None
+        return self._connection
+
+    def _commit(self, changes: Sequence[Change]) -> None:
+        """Make these changes, all of them or none; one that no disk would take is left out.
+
+        Raises:
+            DatabaseError, OSError: it cannot be done now.
+        """
+        connection = self._open()
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            for change in changes:
+                change.act(connection)
+        except Exception as error:
+            if is_of_the_file(error):
+                raise
+            connection.execute("ROLLBACK")
+            connection.execute("BEGIN IMMEDIATE")
+            for change in changes:
+                self._act_or_tell(connection, change)
+        connection.execute("COMMIT")
+
+    def _act_or_tell(self, connection: sqlite3.Connection, change: Change) -> None:
+        connection.execute("SAVEPOINT change")
+        try:
+            change.act(connection)
+        except Exception as error:
+            if is_of_the_file(error):
+                raise
+            connection.execute("ROLLBACK TO change")
+            log.exception("%s: something could not be written, and is left out", self._what)
+        connection.execute("RELEASE change")
+
+    def _note_committed(self, changes: Sequence[Change]) -> None:
+        if self.failure is not None:
+            log.warning("%s: it could be written again; nothing is missing", self._what)
+        for change in changes:
+            if change.on_durable is not None:
+                change.on_durable()
+        with self._changed:
+            self.failure = None
+            self._committed += len(changes)
+            self._changed.notify_all()
+
+    def _note_failure(self, changes: list[Change], error: Exception) -> None:
+        self._disconnect()
+        known = self.failure is not None
+        with self._changed:
+            self.failure = error
+            self._waiting = changes + self._waiting
+            self._failures += 1
+            closing, left = self._closing, len(self._waiting)
+            if closing:
+                self._waiting, self._committed = [], self._asked
+            self._changed.notify_all()
+        if closing:
+            words = plural(left, "change")
+            log.error("%s: %s could not be written: %s", self._what, words, error)
+        elif not known:
+            log.warning(
+                "%s cannot be written: %s; what is to be kept stays in memory, and is tried again "
+                "every %g s",
+                self._what,
+                error,
+                RETRY_SECONDS,
+            )
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            with contextlib.suppress(sqlite3.Error):  # what it could not write is known by now
+                self._connection.close()
+            self._connection = None
+
+
+def is_of_the_file(error: Exception) -> bool:
+    """Return whether this is about the file, or its disk, and not about what is to be written: that
+    it is damaged has no class of its own.
+    """
+    return type(error) is sqlite3.DatabaseError or isinstance(
+        error, sqlite3.OperationalError | OSError
+    )
+
+
+def open_connection(path: str, *, busy_seconds: float = 5.0) -> sqlite3.Connection:
+    """Return a connection to a file, made if it is missing, whose commits are on disk when they
+    return: by a write-ahead log, or on a network's file system SQLite's rollback journal.
+
+    Raises:
+        sqlite3.DatabaseError: it cannot be opened, or is no database.
+    """
+    connection = sqlite3.connect(path, timeout=busy_seconds, check_same_thread=False)
+    try:
+        connection.isolation_level = None
+        mode = "DELETE" if is_on_network(Path(path)) else "WAL"
+        connection.execute(f"PRAGMA journal_mode = {mode}")
+        connection.execute("PRAGMA synchronous = FULL")
+    except BaseException:
+        connection.close()
+        raise
+    return connection

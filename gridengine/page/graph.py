@@ -1,0 +1,145 @@
+"""A graph as the page draws it: what a dispatcher tells of the calls that have not ended, and what
+was seen before of those that have.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gridengine.dispatcher.core.graph_view import GraphFunction, GraphNode
+from gridengine.dispatcher.core.status import FunctionStatus
+from gridengine.dispatcher.watch_messages import Answer
+
+MOST_DRAWN = 5000
+DONE, FAILED = "done", "failed"
+
+
+class Drawn(Struct, frozen=True):
+    """A node: its layer, all that it is after are in layers before, and what `GraphNode` has."""
+
+    call: str
+    state: str
+    layer: int
+    after: Sequence[int] = ()
+    """The places of others in the list of nodes."""
+
+
+class Graph(Struct, frozen=True):
+    """What is drawn; and what is to be said of what is not."""
+
+    run: str
+    nodes: Sequence[Drawn]
+    functions: Sequence[GraphFunction]
+    note: str = ""
+
+
+class GraphMemory:
+    """Remembers of a dispatcher's graphs what has ended since it was first asked: the nodes, and
+    what others they were after.
+    """
+
+    def __init__(self) -> None:
+        self._run = ""
+        self._nodes: dict[str, GraphNode] = {}
+        self._functions: dict[str, Counter[str]] = {}
+
+    def update(self, answer: Answer) -> Graph:
+        """Take in an answer, and return what is drawn."""
+        told = answer.graph
+        if told is None:
+            raise ValueError("this is no answer about a graph")
+        if answer.identity.run_id != self._run:
+            self._run, self._nodes, self._functions = answer.identity.run_id, {}, {}
+        if told.count > len(told.nodes):
+            self._nodes = {}
+            note = f"{told.count:,} calls of graphs have not ended: too many to be drawn one by one"
+        else:
+            self._remember(told.nodes, {one.id for one in answer.status.failures})
+            note = "what ended before this page was opened is not drawn" if self._nodes else ""
+        if told.looked_at < told.tasks:
+            note += f"; the first {told.looked_at:,} of {told.tasks:,} tasks were looked at"
+        rows = self._rows(told.functions, answer.status.functions)
+        return Graph(self._run, laid_out(self._nodes.values()), rows, note)
+
+    def _remember(self, nodes: Sequence[GraphNode], failed: Collection[str]) -> None:
+        before, now = self._nodes, {}
+        for one in nodes:
+            known = before.get(one.id)
+            after = dict.fromkeys((*known.after, *one.after)) if known is not None else one.after
+            now[one.id] = replace(one, after=tuple(after))
+        ended = [
+            replace(
+                one,
+                state=FAILED if one.id in failed else one.state if one.state == FAILED else DONE,
+            )
+            for one in before.values()
+            if one.id not in now
+        ]
+        left_out = max(0, len(ended) + len(now) - MOST_DRAWN)
+        self._nodes = {one.id: one for one in ended[left_out:]} | now
+
+    def _rows(
+        self, told: Sequence[GraphFunction], counted: Sequence[FunctionStatus]
+    ) -> list[GraphFunction]:
+        states = {one.name: one.states for one in told}
+        for one in told:
+            after = self._functions.setdefault(one.name, Counter())
+            after |= Counter(one.after)
+        counts = {one.name: {DONE: one.done, FAILED: one.failed} for one in counted}
+        return [
+            GraphFunction(name, {**states.get(name, {}), **counts.get(name, {})}, after)
+            for name, after in self._functions.items()
+        ]
+
+
+def laid_out(nodes: Iterable[GraphNode]) -> list[Drawn]:
+    """Return the nodes with their layers: what is after others comes in a later one. Within a layer
+    they stand as those that they are after.
+    """
+    known = {one.id: one for one in nodes}
+    layers = _layers(known)
+    places: dict[str, int] = {}
+    ordered: list[str] = []
+    by_layer: dict[int, list[str]] = {}
+    for name, layer in layers.items():
+        by_layer.setdefault(layer, []).append(name)
+    for layer in sorted(by_layer):
+        names = by_layer[layer]
+        names.sort(key=lambda name: _mean_place(known[name], places))
+        for name in names:
+            places[name] = len(ordered)
+            ordered.append(name)
+    return [
+        Drawn(
+            known[name].call,
+            known[name].state,
+            layers[name],
+            [places[other] for other in known[name].after if other in places],
+        )
+        for name in ordered
+    ]
+
+
+def _mean_place(one: GraphNode, places: Mapping[str, int]) -> float:
+    found = [places[name] for name in one.after if name in places]
+    return sum(found) / len(found) if found else 0.0
+
+
+def _layers(known: Mapping[str, GraphNode]) -> dict[str, int]:
+    """Return the length of the longest path to each node, without recursion: graphs are deep."""
+    layers: dict[str, int] = {}
+    for first in known:
+        stack = [first]
+        while stack:
+            name = stack[-1]
+            before = [other for other in known[name].after if other in known]
+            if missing := [other for other in before if other not in layers]:
+                stack += missing
+                continue
+            layers[name] = 1 + max((layers[other] for other in before), default=-1)
+            stack.pop()
+    return layers

@@ -1,0 +1,79 @@
+"""What the page always shows: who the dispatcher is, how far it is, and why calls wait."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+from gridengine.dispatcher.watch_messages import Answer, Identity
+from gridengine.errors import GridEngineError
+from gridengine.watching.explanation import explain
+from gridengine.watching.figures import seconds, size
+from gridengine.watching.phrases import Explanation
+
+
+class Overview(Struct, frozen=True):
+    """What is told each second.
+
+    gone: why there is no answer, empty while there is one; then the rest is left out.
+    calls, workers: how many in which state. facts: what else there is to say, by their names.
+    cpu_seconds: of the dispatcher's process. actions: whether calls may be ended.
+    """
+
+    name: str
+    run: str
+    where: str
+    gone: str = ""
+    elapsed: str = ""
+    left: str = ""
+    total: int = 0
+    calls: Mapping[str, int] = {}
+    workers: Mapping[str, int] = {}
+    facts: Mapping[str, str] = {}
+    explanations: Sequence[Explanation] = ()
+    cpu_seconds: float = 0.0
+    elapsed_seconds: float = 0.0
+    actions: bool = False
+
+
+def overview(answer: Answer, *, actions: bool) -> Overview:
+    """Return what is told of a dispatcher that has answered."""
+    who, status = answer.identity, answer.status
+    slots = sum(one.slots for one in status.queues)
+    queued = sum(one.queued for one in status.launches)
+    return Overview(
+        who.name,
+        who.run_id,
+        _where(who),
+        elapsed=seconds(status.elapsed_seconds),
+        left="" if status.left_seconds is None else seconds(status.left_seconds),
+        total=status.done + status.failed + status.running + status.waiting,
+        calls={
+            "done": status.done,
+            "failed": status.failed,
+            "running": status.running,
+            "waiting": status.waiting,
+        },
+        workers={**status.statuses, "queued": queued},
+        facts={
+            "retried": f"{status.retried:,}",
+            "workers": status.worker_words,
+            "slots": f"{slots:,}",
+            "lost workers": f"{status.lost_workers:,}",
+            "memory": size(answer.memory),
+        },
+        explanations=explain(status),
+        cpu_seconds=answer.cpu_seconds,
+        elapsed_seconds=status.elapsed_seconds,
+        actions=actions,
+    )
+
+
+def gone(who: Identity, error: GridEngineError) -> Overview:
+    """Return what is told of a dispatcher that gives no answer."""
+    return Overview(who.name, who.run_id, _where(who), gone=str(error.message))
+
+
+def _where(who: Identity) -> str:
+    return f"process {who.pid} on {who.host}, {who.scheduler}"

@@ -1,0 +1,149 @@
+"""Tables for the page, a window of their rows at a time: those of `gridengine top`, and the calls
+that have not ended, which may be a million.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from gridengine.dispatcher.core.status import CallStatus, Status, WorkerStatus
+from gridengine.dispatcher.watch_messages import CALLS, WINDOW
+from gridengine.page.source import Source
+from gridengine.watching.causes import causes
+from gridengine.watching.figures import seconds
+from gridengine.watching.frames import VIEWS, Column, View, arranged, rows_of
+from gridengine.watching.pickled import call_arguments
+
+OPEN_CALLS, CAUSES = "open", "causes"
+MOST_ROWS = 500
+
+
+class Heading(Struct, frozen=True):
+    """A column: its title, whether it holds numbers, and for how many characters there should be
+    room; 0: for what is left.
+    """
+
+    title: str
+    number: bool
+    width: int
+
+
+class Row(Struct, frozen=True):
+    """One row: by what an action names what is in it, and its cells."""
+
+    key: str
+    cells: Sequence[str]
+
+
+class Window(Struct, frozen=True):
+    """Some rows, from the `first` on, of so many as there are; what is to be said of them; and
+    whether they can be sorted.
+    """
+
+    columns: Sequence[Heading]
+    rows: Sequence[Row]
+    first: int
+    total: int
+    note: str = ""
+    sortable: bool = True
+
+
+OPEN_COLUMNS = (
+    Column("call", 0, lambda one: one.call),
+    Column("arguments", 18, lambda one: call_arguments(one.arguments, one.place, one.form)),
+    Column("state", 12, lambda one: _state(one)),
+    Column("asks for", 12, lambda one: one.request),
+    Column("tried", 6, lambda one: len(one.history), "{:,}".format),
+    Column("submitted", 9, lambda one: one.since_seconds, lambda ago: f"{seconds(ago)} ago"),
+)
+
+
+def _state(one: CallStatus) -> str:
+    return f"needs {one.missing:,} results" if one.missing else one.state
+
+
+CAUSE_COLUMNS = (
+    Column("calls", 7, lambda one: one.count, "{:,}".format),
+    Column("cause", 0, lambda one: one.words),
+    Column("the last", 20, lambda one: one.last.call),
+    Column("host", 14, lambda one: one.last.host),
+)
+
+
+def window(source: Source, view: View, most: int) -> Window:
+    """Return rows of a view, one of `TABLES`."""
+    most = max(0, min(most, MOST_ROWS))
+    if view.name == OPEN_CALLS:
+        return _open_calls(source, view, most)
+    answer = source.ask()
+    if view.name == CAUSES:
+        columns: Sequence[Column] = CAUSE_COLUMNS
+        found = arranged(causes(answer.status.failures), columns, view)
+    else:
+        columns, found = view.columns, rows_of(answer, view)
+    first = _first(view, most, len(found))
+    rows = [_row(one, columns) for one in found[first : first + most]]
+    note = _NOTES.get(view.name, _of_all)(answer.status)
+    return Window(_headings(columns), rows, first, len(found), note)
+
+
+def _open_calls(source: Source, view: View, most: int) -> Window:
+    if view.filter:
+        named = source.ask(CALLS, most=0, words=[view.filter]).calls
+        found = [one for one in named if one.state != "ended"]
+        total = len(found)
+        first = _first(view, most, total)
+        calls: Sequence[CallStatus] = found[first : first + most]
+    else:
+        answer = source.ask(WINDOW, most=most, first=view.first)
+        calls, total = answer.calls, answer.count
+        first = _first(view, most, total)
+    rows = [_row(one, OPEN_COLUMNS) for one in calls]
+    note = "as they were submitted; a filter here is a call's number, its id, or a job's name"
+    return Window(_headings(OPEN_COLUMNS), rows, first, total, note, sortable=False)
+
+
+def _first(view: View, most: int, total: int) -> int:
+    """Return which row comes first: the one that is asked for, unless the table ends before."""
+    return max(0, min(view.first, total - most))
+
+
+def _headings(columns: Sequence[Column]) -> list[Heading]:
+    return [Heading(one.title, one.show is not str, one.width) for one in columns]
+
+
+def _row(one: Any, columns: Sequence[Column]) -> Row:
+    key = one.host if isinstance(one, WorkerStatus) else getattr(one, "id", "")
+    return Row(key, [column.show(column.value(one)) for column in columns])
+
+
+def _of_all(status: Status) -> str:
+    return ""
+
+
+def _of_workers(status: Status) -> str:
+    told, there = len(status.workers), status.worker_count
+    return f"an even sample of {told:,} of {there:,} workers" if told < there else ""
+
+
+def _of_calls(status: Status) -> str:
+    waits = f"{status.waiting:,} calls wait; of those that have ended with a value counts are kept"
+    told, there = len(status.runs), status.running
+    return f"{told:,} of {there:,} calls that run, the oldest; {waits}" if told < there else waits
+
+
+def _of_failures(status: Status) -> str:
+    told, there = len(status.failures), status.failed
+    return f"the last {told:,} of {there:,} calls that have failed" if told < there else ""
+
+
+_NOTES: Mapping[str, Callable[[Status], str]] = {
+    "workers": _of_workers,
+    "calls": _of_calls,
+    "failures": _of_failures,
+}
+TABLES = (*VIEWS, OPEN_CALLS, CAUSES)
+"""What tables there are."""

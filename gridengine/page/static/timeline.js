@@ -1,0 +1,70 @@
+// Who ran what when.
+
+import { counted, drawn, element, fetched, legend, shownSeconds, tried } from "./dom.js";
+
+const [ROW, LABEL] = [16, 150];
+const NARROW = 600;
+const COLOURS = ["#4477aa", "#66ccee", "#228833", "#ccbb44", "#aa3377", "#999999"];
+
+/** Calls as bars, in a row for each call that a worker ran at a time. */
+export class TimelineView {
+  constructor() {
+    this.chart = drawn("svg", { role: "img", "aria-label": "Timeline of workers" });
+    this.key = element("div");
+    this.note = element("p", { class: "note" });
+    this.elements = [this.key, this.chart, this.note];
+    this.due = 0;
+  }
+
+  async refresh() {
+    if (performance.now() < this.due) return;
+    this.due = performance.now() + 2000;
+    await tried(this.note, async () => this.draw(await fetched("/timeline")));
+  }
+
+  draw({ seconds, rows, bars, left_out: leftOut }) {
+    const whole = this.chart.clientWidth || 1000;
+    const label = whole < NARROW ? 0 : LABEL;
+    const wide = whole - label;
+    const high = ROW * rows.length;
+    const names = [...new Set(bars.map((one) => one.function))].sort();
+    const colour = (name) => COLOURS[names.indexOf(name) % COLOURS.length];
+    this.chart.setAttribute("viewBox", `0 0 ${whole} ${high + 20}`);
+    this.chart.setAttribute("height", high + 20);
+    const x = (at) => label + (wide * at) / seconds;
+    const marks = [0, 0.25, 0.5, 0.75, 1].flatMap((part) => {
+      const at = x(part * seconds);
+      const anchor = part === 1 ? "end" : part === 0 ? "start" : "middle";
+      return [
+        drawn("line", { x1: at, x2: at, y1: 0, y2: high, class: "grid" }),
+        drawn("text", { x: at, y: high + 15, "text-anchor": anchor }, shownSeconds(part * seconds)),
+      ];
+    });
+    const labels = label ? rows.map((name, row) => (
+      drawn("text", { x: 0, y: ROW * row + 12 }, name.slice(0, 22))
+    )) : [];
+    const failedLast = bars.toSorted((one, other) => (
+      (one.state === "failed") - (other.state === "failed")
+    ));
+    const drawnBars = failedLast.map((one) => drawn(
+      "rect",
+      {
+        x: x(one.start), y: ROW * one.row + 2, height: ROW - 4,
+        width: Math.max((wide * one.seconds) / seconds, 1),
+        fill: one.state === "failed" ? "var(--failed)" : colour(one.function),
+        "fill-opacity": one.state === "running" ? 0.4 : 0.9,
+      },
+      drawn("title", {}, `${one.function}: ${one.state}, ${shownSeconds(one.seconds)}`),
+    ));
+    this.chart.replaceChildren(...marks, ...labels, ...drawnBars);
+    this.key.replaceChildren(legend([
+      ...names.map((name) => [colour(name), name]), ["var(--failed)", "failed"],
+    ]));
+    const running = bars.filter((one) => one.state === "running").length;
+    const more = leftOut ? `; ${counted(leftOut)} more have no row here` : "";
+    this.note.textContent = (
+      `An even sample of ${counted(bars.length - running)} calls that took over a millisecond, and `
+      + `${counted(running)} that run, paler${more}.`
+    );
+  }
+}

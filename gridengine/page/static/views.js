@@ -1,0 +1,191 @@
+// The views that are tables and words.
+
+import { counted, drawn, element, fetched, fetchedText, shownSeconds, tried } from "./dom.js";
+import { Table } from "./table.js";
+
+const MOST_SAMPLES = 300;
+const OPEN_CALLS_TICKS = 5; // To count a million calls down to those seen takes a dispatcher time.
+const LEAST_SECONDS = 60;
+const [HIGH, ROOM] = [110, 20];
+const samples = []; // They are kept whatever view is shown.
+
+/** How far it is, why calls wait, how fast it goes, and the functions. */
+export class OverviewView {
+  constructor() {
+    this.why = element("ul", { class: "why" });
+    this.tiles = element("dl", { class: "tiles" });
+    this.chart = drawn("svg", { height: HIGH, role: "img" });
+    this.functions = new Table("functions", "Functions", { most: 10 });
+    this.elements = [
+      this.tiles,
+      element("h2", {}, "Why calls wait, and what is odd"), this.why,
+      element("h2", {}, "Calls ended each second"), this.chart,
+      element("h2", {}, "Functions"), this.functions.element,
+    ];
+  }
+
+  refresh(told) {
+    this.functions.refresh();
+    this.why.replaceChildren(...told.explanations.map(({ text, next_step: step }) => {
+      const item = element("li", {}, `${text}.`);
+      if (step) item.append(element("span", { class: "next" }, `Next: ${step}.`));
+      return item;
+    }));
+    const workers = Object.entries(told.workers).filter(([, count]) => count)
+      .map(([state, count]) => [`workers ${state}`, counted(count)]);
+    const facts = [...Object.entries(told.facts), ...workers];
+    const cpu = samples.at(-1)?.part ?? null;
+    if (cpu !== null) facts.push(["dispatcher's processor", `${Math.round(100 * cpu)} %`]);
+    this.tiles.replaceChildren(...facts.map(([name, value]) => (
+      element("div", {}, element("dt", {}, name), element("dd", {}, value))
+    )));
+    this.drawChart();
+  }
+
+  drawChart() {
+    const rates = rated();
+    const most = Math.max(1, ...rates.map(([, rate]) => rate));
+    const wide = this.chart.clientWidth || 600;
+    const now = samples.at(-1)?.at ?? 0;
+    const span = Math.max(LEAST_SECONDS, now - (samples[0]?.at ?? 0));
+    const points = rates.map(([at, rate]) => {
+      const x = wide * (1 - (now - at) / span);
+      return `${x.toFixed(1)},${(HIGH - ROOM - (HIGH - 2 * ROOM) * (rate / most)).toFixed(1)}`;
+    });
+    const current = rates.length ? rates.at(-1)[1] : 0;
+    const words = `${current.toFixed(1)} each second now, ${most.toFixed(1)} at most`;
+    this.chart.setAttribute("aria-label", words);
+    this.chart.setAttribute("viewBox", `0 0 ${wide} ${HIGH}`);
+    this.chart.replaceChildren(
+      drawn("line", { x1: 0, x2: wide, y1: HIGH - ROOM, y2: HIGH - ROOM, class: "grid" }),
+      drawn("polyline", { points: points.join(" "), class: "curve" }),
+      drawn("text", { x: 0, y: 12 }, words),
+      drawn("text", { x: 0, y: HIGH - 3 }, `${shownSeconds(span)} ago`),
+      drawn("text", { x: wide, y: HIGH - 3, "text-anchor": "end" }, "now"),
+    );
+  }
+}
+
+/** Keep how far it is, and which part of a processor the dispatcher has used since before. */
+export function keep(told) {
+  if (samples.length && samples.at(-1).run !== told.run) samples.length = 0;
+  const before = samples.at(-1);
+  const ended = told.calls.done + told.calls.failed;
+  const one = { run: told.run, at: told.elapsed_seconds, ended, cpu: told.cpu_seconds };
+  if (before && one.at <= before.at) return;
+  one.part = before ? Math.max(0, one.cpu - before.cpu) / (one.at - before.at) : null;
+  samples.push(one);
+  if (samples.length > MOST_SAMPLES) samples.shift();
+}
+
+function rated() {
+  return samples.slice(1).map((one, place) => {
+    const before = samples[place];
+    return [one.at, Math.max(0, one.ended - before.ended) / (one.at - before.at)];
+  });
+}
+
+/** The workers. */
+export class WorkersView {
+  constructor(act, told) {
+    const ask = (host) => act(
+      `Have the workers on ${host} leave when what they run has ended?`,
+      "/drain", { hosts: [host] },
+    );
+    const action = told?.actions ? { title: "drain", act: ask } : null;
+    this.table = new Table("workers", "Workers", { action });
+    this.elements = [this.table.element];
+  }
+
+  refresh() {
+    this.table.refresh();
+  }
+}
+
+/** Calls that run, and all that have not ended. */
+export class CallsView {
+  constructor(act, told) {
+    const ask = (id, name) => act(
+      `End ${name}? This cannot be undone.`, "/cancel", { calls: [id] },
+    );
+    const action = told?.actions ? { title: "end", act: ask } : null;
+    this.table = new Table("calls", "Calls", { action });
+    const choice = element(
+      "select", { onchange: () => this.table.become(choice.value) },
+      element("option", { value: "calls" }, "that run"),
+      element("option", { value: "open" }, "that have not ended"),
+    );
+    this.table.element.querySelector(".tools").prepend(
+      element("label", {}, "Calls ", choice),
+    );
+    this.elements = [this.table.element];
+    this.ticks = 0;
+  }
+
+  refresh() {
+    this.ticks += 1;
+    if (this.table.view === "open" && this.ticks % OPEN_CALLS_TICKS) return;
+    this.table.refresh();
+  }
+}
+
+/** Calls that have failed: by what, and each. */
+export class FailuresView {
+  constructor() {
+    this.causes = new Table("causes", "Causes of failures", { most: 8, filter: "Filter causes" });
+    this.table = new Table("failures", "Calls that have failed", { filter: "Filter calls" });
+    this.elements = [
+      this.causes.element, element("h2", {}, "Each of them"), this.table.element,
+    ];
+  }
+
+  refresh() {
+    this.causes.refresh();
+    this.table.refresh();
+  }
+}
+
+/** What the dispatcher has told, and what workers and their calls have written. */
+export class LogsView {
+  constructor() {
+    this.lines = new Table("log", "What the dispatcher has told", { most: 10 });
+    this.names = [];
+    this.choice = element("select", { onchange: () => tried(this.note, () => this.read()) });
+    this.text = element("pre", { tabindex: "0", "aria-label": "The end of the log" });
+    this.note = element("p", { class: "note" });
+    this.elements = [
+      this.lines.element, element("h2", {}, "Workers' logs"),
+      element("label", {}, "Log of ", this.choice), this.note, this.text,
+    ];
+  }
+
+  async refresh() {
+    this.lines.refresh();
+    await tried(this.note, () => this.list());
+  }
+
+  async list() {
+    const names = await fetched("/logs");
+    if (JSON.stringify(names) !== JSON.stringify(this.names)) {
+      const chosen = this.choice.value;
+      this.names = names;
+      this.choice.replaceChildren(...names.map((name) => element("option", {}, name)));
+      if (names.includes(chosen)) this.choice.value = chosen;
+    }
+    const none = names.length === 0;
+    this.choice.parentElement.hidden = none;
+    this.text.hidden = none;
+    this.note.textContent = none
+      ? "Workers of this machine have no logs: what calls print goes to the script's own output."
+      : "";
+    if (!none) await this.read();
+  }
+
+  async read() {
+    const text = await fetchedText(`/logs/${encodeURIComponent(this.choice.value)}`);
+    const atEnd = this.text.scrollHeight - this.text.scrollTop - this.text.clientHeight < 20;
+    if (text === this.text.textContent) return;
+    this.text.textContent = text;
+    if (atEnd) this.text.scrollTop = this.text.scrollHeight;
+  }
+}

@@ -1,0 +1,41 @@
+"""What notebooks show of things of this package: a small table, for `_repr_html_`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+
+STYLE = "padding: 0 1em 0 0; text-align: left"
+
+
+def html_table(
+    title: str, facts: Iterable[tuple[str, object]], *others: Sequence[Sequence[object]]
+) -> str:
+    """Return a table as HTML of no colours of its own, to be read on dark and light pages: a title,
+    facts with their names, and other tables below, the first row of each being its head.
+    """
+    rows = [[name, value] for name, value in facts if value not in (None, "")]
+    parts = [f"<b>{escape(title)}</b>", _table(rows, "th", "td")]
+    for one in others:
+        if len(one) > 1:
+            head = _rows(one[:1], "th", "th")
+            parts.append(f"<table>{head}{_rows(one[1:], 'td', 'td')}</table>")
+    return f"<div>{''.join(parts)}</div>"
+
+
+def _table(rows: Sequence[Sequence[object]], first: str, others: str) -> str:
+    return f"<table>{_rows(rows, first, others)}</table>" if rows else ""
+
+
+def _rows(rows: Sequence[Sequence[object]], first: str, others: str) -> str:
+    return "".join(
+        "<tr>"
+        + "".join(_cell(first if place == 0 else others, value) for place, value in enumerate(row))
+        + "</tr>"
+        for row in rows
+    )
+
+
+def _cell(tag: str, value: object) -> str:
+    words = f"{value:,}" if isinstance(value, int) else str(value)
+    return f'<{tag} style="{STYLE}">{escape(words)}</{tag}>'

@@ -1,0 +1,107 @@
+"""Dispatchers that stand on their own are watched from other machines of the same user, by the
+watcher's key in their folder: that lets look, and no more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+from collections.abc import Sequence
+
+import msgspec
+
+from gridengine.dispatcher.dispatcher_folder import DispatcherFolder, State
+from gridengine.dispatcher.remote import RemoteDispatcher
+from gridengine.dispatcher.standalone_files import CLIENT, WATCHER
+from gridengine.dispatcher.watch_messages import ACTS, FOLLOW, STATUS, Answer, Request
+from gridengine.errors import ClusterError, ConfigurationError, GridEngineError
+from gridengine.serialize.payload import Buffer
+from gridengine.watching.watched import ANSWER_SECONDS, Watched
+
+
+def folders(name: str = "") -> list[DispatcherFolder]:
+    """Return the folders of the dispatchers that run, wherever that is; of one name, or all."""
+    found = []
+    with contextlib.suppress(OSError, ConfigurationError):  # there is no run directory
+        found = [one for one in DispatcherFolder.all() if name in ("", one.name)]
+    running = (one for one in found if one.state() is State.RUNNING)
+    return [one for one in running if (one.path / WATCHER).exists()]
+
+
+class RemoteWatched(Watched):
+    """A connection over the network to one dispatcher. Use it in a `with`, or close it.
+
+    Raises:
+        ClusterError: it does not answer, or differently than it must.
+    """
+
+    def __init__(self, folder: DispatcherFolder) -> None:
+        self.path = folder.path
+        self._title = f"the dispatcher {folder.name}"
+        self._remote = self._connect(WATCHER)
+        self._followed = 0
+        self._told = queue.SimpleQueue[Buffer | None]()
+
+    def ask(
+        self, ask: str = STATUS, *, most: int = 100, words: Sequence[str] = (), first: int = 0
+    ) -> Answer:
+        """See there. What is no looking is asked for by the clients' key."""
+        request = msgspec.json.encode(Request(ask, most, words, first)).decode()
+        if ask not in ACTS:
+            return self._control(self._remote, "watch", request)
+        with contextlib.closing(self._connect(CLIENT)) as remote:
+            return self._control(remote, "act", request)
+
+    def follow(self, *, most: int = 100, words: Sequence[str] = (), interval: float = 1.0) -> None:
+        """See there."""
+        self._remote.unfollow(self._followed)
+        request = msgspec.json.encode(Request(FOLLOW, most, words, interval=interval)).decode()
+        self._seconds = ANSWER_SECONDS + interval
+        try:
+            self._followed = self._remote.follow_lines(self._told.put, request)
+        except GridEngineError as error:
+            raise self._fault("it does not answer", error) from error
+
+    def told(self) -> Answer:
+        """See there."""
+        try:
+            line = self._told.get(timeout=self._seconds)
+        except queue.Empty:
+            raise self._fault("it does not answer") from None
+        if line is None:
+            raise self._fault("it has ended")
+        return self._read(line)
+
+    def _connect(self, file: str) -> RemoteDispatcher:
+        try:
+            return RemoteDispatcher(self.path / file, patience=ANSWER_SECONDS)
+        except GridEngineError as error:
+            raise self._fault("it does not answer", error) from error
+
+    def _control(self, remote: RemoteDispatcher, action: str, request: str) -> Answer:
+        try:
+            answer = remote.control(action, {"request": request}, seconds=ANSWER_SECONDS)
+        except (GridEngineError, TimeoutError) as error:
+            raise self._fault("it does not answer", error) from error
+        return self._read(msgspec.json.encode(answer))
+
+    def close(self) -> None:
+        """See there."""
+        self._remote.close()
+
+
+def answers(here: set[int]) -> tuple[list[Answer], list[str]]:
+    """Return the answers of the dispatchers that run, but for those of these processes of this
+    machine; and the words of those that gave none.
+    """
+    found, silent = [], []
+    for folder in folders():
+        holder = folder.holder()
+        if holder is not None and holder.is_here and holder.pid in here:
+            continue
+        try:
+            with RemoteWatched(folder) as watched:
+                found.append(watched.ask(most=0))
+        except ClusterError as error:
+            silent.append(str(error.message))
+    return found, silent

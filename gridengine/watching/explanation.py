@@ -1,0 +1,269 @@
+"""Why calls wait, and what can be done: words that are made of a dispatcher's status alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from gridengine.dispatcher.core.status import (
+    CallStatus,
+    LaunchStatus,
+    QueueStatus,
+    RunStatus,
+    Status,
+)
+from gridengine.resources.units import format_seconds, plural
+from gridengine.watching.causes import cause_of, causes
+from gridengine.watching.next_steps import failure_step, next_step
+from gridengine.watching.oddities import oddities
+from gridengine.watching.phrases import Explanation, ago, are, ordinal, were, where
+
+
+def explain(status: Status) -> list[Explanation]:
+    """Return why calls wait, and what else is odd, the most important first."""
+    found = [*_unwritable(status), *_waiting(status), *oddities(status), *_failing(status)]
+    if found:
+        return found
+    done = f"{plural(status.done, 'call')} done, {status.failed:,} failed"
+    return [Explanation("nothing", f"Nothing waits, and nothing runs: {done}")]
+
+
+def _unwritable(status: Status) -> Iterator[Explanation]:
+    for one in status.faults:
+        yield Explanation(
+            "disk",
+            f"{one.path} cannot be written: {one.error}; {one.loss}",
+            f"make room there (`df -h {one.path}`, or `quota`), or see that it may be written, "
+            "and it goes on by itself; GRIDENGINE_RUN_DIRECTORY names another folder for the next "
+            "run",
+            one.path,
+        )
+
+
+def _waiting(status: Status) -> Iterator[Explanation]:
+    if status.blocked:
+        yield Explanation(
+            "blocked",
+            f"All {plural(status.tasks, 'task')} wait for results that no call of this dispatcher "
+            "makes: of futures that a script sets itself, or of another scheduler's calls",
+            "see what is to set these futures, or whether the other scheduler's calls run",
+        )
+    for queue in status.queues:
+        if queue.waiting:
+            launches = next(
+                (one for one in status.launches if one.request == queue.launches), LaunchStatus("")
+            )
+            yield _of_queue(status, queue, launches)
+
+
+def _of_queue(status: Status, queue: QueueStatus, launches: LaunchStatus) -> Explanation:
+    calls = plural(queue.waiting, "call")
+    if queue.request:
+        calls += f" that ask{'s' if queue.waiting == 1 else ''} for {queue.request}"
+    verb = "waits" if queue.waiting == 1 else "wait"
+    for reason in (_of_start, _of_queued, _of_failures, _of_limit, _of_silence):
+        found = reason(status, launches, f"{calls} {verb}")
+        if found is not None:
+            return found
+    return _of_slots(status, queue, f"{calls} {verb}")
+
+
+Reason = Callable[[Status, LaunchStatus, str], Explanation | None]
+
+
+def _of_start(status: Status, one: LaunchStatus, calls: str) -> Explanation | None:
+    if one.workers or not one.starting:
+        return None
+    if one.unanswered:
+        return Explanation(
+            "unreachable",
+            f"{calls}: cluster job {one.job} runs, and its worker gets no answer from this "
+            f"dispatcher: {one.unanswered}",
+            "see whether a firewall is between, and set GRIDENGINE_HOST to an address of this "
+            "machine that the nodes reach",
+            one.job,
+        )
+    return Explanation(
+        "starting",
+        f"{calls}: {_job(one)} has begun, and its worker has not connected yet: it imports and "
+        f"connects, on a slow file system it takes longer ({ago(one.job_seconds)} by now)",
+        f"wait; its log is {one.log}" if one.log else "wait",
+        one.job,
+    )
+
+
+def _of_queued(status: Status, one: LaunchStatus, calls: str) -> Explanation | None:
+    if not one.queued:
+        return None
+    reason = one.reason or "the batch system gives no reason"
+    have = f"; {plural(one.workers, 'worker')} {are(one.workers)} there" if one.workers else ""
+    return Explanation(
+        "queued",
+        f"{calls}: {plural(one.queued, 'worker')} {are(one.queued)} in the batch system's "
+        f"queue, the first, cluster job {one.job}, for {ago(one.job_seconds)}{have}: {reason}",
+        next_step(reason),
+        one.job,
+    )
+
+
+def _of_failures(status: Status, one: LaunchStatus, calls: str) -> Explanation | None:
+    if one.requested and not one.workers:
+        return Explanation(
+            "requested", f"{calls}: workers are being asked for at this moment", "wait"
+        )
+    if one.workers or not (one.failures or one.held_back_seconds):
+        return None
+    again = f"; the next are asked for in {ago(one.held_back_seconds)}"
+    return Explanation(
+        "failed_starts",
+        f"{calls}: the last {plural(one.failures or 1, 'start')} of a worker failed: "
+        f"{one.reason or 'no reason is given'}{again if one.held_back_seconds else ''}",
+        failure_step(one.reason)
+        or "`gridengine doctor` says whether a trivial job returns; the run's logs may say why",
+    )
+
+
+def _of_limit(status: Status, one: LaunchStatus, calls: str) -> Explanation | None:
+    if one.workers or status.worker_count < status.max_workers:
+        return None
+    return Explanation(
+        "max_workers",
+        f"{calls}: max_workers={status.room} workers are there, all for calls that ask for "
+        "something else, and these must end or go first",
+        "give the scheduler a larger max_workers=, or worker_resources= for all calls to share",
+    )
+
+
+def _of_silence(status: Status, one: LaunchStatus, calls: str) -> Explanation | None:
+    silent = status.statuses.get("silent", 0)
+    if not silent or silent < status.worker_count:
+        return None
+    worst = max((worker.heard_seconds for worker in status.workers), default=0.0)
+    return Explanation(
+        "silent",
+        f"{calls}: nothing has been heard of {plural(silent, 'worker')}, all that there are, for "
+        f"{ago(worst)}: they are suspended, or the network is cut",
+        "look at the jobs' states with the batch system's own command; what they had runs again "
+        "elsewhere when they stay silent",
+    )
+
+
+def _of_slots(status: Status, queue: QueueStatus, calls: str) -> Explanation:
+    running = plural(queue.running, "call") if queue.running else "none"
+    text = f"{calls} for a free slot: {running} {are(queue.running)} at {_slots(queue)}"
+    if status.submitters > 1:
+        text += f"; {status.submitters} submitters take turns, each by what it has at workers"
+    if status.left_seconds is not None:
+        text += f"; at this pace all end in about {format_seconds(status.left_seconds)}"
+    if status.worker_count >= status.max_workers:
+        words = f"max_workers={status.room} allows no more"
+        step = "raise max_workers= if there is room; or wait"
+        return Explanation("max_workers", f"{text}; {words}", step)
+    return Explanation("fair_share" if status.submitters > 1 else "slots", text, "wait")
+
+
+def _failing(status: Status) -> Iterator[Explanation]:
+    for run in status.runs:
+        if run.history:
+            yield _repeated(run)
+            break
+    real = [one for one in status.failures if not one.cancelled]
+    if real:
+        first, *others = causes(real)
+        last = first.last
+        more = f", and {plural(len(others), 'other cause')}" if others else ""
+        yield Explanation(
+            "failures",
+            f"{plural(status.failed, 'call')} failed or {were(status.failed)} cancelled; of the "
+            f"last {sum(one.calls for one in real)}, {first.count} by: {first.words} ({last.call}"
+            f"{', ' + where(last.host, last.job) if last.host else ''}){more}",
+            _then(failure_step(first.words), "`gridengine calls NAME --failed` lists them"),
+            last.host,
+        )
+
+
+def _then(*steps: str) -> str:
+    """Return what can be done, one thing after the other."""
+    return "; ".join(filter(None, steps))
+
+
+def _repeated(run: RunStatus) -> Explanation:
+    return Explanation(
+        "retried",
+        f"{run.call} runs for the {ordinal(run.attempt)} time of {run.attempts} at most, now on "
+        f"{where(run.host, run.job)}; before it was {run.history[-1]}",
+        "see what is at fault, the call or its node: `gridengine calls NAME --running`",
+        run.host,
+    )
+
+
+def explain_call(status: Status, call: str) -> list[Explanation]:
+    """Return what is known of a call: a job's name, a call's id, its number or its words."""
+    found: list[Explanation] = []
+    for run in status.runs:
+        if call in (run.id, *names_of(run.call)):
+            state = "waits there for calls that it has made" if run.waits else "runs"
+            text = (
+                f"{run.call} {state} on {where(run.host, run.job)}, for {ago(run.seconds)} by "
+                f"now, attempt {run.attempt} of {run.attempts}"
+            )
+            before = f"; before: {'; '.join(run.history)}" if run.history else ""
+            found.append(Explanation("running", text + before, "", run.host))
+    for one in status.failures:
+        if call in (one.id, *names_of(one.call)):
+            place = f" on {where(one.host, one.job)}" if one.host else ""
+            text = f"{one.call} failed{place}, {ago(one.seconds_ago)} ago: {cause_of(one)}"
+            before = f"; attempts: {'; '.join(one.history)}" if one.history else ""
+            log = f"its worker's log is {one.log}" if one.log else ""
+            step = _then(failure_step(cause_of(one)), log)
+            found.append(Explanation("failed", text + before, step, one.host))
+    return found
+
+
+def explain_worker(status: Status, name: str) -> list[Explanation]:
+    """Return what is known of workers of this id, process, cluster job or host."""
+    found = []
+    for one in status.workers:
+        if name not in (one.id, str(one.pid), one.job, one.host):
+            continue
+        text = (
+            f"The worker of process {one.pid} on {where(one.host, one.job)} is {one.phase}, with "
+            f"{one.running} of {plural(one.slots, 'slot')} in use; it connected "
+            f"{ago(one.since_seconds)} ago and was heard {one.heard_seconds:.0f} s ago"
+        )
+        if one.left_seconds is not None:
+            text += f"; it leaves in {ago(one.left_seconds)}"
+        found.append(Explanation(one.phase, text, f"its log is {one.log}" if one.log else "", name))
+    return found
+
+
+def explain_waiting(one: CallStatus) -> Explanation:
+    """Return what keeps a call that has not begun; empty words where it has."""
+    since = f"{one.call} was submitted {ago(one.since_seconds)} ago"
+    before = f"; before: {'; '.join(one.history)}" if one.history else ""
+    if one.missing:
+        return Explanation(
+            "missing_inputs",
+            f"{since}, and waits for {plural(one.missing, 'result')} of other calls{before}",
+            "see what these wait for, or whether they have failed",
+        )
+    asks = f" that ask for {one.request}" if one.request else ""
+    text = f"{since}, and waits, one of {plural(one.waiting, 'call')}{asks}, for a worker{before}"
+    return Explanation("waiting", text)
+
+
+def names_of(call: str) -> tuple[str, ...]:
+    """Return by which names users may call a call: `call 7 of f` by that, and by 7; `job x` by
+    x.
+    """
+    kind, _, rest = call.partition(" ")
+    if kind == "job":
+        return call, rest
+    return call, rest.partition(" ")[0] if kind == "call" else call
+
+
+def _job(one: LaunchStatus) -> str:
+    return f"cluster job {one.job}" if one.log else f"process {one.job}"
+
+
+def _slots(queue: QueueStatus) -> str:
+    return "workers" if not queue.slots else f"workers with {plural(queue.slots, 'slot')}"

@@ -1,0 +1,44 @@
+"""`Newest`: what came last, for a thread that may be slower than what comes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Newest(Generic[T]):
+    """Holds what came last. Its methods may be called from any thread.
+
+    Args:
+        merge: makes one of what was not taken yet and what comes.
+    """
+
+    def __init__(self, merge: Callable[[T, T], T]) -> None:
+        self._merge = merge
+        self._changed = threading.Condition()
+        self._held: T | None = None
+        self._over = False
+
+    def put(self, one: T | None) -> None:
+        """Hold this; None says that nothing more comes."""
+        with self._changed:
+            if one is None:
+                self._over = True
+            else:
+                self._held = one if self._held is None else self._merge(self._held, one)
+            self._changed.notify_all()
+
+    def get(self) -> T | None:
+        """Wait for what comes, and return it; None when nothing more does."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._held is not None or self._over)
+        return self.take()
+
+    def take(self) -> T | None:
+        """Return what has come and was not taken yet, None when there is nothing."""
+        with self._changed:
+            one, self._held = self._held, None
+            return one

@@ -1,0 +1,96 @@
+"""What users can do, by the words of batch systems and of errors."""
+
+from __future__ import annotations
+
+import re
+
+FULL = (
+    r"No space left on device|[Dd]isk quota exceeded",
+    "make room on that disk (`df -h` there, or `quota`), or write elsewhere; then try again: "
+    "`gridengine retry` for a run with a name",
+)
+NEXT_STEPS = (
+    FULL,
+    (
+        r"\bhold|\bheld|JobHeld",
+        "release it: `qrls JOB` on Grid Engine, `scontrol release JOB` on Slurm",
+    ),
+    (r"disabled", "it is the administrators who enable a queue again (`qmod -e`); or say queue="),
+    (r"suspended", "wait until the queue is resumed; or say another queue="),
+    (
+        r"not contained in its hard queue list|unknown queue",
+        "`qconf -sql` lists the queues; name another with queue=",
+    ),
+    (
+        r"parallel environment|cannot run in PE|slots? in PE|offers only 0 slots",
+        "`qconf -spl` lists the parallel environments, `qconf -sp NAME` their slots; name another "
+        "with parallel_environment=, or ask for fewer Cores",
+    ),
+    (
+        r"because it offers only|mem|Resources|slots|is full",
+        "wait for others' jobs to end, or ask for less: Memory, Cores, or WTime of the calls",
+    ),
+    (r"Priority", "wait: others come first; `squeue --start` estimates when"),
+    (
+        r"Partition(TimeLimit|NodeLimit|Config)",
+        "ask for less than the partition gives (`sinfo -o '%P %l %c %m'`), or name another with "
+        "partition=",
+    ),
+    (r"Partition", "`sinfo` shows the partitions; name another with partition="),
+    (r"QOS|Assoc|Max|limit|quota", "wait for your other jobs to end, or ask for less"),
+    (r"not looked at yet|gives no reason|^$", "wait; ask again in a minute"),
+)
+"""What can be done, by words of the batch system's: the first that fits."""
+
+OTHER_QUEUES = r"disabled|suspended|not contained in its hard queue list"
+"""What Grid Engine says of each queue, also of those that were not meant."""
+
+
+def next_step(reason: str) -> str:
+    """Return what can be done when a batch system says so. What it says of queues that a job could
+    not have had anyway counts when it says nothing else.
+    """
+    parts = [part for part in reason.split("; ") if not re.search(OTHER_QUEUES, part)]
+    counts = "; ".join(parts) if parts else reason
+    return next(
+        (step for words, step in NEXT_STEPS if re.search(words, counts, re.IGNORECASE)),
+        "ask the batch system itself: `qstat -j JOB`, or `scontrol show job JOB`",
+    )
+
+
+FAILURE_STEPS = (
+    FULL,
+    (
+        r"log file could not be opened",
+        "see whether the run directory's disk is full or over its `quota` (`df -h` there), and "
+        "whether the nodes have it",
+    ),
+    (
+        r"refuses the job|SubmissionRefused",
+        "ask for less (Memory, Cores, WTime), or name another queue=, partition= or "
+        "parallel_environment=: no machine there may run such a job",
+    ),
+    (
+        r"MemoryError|OutOfMemory|MemoryLimit|of memory",
+        "ask for more Memory, or say escalate_memory= for the next attempt to have more",
+    ),
+    (
+        r"walltime|WTime",
+        "give calls more time, by WTime or the scheduler's h_rt= or time=; or let each do less",
+    ),
+    (r"TimeoutError|timeout=", "raise timeout=, or see what such calls wait for"),
+    (
+        r"ModuleNotFoundError|ImportError",
+        "see that the workers' Python has that package: the scheduler's python= says which it is",
+    ),
+    (
+        r"exited with status|killed by|WorkerCrashed",
+        "look at what it printed last: `gridengine logs NAME --failed`",
+    ),
+)
+"""The same for what calls have failed by."""
+
+
+def failure_step(cause: str) -> str:
+    """Return what can be done when calls fail so; empty when only their own code can tell."""
+    return next((step for words, step in FAILURE_STEPS if re.search(words, cause)), "")

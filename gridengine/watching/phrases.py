@@ -1,0 +1,49 @@
+"""`Explanation`, and the phrases that all of them are made of."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from gridengine.resources.units import format_seconds
+
+
+class Explanation(Struct, frozen=True):
+    """Why something waits, or what is odd: a word for scripts, where it is, a sentence or two, and
+    what can be done.
+    """
+
+    cause: str
+    text: str
+    next_step: str = ""
+    place: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.text}. Next: {self.next_step}." if self.next_step else f"{self.text}."
+
+
+def where(host: str, job: str) -> str:
+    """Return a host, and the cluster job there if there is one."""
+    return f"{host} (cluster job {job})" if job else host
+
+
+def ago(seconds: float) -> str:
+    """Return a time; one below zero, as of a worker that should have left, is none."""
+    seconds = max(seconds, 0.0)
+    return f"{seconds:.1f} s" if seconds < 60 else format_seconds(seconds)
+
+
+def are(count: int) -> str:
+    """Return `is` or `are`."""
+    return "is" if count == 1 else "are"
+
+
+def were(count: int) -> str:
+    """Return `was` or `were`."""
+    return "was" if count == 1 else "were"
+
+
+def ordinal(number: int) -> str:
+    """Return `1st`, `2nd`, and so on."""
+    last = number % 100
+    suffix = {1: "st", 2: "nd", 3: "rd"}.get(last if last < 20 else last % 10, "th")
+    return f"{number}{suffix}"

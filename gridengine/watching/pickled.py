@@ -1,0 +1,127 @@
+"""What pickled calls and exceptions are, in words. No code of the user's is imported or run: in the
+place of objects of other classes than a few plain ones stand their names.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import io
+import pickle
+import pickletools
+import reprlib
+from typing import Any
+
+from gridengine.serialize.payload import FULL, STAR
+
+MOST_SHOWN = 60
+"""How many characters arguments take at most."""
+PLAIN = {
+    "builtins": {"complex", "set", "frozenset", "bytearray", "range", "slice"},
+    "collections": {"OrderedDict", "deque"},
+    "datetime": {"date", "datetime", "time", "timedelta", "timezone"},
+    "decimal": {"Decimal"},
+    "fractions": {"Fraction"},
+    "pathlib": {"Path", "PosixPath", "PurePosixPath"},
+    "uuid": {"UUID"},
+}
+OURS = {("gridengine.serialize.shared_objects", "find"): "result or shared object"}
+"""What is said in the place of what this package puts into the place of users' objects."""
+
+
+class Named:
+    """Takes the place of an object of a class that is not imported."""
+
+    name = "?"
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Named:
+        return object.__new__(cls)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Take whatever the class would."""
+
+    def __repr__(self) -> str:
+        return f"<{self.name}>"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Named:
+        return self
+
+    def __setstate__(self, state: object) -> None:
+        """Take whatever the class would."""
+
+    def __setitem__(self, key: object, value: object) -> None:
+        """Take whatever the class would."""
+
+    def append(self, item: object) -> None:
+        """Take whatever the class would."""
+
+    def extend(self, items: object) -> None:
+        """Take whatever the class would."""
+
+    def add(self, item: object) -> None:
+        """Take whatever the class would."""
+
+
+class _Unpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        if name in PLAIN.get(module, ()):
+            return getattr(importlib.import_module(module), name)
+        words = OURS.get((module, name), name)
+        return type(name.rpartition(".")[2], (Named,), {"name": words})
+
+    def persistent_load(self, pid: object) -> Named:
+        return Named()
+
+
+def call_arguments(calls: bytes, place: int, form: int) -> str:
+    """Return the arguments of one of these pickled calls, shortened; empty when they cannot be
+    told.
+    """
+    if not calls:
+        return ""
+    try:
+        call = _Unpickler(io.BytesIO(calls)).load()[place]
+        positional: tuple[Any, ...] = (call,) if form not in (STAR, FULL) else tuple(call)
+        named: dict[str, Any] = {}
+        if form == FULL:
+            positional, named = call
+        shown = [_shorten(one) for one in positional]
+        shown += [f"{name}={_shorten(one)}" for name, one in named.items()]
+    except Exception:  # it may be anything, and is only to be shown
+        return ""
+    words = ", ".join(shown)
+    return words if len(words) <= MOST_SHOWN else f"{words[: MOST_SHOWN - 3]}..."
+
+
+@functools.cache
+def _shortener() -> reprlib.Repr:
+    shortener = reprlib.Repr()
+    shortener.maxstring = shortener.maxother = shortener.maxlong = MOST_SHOWN // 2
+    shortener.maxlist = shortener.maxtuple = shortener.maxdict = shortener.maxset = 4
+    return shortener
+
+
+def _shorten(value: object) -> str:
+    return _shortener().repr(value)
+
+
+def exception_texts(pickled: bytes) -> list[str]:
+    """Return the texts of a pickled exception, which may be cut off: its type's name, its
+    traceback, and what the call was given; see `pickling.dump_exception`.
+    """
+    texts: list[str] = []
+    try:
+        for _, value, _ in pickletools.genops(pickled):
+            if isinstance(value, str):
+                texts.append(value)
+    except ValueError:  # its end is missing
+        return texts
+    return texts
+
+
+def exception_words(pickled: bytes) -> str:
+    """Return the last line of a pickled exception's traceback, or at least its type."""
+    name, traceback, *_ = (*exception_texts(pickled), "", "")
+    lines = [line for line in traceback.splitlines() if line.strip() and not line.startswith(" ")]
+    words = lines[-1] if lines else name
+    return words if len(words) <= 200 else f"{words[:197]}..."

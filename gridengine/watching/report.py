@@ -1,0 +1,230 @@
+"""A run as one page of HTML that needs nothing else: timeline, durations, memory, failures,
+reasons, settings.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from html import escape
+
+from gridengine.dispatcher.core.status import FunctionStatus
+from gridengine.dispatcher.watch_messages import Answer, Line
+from gridengine.resources.units import plural
+from gridengine.watching.causes import causes
+from gridengine.watching.explanation import explain
+from gridengine.watching.figures import memory_to_ask_for, seconds, size
+from gridengine.watching.timeline import Bar, Timeline, timeline_of
+
+LABEL, WIDTH, ROW = 200, 1000, 14
+MOST_LABEL = 40
+COLOURS = ("#4477aa", "#66ccee", "#228833", "#ccbb44", "#aa3377", "#bbbbbb")
+"""Of functions, to be told apart by everybody (Paul Tol's "bright" scheme); red is for failures."""
+FAILED = "#ee6677"
+STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 1040px; margin: 2em auto; padding: 0 1em;
+  color: #222; background: #fff }
+table { border-collapse: collapse } th, td { padding: .2em .8em .2em 0; text-align: left;
+  border-bottom: 1px solid #ddd; vertical-align: top }
+td.n, th.n { text-align: right } td.n { white-space: nowrap }
+.wide { overflow-x: auto } .wide svg { min-width: 720px }
+ul.key { list-style: none; padding: 0; display: flex; flex-wrap: wrap; gap: .2em 1.2em }
+ul.key span { display: inline-block; width: .9em; height: .9em; margin-right: .4em }
+svg { width: 100%; height: auto } svg text { font: 10px sans-serif; fill: currentColor }
+@media (prefers-color-scheme: dark) { body { color: #ddd; background: #181818 }
+  th, td { border-color: #444 } }
+"""
+
+
+def page(answer: Answer) -> str:
+    """Return the page."""
+    who, status = answer.identity, answer.status
+    began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(who.since))
+    title = f"{who.name}, {began}"
+    parts = [
+        f"<h1>{escape(title)}</h1>",
+        _paragraph(
+            f"Process {who.pid} on {who.host}, {who.scheduler}, {seconds(status.elapsed_seconds)}: "
+            f"{status.done:,} calls done, {status.failed:,} failed or cancelled, "
+            f"{status.retried:,} attempts followed by another; "
+            f"{plural(status.connected_workers, 'worker')} connected, {status.lost_workers:,} lost."
+        ),
+        *_section("What is to be said", _list(map(str, explain(status)))),
+        *_section("Timeline", _timeline(answer)),
+        *_section("Functions", _functions(status.functions)),
+        *_section("Failures, by cause", _failures(answer)),
+        *_section("Log", _list(_line(one) for one in answer.lines)),
+        *_section("Settings and versions", _settings(answer)),
+    ]
+    return (
+        '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width">'
+        f"<title>{escape(title)}</title><style>{STYLE}</style></head><body>"
+        f"{''.join(parts)}</body></html>"
+    )
+
+
+def _line(one: Line) -> str:
+    return f"{seconds(one.seconds_ago)} before this was written: {one.text}"
+
+
+def _section(title: str, content: str) -> list[str]:
+    return [f"<h2>{escape(title)}</h2>", content] if content else []
+
+
+def _paragraph(words: str) -> str:
+    return f"<p>{escape(words)}</p>"
+
+
+def _list(lines: Iterable[str]) -> str:
+    items = "".join(f"<li>{escape(line)}</li>" for line in lines)
+    return f"<ul>{items}</ul>" if items else ""
+
+
+def _table(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return a table; columns whose titles begin with `>` are flush right."""
+    kinds = [' class="n"' if title.startswith(">") else "" for title in titles]
+    head = "".join(
+        f"<th{kind}>{escape(title.removeprefix('>'))}</th>"
+        for kind, title in zip(kinds, titles, strict=True)
+    )
+    body = "".join(
+        "<tr>"
+        + "".join(
+            f"<td{kind}>{escape(str(cell))}</td>" for kind, cell in zip(kinds, row, strict=True)
+        )
+        + "</tr>"
+        for row in rows
+    )
+    return _wide(f"<table><tr>{head}</tr>{body}</table>") if body else ""
+
+
+def _wide(content: str) -> str:
+    """Return what is moved sideways where there is no room for it."""
+    return f'<div class="wide" tabindex="0">{content}</div>'
+
+
+# ------------------------------------------------------------------ the timeline
+
+
+def _timeline(answer: Answer) -> str:
+    """Return who ran what when: rows for each worker, as many as it ran calls at a time, and a bar
+    for each call of the sample.
+    """
+    drawn = timeline_of(answer)
+    if not drawn.bars:
+        return ""
+    names = [one.name for one in answer.status.functions]
+    bars = "".join(_bar(one, drawn, _colour(one, names)) for one in drawn.bars)
+    labels = "".join(
+        f'<text x="0" y="{ROW * row + 11}">{escape(worker[:MOST_LABEL])}</text>'
+        for row, worker in enumerate(drawn.rows)
+    )
+    legend = "".join(
+        _key(COLOURS[place % len(COLOURS)], name)
+        for place, name in enumerate(names[: len(COLOURS)])
+    )
+    told = (
+        f"{len(drawn.bars):,} calls are drawn; {answer.status.done + answer.status.failed:,} have "
+        f"ended, {answer.status.running:,} run."
+    )
+    chart = (
+        f'<svg viewBox="0 0 {WIDTH + LABEL} {ROW * (len(drawn.rows) + 2)}" role="img" '
+        f'aria-label="timeline of workers">{bars}{labels}{_axis(drawn.seconds, len(drawn.rows))}'
+        "</svg>"
+    )
+    keys = f'<ul class="key">{legend}{_key(FAILED, "failed")}</ul>'
+    return f"{_wide(chart)}{keys}{_paragraph(told)}"
+
+
+def _key(colour: str, name: str) -> str:
+    return f'<li><span style="background:{colour}"></span>{escape(name)}</li>'
+
+
+def _bar(one: Bar, drawn: Timeline, colour: str) -> str:
+    left = LABEL + WIDTH * one.start / drawn.seconds
+    wide = max(WIDTH * one.seconds / drawn.seconds, 0.5)
+    title = f"{one.function}: {one.state}, {seconds(one.seconds)}"
+    opacity = ".35" if one.state == "running" else ".85"
+    return (
+        f'<rect x="{left:.1f}" y="{ROW * one.row + 2}" width="{wide:.1f}" height="{ROW - 4}" '
+        f'fill="{colour}" fill-opacity="{opacity}"><title>{escape(title)}</title></rect>'
+    )
+
+
+def _colour(one: Bar, names: Sequence[str]) -> str:
+    if one.state == "failed" or one.function not in names:
+        return FAILED
+    return COLOURS[names.index(one.function) % len(COLOURS)]
+
+
+def _axis(total: float, rows: int) -> str:
+    marks = (
+        f'<text x="{LABEL + WIDTH * part / 4:.0f}" y="{ROW * (rows + 1)}" text-anchor="'
+        f'{"end" if part == 4 else "start"}">{seconds(total * part / 4)}</text>'
+        for part in range(5)
+    )
+    return "".join(marks)
+
+
+# ------------------------------------------------------------------ tables
+
+
+def _functions(functions: Sequence[FunctionStatus]) -> str:
+    titles = (
+        *("function", ">done", ">failed", ">retried", ">mean", ">p95", ">memory used"),
+        *(">memory asked for", "suggestion", "durations"),
+    )
+    rows = [
+        (
+            one.name,
+            f"{one.done:,}",
+            f"{one.failed:,}",
+            f"{one.retried:,}",
+            seconds(one.mean_seconds),
+            seconds(one.p95_seconds),
+            size(one.peak_memory),
+            size(one.asked_memory),
+            memory_to_ask_for(one.peak_memory),
+            "; ".join(_durations(one)),
+        )
+        for one in functions
+    ]
+    return _table(titles, rows)
+
+
+def _durations(one: FunctionStatus) -> Iterator[str]:
+    counts = Counter[float]()
+    for upto, count in one.histogram:
+        power = 0.001
+        while power < upto:
+            power *= 10
+        counts[power] += count
+    for power, count in sorted(counts.items()):
+        yield f"{count:,} up to {seconds(power)}"
+
+
+def _failures(answer: Answer) -> str:
+    return _table(
+        (">of the last", "cause", "for example", "where", "log"),
+        [
+            (one.count, one.words, one.last.call, one.last.host, one.last.log)
+            for one in causes(answer.status.failures)
+        ],
+    )
+
+
+def _settings(answer: Answer) -> str:
+    who = answer.identity
+    rows = [
+        ("gridengine", who.version),
+        ("Python", who.python),
+        ("script", who.script),
+        ("folder", who.directory),
+        ("max_workers", answer.status.room),
+        ("slots of a worker", answer.status.slots),
+        ("resources of a worker", answer.status.worker_resources),
+        *((f"setting {name}", value) for name, value in answer.settings.items() if value),
+    ]
+    return _table(("what", "value"), rows)

@@ -1,0 +1,145 @@
+"""`Watched`: a connection to one dispatcher of this machine, by which it is asked."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import socket
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
+
+from gridengine.dispatcher.core.status import FileFault
+from gridengine.dispatcher.watch_messages import FOLLOW, STATUS, Answer, Request
+from gridengine.dispatcher.watch_server import peer_user
+from gridengine.errors import ClusterError
+from gridengine.serialize.payload import Buffer
+
+ANSWER_SECONDS = 5.0
+"""Within which a dispatcher must answer; one that is stopped does not."""
+MOST_ANSWER = 64 * 1024 * 1024
+
+
+FULL_BYTES = 1 << 20
+"""With less room than that a file system counts as full."""
+
+
+def full_folder(folder: str) -> Iterator[FileFault]:
+    """Yield that the folder of a run's logs is on a file system that is full. It is who looks who
+    asks: on a file server that hangs no dispatcher is to wait.
+    """
+    try:
+        found = os.statvfs(folder)
+    except OSError:  # there is none, or it is on another machine
+        return
+    room = found.f_bavail * found.f_frsize
+    no_files = found.f_files and not found.f_favail
+    if (found.f_blocks and room < FULL_BYTES) or no_files:
+        words = "no more files can be made" if no_files else f"{room:,} bytes are free"
+        loss = "what workers log is lost, and no more of them may start"
+        yield FileFault(folder, f"{os.strerror(errno.ENOSPC)}, {words}", loss)
+
+
+def process_of(path: Path) -> int:
+    """Return which process's socket this is."""
+    return int(path.name.partition("-")[0])
+
+
+class Watched:
+    """A connection to one dispatcher. Use it in a `with`, or close it.
+
+    Raises:
+        OSError: nobody, or somebody else, is there.
+        ClusterError: it does not answer, or differently than it must.
+    """
+
+    def __init__(self, path: Path, *, seconds: float = ANSWER_SECONDS) -> None:
+        self.path = path
+        self._title = f"the dispatcher of process {process_of(path)}"
+        self._seconds = seconds
+        self._sock = socket.socket(socket.AF_UNIX)
+        self._sock.settimeout(seconds)
+        try:
+            self._sock.connect(str(path))
+            if peer_user(self._sock) != os.getuid():
+                raise PermissionError(f"{path} is another user's")
+            self._lines = self._sock.makefile("rb")
+        except BaseException:
+            self._sock.close()
+            raise
+
+    def ask(
+        self, ask: str = STATUS, *, most: int = 100, words: Sequence[str] = (), first: int = 0
+    ) -> Answer:
+        """Return what a dispatcher answers.
+
+        Raises:
+            ClusterError: it does not answer, has ended, or refuses.
+        """
+        self._send(Request(ask, most, words, first))
+        return self.told()
+
+    def follow(self, *, most: int = 100, words: Sequence[str] = (), interval: float = 1.0) -> None:
+        """Have the dispatcher tell its status, at once and then each `interval` seconds with what
+        has happened since, for `told` to return; or this instead of what was followed before.
+
+        Raises:
+            ClusterError: it does not answer, or has ended.
+        """
+        self._sock.settimeout(self._seconds + interval)
+        self._send(Request(FOLLOW, most, words, interval=interval))
+
+    def told(self) -> Answer:
+        """Wait for what is told next, and return it.
+
+        Raises:
+            ClusterError: nothing is told in time, the dispatcher has ended, or refuses.
+        """
+        with self._faults():
+            line = self._lines.readline(MOST_ANSWER)
+        if not line.endswith(b"\n"):
+            raise self._fault("it has ended")
+        return self._read(line)
+
+    def _send(self, request: Request) -> None:
+        with self._faults():
+            self._sock.sendall(msgspec.json.encode(request) + b"\n")
+
+    @contextlib.contextmanager
+    def _faults(self) -> Iterator[None]:
+        try:
+            yield
+        except (BrokenPipeError, ConnectionResetError) as error:
+            raise self._fault("it has ended") from error
+        except OSError as error:
+            raise self._fault("it does not answer", error) from error
+
+    def _read(self, line: Buffer) -> Answer:
+        try:
+            answer = msgspec.json.decode(line, type=Answer)
+        except msgspec.DecodeError as error:
+            raise self._fault("its answer is not understood", error) from error
+        if answer.error:
+            raise self._fault(f"it refuses: {answer.error}")
+        faults = [*answer.status.faults, *full_folder(answer.identity.folder)]
+        return replace(answer, status=replace(answer.status, faults=faults)) if faults else answer
+
+    def _fault(self, words: str, cause: Exception | None = None) -> ClusterError:
+        reason = f": {cause}" if cause is not None and str(cause) else ""
+        return ClusterError(
+            f"{self._title} cannot be watched: {words}{reason}",
+            hint="is it stopped (Ctrl-Z, or a debugger), busy, or of another version?",
+        )
+
+    def close(self) -> None:
+        """Let the dispatcher go. May be called twice."""
+        self._sock.close()
+
+    def __enter__(self) -> Watched:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()

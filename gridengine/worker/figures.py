@@ -1,0 +1,55 @@
+"""What a worker measures of its machine, itself and its runners, for who watches."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable
+from itertools import islice
+
+from gridengine.wire.messages import Beat, Measured, RunnerFigures
+from gridengine.worker.memory_limit import resident_bytes
+from gridengine.worker.runner_handle import RunnerHandle
+
+MOST_RUNNERS = 256
+EVERY = 5
+"""With each how many-th sign of life a worker elsewhere says what it measures: that of ten thousand
+workers costs the dispatcher a hundredth of a processor.
+"""
+
+
+class SignsOfLife:
+    """Makes a worker's signs of life.
+
+    Args:
+        runners: those that it has at the moment.
+    """
+
+    def __init__(self, runners: Iterable[RunnerHandle], *, every: int = EVERY) -> None:
+        self._runners = runners
+        self._every = every
+        self._count = 0
+
+    def next(self) -> Beat | Measured:
+        """Return the next: now and then what is measured, while something runs."""
+        self._count += 1
+        if self._count % self._every:
+            return Beat()
+        return measure(self._runners) or Beat()
+
+
+def measure(runners: Iterable[RunnerHandle]) -> Measured | None:
+    """Return what is measured; None when nothing runs."""
+    busy = [one for one in runners if one.given]
+    if not busy:
+        return None
+    return Measured(
+        os.getloadavg()[0],
+        resident_bytes(),
+        [
+            RunnerFigures(one.pid, one.status.run, one.status.index, resident_bytes(one.pid))
+            for one in islice(busy, MOST_RUNNERS)
+            if one.pid
+        ],
+        time.time(),
+    )

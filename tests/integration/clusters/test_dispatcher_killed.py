@@ -1,0 +1,199 @@
+"""A stand-alone dispatcher that is killed while a cluster runs its calls, and started again."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+from tests.support.clusters import Cluster
+from tests.support.waiting import wait_until
+
+SCRIPT = """
+import os, subprocess, sys, time
+from pathlib import Path
+import gridengine
+
+here = Path.cwd()
+calls, go = here / "calls", here / "go"
+calls.touch()
+os.environ["GRIDENGINE_RUN_DIRECTORY"] = str(here / "runs")
+connection = here / "runs/dispatchers/night/client.json"
+command = [sys.executable, "-m", "gridengine", "dispatcher", "start", "night", "--foreground"]
+
+def start():
+    "Start the dispatcher, and wait until clients can connect."
+    connection.unlink(missing_ok=True)
+    process = subprocess.Popen([*command, "--scheduler", NAME, "--max-workers", "2"])
+    while not connection.exists():
+        assert process.poll() is None
+        time.sleep(0.05)
+    return process
+
+def noted(number):
+    with open(calls, "ab", buffering=0) as file:
+        file.write(b"%d\\n" % number)
+    while not go.exists():
+        time.sleep(0.05)
+    (here / f"seen{number}").touch()
+    return number, bool(os.environ.get("SLURM_JOB_ID") or os.environ.get("JOB_ID"))
+
+def begun():
+    return sorted(map(int, calls.read_text().split()))
+
+dispatcher = start()
+client = gridengine.Client(str(connection))
+with gridengine.Executor(scheduler=client, retries=0) as executor:
+    futures = [executor.submit(noted, number) for number in range(6)]
+    while len(begun()) < 2:
+        time.sleep(0.05)
+    dispatcher.kill()
+    dispatcher.wait()
+    dispatcher = start()
+    while client.status().running < 2:
+        time.sleep(0.05)
+    go.touch()
+    print([future.result(100) for future in futures], begun())
+client.disconnect()
+dispatcher.terminate()
+dispatcher.wait()
+"""
+EXPECTED = f"{[(number, True) for number in range(6)]} {list(range(6))}\n"
+
+
+def test_its_workers_run_on_and_calls_that_may_run_only_once_begin_once(cluster: Cluster) -> None:
+    script = SCRIPT.replace("NAME", repr(cluster.name))
+    assert cluster.run(script).stdout == EXPECTED
+    wait_until(lambda: not cluster.jobs())
+
+
+def test_what_ends_while_it_is_away_is_not_lost(cluster: Cluster) -> None:
+    script = SCRIPT.replace("NAME", repr(cluster.name))
+    script = script.replace("    dispatcher.wait()\n    dispatcher = start()", AWAY, 1)
+    script = script.replace(BACK, "")
+    assert cluster.run(script).stdout == EXPECTED
+    wait_until(lambda: not cluster.jobs())
+
+
+BACK = """    while client.status().running < 2:
+        time.sleep(0.05)
+"""
+AWAY = """    dispatcher.wait()
+    go.touch()
+    while len(list(here.glob("seen*"))) < 2:
+        time.sleep(0.05)
+    dispatcher = start()"""
+
+
+CLOSED = """
+import json, os, signal, subprocess, sys, threading, time
+from pathlib import Path
+import gridengine
+from gridengine.dispatcher.launch_record import LaunchRecord
+from gridengine.dispatcher.standalone import serve
+from gridengine.settings.values import settings
+
+folder = Path.cwd() / "runs/dispatchers/night"
+connection = folder / "client.json"
+launches = folder / "launches.json"
+
+if sys.argv[1:]:
+    stopped = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stopped.set())
+    if sys.argv[1] == "killed":
+        LaunchRecord.add = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+    serve(folder, gridengine.SCHEDULER(max_workers=2, CLOSED), settings(), stopped=stopped)
+    sys.exit()
+
+def start(how="serve"):
+    "Start the dispatcher, and wait until clients can connect."
+    connection.unlink(missing_ok=True)
+    process = subprocess.Popen([sys.executable, __file__, how])
+    while not connection.exists():
+        assert process.poll() is None
+        time.sleep(0.05)
+    return process
+
+def noted():
+    "Return the ids of the jobs' tasks that are on record."
+    groups = json.loads(launches.read_text())["groups"] if launches.exists() else []
+    return [id for group in groups for id, _ in group["handles"]]
+
+def wait_for_word(count=[0]):
+    count[0] += 1
+    while not Path(f"word{count[0]}").exists():
+        time.sleep(0.05)
+
+def end():
+    wait_for_word()
+    client.disconnect()
+    dispatcher.terminate()
+    dispatcher.wait()
+"""
+WAITING = """
+dispatcher = start()
+client = gridengine.Client(str(connection))
+futures = [client.submit(abs, number) for number in range(2)]
+while not noted():
+    time.sleep(0.05)
+print("submitted", flush=True)
+wait_for_word()
+dispatcher.kill()
+dispatcher.wait()
+dispatcher = start()
+print("again", flush=True)
+end()
+"""
+UNNOTED = """
+dispatcher = start("killed")
+client = gridengine.Client(str(connection))
+future = client.submit(abs, -1)
+dispatcher.wait()
+assert not noted()
+dispatcher = start()
+while not noted():
+    time.sleep(0.05)
+print(*noted(), flush=True)
+end()
+"""
+
+
+def on_closed(cluster: Cluster, script: str) -> subprocess.Popen[str]:
+    """Start a script whose jobs wait for ever."""
+    closed = CLOSED.replace("SCHEDULER", cluster.scheduler).replace("CLOSED", cluster.closed)
+    return cluster.start(closed + script)
+
+
+def say(process: subprocess.Popen[str], word: int) -> None:
+    """Have the script go on."""
+    Path(str(process.args[1])).with_name(f"word{word}").touch()  # type: ignore[index]
+
+
+def line(process: subprocess.Popen[str]) -> str:
+    """Return the next line that the script writes."""
+    assert process.stdout
+    assert process.stderr
+    found = process.stdout.readline()
+    assert found, process.stderr.read()
+    return found.rstrip("\n")
+
+
+def test_jobs_that_wait_in_the_queue_stay_and_are_not_asked_for_again(cluster: Cluster) -> None:
+    process = on_closed(cluster, WAITING)
+    assert line(process) == "submitted"
+    before = wait_until(cluster.jobs)
+    say(process, 1)
+    assert line(process) == "again"
+    assert cluster.jobs() == before
+    say(process, 2)
+    assert process.wait(100) == 0
+    wait_until(lambda: not cluster.jobs())
+
+
+def test_a_job_that_was_submitted_and_not_noted_is_deleted(cluster: Cluster) -> None:
+    process = on_closed(cluster, UNNOTED)
+    noted = {re.split("[._]", one)[0] for one in line(process).split()}
+    wait_until(lambda: cluster.jobs() == noted)
+    say(process, 1)
+    assert process.wait(100) == 0
+    wait_until(lambda: not cluster.jobs())

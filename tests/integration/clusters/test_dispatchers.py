@@ -1,0 +1,137 @@
+"""A stand-alone dispatcher whose workers are a cluster's, from start to stop, as a plain user."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.clusters import Cluster
+from tests.support.command_line import command
+from tests.support.waiting import wait_until
+
+MAP = """
+import gridengine, os
+
+def job(number):
+    return number * number, os.environ.get("SLURM_JOB_ID") or os.environ.get("JOB_ID")
+
+with gridengine.Client("sweeps") as client:
+    found = gridengine.map(job, range(20), scheduler=client)
+print(sum(square for square, _ in found), len({job for _, job in found if job}) > 0)
+"""
+
+
+SLOW_MAP = """
+import gridengine, time
+
+def job(number):
+    time.sleep(0.2)
+    return number * number
+
+client = gridengine.Client("sweeps")
+print("there", flush=True)
+print(gridengine.map(job, range(100), scheduler=client) == [x * x for x in range(100)])
+client.disconnect()
+"""
+SUBMIT = {
+    "slurm": ("sbatch", "--output=/dev/null", "--export=NONE", "{script}"),
+    "grid_engine": ("qsub", "-j", "y", "-o", "/dev/null", "-S", "/bin/sh", "{script}"),
+}
+
+
+@pytest.fixture
+def runs(cluster: Cluster) -> Iterator[dict[str, str]]:
+    folder = cluster.folder / f"dispatchers-{cluster.name}"
+    environment = {"GRIDENGINE_RUN_DIRECTORY": str(folder)}
+    yield environment
+    if Path(folder, "dispatchers", "sweeps", "options.json").exists():
+        command(cluster, "dispatcher", "stop", "sweeps", "--now", environment=environment)
+
+
+def test_scripts_come_and_go_and_stop_leaves_no_job_in_the_queue(
+    cluster: Cluster, runs: dict[str, str]
+) -> None:
+    def call(*words: str) -> tuple[int, str]:
+        return command(cluster, "dispatcher", *words, environment=runs)
+
+    status, output = call("start", "sweeps", "--scheduler", cluster.name, "--max-workers", "2")
+    assert status == 0, output
+    for _ in range(2):
+        assert cluster.run(MAP, environment=runs).stdout == "2470 True\n"
+    told = json.loads(call("status", "sweeps", "--json")[1])
+    assert (told["state"], told["scheduler"]) == ("running", cluster.name)
+    assert told["done"] == 40
+    status, output = call("stop", "sweeps")
+    assert status == 0, output
+    wait_until(lambda: not cluster.jobs())
+
+
+def test_one_inside_a_cluster_job_takes_clients_and_its_job_ends_with_it(
+    cluster: Cluster, runs: dict[str, str]
+) -> None:
+    words = [cluster.python, "-m", "gridengine", "dispatcher", "start", "sweeps", "--foreground"]
+    words += ["--scheduler", cluster.name, "--max-workers", "1"]
+    variables = [f"{name}={value}" for name, value in {**cluster.environment, **runs}.items()]
+    script = cluster.folder / "dispatcher.sh"
+    script.write_text(f"#!/bin/sh\nexec {shlex.join(['env', *variables, *words])}\n")
+    script.chmod(0o755)
+    told = cluster.command(*(word.format(script=script) for word in SUBMIT[cluster.name]))
+    assert "ubmitted" in told
+    status = ("dispatcher", "status", "sweeps")
+    wait_until(lambda: command(cluster, *status, environment=runs)[0] == 0)
+    assert cluster.run(MAP, environment=runs).stdout == "2470 True\n"
+    assert command(cluster, "dispatcher", "stop", "sweeps", environment=runs)[0] == 0
+    wait_until(lambda: not cluster.jobs())
+
+
+def test_scale_says_how_many_cluster_tasks_there_are(
+    cluster: Cluster, runs: dict[str, str]
+) -> None:
+    def call(*words: str) -> str:
+        status, output = command(cluster, *words, environment=runs)
+        assert status == 0, output
+        return output
+
+    def workers() -> int:
+        told = json.loads(call("dispatcher", "status", "sweeps", "--json"))
+        return int(told["workers"])
+
+    words = ("--scheduler", cluster.name, "--max-workers", "1", "--min-workers", "1")
+    call("dispatcher", "start", "sweeps", *words)
+    wait_until(lambda: workers() == 1)
+    assert "between 2 and 2 workers" in call("scale", "sweeps", "2")
+    wait_until(lambda: workers() == 2)
+    call("scale", "sweeps", "0")
+    wait_until(lambda: workers() == 0)
+    wait_until(lambda: not cluster.jobs())
+    assert "between 1 and 1 workers" in call("scale", "sweeps", "--auto")
+    assert cluster.run(MAP, environment=runs).stdout == "2470 True\n"
+    call("dispatcher", "stop", "sweeps")
+    wait_until(lambda: not cluster.jobs())
+
+
+def test_a_map_survives_the_death_of_its_dispatcher_and_stop_leaves_no_job(
+    cluster: Cluster, runs: dict[str, str]
+) -> None:
+    def status() -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(
+            command(cluster, "dispatcher", "status", "sweeps", "--json", environment=runs)[1]
+        )
+        return found
+
+    words = ("--scheduler", cluster.name, "--max-workers", "2", "--restart")
+    assert command(cluster, "dispatcher", "start", "sweeps", *words, environment=runs)[0] == 0
+    script = cluster.start(SLOW_MAP, environment=runs)
+    wait_until(lambda: status()["done"] > 0)
+    os.kill(status()["pid"], signal.SIGKILL)
+    output, errors = script.communicate(timeout=200)
+    assert output == "there\nTrue\n", errors
+    assert command(cluster, "dispatcher", "stop", "sweeps", environment=runs)[0] == 0
+    wait_until(lambda: not cluster.jobs())

@@ -1,0 +1,192 @@
+"""Clients that are killed, stopped or cut off, and dispatchers that end under them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import psutil
+import pytest
+
+import gridengine
+from gridengine.dispatcher.remote import RemoteDispatcher
+from gridengine.errors import Cancelled, ConfigurationError, DispatcherGone
+from tests.support.cable import Cable
+from tests.support.standalone import Standalone
+from tests.support.waiting import wait_until
+
+SCRIPT = """
+import sys, time, gridengine
+def hold(folder):
+    open(folder + "/began", "w").close()
+    while not __import__("os").path.exists(folder + "/go"):
+        time.sleep(0.02)
+    return "held"
+client = gridengine.Client(sys.argv[1])
+future = client.submit(hold, sys.argv[2])
+try:
+    print(future.result())
+except gridengine.GridEngineError as error:
+    print(type(error).__name__, error)
+"""
+
+
+@pytest.fixture
+def impatient(tmp_path: Path) -> Iterator[Standalone]:
+    """One that gives up a dead client after a second."""
+    made = Standalone(tmp_path / "runs", GRIDENGINE_CLIENT_GRACE="1")
+    yield made
+    if made.process.poll() is None:
+        made.end()
+
+
+@contextlib.contextmanager
+def holding(standalone: Standalone, folder: Path, **more: str) -> Iterator[subprocess.Popen[str]]:
+    """Have a script run whose call runs until the file `go` is there."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, str(standalone.path), str(folder)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **more},
+    )
+    try:
+        wait_until((folder / "began").exists, 60)
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def connections(standalone: Standalone) -> int:
+    """Return how many connections clients have to it."""
+    found = psutil.Process(standalone.process.pid).net_connections("tcp")
+    return sum(one.status == psutil.CONN_ESTABLISHED for one in found)
+
+
+def test_the_calls_of_a_killed_client_end_after_the_grace_time(
+    impatient: Standalone, tmp_path: Path
+) -> None:
+    with gridengine.Client(impatient.path) as other, holding(impatient, tmp_path) as process:
+        assert other.status().running == 1
+        process.kill()
+        wait_until(lambda: len(other.describe()["clients"]) == 1, 60)
+        wait_until(lambda: other.status().running == 0, 60)
+        assert other.submit(abs, -1).result() == 1
+
+
+def test_a_client_that_was_stopped_finds_its_way_back(
+    impatient: Standalone, tmp_path: Path
+) -> None:
+    with holding(impatient, tmp_path) as process:
+        assert connections(impatient) == 1
+        process.send_signal(signal.SIGSTOP)
+        wait_until(lambda: connections(impatient) == 0, 60)
+        (tmp_path / "go").touch()
+        process.send_signal(signal.SIGCONT)
+        assert process.communicate(timeout=60)[0] == "held\n"
+
+
+def test_no_future_notices_that_connections_break(impatient: Standalone, tmp_path: Path) -> None:
+    told = json.loads(impatient.path.read_bytes())
+    with contextlib.closing(Cable(int(told["addresses"][-1].rpartition(":")[2]))) as cable:
+        path = tmp_path / "client.json"
+        path.touch(mode=0o600)
+        path.write_text(json.dumps({**told, "addresses": [cable.address]}))
+        with gridengine.Client(path) as client, gridengine.Executor(scheduler=client) as executor:
+            futures = []
+            for number in range(50):
+                futures += [executor.submit(abs, -number * 100 - x) for x in range(100)]
+                if number % 10 == 5:
+                    futures[-100].result()
+                    cable.cut()
+            assert [future.result() for future in futures] == list(range(5000))
+            assert cable.cuts == 5
+
+
+def test_futures_are_told_when_the_dispatcher_ends(impatient: Standalone, tmp_path: Path) -> None:
+    with holding(impatient, tmp_path) as process:
+        with contextlib.closing(RemoteDispatcher(impatient.path)) as remote:
+            remote.control("stop", {"now": True})
+        assert "DispatcherGone the dispatcher has ended" in process.communicate(timeout=60)[0]
+
+
+def test_futures_are_told_when_the_dispatcher_was_killed_and_stays_away(
+    impatient: Standalone, tmp_path: Path
+) -> None:
+    lease = {"GRIDENGINE_CLIENT_LEASE": "2"}
+    with holding(impatient, tmp_path, **lease) as process:
+        for one in psutil.Process(impatient.process.pid).children(recursive=True):
+            one.kill()
+        impatient.process.kill()
+        assert "DispatcherGone nothing was heard" in process.communicate(timeout=60)[0]
+
+
+def test_a_program_that_ends_takes_its_calls_with_it(impatient: Standalone, tmp_path: Path) -> None:
+    script = "import sys, time, gridengine; c = gridengine.Client(sys.argv[1]); "
+    script += "print(c.submit(abs, -2).result())"
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(impatient.path)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.stdout, done.stderr, done.returncode) == ("2\n", "", 0)
+    with gridengine.Client(impatient.path) as client:
+        assert len(client.describe()["clients"]) == 1
+
+
+def test_fifty_clients_at_once(impatient: Standalone) -> None:
+    def one(number: int) -> list[int]:
+        with gridengine.Client(impatient.path) as client:
+            return client.map(lambda x: x + number, range(20))
+
+    with ThreadPoolExecutor(50) as threads:
+        assert list(threads.map(one, range(50))) == [
+            list(range(number, number + 20)) for number in range(50)
+        ]
+
+
+def test_nothing_is_left_of_calls_whose_results_were_fetched(impatient: Standalone) -> None:
+    with gridengine.Client(impatient.path) as client:
+        process = psutil.Process(impatient.process.pid)
+        sizes = []
+        for _ in range(4):
+            client.map(abs, range(100_000), chunksize=20)
+            with gridengine.Executor(scheduler=client) as executor:
+                for future in [executor.submit(abs, x) for x in range(10_000)]:
+                    future.result()
+            sizes.append(process.memory_info().rss)
+    assert sizes[-1] - sizes[0] < 20_000_000
+
+
+def test_a_child_that_was_forked_is_told_that_the_client_is_its_parent_s(
+    impatient: Standalone,
+) -> None:
+    with gridengine.Client(impatient.path) as client:
+        assert client.submit(abs, -1).result() == 1
+        child = os.fork()
+        if not child:
+            try:
+                client.map(abs, [1])
+            except ConfigurationError as error:
+                os._exit(3 if "forked" in str(error) else 4)
+            os._exit(5)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+        assert client.submit(abs, -2).result() == 2
+
+
+def test_a_client_that_disconnects_cancels_what_it_has_open(impatient: Standalone) -> None:
+    client = gridengine.Client(impatient.path)
+    future = client.submit(time.sleep, 3600)
+    client.disconnect()
+    with pytest.raises(Cancelled):
+        future.result()
+    assert not isinstance(future.exception(), DispatcherGone)

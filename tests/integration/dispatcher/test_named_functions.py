@@ -1,0 +1,130 @@
+"""Calls of functions by their names, in JSON and msgpack, as clients in other languages make
+them.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.named_client import NamedClient
+from tests.support.standalone import Standalone
+
+MODULE = """
+import os
+
+class Table:
+    @staticmethod
+    def size(rows):
+        return len(rows)
+
+def described(rate, *, steps=1):
+    return {"rate": rate, "steps": steps, "parent": os.getppid()}
+
+async def doubled(x):
+    return 2 * x
+
+def failing(x):
+    raise ValueError(f"no {x}")
+
+def leaving(x):
+    os._exit(3)
+"""
+
+
+@pytest.fixture(params=["json", "msgpack"])
+def named(standalone: Standalone, request: pytest.FixtureRequest) -> Iterator[NamedClient]:
+    made = NamedClient(standalone.path, request.param)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> tuple[bytes, ...]:
+    (tmp_path / "by_name.py").write_text(MODULE)
+    return (bytes(tmp_path),)
+
+
+def test_a_function_is_imported_by_its_name(named: NamedClient) -> None:
+    assert named.results("math:sqrt", [4, 9.0, 2.25]) == [2.0, 3.0, 1.5]
+
+
+def test_arguments_come_in_each_form(named: NamedClient, path: tuple[bytes, ...]) -> None:
+    assert named.results("operator:add", [[1, 2], ["a", "b"]], form=1) == [3, "ab"]
+    [told] = named.results("by_name:described", [[[0.1], {"steps": 3}]], form=2, path=path)
+    assert (told["rate"], told["steps"]) == (0.1, 3)
+
+
+def test_methods_and_coroutine_functions_have_names_too(
+    named: NamedClient, path: tuple[bytes, ...]
+) -> None:
+    assert named.results("by_name:Table.size", [[1, 2, 3]], path=path) == [3]
+    assert named.results("by_name:doubled", [4], path=path) == [8]
+
+
+def test_a_function_is_imported_in_a_runner_and_not_in_the_dispatcher(
+    named: NamedClient, path: tuple[bytes, ...], standalone: Standalone
+) -> None:
+    [told] = named.results("by_name:described", [[[1], {}]], form=2, path=path)
+    assert told["parent"] != standalone.process.pid
+
+
+def test_an_exception_comes_as_type_text_and_traceback(
+    named: NamedClient, path: tuple[bytes, ...]
+) -> None:
+    item, told = named.outcome(named.submit("by_name:failing", [5], path=path))
+    assert item.raised
+    assert (told["type"], told["message"]) == ("ValueError", "no 5")
+    assert 'raise ValueError(f"no {x}")' in told["traceback"]
+    assert told["arguments"] == "argument 5"
+
+
+def test_a_function_that_is_not_there_fails_its_calls(named: NamedClient) -> None:
+    for name, kind in (("no_such_module:f", "ModuleNotFoundError"), ("math:no", "AttributeError")):
+        item, told = named.outcome(named.submit(name, [1]))
+        assert item.raised
+        assert told["type"] == kind
+
+
+def test_a_result_without_such_a_form_is_an_exception_of_its_call(named: NamedClient) -> None:
+    item, told = named.outcome(named.submit("builtins:complex", [1]))
+    assert item.raised
+    assert told["type"] == "PicklingError"
+    assert "has no form in" in told["message"]
+
+
+def test_what_is_not_a_list_of_calls_fails(named: NamedClient) -> None:
+    task = named.submit("math:sqrt", {"x": 1})  # type: ignore[arg-type]
+    item, told = named.outcome(task)
+    assert item.raised
+    assert "not a list" in told["message"]
+
+
+def test_errors_of_the_dispatcher_come_in_the_same_form(
+    named: NamedClient, path: tuple[bytes, ...]
+) -> None:
+    item, told = named.outcome(named.submit("by_name:leaving", [1], path=path, retries=0))
+    assert (item.failed, item.exitcode) == (True, 3)
+    assert told["type"] == "WorkerCrashed"
+
+
+def test_calls_by_name_cannot_refer_to_the_results_of_others(named: NamedClient) -> None:
+    item, told = named.outcome(named.submit("math:sqrt", [1], kept=[(0, 77)]))
+    assert item.failed
+    assert "no futures" in told["message"]
+
+
+def test_many_calls_come_back_in_order(named: NamedClient) -> None:
+    assert named.results("builtins:abs", list(range(-5000, 0))) == list(range(5000, 0, -1))
+
+
+def test_large_arguments_and_results_travel(named: NamedClient) -> None:
+    text = "x" * 3_000_000
+    assert named.results("builtins:str", [text]) == [text]
+
+
+def test_it_runs_on_the_python_of_the_workers(named: NamedClient) -> None:
+    assert named.results("platform:python_version", [[]], form=1) == [sys.version.split()[0]]

@@ -1,0 +1,51 @@
+"""Calls of a higher priority begin first."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+import gridengine
+from gridengine.errors import ConfigurationError
+
+
+def wait_for(path: Path) -> None:
+    while not path.exists():
+        time.sleep(0.01)
+
+
+def note(path: Path, word: str) -> None:
+    with path.open("a") as file:
+        file.write(word + "\n")
+
+
+def test_of_calls_that_wait_those_of_a_higher_priority_begin_first(tmp_path: Path) -> None:
+    go, told = tmp_path / "go", tmp_path / "told"
+    with (
+        gridengine.ProcessScheduler(1) as scheduler,
+        gridengine.Executor(scheduler=scheduler) as executor,
+    ):
+        first = executor.submit(wait_for, go)
+        later = [
+            executor.with_options(priority=priority).submit(note, told, word)
+            for priority, word in ((-1, "low"), (0, "plain"), (2, "high"), (2, "high too"))
+        ]
+        job = gridengine.Job(target=note, args=(told, "job"), scheduler=scheduler, priority=1)
+        job.start()
+        executor.submit(os.getpid)
+        go.touch()
+        for future in (first, *later):
+            future.result()
+        job.join()
+    assert told.read_text().split("\n")[:-1] == ["high", "high too", "job", "plain", "low"]
+
+
+@pytest.mark.parametrize(
+    ("priority", "error"), [("high", TypeError), (1.5, TypeError), (1 << 40, ConfigurationError)]
+)
+def test_a_priority_is_a_whole_number(priority: object, error: type[Exception]) -> None:
+    with pytest.raises(error, match="priority must be"):
+        gridengine.map(abs, [1], priority=priority)  # type: ignore[arg-type]

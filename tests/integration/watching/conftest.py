@@ -1,0 +1,53 @@
+"""A folder for the sockets of dispatchers in which those of other tests are not found."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+
+from gridengine.settings.values import settings
+
+StartScript: TypeAlias = Callable[[str], "subprocess.Popen[str]"]
+
+
+@pytest.fixture(autouse=True)
+def runtime_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    folder = tmp_path / "runtime"
+    folder.mkdir(mode=0o700)
+    monkeypatch.setenv("GRIDENGINE_WATCH_DIRECTORY", str(folder))
+    monkeypatch.setenv("GRIDENGINE_RUN_DIRECTORY", str(tmp_path / "runs"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    settings.cache_clear()
+    yield folder
+    monkeypatch.undo()
+    settings.cache_clear()
+
+
+@pytest.fixture
+def start_script(tmp_path: Path) -> Iterator[StartScript]:
+    """Start scripts in the test's folder; at the end those that run are killed."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(text: str) -> subprocess.Popen[str]:
+        path = tmp_path / "sweep.py"
+        path.write_text(text)
+        started.append(
+            subprocess.Popen(
+                [sys.executable, str(path)],
+                cwd=tmp_path,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+        )
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()

@@ -1,0 +1,203 @@
+"""Dispatchers that stand on their own are watched as from another machine: where their sockets are
+not, by the watcher's key in their folder alone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gridengine as gridengine_package
+from gridengine.dispatcher.dispatcher_folder import DispatcherFolder
+from gridengine.dispatcher.remote import RemoteDispatcher
+from gridengine.errors import ClusterError, ConfigurationError
+from gridengine.watching.dispatchers import connect
+from gridengine.watching.elsewhere import RemoteWatched
+from tests.integration.watching.test_commands import gridengine
+from tests.support.dispatchers import Shell
+from tests.support.waiting import stop_process, wait_until
+
+SCRIPT = """
+import gridengine, time
+from pathlib import Path
+
+def slow(number, folder):
+    Path(folder, f"begun-{number}").touch()
+    while not Path(folder, "over").exists():
+        time.sleep(0.01)
+    return number
+
+if __name__ == "__main__":
+    folder = str(Path(__file__).parent)
+    with gridengine.Client("night") as client:
+        gridengine.starmap(slow, [(n, folder) for n in range(3)], scheduler=client, chunksize=1)
+"""
+
+
+@pytest.fixture
+def night(tmp_path: Path) -> Iterator[DispatcherFolder]:
+    """A dispatcher whose socket is in a folder in which nobody looks here."""
+    hidden = tmp_path / "its own"
+    hidden.mkdir(mode=0o700)
+    shell = Shell(tmp_path)
+    shell.environment = {**shell.environment, "GRIDENGINE_WATCH_DIRECTORY": str(hidden)}
+    shell.done("dispatcher", "start", "night", "--scheduler", "processes", "--max-workers", "2")
+    yield DispatcherFolder.of("night")
+    shell.done("dispatcher", "stop", "night", "--now")
+
+
+@pytest.fixture
+def script(night: DispatcherFolder, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    path = tmp_path / "script.py"
+    path.write_text(SCRIPT)
+    process = subprocess.Popen([sys.executable, str(path)])
+    wait_until(lambda: (tmp_path / "begun-0").exists() and (tmp_path / "begun-1").exists())
+    yield process
+    (tmp_path / "over").touch()
+    process.wait(60)
+
+
+def test_it_is_listed_by_the_command_that_starts_it(night: DispatcherFolder) -> None:
+    [found] = json.loads(gridengine("ls", "--json"))["dispatchers"]
+    assert found["identity"]["name"] == "night"
+    assert found["identity"]["script"] == "gridengine dispatcher start night"
+
+
+def test_it_is_listed_shown_and_explained(script: subprocess.Popen[bytes]) -> None:
+    [found] = json.loads(gridengine("ls", "--json"))["dispatchers"]
+    assert found["identity"]["name"] == "night"
+    told = json.loads(gridengine("top", "night", "--once", "--json"))
+    assert told["status"]["running"] == 2
+    assert "1 call waits for a free slot" in gridengine("explain", "night")
+    assert len(json.loads(gridengine("calls", "--running", "--json"))) == 2
+
+
+def test_calls_are_ended_by_the_clients_key(script: subprocess.Popen[bytes]) -> None:
+    assert "1 call ended" in gridengine("cancel", "night", "2")
+
+
+def test_by_the_watchers_key_nothing_can_be_done(night: DispatcherFolder) -> None:
+    request = json.dumps({"ask": "cancel"})
+    with closing(RemoteDispatcher(night.path / "watcher.json")) as remote:
+        with pytest.raises(ConfigurationError, match="may only look may not act"):
+            remote.control("act", {"request": request})
+        answer = remote.control("watch", {"request": request})
+    assert "who may only look may not cancel" in answer["error"]
+
+
+def test_one_that_is_stopped_is_told_and_nobody_waits_for_ever(
+    night: DispatcherFolder,
+) -> None:
+    holder = night.holder()
+    assert holder is not None
+    with connect("night") as watched:
+        assert isinstance(watched, RemoteWatched)
+        stop_process(holder.pid)
+        try:
+            told = gridengine("explain", "night", status=1)
+        finally:
+            os.kill(holder.pid, signal.SIGCONT)
+    assert "the dispatcher night cannot be watched: it does not answer" in told
+    assert "is it stopped" in told
+
+
+STUCK = """
+import sys, time
+from gridengine.dispatcher.dispatcher_folder import DispatcherFolder
+from gridengine.watching.elsewhere import RemoteWatched
+
+one = RemoteWatched(DispatcherFolder.of("night"))
+if sys.argv[1] == "follow":
+    one.follow(interval=0.1)
+    for _ in range(3):
+        one.told()
+one.ask()
+print("here", flush=True)
+try:
+    while True:
+        one.ask()
+        time.sleep(0.1)
+except Exception as error:
+    print(error.message, flush=True)
+"""
+
+
+def watchers(remote: RemoteDispatcher) -> int:
+    """Return how many may only look and are there, with who asks."""
+    return sum(one["number"] == 0 for one in remote.control("describe")["clients"])
+
+
+@pytest.mark.parametrize("does", ["ask", "follow"])
+def test_a_watcher_that_is_stopped_is_dropped_and_meanwhile_no_burden(
+    night: DispatcherFolder, does: str
+) -> None:
+    words = [sys.executable, "-c", STUCK, does]
+    stuck = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    assert stuck.stdout is not None
+    assert stuck.stdout.readline() == "here\n"
+    with closing(RemoteDispatcher(night.path / "client.json")) as remote:
+        assert watchers(remote) == 1
+        stop_process(stuck.pid)
+        with RemoteWatched(night) as watched:
+            for _ in range(20):
+                assert watched.ask().identity.name == "night"
+            wait_until(lambda: watched.ask() and watchers(remote) == 1, 60)
+        wait_until(lambda: watchers(remote) == 0, 60)
+    os.kill(stuck.pid, signal.SIGCONT)
+    told, _ = stuck.communicate(timeout=60)
+    assert "cannot be watched: it does not answer" in told
+    assert "has given up this client" in told
+
+
+def test_who_follows_is_told_what_happens_from_now_on(night: DispatcherFolder) -> None:
+    with RemoteWatched(night) as watched:
+        watched.follow(interval=0.1)
+        before = watched.told().status
+        assert (before.done, before.events) == (0, [])
+        with gridengine_package.Client("night") as client:
+            assert client.submit(abs, -1).result() == 1
+            events = list[Any]()
+            while "call done" not in [one.kind for one in events]:
+                events += watched.told().status.events
+        kinds = [one.kind for one in events if one.kind.startswith("call")]
+        assert kinds == ["call waiting", "call started", "call done"]
+        watched.follow(interval=0.1, most=0)
+        assert watched.told().status.done == 1
+
+
+def test_who_follows_goes_on_with_a_dispatcher_that_was_started_again(
+    night: DispatcherFolder, tmp_path: Path
+) -> None:
+    seen: list[Any] = []
+    with (
+        gridengine_package.Client("night") as client,
+        gridengine_package.watch(seen.append, client, interval=0.1),
+    ):
+        pid = client.describe()["pid"]
+        Shell(tmp_path).done("dispatcher", "restart", "night", "--now")
+        assert client.describe()["pid"] != pid
+        del seen[:]
+        assert client.submit(abs, -1).result() == 1
+        wait_until(lambda: seen and seen[-1].done == 1, 30)
+
+
+def test_who_follows_one_that_is_stopped_is_told_so(night: DispatcherFolder) -> None:
+    holder = night.holder()
+    assert holder is not None
+    with RemoteWatched(night) as watched:
+        watched.follow(interval=0.1)
+        stop_process(holder.pid)
+        try:
+            with pytest.raises(ClusterError, match="it does not answer"):
+                list(iter(watched.told, None))
+        finally:
+            os.kill(holder.pid, signal.SIGCONT)

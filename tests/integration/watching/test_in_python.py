@@ -1,0 +1,195 @@
+"""What a scheduler does, as its own process sees it."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gridengine
+from gridengine.client.connect import dispatcher_of
+from gridengine.errors import Cancelled, ConfigurationError
+from gridengine.settings.values import settings
+from tests.support.waiting import wait_until
+
+
+def hold(path: str) -> None:
+    while not Path(path).exists():
+        time.sleep(0.01)
+
+
+def test_a_scheduler_tells_what_it_does(tmp_path: Path) -> None:
+    with gridengine.ProcessScheduler(1) as scheduler:
+        assert scheduler.status() is None
+        with gridengine.Executor(scheduler=scheduler) as executor:
+            futures = [executor.submit(hold, str(tmp_path / "over")) for _ in range(3)]
+            status = scheduler.status()
+            (tmp_path / "over").touch()
+            assert isinstance(status, gridengine.Status)
+            assert status.slots == 1
+            assert [future.result() for future in futures] == [None] * 3
+        assert scheduler.status().done == 3
+    with pytest.raises(ConfigurationError, match="has been closed"):
+        scheduler.status()
+
+
+def test_a_client_tells_what_its_dispatcher_does(tmp_path: Path) -> None:
+    with gridengine.LocalDispatcher(n_workers=1) as dispatcher:
+        with gridengine.Client(dispatcher.address) as client:
+            futures = [client.submit(hold, str(tmp_path / "over")) for _ in range(3)]
+            client.flush()
+            wait_until(lambda: client.status().running == 1)
+            with gridengine.Client(dispatcher.address) as other:
+                seen: list[gridengine.Status] = []
+                with gridengine.watch(seen.append, other, interval=0.05):
+                    wait_until(lambda: len(seen) > 1)
+            assert isinstance(seen[-1], gridengine.Status)
+            assert (seen[-1].running, seen[-1].waiting, seen[-1].slots) == (1, 2, 1)
+            (tmp_path / "over").touch()
+            assert [future.result() for future in futures] == [None] * 3
+            assert client.status().done == 3
+        with pytest.raises(Cancelled, match="has disconnected"):
+            client.status()
+
+
+def test_when_its_dispatcher_has_ended_a_client_is_watched_no_more() -> None:
+    with gridengine.LocalDispatcher(n_workers=1) as dispatcher:
+        client = gridengine.Client(dispatcher.address)
+        watch = gridengine.watch(print, client, interval=0.01)
+    watch._thread.join(60)
+    assert not watch._thread.is_alive()
+    client.disconnect()
+
+
+def test_where_calls_run_at_once_little_is_told() -> None:
+    with gridengine.InlineScheduler() as scheduler:
+        gridengine.map(abs, [1], scheduler=scheduler)
+        assert scheduler.status().worker_count == 1
+
+
+def test_a_function_is_called_with_what_a_scheduler_does(tmp_path: Path) -> None:
+    seen, full = [], threading.Event()
+
+    def look(status: gridengine.Status) -> None:
+        seen.append(status.running)
+        if len(seen) == 3:
+            full.set()
+            (tmp_path / "over").touch()
+
+    with gridengine.ProcessScheduler(1) as scheduler:
+        with gridengine.watch(look, scheduler, interval=0.05):
+            gridengine.map(hold, [str(tmp_path / "over")], scheduler=scheduler)
+            assert full.wait(60)
+        count = len(seen)
+        gridengine.map(abs, range(3), scheduler=scheduler)
+        assert len(seen) == count
+
+
+def fail() -> None:
+    raise ValueError("no")
+
+
+def test_it_is_told_what_has_happened_to_calls_and_workers(tmp_path: Path) -> None:
+    seen: list[gridengine.Status] = []
+    with gridengine.ProcessScheduler(1) as scheduler:
+        watch = gridengine.watch(seen.append, scheduler, interval=0.1)
+        with gridengine.Executor(scheduler=scheduler) as executor:
+            good, bad = executor.submit(abs, -1), executor.submit(fail)
+            assert good.result() == 1
+            assert isinstance(bad.exception(), ValueError)
+    watch._thread.join(60)
+    events = [event for status in seen for event in status.events]
+    counts = {kind: sum(one.count for one in events if one.kind == kind) for kind in KINDS}
+    assert counts == {"call waiting": 2, "call started": 2, "call done": 1, "call failed": 1}
+    assert {one.function for one in events if one.kind == "call failed"} == {"fail"}
+    assert {"worker requested", "worker running", "worker connected", "worker leaving"} <= {
+        one.kind for one in events
+    }
+    assert (seen[-1].done, seen[-1].failed, seen[-1].left_out) == (1, 1, {})
+
+
+KINDS = "call waiting", "call started", "call done", "call failed"
+
+
+def test_while_the_function_is_slow_what_happens_is_gathered_for_it(tmp_path: Path) -> None:
+    seen: list[gridengine.Status] = []
+    begun, go_on = threading.Event(), threading.Event()
+
+    def look(status: gridengine.Status) -> None:
+        seen.append(status)
+        begun.set()
+        go_on.wait(60)
+
+    with (
+        gridengine.ProcessScheduler(1) as scheduler,
+        gridengine.watch(look, scheduler, interval=0.1) as watch,
+    ):
+        assert begun.wait(60)
+        gridengine.map(abs, range(3), scheduler=scheduler)
+        # Several are told, and none is kept waiting for the function.
+        wait_until(lambda: (held := watch._newest._held) is not None and held.done == 3)
+        go_on.set()
+        wait_until(lambda: len(seen) > 1)
+    assert sum(one.count for one in seen[1].events if one.kind == "call done") == 3
+
+
+def test_a_client_is_told_what_happens_at_its_dispatcher() -> None:
+    seen: list[Any] = []
+    with (
+        gridengine.LocalDispatcher(n_workers=1) as dispatcher,
+        gridengine.Client(dispatcher.address) as client,
+        gridengine.watch(lambda status: seen.extend(status.events), client, interval=0.1),
+        gridengine.Client(dispatcher.address) as other,
+    ):
+        gridengine.map(abs, range(5), scheduler=other, chunksize=1)
+        wait_until(lambda: sum(one.count for one in seen if one.kind == "call done") == 5)
+
+
+def test_when_nobody_watches_any_more_a_dispatcher_takes_in_nothing() -> None:
+    with gridengine.ProcessScheduler(1) as scheduler:
+        dispatcher = dispatcher_of(scheduler)
+        log = dispatcher._core.state.log
+        assert log.events is None
+        with gridengine.watch(lambda status: None, scheduler):
+            assert log.events is not None
+        assert log.events is None
+
+
+def test_a_function_that_raises_is_called_once_and_that_is_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with gridengine.ProcessScheduler(1) as scheduler:
+        watch = gridengine.watch(lambda status: 1 / 0, scheduler, interval=0.01)
+        watch._thread.join(60)
+        watch.close()
+        watch.close()
+    assert "what watches is called no more: it raised ZeroDivisionError" in caplog.text
+
+
+def test_when_the_scheduler_is_closed_it_is_watched_no_more() -> None:
+    with gridengine.ProcessScheduler(1) as scheduler:
+        watch = gridengine.watch(print, scheduler, interval=0.01)
+    watch._thread.join(60)
+    assert not watch._thread.is_alive()
+
+
+def test_what_cannot_be_watched_is_an_error() -> None:
+    with pytest.raises(TypeError, match="not callable"):
+        gridengine.watch(1)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="interval"):
+        gridengine.watch(print, interval=0)
+
+
+def test_what_a_dispatcher_has_done_is_in_a_file_when_it_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRIDENGINE_METRICS_FILE", str(tmp_path / "metrics-{pid}.prom"))
+    settings.cache_clear()
+    file = tmp_path / f"metrics-{os.getpid()}.prom"
+    with gridengine.ProcessScheduler(1) as scheduler:
+        gridengine.map(abs, range(5), scheduler=scheduler)
+    assert 'outcome="done"} 5' in file.read_text()

@@ -1,0 +1,141 @@
+"""What may be odd about a run on this machine's processes, brought about; what `explain`, `top` and
+`report` say of it: the cause, the place, the next step.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+from html import escape
+from pathlib import Path
+
+import pytest
+
+from tests.integration.watching.conftest import StartScript
+from tests.integration.watching.test_commands import gridengine
+from tests.support.agent_driver import alive
+from tests.support.scenario import PRELUDE
+from tests.support.situations import FULL_DISK, SITUATIONS
+from tests.support.small_disk import filled, small_disk
+from tests.support.standalone import Standalone
+from tests.support.waiting import stop_process, wait_until
+
+SCHEDULER = """
+def CLUSTER(max_workers=2):
+    return gridengine.ProcessScheduler(max_workers)
+
+"""
+
+
+def explained(process: subprocess.Popen[str], cause: str, words: str = "") -> dict[str, str]:
+    """Wait until `explain` tells of this cause; return what it says."""
+
+    def look() -> dict[str, str] | None:
+        assert process.poll() is None
+        found = json.loads(gridengine("explain", "--json"))
+        return next((one for one in found if one["cause"] == cause and words in one["text"]), None)
+
+    wait_until(lambda: list(Path(os.environ["GRIDENGINE_WATCH_DIRECTORY"]).glob("*.sock")))
+    told: dict[str, str] = wait_until(look)
+    return told
+
+
+@pytest.mark.parametrize("name", SITUATIONS)
+def test_what_is_odd_is_told_with_the_place_and_the_next_step(
+    start_script: StartScript, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    situation = SITUATIONS[name]
+    for setting, value in situation.environment.items():
+        monkeypatch.setenv(setting, value)
+    process = start_script(PRELUDE + SCHEDULER + situation.script)
+    wait_until(lambda: len(list(tmp_path.glob("began *"))) >= situation.began)
+    told = explained(process, situation.cause, situation.words)
+    assert situation.step in told["next_step"]
+    assert told["place"] == {"host": socket.gethostname()}.get(situation.place, situation.place)
+    shown = json.loads(gridengine("top", "--once", "--json"))
+    assert situation.cause in [one["cause"] for one in shown["explanations"]]
+    gridengine("report", "-o", str(tmp_path / "report.html"))
+    page = (tmp_path / "report.html").read_text()
+    assert escape(situation.words) in page
+    assert escape(situation.step) in page
+
+
+def test_a_disk_that_is_full_of_what_is_kept_is_told_until_there_is_room_again(
+    start_script: StartScript, tmp_path: Path
+) -> None:
+    with small_disk(tmp_path / "runs") as runs:
+        process = start_script(PRELUDE + SCHEDULER + FULL_DISK)
+        wait_until((tmp_path / "there").exists)
+        with filled(runs):
+            (tmp_path / "full").touch()
+            told = explained(process, "disk", "database or disk is full")
+            assert told["place"] == str(runs / "named" / "kept.sqlite")
+            assert "make room there" in told["next_step"]
+            shown = json.loads(gridengine("top", "--once", "--json"))
+            assert "disk" in [one["cause"] for one in shown["explanations"]]
+            assert "cannot be written: " in " ".join(gridengine("top", "--once").split())
+            gridengine("report", "-o", str(tmp_path / "report.html"))
+            assert escape(told["next_step"]) in (tmp_path / "report.html").read_text()
+        wait_until(lambda: "disk is full" not in gridengine("explain"))
+        (tmp_path / "go").touch()
+        assert json.loads(process.communicate(timeout=60)[0].splitlines()[-1]) == {
+            "results": 2,
+            "kept": 2,
+        }
+
+
+def test_a_full_disk_of_a_standalone_dispatcher_s_journal_is_told(
+    start_script: StartScript, tmp_path: Path
+) -> None:
+    with small_disk(tmp_path / "runs") as runs:
+        dispatcher = Standalone(runs)
+        try:
+            with filled(runs):
+                process = start_script(
+                    f"{PRELUDE}\ntell(results=gridengine.map(hold, [0, 1], scheduler="
+                    'gridengine.Client("night"), chunksize=1))'
+                )
+                told = explained(dispatcher.process, "disk", "database or disk is full")
+                assert Path(told["place"]).parent == dispatcher.folder
+                assert "make room there" in told["next_step"]
+            wait_until(lambda: "disk is full" not in gridengine("explain"))
+            (tmp_path / "go").touch()
+            assert json.loads(process.communicate(timeout=60)[0]) == {"results": [0, 1]}
+        finally:
+            dispatcher.end()
+
+
+HOLD = "gridengine.map(hold, range(3), scheduler=CLUSTER(), chunksize=1)"
+
+
+def test_a_dispatcher_that_is_frozen_is_told(start_script: StartScript, tmp_path: Path) -> None:
+    process = start_script(PRELUDE + SCHEDULER + HOLD)
+    explained(process, "max_workers")
+    stop_process(process.pid)
+    try:
+        told = gridengine("explain", status=1)
+        assert f"the dispatcher of process {process.pid} cannot be watched" in told
+        assert "it does not answer" in told
+        assert "is it stopped" in told
+        assert "it does not answer" in json.loads(gridengine("ls", "--json"))["silent"][0]
+    finally:
+        process.send_signal(signal.SIGCONT)
+
+
+def test_workers_that_are_not_heard_of_are_told(start_script: StartScript, tmp_path: Path) -> None:
+    """They are stopped, as where a network is cut or a machine hangs."""
+    process = start_script(PRELUDE + SCHEDULER + HOLD)
+    wait_until(lambda: len(list(tmp_path.glob("began *"))) >= 2)
+    explained(process, "max_workers")
+    [worker] = json.loads(gridengine("top", "--once", "--json"))["status"]["workers"]
+    os.kill(worker["pid"], signal.SIGSTOP)
+    try:
+        told = explained(process, "silent")
+        assert "othing" in told["text"]
+        assert told["next_step"].startswith("look at")
+    finally:
+        if alive(worker["pid"]):
+            os.kill(worker["pid"], signal.SIGCONT)

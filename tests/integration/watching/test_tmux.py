@@ -1,0 +1,158 @@
+"""`gridengine top` in a real terminal: tmux's, of which the frames are captured as seen."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.watching.conftest import StartScript
+from tests.integration.watching.test_commands import SCRIPT, gridengine
+from tests.support.waiting import wait_until
+
+REQUIRED = "GRIDENGINE_REQUIRE_TMUX"
+PROMPT = "ready-for-more>"
+
+
+class Terminal:
+    """A terminal with a shell in it, and what is typed there and seen."""
+
+    def __init__(self, socket: Path, folder: Path) -> None:
+        self._socket = str(socket)
+        shell = f"env PS1='{PROMPT}' bash --norc --noprofile -i"
+        size = "-x", "100", "-y", "30"
+        self.tmux(
+            "-f", "/dev/null", "new-session", "-d", "-s", "t", *size, "-c", str(folder), shell
+        )
+        self.until(PROMPT)
+
+    def tmux(self, *words: str) -> str:
+        return subprocess.run(
+            ["tmux", "-S", self._socket, *words],
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        ).stdout
+
+    def type(self, *keys: str) -> None:
+        self.tmux("send-keys", "-t", "t", *keys)
+
+    def screen(self) -> str:
+        return self.tmux("capture-pane", "-p", "-t", "t")
+
+    def until(self, words: str) -> str:
+        return str(wait_until(lambda: words in (seen := self.screen()) and seen))
+
+    def on_alternate_screen(self) -> bool:
+        return self.tmux("display-message", "-p", "-t", "t", "#{alternate_on}").strip() == "1"
+
+    def click(self, x: int, y: int) -> None:
+        """Send what a terminal sends for a click of the mouse's first button, from 0."""
+        self.tmux("send-keys", "-t", "t", "-l", f"\x1b[<0;{x + 1};{y + 1}M")
+
+    def child(self) -> int:
+        """Return the process that the shell has started."""
+        shell = self.tmux("display-message", "-p", "-t", "t", "#{pane_pid}").strip()
+        children = Path(f"/proc/{shell}/task/{shell}/children")
+        return int(wait_until(lambda: children.read_text().split())[0])
+
+
+@pytest.fixture
+def terminal(tmp_path: Path) -> Iterator[Terminal]:
+    if shutil.which("tmux") is None:
+        reason = "tmux is not installed (as root: apt-get install tmux)"
+        if os.environ.get(REQUIRED):
+            pytest.fail(reason)
+        pytest.skip(reason)
+    # A Unix socket's path may have 107 characters, which a test's folder may have itself.
+    socket = Path("/tmp", f"tmux-{os.getpid()}-{os.urandom(3).hex()}")
+    one = Terminal(socket, tmp_path)
+    yield one
+    one.tmux("kill-server")
+    socket.unlink(missing_ok=True)
+
+
+@pytest.fixture
+def process(start_script: StartScript, tmp_path: Path) -> subprocess.Popen[str]:
+    started = start_script(SCRIPT)
+    wait_until((tmp_path / "begun-2").exists)
+    wait_until(lambda: list(tmp_path.glob("runtime/*.sock")))
+    return started
+
+
+@pytest.fixture
+def top(terminal: Terminal, process: subprocess.Popen[str]) -> Terminal:
+    """A terminal that shows `gridengine top`."""
+    terminal.type(f"{sys.executable} -m gridengine top", "Enter")
+    terminal.until("[functions]")
+    return terminal
+
+
+def test_what_is_typed_and_clicked_changes_what_is_seen(top: Terminal) -> None:
+    assert top.on_alternate_screen()
+    top.type("2")
+    top.until("call 2 of slow")
+    top.type("/1", "Enter")
+    seen = top.until("only rows with '1'")
+    assert "call 1 of slow" in seen
+    top.type("/", "Enter")
+    top.until("call 2 of slow")
+    lines = top.screen().splitlines()
+    titles = next(place for place, line in enumerate(lines) if line.startswith("call "))
+    top.click(lines[titles].index("time"), titles)
+    top.until("time*")
+    top.click(lines[titles - 1].index("workers"), titles - 1)
+    seen = top.until("[workers]")
+    top.click(2, titles + 1)
+    top.until("only what is of '")
+    top.type("h")
+    top.until("Any key goes back")
+    top.type("h", "p")
+    top.until("PAUSED")
+
+
+def test_what_happens_is_listed(top: Terminal) -> None:
+    top.type("5")
+    top.until("[events]")
+    gridengine("cancel", "sweep", "4")
+    assert "call 4 of slow" in top.until("call failed")
+
+
+def test_a_frame_fits_when_the_terminal_is_made_smaller_and_larger(top: Terminal) -> None:
+    for width, height in ((60, 12), (140, 40)):
+        top.tmux("resize-window", "-t", "t", "-x", str(width), "-y", str(height))
+
+        def drawn(width: int = width, height: int = height) -> bool:
+            lines = top.screen().splitlines()
+            fits = len(lines) <= height and all(len(line) <= width for line in lines)
+            return fits and lines[-1].startswith("q quit")
+
+        wait_until(drawn)
+
+
+ENDS: dict[str, Callable[[Terminal, subprocess.Popen[str]], object]] = {
+    "q": lambda top, process: top.type("q"),
+    "Ctrl-C": lambda top, process: top.type("C-c"),
+    "SIGTERM": lambda top, process: os.kill(top.child(), signal.SIGTERM),
+    "the dispatcher is killed": lambda top, process: process.kill(),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_the_terminal_is_as_it_was_before(
+    top: Terminal, process: subprocess.Popen[str], end: str
+) -> None:
+    ENDS[end](top, process)
+    wait_until(lambda: not top.on_alternate_screen())
+    # Keys are shown again as they are typed, a line at a time, and clicks are not sent.
+    top.type("echo so-it-", "is", "Enter")
+    seen = top.until("\nso-it-is")
+    assert f"{PROMPT}echo so-it-is" in seen
+    assert top.tmux("display-message", "-p", "-t", "t", "#{mouse_any_flag}").strip() == "0"

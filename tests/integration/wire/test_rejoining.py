@@ -1,0 +1,367 @@
+"""A server that is gone, and one that is started again at the same address with the same keys."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import zmq
+from msgspec.structs import replace
+
+from gridengine.errors import ConfigurationError
+from gridengine.wire import transport
+from gridengine.wire.connection_file import Connection
+from gridengine.wire.framing import encode
+from gridengine.wire.messages import (
+    Beat,
+    Goodbye,
+    Held,
+    HeldBatch,
+    HeldRun,
+    Hello,
+    Message,
+    Pushed,
+    Refuse,
+    Rejoin,
+    Welcome,
+)
+from gridengine.wire.session import Session
+from gridengine.wire.transport import Client, Server, new_keys
+
+PATIENCE = 60
+
+HELLO = Hello(1, "1", "3.11", "run", "here", 1, 1, "", functions=[])
+
+
+class Restarts:
+    """Servers one after another, and one client of theirs; moves what can be moved until something
+    holds.
+    """
+
+    def __init__(self) -> None:
+        self.server = Server(host="127.0.0.1", epoch=1)
+        self.epoch = 1
+        self.client = Client(_connection_to(self.server))
+        self.client.introduce = self.introduce
+        self.introduced = 0
+        self.hello = HELLO
+        self.kept: list[Message] = []
+        self.come: list[Message] = []
+        self.answers: list[Message] = []
+
+    def introduce(self) -> None:
+        self.introduced += 1
+        self.client.begin_again()
+        self.client.send(self.hello)
+        for message in self.kept:
+            self.client.send(message)
+
+    def restart(self, *, epochs: int = 1) -> None:
+        """Have the server be gone as with its process, and another in its place."""
+        self.server.close(linger_seconds=0)
+        self.epoch += epochs
+        self.server = Server(host="127.0.0.1", keys=self.server.keys, epoch=self.epoch)
+
+    def until(self, done: Any) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while not done():
+            assert time.monotonic() < deadline, f"it never came; {self.come}; {self.answers}"
+            poller = self.server.poller()
+            poller.register(self.client.socket, zmq.POLLIN)
+            poller.poll(1000 * self.client.tick(time.monotonic()))
+            for peer, message, _ in self.server.receive():
+                if isinstance(message, Beat):
+                    self.server.beat(peer)
+                    continue
+                self.come.append(message)
+                if isinstance(message, Hello):
+                    self.server.send(peer, Welcome(self.epoch))
+            for message, _ in self.client.receive():
+                if isinstance(message, Rejoin):
+                    if self.client.rejoin(message):
+                        continue
+                    message = Refuse("")
+                self.answers.append(message)
+                if isinstance(message, Welcome):
+                    self.client.epoch = message.epoch
+
+    def greet(self) -> None:
+        self.client.send(self.hello)
+        self.until(lambda: self.answers)
+        self.answers.clear()
+
+    def close(self) -> None:
+        self.client.close(0)
+        self.server.close()
+
+
+def _connection_to(server: Server) -> Connection:
+    keys = server.keys.public, server.keys.peer_public, server.keys.peer_secret
+    return Connection("run", server.addresses, 1, "1", "3.11", 0.2, 60, 30, 5, 1000, *keys)
+
+
+@pytest.fixture
+def restarts() -> Iterator[Restarts]:
+    found = Restarts()
+    yield found
+    found.close()
+
+
+def test_a_worker_introduces_itself_to_a_server_that_was_started_again(restarts: Restarts) -> None:
+    restarts.greet()
+    restarts.restart()
+    restarts.until(lambda: restarts.answers)
+    assert restarts.come == [HELLO, HELLO]
+    assert restarts.answers == [Welcome(2)]
+    assert restarts.introduced == 1
+
+
+def test_what_was_sent_meanwhile_comes_once_behind_the_first_message(restarts: Restarts) -> None:
+    restarts.greet()
+    restarts.come.clear()
+    restarts.kept = [Pushed(number, 0) for number in range(50)]
+    restarts.server.close(linger_seconds=0)
+    for message in restarts.kept:
+        restarts.client.send(message)
+    restarts.restart()
+    restarts.until(lambda: len(restarts.come) == 51)
+    assert restarts.come == [HELLO, *restarts.kept]
+    assert restarts.introduced == 1
+    restarts.until(lambda: not restarts.client._session.unacknowledged)
+
+
+def test_it_does_so_after_each_restart(restarts: Restarts) -> None:
+    restarts.greet()
+    for number in range(2, 5):
+        restarts.restart()
+        restarts.until(lambda: restarts.answers)
+        assert restarts.answers.pop() == Welcome(number)
+
+
+def test_a_server_may_be_gone_before_it_has_answered_at_all(restarts: Restarts) -> None:
+    restarts.client.send(HELLO)
+    restarts.until(lambda: restarts.come)
+    restarts.restart(epochs=3)
+    restarts.until(lambda: Welcome(4) in restarts.answers)
+
+
+def test_what_a_worker_has_may_be_much(restarts: Restarts) -> None:
+    restarts.greet()
+    runs = [HeldRun(run, 1 << 40, 0, 1000) for run in range(1 << 40, (1 << 40) + 50_000)]
+    restarts.hello = replace(HELLO, held=Held([HeldBatch(runs)]))
+    restarts.restart()
+    restarts.until(lambda: restarts.answers)
+    last = restarts.come[-1]
+    assert isinstance(last, Hello)
+    assert last.held is not None
+    assert last.held.batches[0].runs == runs
+
+
+def test_one_that_the_same_process_has_forgotten_is_refused(restarts: Restarts) -> None:
+    restarts.greet()
+    [peer] = restarts.server._sessions
+    restarts.server.forget(peer)
+    restarts.client.send(Goodbye("again"))
+    restarts.until(lambda: restarts.answers)
+    assert isinstance(restarts.answers[0], Refuse)
+    assert not restarts.introduced
+
+
+def test_a_first_message_that_got_lost_is_sent_again(restarts: Restarts) -> None:
+    def lose_it() -> None:
+        restarts.introduced += 1
+        restarts.client.begin_again()
+        restarts.client._session.number(encode(HELLO, ()))  # and is not sent
+
+    restarts.client.introduce = lose_it
+    restarts.greet()
+    restarts.restart()
+    restarts.until(lambda: restarts.answers)
+    assert restarts.answers == [Welcome(2)]
+    assert restarts.introduced == 1
+
+
+def test_who_closes_waits_for_a_server_that_is_started_again(restarts: Restarts) -> None:
+    restarts.greet()
+    restarts.come.clear()
+    last = Goodbye("the end")
+    restarts.kept = [last]
+    restarts.server.close(linger_seconds=0)
+    restarts.client.send(last)
+    closing = threading.Thread(target=restarts.client.close, args=(PATIENCE,))
+    closing.start()
+    restarts.epoch += 1
+    server = restarts.server = Server(host="127.0.0.1", keys=restarts.server.keys, epoch=2)
+    come: list[Message] = []
+    while closing.is_alive():
+        server.poller().poll(100)
+        for peer, message, _ in server.receive():
+            if isinstance(message, Beat):
+                server.beat(peer)
+            else:
+                come.append(message)
+    closing.join()
+    assert come == [HELLO, last]
+
+
+def test_who_closes_does_not_come_back_to_one_who_has_forgotten_him_for_that(
+    restarts: Restarts,
+) -> None:
+    restarts.greet()
+    restarts.kept = [Goodbye("the end")]
+    restarts.restart()
+    server, come = restarts.server, list[Message]()
+    server.hold_acknowledgements()
+    restarts.client.send(restarts.kept[0])
+    closing = threading.Thread(target=restarts.client.close, args=(PATIENCE,), daemon=True)
+    closing.start()
+    deadline = time.monotonic() + PATIENCE
+    while closing.is_alive():
+        assert time.monotonic() < deadline, "it waits for somebody who knows it no more"
+        server.poller().poll(100)
+        for peer, message, _ in server.receive():
+            if isinstance(message, Hello):
+                server.send(peer, Welcome(restarts.epoch))
+            elif isinstance(message, Goodbye):
+                server.forget(peer)
+            if not isinstance(message, Beat):
+                come.append(message)
+    assert come == [HELLO, *restarts.kept]
+
+
+def test_what_it_was_asked_before_it_was_taken_in_is_no_refusal(restarts: Restarts) -> None:
+    restarts.greet()
+    restarts.restart()
+    restarts.client.send(Pushed(1, 0))
+    restarts.client.send(Pushed(2, 0))
+    server, client = restarts.server, restarts.client
+
+    def wait(*sockets: zmq.Socket[bytes]) -> None:
+        poller = server.poller()
+        for one in sockets:
+            poller.register(one, zmq.POLLIN)
+        assert poller.poll(1000 * PATIENCE)
+
+    def take_in(most: int) -> None:
+        for peer, message, _ in server.receive(most):
+            if isinstance(message, Hello):
+                server.send(peer, Welcome(restarts.epoch))
+
+    def asked() -> list[Message]:
+        return [message for message, _ in client.receive()]
+
+    wait()
+    take_in(1)
+    assert client.socket.poll(1000 * PATIENCE)
+    [first] = asked()
+    assert isinstance(first, Rejoin)
+    assert client.rejoin(first)
+    come: list[Message] = []
+    while Welcome(2) not in come:
+        wait(client.socket)
+        take_in(10)
+        come += asked()
+    assert Rejoin(2) in come
+    for message in come:
+        if isinstance(message, Rejoin):
+            assert client.rejoin(message)
+        else:
+            client.epoch = 2
+    assert not client.rejoin(Rejoin(2))
+
+
+def test_what_is_not_acknowledged_by_hand_is_kept(restarts: Restarts) -> None:
+    restarts.server.hold_acknowledgements()
+    restarts.client.send(HELLO)
+    restarts.client.send(Pushed(1, 0))
+    restarts.until(lambda: len(restarts.come) == 2 and restarts.answers)
+    receipts = restarts.server.take_receipts()
+    restarts.answers.clear()
+    restarts.client.send(Pushed(2, 0))
+    restarts.until(lambda: len(restarts.come) == 3)
+    assert restarts.client.acknowledged == 0
+    restarts.server.acknowledge(receipts)
+    restarts.until(lambda: restarts.client.acknowledged)
+    assert restarts.client.acknowledged == 2
+    restarts.server.acknowledge(restarts.server.take_receipts())
+    restarts.until(lambda: restarts.client.acknowledged == 3)
+
+
+def test_a_port_that_another_has_is_named() -> None:
+    server = Server(host="127.0.0.1")
+    try:
+        with pytest.raises(ConfigurationError, match=f"port {server.keys.port} "):
+            Server(host="127.0.0.1", keys=server.keys)
+    finally:
+        server.close()
+
+
+def test_a_port_that_is_about_to_be_free_is_waited_for() -> None:
+    server = Server(host="127.0.0.1")
+    taken = threading.Timer(0.3, server.close)
+    taken.start()
+    again = Server(host="127.0.0.1", keys=server.keys)
+    assert again.addresses == server.addresses
+    taken.join()
+    again.close()
+    with socket.socket() as probe:
+        assert probe.connect_ex(("127.0.0.1", server.keys.port))
+
+
+def test_a_worker_that_does_not_return_takes_it_for_a_refusal(restarts: Restarts) -> None:
+    restarts.greet()
+    restarts.client.introduce = None
+    restarts.restart()
+    restarts.until(lambda: restarts.answers)
+    assert isinstance(restarts.answers[0], Refuse)
+
+
+def test_a_first_message_that_is_not_gone_on_with_is_dropped_and_may_come_again(
+    restarts: Restarts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    restarts.client._session = Session(8)
+    restarts.client.introduced_to = 1
+    first, *rest = restarts.client._session.number(encode(HELLO))
+    restarts.client._send_frames(first)
+    restarts.until(lambda: restarts.server._greetings)
+    monkeypatch.setattr(transport, "_GREETING_SECONDS", -1.0)
+    restarts.client._send_frames(rest[0])
+    restarts.until(lambda: not restarts.server._greetings)
+    monkeypatch.undo()
+    restarts.client._send_frames(rest[1])
+    restarts.until(lambda: restarts.answers)
+    assert not restarts.introduced  # it has but sent all of it again
+    assert (restarts.come, restarts.answers) == ([HELLO], [Welcome(1)])
+    assert not restarts.server._greetings
+
+
+def test_only_a_greeting_is_taken_though_it_comes_in_pieces(restarts: Restarts) -> None:
+    restarts.client._session = Session(8)
+    restarts.client.send(Goodbye("what is no greeting at all"))
+    restarts.client.introduce = None
+    restarts.until(lambda: restarts.answers)
+    assert restarts.come == []
+    assert set(map(type, restarts.answers)) == {Refuse}
+    assert not restarts.server._sessions
+
+
+def test_who_may_only_look_is_known_as_such_though_its_first_message_comes_in_pieces() -> None:
+    keys = new_keys(watchers=True)
+    server = Server(host="127.0.0.1", keys=keys, epoch=1)
+    its = {"worker_public": keys.watcher_public, "worker_secret": keys.watcher_secret}
+    client = Client(replace(_connection_to(server), **its), b"w" * 16)
+    client._session = Session(8)
+    client.send(HELLO)
+    come: list[Message] = []
+    deadline = time.monotonic() + PATIENCE
+    while not any(isinstance(one, Hello) for one in come):
+        assert time.monotonic() < deadline
+        server.poller().poll(100)
+        come += [message for _, message, _ in server.receive()]
+    assert server.watchers == {b"w" * 16}
+    client.close(0)
+    server.close()

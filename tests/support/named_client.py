@@ -1,0 +1,157 @@
+"""A client that is not of this package: it knows the protocol, and functions by their names."""
+
+from __future__ import annotations
+
+import itertools
+import signal
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from gridengine.serialize.codecs import CODECS
+from gridengine.wire.connection_file import ClientConnection, load_private
+from gridengine.wire.messages import (
+    NUMBER_BITS,
+    VALUES,
+    VERSION,
+    Assign,
+    ChildCancel,
+    ChildrenFinished,
+    ChildrenWelcome,
+    ChildTasks,
+    ClientHello,
+    Define,
+    FinishedItem,
+    FunctionItem,
+    Goodbye,
+    Hello,
+    Message,
+    Result,
+    Results,
+    Stop,
+    TaskItem,
+    Welcome,
+    portions,
+)
+from gridengine.wire.transport import Client
+
+SECONDS = 10.0
+
+
+class _End:
+    """A connection to a dispatcher, and what has come by it."""
+
+    def __init__(self, connection: Any, hello: Message, welcome: type[Message]) -> None:
+        self.client = Client(connection)
+        self.come: deque[tuple[Any, list[Any]]] = deque()
+        self.client.send(hello)
+        self.welcome = self.wait_for(lambda message: isinstance(message, welcome))[0]
+
+    def wait_for(self, wanted: Callable[[Message], bool]) -> tuple[Any, list[Any]]:
+        """Return the first message that is wanted, and its buffers; others before it are
+        dropped.
+        """
+        end = time.monotonic() + SECONDS
+        while time.monotonic() < end:
+            self.come += self.client.receive()
+            while self.come:
+                message, buffers = self.come.popleft()
+                if wanted(message):
+                    return message, buffers
+            self.client.tick(time.monotonic())
+            self.client.socket.poll(100)
+        raise AssertionError("nothing came")
+
+    def close(self) -> None:
+        self.client.send(Goodbye("closed"))
+        self.client.close()
+
+
+class NamedClient(_End):
+    """A client of the dispatcher with this connection file, whose calls are in this codec."""
+
+    def __init__(self, path: Path, codec: str = "json") -> None:
+        hello = ClientHello(VERSION, "other 1.0", VERSION, "", "here", 1, "a script", codec=codec)
+        super().__init__(load_private(path, ClientConnection), hello, ChildrenWelcome)
+        self.codec = CODECS[codec]
+        self.outcomes: deque[tuple[FinishedItem, list[Any]]] = deque()
+        self.numbers = itertools.count((self.welcome.client << NUMBER_BITS) + 1)
+
+    def submit(
+        self,
+        name: str,
+        calls: list[Any],
+        *,
+        form: int = 0,
+        path: tuple[bytes, ...] = (),
+        **more: Any,
+    ) -> int:
+        """Have these calls made of a function; return the number of their task."""
+        number = next(self.numbers)
+        item = TaskItem(number, len(calls), form, submitter=number)
+        function = FunctionItem(name, list(path), b"", buffers=0, codec=self.codec.name)
+        tasks = ChildTasks(0, 0, name.encode(), [replace(item, **more)], function)
+        self.client.send(tasks, [self.codec.encode(calls)])
+        return number
+
+    def cancel(self, task: int) -> None:
+        """End a task."""
+        self.client.send(ChildCancel(0, [task], signal.SIGTERM))
+
+    def outcome(self, task: int) -> tuple[FinishedItem, Any]:
+        """Return the next outcome of a task, and what came with it."""
+        while True:
+            while self.outcomes:
+                item, payload = self.outcomes.popleft()
+                if item.task == task:
+                    return item, self.codec.decode(payload[0]) if payload else None
+            message, buffers = self.wait_for(lambda one: isinstance(one, ChildrenFinished))
+            for item in message.outcomes:
+                count = item.count_buffers()
+                self.outcomes.append((item, buffers[:count]))
+                del buffers[:count]
+
+    def results(self, name: str, calls: list[Any], **options: Any) -> list[Any]:
+        """Return what these calls return."""
+        task = self.submit(name, calls, **options)
+        found: list[Any] = [None] * len(calls)
+        last = False
+        while not last:
+            item, values = self.outcome(task)
+            assert not item.raised, values
+            assert not item.failed, values
+            found[item.start : item.stop] = values
+            last = item.last
+        return found
+
+
+class NamedWorker(_End):
+    """A worker that announces functions, and makes their calls by `serve`."""
+
+    def __init__(self, connection: Any, functions: dict[str, Callable[[Any], Any]]) -> None:
+        hello = Hello(
+            VERSION, "other 1.0", "", connection.run_id, "there", 1, 1, "", functions=[*functions]
+        )
+        super().__init__(connection, hello, Welcome)
+        self._functions = functions
+        self._names: dict[bytes, tuple[str, str]] = {}
+
+    def serve(self) -> None:
+        """Make calls until told to stop."""
+        while True:
+            message, buffers = self.wait_for(lambda one: isinstance(one, Define | Assign | Stop))
+            if isinstance(message, Stop):
+                return self.close()
+            if isinstance(message, Define):
+                self._names[message.function] = bytes(buffers[0]).decode(), message.codec
+                continue
+            for one, payload in portions(message.assignments, buffers):
+                name, form = self._names[one.function]
+                calls = CODECS[form].decode(payload[0])[one.start : one.stop]
+                values = CODECS[form].encode([self._functions[name](call) for call in calls])
+                result = Result(one.run, one.start, one.stop, VALUES, 0.0)
+                self.client.send(Results([result]), [values])

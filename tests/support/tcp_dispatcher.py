@@ -1,0 +1,27 @@
+"""A stand-alone dispatcher whose workers, processes of this machine, call over TCP, and outlive it.
+
+python -m tests.support.tcp_dispatcher NAME
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+
+from gridengine.dispatcher.standalone import serve
+from gridengine.dispatcher.standalone_files import folder_of
+from gridengine.settings.values import settings
+from tests.support.tcp_scheduler import TcpScheduler
+
+
+def main() -> None:
+    stopped = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stopped.set())
+    scheduler = TcpScheduler(2)
+    scheduler.log = "logs"
+    serve(folder_of(sys.argv[1], settings()), scheduler, settings(), stopped=stopped)
+
+
+if __name__ == "__main__":
+    main()

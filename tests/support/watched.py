@@ -1,0 +1,40 @@
+"""A dispatcher that is watched, without a socket: its answers are what a test says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from gridengine.dispatcher.core.status import Status
+from gridengine.dispatcher.watch_messages import STATUS, Answer, Identity
+from gridengine.errors import ClusterError
+
+WHO = Identity(
+    *("sweep.py", "20261123-093000-node7-4242-0a1b2c", 4242, "login1", "/sweep.py", "/", 0.0),
+    *("Slurm", "1.2", "3.11"),
+)
+
+
+class FakeWatched:
+    """Answers, and notes what it was asked with which words."""
+
+    def __init__(self, answer: Callable[[str], Answer] | None = None) -> None:
+        self.answer = answer or (lambda ask: Answer(WHO, Status()))
+        self.asked: list[tuple[str, Sequence[str]]] = []
+        self.closed = False
+
+    def ask(
+        self, ask: str = STATUS, *, most: int = 100, words: Sequence[str] = (), first: int = 0
+    ) -> Answer:
+        self.asked.append((ask, words))
+        return self.answer(ask)
+
+    def __enter__(self) -> FakeWatched:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.closed = True
+
+
+def silent(ask: str) -> Answer:
+    """Give no answer."""
+    raise ClusterError("it does not answer")

@@ -1,0 +1,120 @@
+"""What is kept of runs with a name, as scripts have it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gridengine.api import named_runs as module
+from gridengine.api.named_runs import NamedRun, run_named, runs
+from gridengine.errors import Cancelled, JournalError, PicklingError
+from gridengine.journal.kept_runs import KeptCall, RunSummary
+from gridengine.journal.run_file import FAILED, RETURNED
+
+OK = RunSummary("sweep", "/r/sweep.sqlite", 10, 1e9, "a.py", "login1", 5, 1, 2)
+BAD = RunSummary("bad", "/r/bad.sqlite", 3, error="it is corrupt\nhint: forget it")
+
+
+class NoBool(Exception):
+    """An error that is false, as one with an empty list of its own may be."""
+
+    def __len__(self) -> int:
+        return 0
+
+
+class File:
+    """A run's file: calls, and what came of them by their rows."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[KeptCall, Any]] = []
+        self.classes = 0
+        self.needs_classes = 0
+
+    def add(self, calls: int, outcome: Any) -> None:
+        state = FAILED if isinstance(outcome, Exception) else RETURNED
+        row = 0 if outcome is None else len(self.rows) + 1
+        self.rows.append((KeptCall(1, 0, calls, row, state), outcome))
+
+    @contextlib.contextmanager
+    def reading(self, name: str, path: Path) -> Iterator[File]:
+        yield self
+
+    def calls(self, connection: object) -> Iterator[KeptCall]:
+        return (call for call, _ in self.rows)
+
+    def outcome(self, connection: object, call: KeptCall) -> Any:
+        if self.needs_classes > self.classes:
+            raise PicklingError("its class is the script's")
+        return self.rows[call.row - 1][1]
+
+    def load_classes(self, connection: object) -> None:
+        self.classes += 1
+
+
+@pytest.fixture
+def file(monkeypatch: pytest.MonkeyPatch) -> File:
+    one = File()
+    for name in ("reading", "calls", "outcome", "load_classes"):
+        monkeypatch.setattr(module.kept_runs, name, getattr(one, name))
+    return one
+
+
+def test_results_are_in_the_order_of_the_calls_with_errors_in_their_places(file: File) -> None:
+    error = NoBool()
+    file.add(2, [1, None])
+    file.add(3, None)
+    file.add(1, error)
+    results = NamedRun(OK).results()
+    assert results[:2] == [1, None]
+    assert [type(one) for one in results[2:5]] == [Cancelled] * 3
+    assert results[5:] == [error]
+
+
+def test_failures_have_the_numbers_of_their_calls(file: File) -> None:
+    error = NoBool()
+    file.add(2, [1, 2])
+    file.add(2, error)
+    file.add(3, None)
+    file.add(1, KeyError())
+    failures = NamedRun(OK).failures()
+    assert (list(failures), failures[2]) == ([2, 3, 7], error)
+
+
+def test_a_run_without_calls_has_none(file: File) -> None:
+    assert (NamedRun(OK).results(), NamedRun(OK).failures()) == ([], {})
+
+
+def test_classes_of_the_script_are_loaded_once_when_a_result_needs_them(file: File) -> None:
+    file.add(1, ["a"])
+    file.add(1, ["b"])
+    file.needs_classes = 1
+    assert (NamedRun(OK).results(), file.classes) == (["a", "b"], 1)
+
+
+def test_what_cannot_be_rebuilt_with_them_either_is_an_error(file: File) -> None:
+    file.add(1, ["a"])
+    file.needs_classes = 2
+    with pytest.raises(PicklingError):
+        NamedRun(OK).results()
+
+
+def test_a_run_says_how_far_it_is_or_what_is_wrong_in_a_line() -> None:
+    assert repr(NamedRun(OK)) == "<run 'sweep': 5 done, 1 failed, 2 left>"
+    assert repr(NamedRun(BAD)) == "<run 'bad': it is corrupt>"
+
+
+def test_the_latest_run_comes_first_and_one_that_cannot_be_read_is_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = {"bad": BAD, "sweep": OK}
+    monkeypatch.setattr(module.kept_runs, "paths", lambda: [Path("bad"), Path("sweep")])
+    monkeypatch.setattr(module.kept_runs, "find", lambda name, journal: Path(name))
+    monkeypatch.setattr(module.kept_runs, "summary", lambda path: found[path.name])
+    assert [one.name for one in runs()] == ["sweep", "bad"]
+    assert run_named("sweep").left == 2
+    with pytest.raises(JournalError, match="it is corrupt"):
+        run_named("bad")

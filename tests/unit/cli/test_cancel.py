@@ -1,0 +1,56 @@
+"""`gridengine cancel`."""
+
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner, Result
+
+from gridengine.cli import cancel as module
+from gridengine.cli.main import main
+from gridengine.dispatcher.core.status import Status
+from gridengine.dispatcher.watch_messages import CANCEL, Answer
+from tests.support.watched import WHO, FakeWatched
+
+
+@pytest.fixture
+def watched(monkeypatch: pytest.MonkeyPatch) -> FakeWatched:
+    """A dispatcher with three calls, of which two are ended by name."""
+    status = Status(waiting=2, running=1)
+    one = FakeWatched(lambda ask: Answer(WHO, status, count=2 if ask == CANCEL else 0))
+    monkeypatch.setattr(module, "connect", lambda name: one)
+    return one
+
+
+def call(*words: str, typed: str = "") -> Result:
+    return CliRunner().invoke(main, ["cancel", *words], input=typed)
+
+
+def acted(watched: FakeWatched) -> list[list[str]]:
+    return [list(words) for ask, words in watched.asked if ask == CANCEL]
+
+
+def test_calls_that_are_named_are_ended_without_a_question(watched: FakeWatched) -> None:
+    result = call("sweep", "190", "191")
+    assert (result.exit_code, result.output) == (0, "2 calls ended\n")
+    assert (acted(watched), watched.closed) == ([["190", "191"]], True)
+
+
+@pytest.mark.parametrize("typed", ["n\n", "\n", ""])
+def test_before_all_are_ended_it_is_asked(watched: FakeWatched, typed: str) -> None:
+    result = call("sweep", typed=typed)
+    assert "End all 3 calls of sweep.py?" in result.output
+    assert (result.exit_code, acted(watched)) == (1, [])
+
+
+@pytest.mark.parametrize(("words", "typed"), [((), "y\n"), (("--yes",), "")])
+def test_who_says_yes_has_all_ended(
+    watched: FakeWatched, words: tuple[str, ...], typed: str
+) -> None:
+    assert call("sweep", *words, typed=typed).exit_code == 0
+    assert acted(watched) == [[]]
+
+
+def test_where_nothing_was_ended_the_status_says_so(watched: FakeWatched) -> None:
+    watched.answer = lambda ask: Answer(WHO, Status())
+    result = call("sweep", "999")
+    assert (result.exit_code, result.output) == (1, "no such call waits or runs\n")

@@ -1,0 +1,59 @@
+"""What a shell offers when TAB is pressed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import click
+import pytest
+from msgspec.structs import replace
+
+from gridengine.cli.completion import run_names, seen_names, watched_names
+from gridengine.dispatcher.core.status import Status
+from gridengine.dispatcher.watch_messages import Answer
+from gridengine.errors import ConfigurationError
+from gridengine.journal import kept_runs
+from gridengine.watching import dispatchers, kept
+from tests.support.watched import WHO
+
+CONTEXT = click.Context(click.Command("top"))
+NAME = click.Argument(["name"])
+
+
+@pytest.fixture(autouse=True)
+def there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One dispatcher that runs, and a run of another that is over."""
+    over = replace(WHO, name="night.py", run_id="20261101-000000-login1-17-0a1b2c", pid=17)
+    monkeypatch.setattr(kept, "kept_answers", lambda: iter([Answer(over, Status())]))
+    monkeypatch.setattr(
+        dispatchers, "answers", lambda seconds: ([Answer(WHO, Status())], ["one is silent"])
+    )
+
+
+@pytest.mark.parametrize(
+    ("typed", "names"),
+    [("", ["sweep.py"]), ("sw", ["sweep.py"]), ("sweep.py", ["sweep.py"]), ("x", [])],
+)
+def test_names_that_begin_as_was_typed_are_offered(typed: str, names: list[str]) -> None:
+    assert [one.value for one in watched_names(CONTEXT, NAME, typed)] == names
+
+
+def test_each_is_told_with_what_it_is() -> None:
+    [one] = watched_names(CONTEXT, NAME, "")
+    assert one.help == "process 4242 on login1"
+
+
+def test_runs_that_are_over_are_offered_by_both_of_their_names() -> None:
+    found = [one.value for one in seen_names(CONTEXT, NAME, "")]
+    assert found == ["night.py", "20261101-000000-login1-17-0a1b2c", "sweep.py"]
+
+
+@pytest.mark.parametrize("error", [ConfigurationError("no home"), PermissionError("no")])
+def test_where_something_is_wrong_nothing_is_offered(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fail() -> Iterator[object]:
+        raise error
+
+    monkeypatch.setattr(kept_runs, "paths", fail)
+    assert run_names(CONTEXT, NAME, "") == []

@@ -1,0 +1,44 @@
+"""What the command line writes for people."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gridengine.cli.console import folded, shown, text
+
+WORDS = "no dispatcher runs here\n  try: say which of them, by its process"
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_has_lines_that_end_between_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "20")
+    assert folded(WORDS, Terminal()).splitlines() == [
+        *("no dispatcher runs", "here", "  try: say which of", "  them, by its", "  process"),
+    ]
+
+
+def test_a_pipe_has_them_as_they_are() -> None:
+    assert folded(WORDS, io.StringIO()) == WORDS
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        *((True, "yes"), (False, "no"), (0, "0"), (0.0, "0.0"), ("", "none"), ({}, "none")),
+        *(({"a": "b"}, "a = 'b'"), (None, "None"), (Path(), "none"), (Path("/a"), "/a")),
+    ],
+)
+def test_a_value_is_shown_as_people_have_it(value: Any, words: str) -> None:
+    assert shown(value) == words
+
+
+def test_what_is_in_brackets_is_no_style() -> None:
+    assert text("[bold]x").plain == "[bold]x"

@@ -1,0 +1,83 @@
+"""`gridengine dispatcher start`: what a dispatcher has of what is said, and of the last time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from gridengine.cli import dispatcher_control
+from gridengine.cli.main import main
+from gridengine.dispatcher import background, dispatcher_folder
+from gridengine.dispatcher.dispatcher_folder import DispatcherFolder, StartOptions
+from gridengine.settings.values import Settings
+
+
+class Started:
+    """Starts dispatchers in words alone, and says how."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(dispatcher_control, "start", self._start)
+        self.options = StartOptions("none")
+
+    def _start(self, name: str, options: StartOptions, *, foreground: bool) -> str:
+        folder = DispatcherFolder.of(name)
+        folder.make()
+        background.keep_options(folder, options)
+        self.options = folder.options()
+        return "process 1"
+
+    def __call__(self, *words: str) -> StartOptions:
+        result = self.run(*words)
+        assert result.exit_code == 0, result.output
+        return self.options
+
+    def run(self, *words: str) -> Result:
+        return CliRunner().invoke(main, ["dispatcher", "start", "sweeps", *words])
+
+
+@pytest.fixture
+def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Started:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(dispatcher_folder, "settings", lambda: Settings(run_directory=tmp_path))
+    monkeypatch.setenv("GRIDENGINE_SCHEDULER", "processes")
+    monkeypatch.chdir(tmp_path)
+    return Started(monkeypatch)
+
+
+def test_what_is_said_changes_that_and_nothing_else(start: Started) -> None:
+    said = ("--scheduler", "slurm", "--partition", "main", "--cores", "4", "--memory", "8")
+    first = start(*said, "--max-workers", "200", "--restart")
+    second = start("--max-workers", "8", "--min-workers", "0", "--memory", "16")
+    assert (second.scheduler, second.restarts) == ("slurm", True)
+    assert second.arguments == {"partition": "main", "max_workers": 8, "min_workers": 0}
+    assert dict(second.resources) == {**dict(first.resources), "Memory": [16.0]}
+    assert start() == second
+
+
+def test_a_scheduler_that_is_said_begins_anew(start: Started) -> None:
+    start("--scheduler", "slurm", "--partition", "main", "--cores", "4", "--restart")
+    again = start("--scheduler", "slurm", "--max-workers", "8")
+    assert again.arguments == {"max_workers": 8}
+    assert (list(again.resources), again.restarts) == ([], False)
+
+
+def test_a_new_name_has_the_scheduler_of_the_settings(start: Started) -> None:
+    assert start("--max-workers", "3") == StartOptions(
+        "processes", {"max_workers": 3}, directory=str(Path.cwd())
+    )
+
+
+def test_what_the_kept_scheduler_does_not_take_is_refused(start: Started) -> None:
+    kept = start("--scheduler", "slurm")
+    result = start.run("--queue", "all.q")
+    assert result.exit_code == 2
+    words = "--queue is for grid_engine, not for slurm, which sweeps has; --scheduler says another"
+    assert words in " ".join(result.output.split())
+    assert start() == kept
+
+
+def test_it_tells_what_the_dispatcher_has(start: Started) -> None:
+    start("--scheduler", "slurm", "--max-workers", "8", "--cores", "4")
+    assert "its workers: slurm max_workers=8 Cores(4)\n" in start.run().output

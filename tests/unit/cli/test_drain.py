@@ -1,0 +1,45 @@
+"""`gridengine drain`."""
+
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner, Result
+
+from gridengine.cli import drain as module
+from gridengine.cli.main import main
+from gridengine.dispatcher.core.status import Status
+from gridengine.dispatcher.watch_messages import DRAIN, Answer
+from tests.support.watched import WHO, FakeWatched, silent
+
+
+def drain(monkeypatch: pytest.MonkeyPatch, *found: FakeWatched) -> Result:
+    monkeypatch.setattr(module, "connect_all", lambda: iter(found))
+    return CliRunner().invoke(main, ["drain", "node7", "node8"])
+
+
+def leaving(count: int) -> FakeWatched:
+    """Return a dispatcher that has so many workers there."""
+    return FakeWatched(lambda ask: Answer(WHO, Status(), count=count))
+
+
+def test_the_workers_of_all_dispatchers_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other = leaving(1), leaving(2)
+    result = drain(monkeypatch, one, other)
+    assert (result.exit_code, result.output) == (0, "3 workers will leave\n")
+    assert one.asked == other.asked == [(DRAIN, ("node7", "node8"))]
+
+
+def test_one_that_does_not_answer_keeps_no_other_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = leaving(1)
+    result = drain(monkeypatch, FakeWatched(silent), one)
+    assert result.exit_code == 1
+    assert "1 worker will leave" in result.output
+    assert "it does not answer" in result.output
+
+
+@pytest.mark.parametrize("found", [(), (0,)])
+def test_where_there_is_none_the_status_says_so(
+    monkeypatch: pytest.MonkeyPatch, found: tuple[int, ...]
+) -> None:
+    result = drain(monkeypatch, *map(leaving, found))
+    assert (result.exit_code, result.output) == (1, "no worker is there\n")

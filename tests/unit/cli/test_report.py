@@ -1,0 +1,48 @@
+"""`gridengine report`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from gridengine.cli import report as module
+from gridengine.cli.main import main
+from gridengine.dispatcher.core.status import Status
+from gridengine.dispatcher.watch_messages import REPORT, Answer
+from tests.support.watched import WHO
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of the test's own, and a run."""
+
+    def answer_of(name: str, ask: str) -> tuple[Answer, bool]:
+        assert ask == REPORT
+        return Answer(WHO, Status(done=3)), True
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(module, "answer_of", answer_of)
+    return tmp_path
+
+
+def report(*words: str) -> Result:
+    return CliRunner().invoke(main, ["report", *words])
+
+
+@pytest.mark.parametrize(("words", "name"), [((), "sweep.html"), (("-o", "a.html"), "a.html")])
+def test_the_page_is_written_where_it_is_said_to_be(
+    here: Path, words: tuple[str, ...], name: str
+) -> None:
+    result = report("sweep", *words)
+    assert (result.exit_code, result.output) == (0, f"{name}: sweep.py, {WHO.run_id}\n")
+    assert "3 calls done" in (here / name).read_text(encoding="utf-8")
+
+
+def test_a_folder_that_is_not_there_is_a_line_and_no_traceback() -> None:
+    result = report("sweep", "-o", "nosuch/a.html")
+    assert (result.exit_code, result.output) == (
+        1,
+        "Error: nosuch/a.html: No such file or directory\n",
+    )

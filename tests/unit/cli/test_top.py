@@ -1,0 +1,38 @@
+"""The keys of `gridengine top`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gridengine.cli.top import FOOT, HELP, _Screen, clicked
+from gridengine.dispatcher.core.status import FunctionStatus
+from gridengine.watching.frames import View
+
+
+def test_its_words_fit_into_a_terminal_of_80() -> None:
+    assert max(map(len, (FOOT, *HELP.splitlines()))) < 80
+
+
+def test_arrows_are_no_part_of_a_filter() -> None:
+    watched: Any = None
+    screen = _Screen(watched, View(), 1.0)
+    for key in ("/", "a", "up", "b", "\n"):
+        screen._press(key)
+    assert screen._view.filter == "ab"
+
+
+def test_a_name_is_typed_to_be_followed() -> None:
+    watched: Any = None
+    screen = _Screen(watched, View("calls"), 1.0)
+    for key in ("f", "n", "1", "\n"):
+        screen._press(key)
+    assert (screen._view.follow, screen._view.filter) == ("n1", "")
+
+
+def test_a_click_sorts_turns_shows_and_follows() -> None:
+    view = clicked(View("workers"), 2)
+    assert (view.sort, view.reverse) == (2, False)
+    assert clicked(view, 2).reverse
+    assert clicked(View(follow="n1"), "calls") == View("calls", follow="n1")
+    assert clicked(View(), FunctionStatus("train")).follow == "train"
+    assert clicked(View(), None) == View()

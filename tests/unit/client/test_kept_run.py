@@ -1,0 +1,70 @@
+"""A run with a name, as those see it who hand calls in."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from gridengine.client import kept_run
+from gridengine.client.kept_run import KeptRun
+from gridengine.client.run_options import RunOptions
+from gridengine.dispatcher.core.tasks import Function
+from gridengine.serialize.module_changes import own_modules
+
+
+def test_a_function_whose_module_was_edited_and_loaded_again_is_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    file = tmp_path / "kept_run_helpers.py"
+    file.write_text("def f(x): return x\ndef g(x): return x\n")
+    module = importlib.import_module("kept_run_helpers")
+    f, g = (Function(name, [name], (), b"", "") for name in (b"f", b"g"))
+    run = KeptRun(RunOptions("run", tmp_path / "run.sqlite"), None)
+    try:
+        own_modules().check()
+        before = run.function(module.f, f), run.function(module.g, g)
+        assert before == (run.function(module.f, f), run.function(module.g, g))
+        file.write_text("def f(x): return x * 100\ndef g(x): return x\n")
+        importlib.reload(module)
+        own_modules().check()
+        after = run.function(module.f, f), run.function(module.g, g)
+        assert after[0].identity != before[0].identity
+        assert after[1] is before[1]
+    finally:
+        run.close()
+        del sys.modules["kept_run_helpers"]
+
+
+def test_the_exit_of_the_interpreter_waits_for_a_thread_that_closes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, over, released = threading.Event(), threading.Event(), []
+
+    def release(file: object) -> None:
+        begun.set()
+        assert over.wait(60)
+        released.append(file)
+
+    monkeypatch.setattr(kept_run, "release", release)
+    run = KeptRun(RunOptions("run", tmp_path / "run.sqlite"), None)
+    closing = threading.Thread(target=run.close)
+    closing.start()
+    assert begun.wait(60)
+    assert run._finalizer.atexit
+    assert run._finalizer.alive
+    at_exit = threading.Thread(target=run._use.end)
+    at_exit.start()
+    assert at_exit.is_alive()
+    over.set()
+    at_exit.join(60)
+    closing.join(60)
+    assert len(released) == 1
+    assert not run._finalizer.alive
+    monkeypatch.undo()
+    kept_run.release(run._file)

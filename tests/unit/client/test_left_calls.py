@@ -1,0 +1,174 @@
+"""What earlier processes have left at a dispatcher."""
+
+from __future__ import annotations
+
+import queue
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gridengine.client import left_calls as module
+from gridengine.client.left_calls import MOST_LEFT, flush_handed, take_left
+from gridengine.dispatcher.core.tasks import CallsFinished
+from gridengine.dispatcher.remote import Left
+from gridengine.errors import Cancelled, DispatcherGone, JournalError, WorkerCrashed
+from gridengine.journal.handed_calls import HandedCalls
+from gridengine.schedulers.remote import RemoteScheduler
+from gridengine.wire.messages import ChildrenWelcome
+
+
+class Writer:
+    """A file's writer, on a disk that may be full."""
+
+    failure = "No space left on device"
+
+    def __init__(self) -> None:
+        self.full = False
+        self.flushes = 0
+
+    def flush(self, timeout: float | None = None) -> bool:
+        self.flushes += 1
+        return not self.full
+
+
+class File:
+    """The file of a run: what is written to it, by its place."""
+
+    what, path = 'the run "sweep"', Path("/r/sweep.sqlite")
+
+    def __init__(self) -> None:
+        self.writer = Writer()
+        self.written: list[tuple[Any, Any]] = []
+        self.keepers: dict[Path, Any] = {}
+
+    def add_result(self, place: Any, payload: Any, error: Any, *, raised: bool) -> None:
+        self.written.append((place, error or payload))
+
+
+class Dispatcher:
+    """A dispatcher with messages of what was left there."""
+
+    identity = "sweeps"
+
+    def __init__(self) -> None:
+        self.left: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.taken: list[int] = []
+        self.closed: list[bool] = []
+        self.forgotten: list[str] = []
+
+    def took(self, messages: list[Left]) -> None:
+        self.taken += [one.number for one in messages]
+
+    def close(self, *, detach: bool = False) -> None:
+        self.closed.append(detach)
+
+
+@pytest.fixture
+def file() -> Any:
+    return File()
+
+
+@pytest.fixture
+def dispatcher(monkeypatch: pytest.MonkeyPatch) -> Dispatcher:
+    """A dispatcher to which the calls 10 to 13 of block 1 were handed as task 7."""
+    one = Dispatcher()
+    monkeypatch.setattr(module, "dispatcher_of", lambda place: one)
+    monkeypatch.setattr(
+        module, "handed_calls", lambda file, identity: {7: [HandedCalls(7, 0, 4, 1, 10)]}
+    )
+    forget = one.forgotten.append
+    monkeypatch.setattr(module, "forget_handed", lambda file, identity: forget(identity))
+    return one
+
+
+def welcome(owed: int, ready: int) -> ChildrenWelcome:
+    return ChildrenWelcome(0, 1, 4, owed=owed, ready=ready)
+
+
+def outcome(start: int, stop: int, *, task: int = 7, last: bool = False, **more: Any) -> Any:
+    payload = None if "error" in more else [b"values"]
+    return CallsFinished(task, start, stop, payload, last=last, **more)
+
+
+def left(number: int, *outcomes: CallsFinished) -> Left:
+    return Left(number, 1, list(outcomes))
+
+
+PLACE: Any = None
+
+
+def test_what_came_of_calls_is_written_where_they_belong_and_then_forgotten(
+    file: Any, dispatcher: Any
+) -> None:
+    dispatcher.left.put(welcome(owed=1, ready=2))
+    dispatcher.left.put(left(5, outcome(0, 3)))
+    crash = WorkerCrashed("it crashed")
+    dispatcher.left.put(left(6, outcome(3, 4, error=crash, last=True)))
+    take_left(file, PLACE)
+    assert file.written == [((1, 10, 13, 0), [b"values"]), ((1, 13, 14, 0), crash)]
+    assert (dispatcher.taken, dispatcher.forgotten) == ([5, 6], ["sweeps"])
+    assert file.writer.flushes
+
+
+def test_calls_that_never_ran_and_those_of_which_nothing_is_known_are_not_written(
+    file: Any, dispatcher: Any
+) -> None:
+    dispatcher.left.put(welcome(owed=2, ready=1))
+    never = outcome(0, 1, error=Cancelled("ended"))
+    back = outcome(1, 4, error=Cancelled("taken back"), recalled=True, last=True)
+    unknown = outcome(0, 5, task=8, last=True)
+    dispatcher.left.put(left(5, never, back, unknown))
+    take_left(file, PLACE)
+    assert (file.written, dispatcher.taken) == ([], [5])
+
+
+def test_who_does_not_wait_takes_what_is_ready_alone(file: Any, dispatcher: Any) -> None:
+    dispatcher.left.put(welcome(owed=1, ready=1))
+    dispatcher.left.put(left(5, outcome(0, 1)))
+    take_left(file, PLACE, wait=False)
+    assert (dispatcher.taken, dispatcher.forgotten) == ([5], [])
+
+
+def test_of_very_many_some_are_on_disk_before_the_next_come(file: Any, dispatcher: Any) -> None:
+    count = 3 * MOST_LEFT
+    dispatcher.left.put(welcome(owed=1, ready=count))
+    for number in range(count):
+        dispatcher.left.put(left(number, outcome(0, 1, last=number == count - 1)))
+    take_left(file, PLACE)
+    assert dispatcher.taken == list(range(count))
+    assert file.writer.flushes == 3
+
+
+def test_on_a_full_disk_it_stays_at_the_dispatcher(file: Any, dispatcher: Any) -> None:
+    file.writer.full = True
+    dispatcher.left.put(welcome(owed=1, ready=1))
+    dispatcher.left.put(left(5, outcome(0, 4, last=True)))
+    with pytest.raises(JournalError, match=r"cannot be written to /r/sweep.*No space left"):
+        take_left(file, PLACE)
+    assert (dispatcher.taken, dispatcher.forgotten, dispatcher.closed) == ([], [], [True])
+
+
+def test_a_dispatcher_that_ends_meanwhile_is_told_of_and_what_came_before_is_kept(
+    file: Any, dispatcher: Any
+) -> None:
+    dispatcher.left.put(welcome(owed=1, ready=0))
+    dispatcher.left.put(left(5, outcome(0, 1)))
+    dispatcher.left.put(DispatcherGone("it has ended"))
+    with pytest.raises(DispatcherGone):
+        take_left(file, PLACE)
+    assert (len(file.written), dispatcher.forgotten) == (1, [])
+
+
+def test_all_files_of_a_client_are_flushed_though_one_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    client = RemoteScheduler(Path("/r/client.json"))
+    files = [File(), File(), File()]
+    kept = [client.keeping("a"), client.keeping("b")]
+    for one, keeper in zip(files, [*kept, RemoteScheduler(client.path)], strict=True):
+        one.keepers[client.path] = keeper
+    files[0].writer.full = True
+    monkeypatch.setattr(module, "files_in_use", lambda: files)
+    assert not flush_handed(client)
+    assert [one.writer.flushes for one in files] == [1, 1, 0]

@@ -1,0 +1,144 @@
+"""Tasks of the event loop that runs, asyncio's or trio's."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import CancelledError, Future
+from typing import Any
+
+import pytest
+
+from gridengine.client.async_waiting import checkpoint
+from gridengine.client.loop_tasks import awaited, check_async, start_task, task_group, value_of
+from tests.support.event_loops import LOOPS, run_in, until
+
+loops = pytest.mark.parametrize("loop", LOOPS)
+
+
+async def double(x: int) -> int:
+    await checkpoint()
+    return 2 * x
+
+
+async def fail() -> None:
+    await checkpoint()
+    raise KeyError("no")
+
+
+@loops
+def test_a_group_ends_when_all_its_tasks_have(loop: str) -> None:
+    async def main() -> list[int]:
+        async with task_group() as start:
+            for x in range(3):
+                start(note, x)
+        return found
+
+    async def note(x: int) -> None:
+        found.append(await double(x))
+
+    found: list[int] = []
+    assert sorted(run_in(loop, main)) == [0, 2, 4]
+
+
+@loops
+def test_the_error_of_one_ends_the_others(loop: str) -> None:
+    async def main() -> None:
+        async with task_group() as start:
+            start(for_ever)
+            start(fail)
+
+    async def for_ever() -> None:
+        while True:
+            await checkpoint()
+
+    with pytest.raises(ExceptionGroup) as raised:
+        run_in(loop, main)
+    assert [type(one) for one in raised.value.exceptions] == [KeyError]
+
+
+@loops
+def test_a_task_has_a_future_of_its_result_or_its_error(loop: str) -> None:
+    async def main() -> None:
+        good, bad = start_task(double, 4), start_task(fail)
+        assert await value_of(good) == 8
+        with pytest.raises(KeyError):
+            await value_of(bad)
+        assert await value_of(good) == 8  # of one that is done
+
+    run_in(loop, main)
+
+
+@loops
+def test_tasks_begin_in_the_order_in_which_they_were_started(loop: str) -> None:
+    async def main() -> list[int]:
+        for future in [start_task(begin, x) for x in range(30)]:
+            await value_of(future)
+        return begun
+
+    async def begin(x: int) -> None:
+        begun.append(x)
+        await checkpoint()
+
+    begun: list[int] = []
+    assert run_in(loop, main) == list(range(30))
+
+
+@loops
+def test_one_that_the_end_of_its_loop_ends_is_cancelled(loop: str) -> None:
+    async def main() -> None:
+        futures.append(start_task(for_ever))
+        await until(lambda: begun)
+
+    async def for_ever() -> None:
+        begun.append(True)
+        while True:
+            await checkpoint()
+
+    futures: list[Future[Any]] = []
+    begun: list[bool] = []
+    run_in(loop, main)
+    assert futures[0].cancelled()
+
+
+def test_without_a_loop_none_can_be_started() -> None:
+    with pytest.raises(RuntimeError, match=r"double is an `async def`, and no event loop runs"):
+        start_task(double, 1)
+
+
+@loops
+def test_a_result_is_waited_for_that_another_thread_gives(loop: str) -> None:
+    async def main() -> Any:
+        future: Future[int] = Future()
+        giver = threading.Thread(target=future.set_result, args=(5,))
+        giver.start()
+        result = await value_of(future)
+        giver.join()
+        return result
+
+    assert run_in(loop, main) == 5
+
+
+@loops
+def test_of_a_future_that_was_cancelled_that_is_raised(loop: str) -> None:
+    async def main() -> None:
+        future: Future[int] = Future()
+        future.cancel()
+        with pytest.raises(CancelledError):
+            await value_of(future)
+
+    run_in(loop, main)
+
+
+@loops
+def test_what_is_no_coroutine_function_is_named(loop: str) -> None:
+    async def main() -> None:
+        with pytest.raises(TypeError, match="abs is no `async def`: it returned 3"):
+            await awaited(abs, -3)  # type: ignore[arg-type]
+
+    run_in(loop, main)
+
+
+def test_a_call_is_no_function() -> None:
+    check_async(double)
+    with pytest.raises(TypeError, match="this is a call of double"):
+        check_async(double(1))

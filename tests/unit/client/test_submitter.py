@@ -1,0 +1,104 @@
+"""What executors, pools and joblib submit calls with. What comes of calls: `test_batcher.py`."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+
+import gridengine
+from gridengine.client.submitter import place_for
+from gridengine.errors import ConfigurationError
+from gridengine.schedulers.inline import InlineScheduler
+from tests.support.fake_dispatcher import FakeScheduler
+from tests.support.held_dispatcher import square
+
+
+@pytest.mark.parametrize("place", [None, "inline", InlineScheduler])
+def test_without_a_number_calls_run_where_it_is_said(place: Any) -> None:
+    assert place_for(place, None, "max_workers") is place
+
+
+@pytest.mark.parametrize("place", ["processes", gridengine.ProcessScheduler])
+def test_with_a_number_they_have_a_scheduler_of_their_own(place: Any) -> None:
+    make: Any = place_for(place, 3, "processes")
+    with make() as one, make() as other:
+        assert repr(one) == repr(gridengine.ProcessScheduler(3))
+        assert one is not other
+
+
+def test_a_scheduler_that_is_there_has_its_own_number() -> None:
+    with (
+        InlineScheduler() as scheduler,
+        pytest.raises(ConfigurationError, match="processes is given beside a scheduler instance"),
+    ):
+        place_for(scheduler, 3, "processes")
+
+
+@pytest.mark.parametrize("number", ["slurm", InlineScheduler, InlineScheduler()])
+def test_a_scheduler_in_the_place_of_the_number_is_told_so(number: Any) -> None:
+    with pytest.raises(TypeError, match=r"max_workers is a number; for .* say scheduler="):
+        place_for(None, number, "max_workers")
+
+
+@pytest.mark.parametrize("number", [0, -1, 1.5, True])
+def test_what_is_no_number_is_refused(number: Any) -> None:
+    with pytest.raises((TypeError, ConfigurationError), match="max_workers must be"):
+        place_for(None, number, "max_workers")
+
+
+def test_inside_a_call_there_is_no_scheduler_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    from gridengine.client import submitter
+
+    class Inside:
+        inside = True
+
+    monkeypatch.setattr(submitter, "GVAR", Inside)
+    assert place_for(None, 3, "max_workers") is None
+    assert callable(place_for("processes", 3, "max_workers"))
+
+
+@pytest.fixture
+def scheduler() -> FakeScheduler:
+    return FakeScheduler()
+
+
+def test_it_does_not_travel(scheduler: FakeScheduler) -> None:
+    with (
+        gridengine.Executor(scheduler=scheduler) as executor,
+        pytest.raises(TypeError, match="cannot travel with a call"),
+    ):
+        pickle.dumps(executor._submitter)
+
+
+def test_other_options_share_all_else(scheduler: FakeScheduler) -> None:
+    with gridengine.Executor(scheduler=scheduler, retries=1) as executor:
+        other = executor.with_options(retries=5)
+        futures = [executor.submit(square, 2), other.submit(square, 3)]
+        assert [future.result() for future in futures] == [4, 9]
+        assert other._submitter.batcher is executor._submitter.batcher
+    assert [entry.task.retries for entry in scheduler.dispatcher.entries] == [1, 5]
+
+
+@pytest.mark.parametrize("function", [5, None, "square"])
+def test_what_cannot_be_called_is_its_futures_error(
+    function: Any, scheduler: FakeScheduler
+) -> None:
+    with gridengine.Executor(scheduler=scheduler) as executor:
+        error = executor.submit(function, 1).exception()
+        assert "is not callable" in str(error)
+        with pytest.raises(TypeError, match="is not callable"):
+            list(executor.map(function, [1]))
+    assert scheduler.dispatcher.entries == []
+
+
+def test_the_environment_as_it_is_now_travels_with_a_call(
+    scheduler: FakeScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with gridengine.Executor(scheduler=scheduler) as executor:
+        for value in ("1", "1", "2"):
+            monkeypatch.setenv("GRIDENGINE_SUBMITTER_TEST", value)
+            executor.submit(square, 2).result()
+    first, same, other = (entry.function.digest for entry in scheduler.dispatcher.entries)
+    assert first == same != other

@@ -1,0 +1,164 @@
+"""How calls are settled, and what is kept of that."""
+
+from __future__ import annotations
+
+import signal
+from typing import Any
+
+import pytest
+
+from gridengine.dispatcher.core import objects
+from gridengine.dispatcher.core.calls import EXCEPTION_BYTES, OpenTask, Span, Unwanted
+from gridengine.dispatcher.core.events import CancelRequested
+from gridengine.dispatcher.core.outcomes import cut, has_failed, may_grow, unwritable
+from gridengine.dispatcher.core.tasks import CallsFinished, Function, ResultData
+from gridengine.errors import Cancelled
+from gridengine.resources import Cores, Memory
+from gridengine.resources.demand import ANY, Demand
+from gridengine.wire.messages import MEMORY, RAISED, Assignment, Result, Results
+from tests.support.core_play import Play, chunk
+
+ONE: Any = object()
+"""In the place of an open task."""
+
+
+def span(start: int, stop: int) -> Span:
+    return Span(ONE, start, stop, ANY, 1)
+
+
+def parts(spans: list[Span]) -> list[tuple[int, int]]:
+    return [(one.start, one.stop) for one in spans]
+
+
+@pytest.mark.parametrize(
+    ("unwanted", "outside", "inside"),
+    [
+        ((0, 2), [(2, 10), (20, 25)], []),
+        ((2, 4), [(4, 10), (20, 25)], [(2, 4)]),
+        ((5, 6), [(2, 5), (6, 10), (20, 25)], [(5, 6)]),
+        ((8, 22), [(2, 8), (22, 25)], [(8, 10), (20, 22)]),
+        ((0, 99), [], [(2, 10), (20, 25)]),
+        ((10, 20), [(2, 10), (20, 25)], []),
+        ((5, 5), [(2, 10), (20, 25)], []),
+    ],
+)
+def test_of_calls_some_are_wanted_and_some_not(
+    unwanted: tuple[int, int], outside: list[tuple[int, int]], inside: list[tuple[int, int]]
+) -> None:
+    found = cut([span(2, 10), span(20, 25)], Unwanted(*unwanted))
+    assert tuple(map(parts, found)) == (outside, inside)
+
+
+def open_task(play: Play) -> OpenTask:
+    [one] = play.core.state.open_tasks.values()
+    return one
+
+
+def raised(play: Play, one: Assignment, payload: bytes) -> CallsFinished:
+    play.say(Results([Result(one.run, one.start, one.start + 1, RAISED, 1.0)]), payload)
+    [settled] = play.seen(CallsFinished)
+    return settled
+
+
+def test_calls_that_end_in_any_order_are_each_settled_once_and_known_as_settled() -> None:
+    play = Play()
+    one = chunk(play, size=6)
+    play.play(CancelRequested([], signal.SIGTERM, [(one.task, 10, 12)]))
+    assert [(each.start, each.stop) for each in play.seen(CallsFinished)] == [(10, 12)]
+    play.values(one, 0, 2)
+    play.values(one, 2, 3)
+    assert open_task(play).settled == [(10, 12), (0, 3)]
+    assert open_task(play).unsettled == 12 - 5
+    play.values(one, 0, 3)  # once more
+    assert play.seen(CallsFinished) == []
+    assert open_task(play).unsettled == 12 - 5
+
+
+def test_the_last_call_of_a_task_closes_it() -> None:
+    play = Play()
+    one = play.running(2)
+    play.done(one)
+    assert [each.last for each in play.seen(CallsFinished)] == [False]
+    play.done(*play.assigned())
+    assert [each.last for each in play.seen(CallsFinished)] == [True]
+    assert not play.core.state.open_tasks
+    assert not play.core.state.submitters
+
+
+def test_done_failed_and_cancelled_calls_are_counted() -> None:
+    play = Play()
+    one = chunk(play, size=6)
+    before = play.core.state.done
+    play.values(one, 0, 2)
+    play.say(Results([Result(one.run, 2, 3, RAISED, 1.0)]), b"pickled")
+    play.play(CancelRequested([], signal.SIGTERM, [(one.task, 10, 12)]))
+    state = play.core.state
+    assert (state.done - before, state.failed) == (2, 3)
+    assert [failure.cancelled for failure in state.failures] == [False, True]
+
+
+def test_of_what_was_raised_no_more_than_its_beginning_is_kept() -> None:
+    play = Play()
+    payload = bytes(range(256)) * EXCEPTION_BYTES
+    settled = raised(play, play.running(retries=0), payload)
+    assert settled.payload is not None
+    assert bytes(settled.payload[0]) == payload
+    [failure] = play.core.state.failures
+    assert failure.exception == payload[:EXCEPTION_BYTES]
+
+
+def test_what_is_no_pickle_is_not_kept_as_one() -> None:
+    play = Play()
+    named = Function(b"f", (), (), b"/", "f", codec="json")
+    raised(play, play.running(retries=0, function=named), b'{"message": "no"}')
+    [failure] = play.core.state.failures
+    assert failure.exception == b""
+
+
+@pytest.mark.parametrize(
+    ("factor", "most", "grows"), [(2.0, 8, True), (2.0, 7, False), (1.0, 8, False), (0.5, 8, False)]
+)
+def test_a_call_may_grow_where_a_worker_has_room_for_more(
+    factor: float, most: int, grows: bool
+) -> None:
+    play = Play(resources=Cores(1) & Memory(most))
+    play.submit(demand=Demand(Memory(4)), escalate_memory=factor)
+    [one] = play.core.state.open_tasks.values()
+    assert may_grow(play.core.state, Span(one, 0, 1, one.task.demand, 1)) is grows
+
+
+def test_each_attempt_that_ran_out_of_memory_has_more_than_the_one_before() -> None:
+    play = Play(resources=Cores(1) & Memory(4))
+    play.hello()
+    play.submit(demand=Demand(Memory(1)), escalate_memory=2.0, retries=5)
+    limits = []
+    while one := play.assigned():
+        limits.append(one[0].memory // 2**30)
+        play.crash(one[0], 0, MEMORY)
+    assert limits == [1, 2, 4]
+    [settled] = play.seen(CallsFinished)
+    assert len(settled.attempts) == 3
+
+
+@pytest.mark.parametrize(
+    ("data", "failed"),
+    [
+        (ResultData((b"value",)), False),
+        (ResultData((b"error",), raised=True), True),
+        (ResultData(error=Cancelled("no")), True),
+        (ResultData(cancelled=True), True),
+        (ResultData(()), False),
+    ],
+)
+def test_a_result_has_failed_when_there_is_no_value(data: ResultData, failed: bool) -> None:
+    assert has_failed(data) is failed
+
+
+def test_what_others_load_too_cannot_be_written_to() -> None:
+    large = bytearray(objects.SMALL_INPUT + 1)
+    small, same, view = unwritable([bytearray(b"small"), b"same", large])
+    assert (type(small), bytes(small)) == (bytes, b"small")
+    assert same == b"same"
+    assert isinstance(view, memoryview)
+    assert view.readonly
+    assert view.obj is large

@@ -1,0 +1,196 @@
+"""How many workers there are, at least and at most, played on the core."""
+
+from __future__ import annotations
+
+import pytest
+
+from gridengine.dispatcher.core.events import (
+    Launch,
+    Launched,
+    LaunchFailed,
+    Scaled,
+    Send,
+    Warn,
+    Withdraw,
+)
+from gridengine.dispatcher.core.provisioner import LAST_BACKOFF
+from gridengine.errors import ClusterError
+from gridengine.resources import Cores
+from gridengine.schedulers.launcher import Handle
+from gridengine.wire.messages import Assignment, Goodbye, Recall, Stop
+from tests.support.core_play import Play
+
+
+def launched(play: Play, *numbers: int) -> list[Handle]:
+    handles = [Handle(str(number), f"/r/{number}.log") for number in numbers]
+    play.play(Launched(handles))
+    return handles
+
+
+def join(play: Play, *numbers: int) -> None:
+    """Have workers launched, and connect."""
+    launched(play, *numbers)
+    for number in numbers:
+        play.hello(b"%d" % number, log=f"/r/{number}.log")
+
+
+def busy(play: Play, *numbers: int) -> list[Assignment]:
+    """Have workers launched that are at one call each."""
+    play.submit(*[1] * len(numbers))
+    launched(play, *numbers)
+    given = []
+    for number in numbers:
+        play.hello(b"%d" % number, log=f"/r/{number}.log")
+        given += play.assigned()
+    return given
+
+
+def stopped(play: Play) -> list[bytes]:
+    return [one.worker for one in play.seen(Send) if isinstance(one.message, Stop)]
+
+
+def test_the_least_workers_are_asked_for_though_nothing_waits() -> None:
+    play = Play(min_workers=3)
+    assert not play.core.state.is_idle
+    play.later(0.1)
+    assert [one.count for one in play.seen(Launch)] == [3]
+
+
+def test_the_least_workers_stay_though_they_have_nothing_to_do() -> None:
+    play = Play(min_workers=2, idle_seconds=5)
+    play.later(0.1)
+    join(play, 1, 2, 3)
+    play.later(6.0, beats=[b"1", b"2", b"3"])
+    assert stopped(play) == [b"1"]
+    play.later(60.0, beats=[b"2", b"3"])
+    assert stopped(play) == []
+
+
+def test_one_of_the_least_workers_that_is_lost_is_replaced() -> None:
+    play = Play(min_workers=2)
+    play.later(0.1)
+    join(play, 1, 2)
+    play.say(Goodbye("told to"), worker=b"1")
+    assert [one.count for one in play.seen(Launch)] == [1]
+
+
+def test_workers_that_cannot_be_had_are_asked_for_again_after_a_while() -> None:
+    play = Play(min_workers=2)
+    play.later(0.1)
+    play.play(LaunchFailed(ClusterError("no such partition")))
+    assert [one.text for one in play.seen(Warn)] == [
+        "the workers that are to be there (min_workers=2) cannot be had: no such partition"
+    ]
+    play.later(LAST_BACKOFF / 2)
+    assert play.seen(Launch) == []
+    play.later(LAST_BACKOFF)
+    assert [one.count for one in play.seen(Launch)] == [2]
+
+
+def test_more_workers_are_asked_for_at_once() -> None:
+    play = Play(gather_seconds=60.0)
+    play.play(Scaled(5, 5))
+    assert [one.count for one in play.seen(Launch)] == [5]
+
+
+def test_of_too_many_workers_those_with_nothing_to_do_leave_at_once() -> None:
+    play = Play()
+    busy(play, 1, 2)
+    join(play, 3, 4)
+    play.play(Scaled(2, 2))
+    assert stopped(play) == [b"4", b"3"]
+    assert not play.core.state.retiring
+
+
+@pytest.mark.parametrize("shared", [None, Cores(1)], ids=["alike", "shared"])
+def test_busy_ones_leave_when_what_they_are_at_has_ended(shared: Cores | None) -> None:
+    play = Play(resources=shared)
+    first, second = busy(play, 1, 2)
+    play.submit(1)
+    play.play(Scaled(1, 1))
+    assert stopped(play) == []
+    play.done(second, worker=b"2")
+    assert stopped(play) == [b"2"]
+    assert play.assigned() == []
+    play.done(first, worker=b"1")
+    assert stopped(play) == []
+    assert len(play.assigned(b"1")) == 1
+
+
+def test_what_they_have_not_begun_is_recalled() -> None:
+    play = Play()
+    play.learn(1e-3)
+    play.submit(1000)
+    play.play(Scaled(0, 0))
+    assert play.sent(Recall)
+
+
+@pytest.mark.parametrize("shared", [None, Cores(1)], ids=["alike", "shared"])
+def test_one_that_was_to_leave_stays_when_there_are_to_be_more_again(shared: Cores | None) -> None:
+    play = Play(resources=shared)
+    first, second = busy(play, 1, 2)
+    play.play(Scaled(1, 1))
+    play.play(Scaled(2, 2))
+    assert play.seen(Launch) == []
+    play.done(second, worker=b"2")
+    assert stopped(play) == []
+    play.submit(1)
+    assert len(play.assigned(b"2")) == 1
+    assert first.run != second.run
+
+
+def test_one_that_was_to_leave_stays_when_another_is_lost() -> None:
+    play = Play()
+    busy(play, 1, 2)
+    play.play(Scaled(1, 1))
+    assert list(play.core.state.retiring) == [b"2"]
+    play.say(Goodbye("told to"), worker=b"1")
+    play.later(0.1, beats=[b"2"])
+    assert not play.core.state.retiring
+    assert play.seen(Launch) == []
+
+
+def test_those_that_have_not_come_yet_are_withdrawn_first() -> None:
+    play = Play()
+    busy(play, 1)
+    _, last = launched(play, 2, 3)
+    play.play(Scaled(2, 2))
+    assert [one.handles for one in play.seen(Withdraw)] == [(last,)]
+
+
+def test_those_asked_for_before_are_withdrawn_when_they_are_known() -> None:
+    play = Play()
+    play.submit(1, 1, 1)
+    assert [one.count for one in play.seen(Launch)] == [3]
+    play.play(Scaled(1, 1))
+    handles = launched(play, 1, 2, 3)
+    assert [set(one.handles) for one in play.seen(Withdraw)] == [set(handles[1:])]
+
+
+def test_without_numbers_the_first_bounds_hold_again() -> None:
+    play = Play(min_workers=1, max_workers=4)
+    play.play(Scaled(2, 2))
+    play.play(Scaled())
+    policy = play.core.state.policy
+    assert (policy.min_workers, policy.max_workers) == (1, 4)
+
+
+@pytest.mark.parametrize(("minimum", "maximum"), [(-1, 1), (2, 1)])
+def test_the_least_are_not_more_than_the_most(minimum: int, maximum: int) -> None:
+    with pytest.raises(ValueError, match="there cannot be"):
+        Play().play(Scaled(minimum, maximum))
+
+
+def test_workers_by_hand_take_the_place_of_none_of_the_schedulers() -> None:
+    play = Play(max_workers=1, keeps_others=True)
+    play.hello()
+    play.submit(5)
+    assert [launch.count for launch in play.seen(Launch)] == [1]
+
+
+def test_workers_by_hand_do_not_leave_for_the_bounds() -> None:
+    play = Play(max_workers=1, keeps_others=True)
+    for name in (b"a", b"b"):
+        play.hello(name)
+    play.play(Scaled(0, 0))
+    assert play.sent(Stop) == []

@@ -1,0 +1,644 @@
+"""Which clients a dispatcher takes, what each may ask for, and when one is taken for gone."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+
+from gridengine._version import __version__
+from gridengine.dispatcher import journal_limits
+from gridengine.dispatcher.client_listener import (
+    LOOK_SECONDS,
+    MOST_UNREAD,
+    WATCHER_SECONDS,
+    Action,
+    ClientListener,
+    RemoteFollower,
+)
+from gridengine.dispatcher.client_record import Journal
+from gridengine.dispatcher.clients import Clients
+from gridengine.dispatcher.core.events import (
+    CancelRequested,
+    ClientJoined,
+    ClientLeft,
+    Event,
+    ReferencesReleased,
+    Released,
+    Submitted,
+)
+from gridengine.dispatcher.core.tasks import CallsFinished
+from gridengine.dispatcher.run_directory import python_version
+from gridengine.dispatcher.unsettled import UnsettledTasks
+from gridengine.dispatcher.watch_messages import Answer, Identity
+from gridengine.dispatcher.watch_streams import Told
+from gridengine.journal.dispatcher_file import DispatcherFile
+from gridengine.settings.schema import Settings
+from gridengine.wire.framing import decode, encode
+from gridengine.wire.messages import (
+    DETACHED,
+    NUMBER_BITS,
+    OLDEST,
+    VERSION,
+    Beat,
+    ChildCancel,
+    ChildForget,
+    ChildRecall,
+    ChildrenEnded,
+    ChildrenFinished,
+    ChildrenHello,
+    ChildrenWelcome,
+    ChildSupply,
+    ChildTasks,
+    ChildWant,
+    ClientHello,
+    Control,
+    Controlled,
+    FunctionItem,
+    Goodbye,
+    Message,
+    OutcomesTaken,
+    Refuse,
+    SharedItem,
+    TaskItem,
+)
+from gridengine.wire.processes import started, this_machine
+from tests.support.core_play import Play
+
+FUNCTION = FunctionItem("f", [b"/code"], b"/home")
+A, B, C = b"a" * 16, b"b" * 16, b"c" * 16
+
+
+def hello(**options: Any) -> ClientHello:
+    usual = ClientHello(VERSION, __version__, OLDEST, python_version(), "host", 12, "script.py")
+    return msgspec.structs.replace(usual, **options)
+
+
+class PlayedServer:
+    """A socket whose other ends are a test."""
+
+    fd = 0
+    pending = False
+
+    def __init__(self) -> None:
+        self.watchers: set[bytes] = set()
+        self.coming: list[tuple[bytes, Message, Sequence[Any]]] = []
+        self.sent: list[tuple[bytes, Message, Sequence[Any]]] = []
+        self.forgotten: list[bytes] = []
+        self.unread = 0
+        self.closed = False
+
+    def receive(self, most: int) -> Iterator[tuple[bytes, Message, Sequence[Any]]]:
+        while self.coming:
+            yield self.coming.pop(0)
+
+    def send(self, peer: bytes, message: Message, buffers: Sequence[Any] = ()) -> None:
+        self.sent.append((peer, *decode(encode(message, buffers))))
+
+    def beat(self, peer: bytes) -> None:
+        self.send(peer, Beat())
+
+    def unacknowledged(self, peer: bytes) -> int:
+        return self.unread
+
+    def forget(self, peer: bytes) -> None:
+        self.forgotten.append(peer)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Played:
+    """A dispatcher's end for clients, at a time that the test says."""
+
+    def __init__(self) -> None:
+        self.play = Play()
+        self.server = PlayedServer()
+        self.now = 1000.0
+        self.did: list[Any] = []
+        clients = Clients(
+            self.play.core.state,
+            lambda *one: None,
+            lambda event: None,
+            UnsettledTasks(),
+            lambda demand: None,
+            slots=7,
+        )
+        self.followers: list[RemoteFollower] = []
+        actions = {
+            "status": Action(lambda: {"workers": 3}, looks=True),
+            "follow": Action(self._follow, looks=True, follows=True),
+            "stop": Action(lambda now=False: self.did.append(now)),
+        }
+        settings = Settings(client_lease=900.0, client_grace=60.0)
+        self.listener = ClientListener(self.server, clients, actions, settings)  # type: ignore[arg-type]
+        self.clients = clients
+
+    def _follow(self, follower: RemoteFollower) -> str:
+        self.followers.append(follower)
+        return "first"
+
+    def say(self, peer: bytes, message: Message, *buffers: bytes) -> list[Event]:
+        self.server.coming.append((peer, *decode(encode(message, buffers))))
+        return list(self.listener.events(self.now, 100))
+
+    def told(self, peer: bytes) -> list[Message]:
+        told = [message for one, message, _ in self.server.sent if one == peer]
+        self.server.sent = [one for one in self.server.sent if one[0] != peer]
+        return told
+
+    def join(self, peer: bytes, **options: Any) -> int:
+        """Have a client come; return the first of its numbers."""
+        events = self.say(peer, hello(**options))
+        [welcome] = self.told(peer)
+        assert isinstance(welcome, ChildrenWelcome)
+        assert events == [ClientJoined(welcome.client, options.get("weight", 1.0))]
+        assert (welcome.slots, welcome.protocol) == (7, VERSION)
+        return welcome.client << NUMBER_BITS
+
+    def submit(self, peer: bytes, *tasks: TaskItem, **options: Any) -> list[Event]:
+        message = ChildTasks(0, 0, b"digest", list(tasks), **options)
+        return self.say(peer, message, *[b"buffer"] * message.count_buffers())
+
+    def wait(self, seconds: float, *beating: bytes) -> list[Event]:
+        """Let time pass, in which these clients beat."""
+        events, until = [], self.now + seconds
+        while self.now < until:
+            self.now += LOOK_SECONDS
+            for peer in beating:
+                assert self.say(peer, Beat()) == []
+            events += self.listener.look(self.now)
+        return events
+
+
+@pytest.fixture
+def played() -> Played:
+    return Played()
+
+
+# ---------------------------------------------------------------- who is taken
+
+
+def test_a_client_joins_with_its_weight_and_submits(played: Played) -> None:
+    first = played.join(A, weight=2.5)
+    [event] = played.submit(A, TaskItem(first + 1, submitter=first + 2), function=FUNCTION)
+    assert isinstance(event, Submitted)
+    assert (event.parent, event.detached, event.tasks[0].id) == (0, False, first + 1)
+
+
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        ({"protocol": VERSION + 2, "oldest": VERSION + 1, "version": "9.9"}, "9.9"),
+        ({"protocol": OLDEST - 1, "oldest": 1, "version": "0.0.1"}, "0.0.1"),
+        ({"python": "3.99"}, "3.99"),
+    ],
+)
+def test_another_version_is_refused_with_both_in_the_text(
+    played: Played, told: dict[str, Any], words: str
+) -> None:
+    assert played.say(A, hello(**told)) == []
+    [refusal] = played.told(A)
+    assert isinstance(refusal, Refuse)
+    assert refusal.mismatch
+    assert words in refusal.reason
+    assert (__version__ if "version" in told else python_version()) in refusal.reason
+
+
+def test_a_newer_client_that_speaks_our_protocol_too_is_taken(played: Played) -> None:
+    played.join(A, protocol=VERSION + 3, oldest=VERSION)
+
+
+def test_a_client_without_python_functions_may_have_any_python(played: Played) -> None:
+    played.join(A, python="")
+
+
+def test_what_a_stranger_sends_is_ignored(played: Played) -> None:
+    assert played.submit(A, TaskItem(1), function=FUNCTION) == []
+
+
+# ---------------------------------------------------------------- what it may do
+
+
+def test_it_asks_for_actions_and_is_told_their_answer(played: Played) -> None:
+    played.join(A)
+    played.say(A, Control(5, "status"))
+    assert played.told(A) == [Controlled(5, b'{"workers":3}')]
+    played.say(A, Control(6, "stop", b'{"now": true}'))
+    assert played.told(A) == [Controlled(6, b"null")]
+    assert played.did == [True]
+
+
+@pytest.mark.parametrize(
+    ("action", "arguments"),
+    [("nosuch", b"{}"), ("stop", b"no JSON"), ("stop", b"[]"), ("stop", b'{"other": 1}')],
+)
+def test_an_action_that_cannot_be_done_says_why(
+    played: Played, action: str, arguments: bytes
+) -> None:
+    played.join(A)
+    assert played.say(A, Control(5, action, arguments)) == []
+    [answer] = played.told(A)
+    assert isinstance(answer, Controlled)
+    assert (answer.number, answer.failed) == (5, True)
+    assert answer.answer
+    assert not played.did
+
+
+def test_who_may_only_look_submits_nothing_and_ends_nothing(played: Played) -> None:
+    played.server.watchers.add(A)
+    assert played.say(A, hello()) == []
+    [welcome] = played.told(A)
+    assert isinstance(welcome, ChildrenWelcome)
+    assert welcome.client == 0
+    first = played.join(B)
+    assert played.submit(A, TaskItem(1), function=FUNCTION) == []
+    assert played.say(A, ChildCancel(0, [first + 1], 15)) == []
+    played.say(A, Control(1, "status"))
+    played.say(A, Control(2, "stop"))
+    answers = played.told(A)
+    assert [(one.number, one.failed) for one in answers] == [(1, False), (2, True)]  # type: ignore[union-attr]
+    assert not played.did
+    assert played.say(A, Goodbye("closed")) == []
+
+
+def test_who_may_only_look_ends_no_run_whose_name_it_says(
+    played: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[str] = []
+    monkeypatch.setattr(played.listener._absent, "take", lambda keep: taken.append(keep) or [])
+    played.server.watchers.add(A)
+    played.say(A, hello(keep="sweep", keeps=True))
+    played.say(A, Goodbye("closed"))
+    assert played.server.forgotten == [A]
+    assert taken == []
+
+
+def test_a_client_cannot_cancel_or_want_what_is_another_s(played: Played) -> None:
+    its = played.join(A)
+    played.join(B)
+    assert played.say(B, ChildCancel(0, [its + 1], 15, [(its + 2, 0, 1)])) == [
+        CancelRequested((), 15, ())
+    ]
+    assert played.say(B, ChildWant(0, its + 1, 0, 77)) == []
+
+
+@pytest.mark.parametrize("number", [-5, 1, 900, 1 << 40, 1 << 70 >> 7])
+def test_a_client_cannot_come_back_with_another_s_number_or_one_nobody_had(
+    played: Played, number: int
+) -> None:
+    file = SimpleNamespace(pending=False)
+    played.clients.journal = SimpleNamespace(first_client=500, epoch=2, file=file)  # type: ignore[assignment]
+    assert played.join(A) >> NUMBER_BITS == 1
+    assert played.say(B, hello(resumes=number)) == []
+    [refusal] = played.told(B)
+    assert isinstance(refusal, Refuse)
+    assert played.say(B, hello(resumes=7)) == [ClientJoined(7, 1.0)]
+
+
+def test_who_introduces_itself_twice_is_the_same_client(played: Played) -> None:
+    number = played.join(A) >> NUMBER_BITS
+    assert played.say(A, hello()) == []
+    [welcome] = played.told(A)
+    assert isinstance(welcome, ChildrenWelcome)
+    assert welcome.client == number
+
+
+def test_nothing_is_kept_of_who_is_refused(played: Played) -> None:
+    played.say(A, hello(python="3.99"))
+    assert played.server.forgotten == [A]
+
+
+def test_a_client_cannot_submit_with_another_s_numbers(played: Played) -> None:
+    its, own = played.join(A), played.join(B)
+    for task in (TaskItem(its + 1, submitter=own + 1), TaskItem(own + 1, submitter=its + 1)):
+        assert played.submit(B, task, function=FUNCTION) == []
+        played.clients.flush()
+        [finished] = played.told(B)
+        assert isinstance(finished, ChildrenFinished)
+        assert finished.outcomes[0].failed
+
+
+def test_a_client_cannot_read_say_or_release_another_s_result(played: Played) -> None:
+    its, own = played.join(A), played.join(B)
+    kept = TaskItem(its + 1, submitter=its + 9, kept=[(0, 50)])
+    assert len(played.submit(A, kept, function=FUNCTION)) == 1
+    reading = TaskItem(own + 1, submitter=own + 9, after=[50])
+    assert played.submit(B, reading, function=FUNCTION) == []
+    assert played.say(B, ChildSupply(0, 50, buffers=1), b"false") == []
+    assert played.say(B, ChildForget(0, references=[50])) == []
+    assert played.say(A, ChildForget(0, references=[50])) == [ReferencesReleased((50,))]
+
+
+def test_a_client_cannot_release_another_s_shared_object(played: Played) -> None:
+    its = played.join(A)
+    played.join(B)
+    name = b"n" * 16
+    task = TaskItem(its + 1, submitter=its + 9, needs=[name])
+    assert len(played.submit(A, task, function=FUNCTION, shared=[SharedItem(name)])) == 1
+    assert played.say(B, ChildForget(0, shared=[name])) == []
+    assert played.say(A, ChildForget(0, shared=[name])) == [Released(name)]
+
+
+def test_a_shared_object_cannot_go_by_the_name_of_a_result(played: Played) -> None:
+    own = played.join(A)
+    name = (50).to_bytes(8, "big")
+    task = TaskItem(own + 1, submitter=own + 9, needs=[name])
+    assert played.submit(A, task, function=FUNCTION, shared=[SharedItem(name)]) == []
+
+
+@pytest.mark.parametrize(
+    "message", [ChildrenHello(0), ChildrenEnded(0), ChildCancel(7, [], 15), ChildrenHello(7)]
+)
+def test_a_client_that_plays_a_worker_s_agent_is_sent_away(
+    played: Played, message: Message
+) -> None:
+    number = played.join(A) >> NUMBER_BITS
+    assert played.say(A, message) == [ClientLeft(number)]
+    [refusal] = played.told(A)
+    assert isinstance(refusal, Refuse)
+    assert played.server.forgotten == [A]
+
+
+# ---------------------------------------------------------------- when it is gone
+
+
+def test_a_client_that_leaves_ends_at_once(played: Played) -> None:
+    number = played.join(A) >> NUMBER_BITS
+    assert played.say(A, Goodbye("closed")) == [ClientLeft(number)]
+    assert played.server.forgotten == [A]
+    assert played.listener.seen() == []
+
+
+def test_a_client_whose_process_is_dead_ends_after_the_grace_time(played: Played) -> None:
+    number = played.join(A, machine=this_machine(), pid=1 << 22, started=5) >> NUMBER_BITS
+    assert played.wait(58) == []
+    assert played.listener.seen()[0]["gone"] is True
+    assert played.wait(8) == [ClientLeft(number)]
+
+
+def test_a_client_whose_number_another_process_has_by_now_is_dead(played: Played) -> None:
+    pid = os.getpid()
+    number = played.join(A, machine=this_machine(), pid=pid, started=started(pid) - 1)
+    assert played.wait(70) == [ClientLeft(number >> NUMBER_BITS)]
+
+
+def test_a_client_that_is_stopped_or_without_network_is_waited_for(played: Played) -> None:
+    pid = os.getpid()
+    played.join(A, machine=this_machine(), pid=pid, started=started(pid))
+    played.join(B, machine="elsewhere", pid=1 << 22, started=5)
+    assert played.wait(890) == []
+    assert played.wait(200, A, B) == []
+
+
+def test_a_client_that_is_silent_for_the_lease_ends_after_the_grace_time(played: Played) -> None:
+    number = played.join(A, machine="elsewhere") >> NUMBER_BITS
+    assert played.wait(900 + 50) == []
+    assert played.wait(20) == [ClientLeft(number)]
+
+
+def test_a_client_that_is_back_within_the_grace_time_is_kept(played: Played) -> None:
+    played.join(A, machine="elsewhere")
+    assert played.wait(930) == []
+    assert played.wait(200, A) == []
+    assert played.listener.seen()[0]["gone"] is False
+
+
+def test_time_in_which_the_dispatcher_was_suspended_counts_for_nothing(played: Played) -> None:
+    played.join(A, machine="elsewhere")
+    assert played.wait(10, A) == []
+    played.now += 36_000
+    assert list(played.listener.look(played.now)) == []
+    assert played.wait(300, A) == []
+
+
+def test_nothing_is_due_where_there_are_no_clients(played: Played) -> None:
+    assert played.listener.deadline == float("inf")
+    played.join(A)
+    assert played.listener.deadline == played.now + LOOK_SECONDS
+    played.say(A, Goodbye("closed"))
+    played.wait(LOOK_SECONDS)
+    assert played.listener.deadline == float("inf")
+
+
+def test_clients_are_told_when_the_dispatcher_ends(played: Played) -> None:
+    played.join(A)
+    played.listener.close()
+    assert played.told(A) == [Goodbye("the dispatcher has ended")]
+    assert played.server.closed
+
+
+@pytest.fixture
+def journaled(played: Played, tmp_path: Path) -> Iterator[Played]:
+    file = DispatcherFile(tmp_path / "journal.sqlite")
+    played.clients.keep_in(Journal(file))
+    yield played
+    file.close()
+
+
+KEPT = {"keep": "sweep/1", "keeps": True}
+
+
+def left(played: Played) -> int:
+    """Have A hand in a task of a run with a name, and leave; return the task."""
+    played.say(A, hello(**KEPT))
+    [welcome] = played.told(A)
+    assert isinstance(welcome, ChildrenWelcome)
+    task = (welcome.client << NUMBER_BITS) + 1
+    played.submit(A, TaskItem(task, 1, submitter=task), function=FUNCTION)
+    assert played.say(A, Goodbye(DETACHED)) == []
+    return task
+
+
+def test_the_next_of_a_name_is_told_what_was_left_and_sent_what_comes_of_it(
+    journaled: Played,
+) -> None:
+    task = left(journaled)
+    journaled.say(B, hello(**KEPT))
+    [welcome] = journaled.told(B)
+    assert isinstance(welcome, ChildrenWelcome)
+    assert (welcome.owed, welcome.ready) == (1, 0)
+    [gone] = journaled.listener._absent
+    gone.settled(CallsFinished(task, 0, 1, [b"r"], last=True))
+    journaled.clients.flush()
+    [finished] = [one for one in journaled.told(B) if isinstance(one, ChildrenFinished)]
+    assert [one.task for one in finished.outcomes] == [task]
+    assert ClientLeft(task >> NUMBER_BITS) in journaled.say(B, OutcomesTaken([finished.number]))
+    assert not journaled.told(A)
+
+
+def test_a_call_that_the_journal_cannot_hold_is_refused_and_its_client_stays(
+    journaled: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal_limits, "MOST_BYTES", 5)
+    journaled.say(A, hello(keeps=True))
+    [welcome] = journaled.told(A)
+    assert isinstance(welcome, ChildrenWelcome)
+    task = (welcome.client << NUMBER_BITS) + 1
+    large = TaskItem(task, 2, submitter=task)
+    assert journaled.submit(A, large, function=FUNCTION) == []
+    [refused] = journaled.told(A)
+    assert isinstance(refused, ChildrenFinished)
+    assert [(one.task, one.stop, one.failed, one.last) for one in refused.outcomes] == [
+        (task, 2, True, True)
+    ]
+    monkeypatch.undo()
+    [event] = journaled.submit(A, large, function=FUNCTION)
+    assert isinstance(event, Submitted)
+
+
+def test_what_was_left_is_told_of_until_somebody_has_its_place(journaled: Played) -> None:
+    left(journaled)
+    [told] = journaled.listener.left()
+    assert (told["run"], told["tasks"]) == ("sweep", 1)
+    journaled.say(B, hello(**KEPT))
+    assert journaled.listener.left() == []
+
+
+def test_what_was_left_is_not_another_name_s(journaled: Played) -> None:
+    left(journaled)
+    journaled.say(B, hello(keep="sweep/2", keeps=True))
+    [welcome] = journaled.told(B)
+    assert isinstance(welcome, ChildrenWelcome)
+    assert welcome.owed == 0
+
+
+def test_who_is_still_there_gives_its_place_to_the_next_of_its_name(journaled: Played) -> None:
+    journaled.say(A, hello(**KEPT))
+    journaled.told(A)
+    events = journaled.say(B, hello(**KEPT))
+    assert [type(one) for one in events] == [ClientJoined, ClientLeft]
+    assert [type(one) for one in journaled.told(A)] == [Refuse]
+
+
+def test_who_says_goodbye_ends_what_was_left_to_it(journaled: Played) -> None:
+    task = left(journaled)
+    journaled.say(B, hello(**KEPT))
+    assert ClientLeft(task >> NUMBER_BITS) in journaled.say(B, Goodbye("closed"))
+
+
+def test_what_clients_have_that_are_told_of_the_end_is_not_made_by_a_later_process(
+    journaled: Played, tmp_path: Path
+) -> None:
+    left(journaled)
+    for peer, words in ((A, {}), (B, {}), (C, KEPT)):
+        journaled.say(peer, hello(**{"keeps": True, **words}))
+    journaled.wait(3 * LOOK_SECONDS, A, C)
+    journaled.told(B)
+    journaled.listener.ends = True
+    journaled.listener.close()
+    with sqlite3.connect(tmp_path / "journal.sqlite") as file:
+        found = file.execute("SELECT peer FROM clients ORDER BY number").fetchall()
+    # B may come back: it does not answer just now. Others will have the calls of the runs.
+    assert found == [(A,), (B,), (C,)]
+    assert len(journaled.told(B)) == 1
+
+
+# ---------------------------------------------------------------- after a restart
+
+
+def test_a_client_that_does_not_come_back_to_a_later_process_is_looked_for(
+    played: Played, tmp_path: Path
+) -> None:
+    file = DispatcherFile(tmp_path / "journal.sqlite")
+    file.wake = lambda: None
+    played.clients.keep_in(Journal(file))
+    dead = played.join(A, keeps=True, machine=this_machine(), pid=1 << 22, started=5)
+    file.close()
+    later = Played()
+    file = DispatcherFile(tmp_path / "journal.sqlite")
+    later.clients.keep_in(Journal(file))
+    assert ClientJoined(dead >> NUMBER_BITS, 1.0) in list(later.listener.restore())
+    assert later.listener.deadline <= later.now
+    assert later.wait(80) == [ClientLeft(dead >> NUMBER_BITS)]
+    file.close()
+
+
+@pytest.mark.parametrize("ends", [ChildRecall, ChildCancel])
+def test_what_has_ended_is_not_ended_again_by_a_later_process(
+    played: Played, tmp_path: Path, ends: type[Message]
+) -> None:
+    file = DispatcherFile(tmp_path / "journal.sqlite")
+    file.wake = lambda: None
+    played.clients.keep_in(Journal(file))
+    own = played.join(A, keeps=True)
+    task = own + 1
+    played.submit(A, TaskItem(task, 3, submitter=own), function=FUNCTION)
+    calls = [(task, 0, 3)]
+    played.say(A, ChildRecall(0, calls) if ends is ChildRecall else ChildCancel(0, [], 9, calls))
+    played.clients.finished[played.clients._clients[A, 0]].append(
+        CallsFinished(task, 0, 1, [b"r"], last=False)
+    )
+    played.clients.flush()
+    file.close()
+
+    later = Played()
+    file = DispatcherFile(tmp_path / "journal.sqlite")
+    file.wake = lambda: None
+    later.clients.keep_in(Journal(file))
+    ended = []
+    for event in later.listener.restore():
+        later.play.play(event)
+        ended += later.play.seen(CallsFinished)
+    file.close()
+    assert [(one.task, one.start, one.stop, one.last) for one in ended] == [(task, 1, 3, True)]
+
+
+# ---------------------------------------------------------------- who watches
+
+TOLD = Told(Answer(Identity("sweep", "run", 1, "host", "", "", 0.0, "", "", "")))
+
+
+def test_who_may_only_look_and_is_silent_is_dropped_and_a_client_is_not(played: Played) -> None:
+    played.server.watchers.add(A)
+    played.say(A, hello())
+    played.join(B)
+    assert played.wait(WATCHER_SECONDS) == []
+    assert played.server.forgotten == []
+    played.wait(2 * LOOK_SECONDS)
+    assert played.server.forgotten == [A]
+    assert [one["number"] for one in played.listener.seen()] == [1]
+
+
+def test_who_may_only_look_and_gives_signs_of_life_stays(played: Played) -> None:
+    played.server.watchers.add(A)
+    played.say(A, hello())
+    played.wait(10 * WATCHER_SECONDS, A)
+    assert played.server.forgotten == []
+
+
+def test_a_question_to_follow_is_answered_again_and_again(played: Played) -> None:
+    played.join(A)
+    played.say(A, Control(3, "follow", b"{}"))
+    [follower] = played.followers
+    assert follower.tell(TOLD)
+    follower.end()
+    follower.drop()
+    first, told, last = played.told(A)
+    assert first == Controlled(3, b'"first"')
+    assert told == Controlled(3, TOLD.line)
+    assert isinstance(last, Controlled)
+    assert (last.number, last.failed) == (3, True)
+
+
+def test_who_has_not_acknowledged_much_is_told_nothing_more(played: Played) -> None:
+    played.join(A)
+    played.say(A, Control(3, "follow", b"{}"))
+    played.told(A)
+    played.server.unread = MOST_UNREAD + 1
+    assert not played.followers[0].tell(TOLD)
+    assert played.told(A) == []
+
+
+def test_a_question_that_is_asked_again_has_the_same_follower(played: Played) -> None:
+    played.join(A)
+    for _ in range(2):
+        played.say(A, Control(3, "follow", b"{}"))
+    played.say(A, Control(4, "follow", b"{}"))
+    assert len(set(played.followers)) == 2

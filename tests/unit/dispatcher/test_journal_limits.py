@@ -1,0 +1,102 @@
+"""What is too large for a dispatcher's journal, before it is sent and after."""
+
+from __future__ import annotations
+
+import pytest
+
+from gridengine.dispatcher import journal_limits
+from gridengine.dispatcher.core.tasks import Function, Task
+from gridengine.dispatcher.journal_limits import (
+    is_large,
+    lost,
+    may_refuse,
+    too_large,
+    why_refused,
+    why_refused_as_sent,
+)
+from gridengine.serialize.shared_objects import SharedObject
+from gridengine.wire.messages import ChildTasks, FunctionItem, SharedItem, TaskItem
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal_limits, "MOST_BYTES", 10)
+
+
+def function(size: int = 1, *needs: SharedObject) -> Function:
+    return Function(b"digest", (bytes(size),), (), b"/", "train", needs)
+
+
+def shared(size: int) -> SharedObject:
+    return SharedObject(f"name {size}".encode(), (bytes(size),))
+
+
+def test_the_parts_of_one_count_together() -> None:
+    assert not is_large([])
+    assert not is_large([bytes(4), bytes(6)])
+    assert is_large([bytes(4), bytes(7)])
+
+
+@pytest.mark.parametrize(
+    ("function", "task", "words"),
+    [
+        (function(), Task(1, (bytes(10),)), None),
+        (function(), Task(1, (bytes(6), bytes(5))), "a call of train has 11 bytes"),
+        (function(), Task(1, (bytes(11),), name="Job-7"), "a call of Job-7 has 11 bytes"),
+        (function(12), Task(1, ()), "the function train has 12 bytes"),
+        (function(1, shared(13)), Task(1, ()), "a shared object of train has 13 bytes"),
+        (function(), Task(1, (), needs=(shared(14),)), "a shared object of train has 14 bytes"),
+    ],
+)
+def test_what_is_too_large_is_named_before_it_is_sent(
+    function: Function, task: Task, words: str | None
+) -> None:
+    error = why_refused(function, task)
+    assert (error and error.message.partition(",")[0]) == words
+    assert may_refuse(function, [Task(0, ()), task]) or error is None
+
+
+def test_many_that_are_too_large_together_alone_are_looked_at_one_by_one() -> None:
+    tasks = [Task(number, (bytes(4),)) for number in range(3)]
+    assert may_refuse(function(), tasks)
+    assert not may_refuse(function(), tasks[:2])
+    assert not [task for task in tasks if why_refused(function(), task)]
+
+
+def item(id: int, buffers: int = 1, name: str = "") -> TaskItem:
+    return TaskItem(id, buffers=buffers, name=name)
+
+
+MESSAGE = ChildTasks(
+    0,
+    0,
+    b"digest",
+    [item(5, buffers=2), item(6, name="Job-6")],
+    FunctionItem("train", [], b"/", (), buffers=1),
+    [SharedItem(b"name", (), buffers=1)],
+)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "words"),
+    [
+        ((1, 1, 1, 1, 1), None),
+        ((5, 5, 5, 5, 5), None),
+        ((11, 1, 1, 1, 1), "the function train has 11 bytes"),
+        ((1, 11, 1, 1, 1), "a shared object has 11 bytes"),
+        ((1, 1, 6, 5, 1), "the call 5 has 11 bytes"),
+        ((1, 1, 1, 1, 11), "the call Job-6 has 11 bytes"),
+    ],
+)
+def test_what_is_too_large_is_named_as_it_arrives(
+    sizes: tuple[int, ...], words: str | None
+) -> None:
+    error = why_refused_as_sent(MESSAGE, [bytes(size) for size in sizes])
+    assert (error and error.message.partition(",")[0]) == words
+
+
+def test_both_errors_say_the_limit_and_what_to_do() -> None:
+    for error in (too_large("a call", [bytes(2000)]), lost([bytes(2000)])):
+        assert "2,000 bytes" in str(error)
+        assert "holds 10 of" in str(error)
+        assert error.hint

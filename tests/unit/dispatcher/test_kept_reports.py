@@ -1,0 +1,41 @@
+"""How runs were is kept, for so many of them."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from gridengine.dispatcher.kept_reports import keep, kept
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    return tmp_path / "gridengine" / "reports"
+
+
+def test_a_report_is_kept_for_its_user_alone(folder: Path) -> None:
+    keep("20260101-1", b"{}", 5)
+    [path] = kept()
+    assert path == folder / "20260101-1.json"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+def test_of_more_than_so_many_the_last_are_kept() -> None:
+    for number in range(5):
+        keep(f"20260101-{number}", b"{}", 3)
+    assert [path.stem for path in kept()] == ["20260101-4", "20260101-3", "20260101-2"]
+
+
+def test_none_is_kept_when_nobody_wants_one(folder: Path) -> None:
+    keep("20260101-1", b"{}", 0)
+    assert not folder.exists()
+
+
+def test_where_nothing_can_be_written_nothing_is_kept_and_nothing_fails(folder: Path) -> None:
+    folder.parent.parent.joinpath("gridengine").write_text("in the way")
+    keep("20260101-1", b"{}", 5)
+    assert kept() == []

@@ -1,0 +1,247 @@
+"""The thread that owns a launcher: what it is asked for, what it tells, and what it keeps."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from gridengine.dispatcher import launch_record
+from gridengine.dispatcher.core.events import Explained, Launch, Launched, LaunchFailed, Polled
+from gridengine.dispatcher.launch_record import LaunchRecord
+from gridengine.dispatcher.launcher_thread import LauncherThread
+from gridengine.errors import ClusterError, ConfigurationError
+from gridengine.resources.demand import ANY, Demand
+from gridengine.schedulers.launcher import Handle, LaunchContext, TryAgain
+from tests.support.noting_launcher import CONTEXT, FIRST, SECOND, NotingLauncher
+from tests.support.waiting import wait_until
+
+LAUNCHERS: list[NotingLauncher] = []
+
+
+def make(run: LaunchContext) -> NotingLauncher:
+    LAUNCHERS.append(NotingLauncher(run))
+    return LAUNCHERS[-1]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "launches.json"
+
+
+def record(path: Path) -> None:
+    """Have it on record that another process has launched two."""
+    record = LaunchRecord(path)
+    record.add([FIRST, SECOND], ANY)
+    record.save(NotingLauncher())  # type: ignore[arg-type]
+
+
+def thread(path: Path | None = None) -> tuple[LauncherThread, list[object]]:
+    LAUNCHERS.clear()
+    events: list[object] = []
+    record = None if path is None else LaunchRecord(path)
+    made = LauncherThread(make, CONTEXT, events.append, record)  # type: ignore[arg-type]
+    return made, events
+
+
+def test_it_acts_in_the_order_in_which_it_is_asked_and_its_end_comes_last() -> None:
+    launcher, events = thread()
+    launcher.launch(Launch(2))
+    launcher.poll([SECOND])
+    launcher.explain([FIRST], 5.0)
+    launcher.cancel([FIRST])
+    launcher.close()
+    assert [type(event) for event in events] == [Launched, Polled, Explained]
+    [made] = LAUNCHERS
+    assert (made.asked, made.cancelled, made.closed) == ([SECOND], [FIRST], True)
+
+
+def test_who_is_asked_for_nothing_makes_no_launcher() -> None:
+    launcher, events = thread()
+    launcher.poll([])
+    launcher.close()
+    assert LAUNCHERS == events == []
+
+
+@pytest.mark.parametrize(
+    ("error", "words", "for_now", "kind"),
+    [
+        (TryAgain("the queue is full"), "the queue is full", True, ClusterError),
+        (ConfigurationError("no such queue"), "no such queue", False, ConfigurationError),
+        (ZeroDivisionError("own"), "the scheduler failed: ZeroDivisionError", False, ClusterError),
+        (KeyboardInterrupt(), "the scheduler failed: KeyboardInterrupt", False, ClusterError),
+    ],
+)
+def test_why_nothing_was_launched_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+    error: BaseException,
+    words: str,
+    for_now: bool,
+    kind: type[Exception],
+) -> None:
+    def fail(self: NotingLauncher, count: int, demand: Demand = ANY) -> list[Handle]:
+        raise error
+
+    monkeypatch.setattr(NotingLauncher, "launch", fail)
+    launcher, events = thread()
+    launcher.launch(Launch(2))
+    launcher.close()
+    [failed] = events
+    assert isinstance(failed, LaunchFailed)
+    assert type(failed.error) is kind
+    assert words in str(failed.error)
+    assert failed.for_now is for_now
+
+
+def test_a_batch_system_that_does_not_answer_is_asked_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def down(self: NotingLauncher, handles: Sequence[Handle]) -> None:
+        raise OSError("timed out")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(NotingLauncher, "poll", down)
+        launcher, events = thread()
+        launcher.poll([FIRST])
+        wait_until(lambda: "the scheduler does not answer" in caplog.text)
+    assert events == []
+    wait_until(lambda: launcher.poll([FIRST]) or events)
+    launcher.close()
+
+
+def test_what_a_worker_that_gets_no_answer_says_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    quiet, loud = Handle("1", str(tmp_path / "1.log")), Handle("2", str(tmp_path / "2.log"))
+    Path(loud.log).write_text("gets no answer of its dispatcher: tcp://10.0.0.7: timed out\n")
+    launcher, events = thread()
+    launcher.read_log([quiet], 60)
+    launcher.read_log([loud], 60)
+    with caplog.at_level(logging.WARNING):
+        launcher.close()
+    assert events == [Explained(loud, "tcp://10.0.0.7: timed out", running=True)]
+    assert "cluster job 2 has run for 60 s" in caplog.text
+
+
+def test_the_launcher_of_a_later_process_goes_on_with_it(path: Path) -> None:
+    record(path)
+    launcher, events = thread(path)
+    launcher.poll([FIRST])
+    wait_until(lambda: events)
+    [made] = LAUNCHERS
+    assert made.adopted is not None
+    assert made.adopted[1] == {"name": "night"}
+    assert isinstance(events[0], Polled)
+    wait_until(lambda: FIRST not in LaunchRecord(path).handles)
+    launcher.close()
+
+
+def test_a_launcher_that_cannot_go_on_now_does_so_later(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def down(*args: object) -> None:
+        tried.append(args)
+        if len(tried) == 1:
+            raise ClusterError("the batch system is down")
+
+    tried: list[object] = []
+    monkeypatch.setattr(NotingLauncher, "adopt", down)
+    record(path)
+    launcher, events = thread(path)
+    for _ in range(3):
+        launcher.explain([FIRST], 1.0)
+    launcher.poll([FIRST])
+    wait_until(lambda: events)
+    assert len(LAUNCHERS) == 1
+    assert len(tried) == 2
+    launcher.close()
+
+
+def test_what_it_launches_is_kept_until_it_closes(path: Path) -> None:
+    launcher, events = thread(path)
+    launcher.launch(Launch(2))
+    wait_until(lambda: events)
+    assert isinstance(events[0], Launched)
+    wait_until(lambda: path.exists() and len(LaunchRecord(path).handles) == 2)
+    launcher.close()
+    assert LAUNCHERS[0].closed
+    assert not path.exists()
+
+
+def test_what_names_its_jobs_is_on_record_before_the_first_is_submitted(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(self: NotingLauncher, count: int, demand: Demand = ANY) -> list[Handle]:
+        seen.append(LaunchRecord(path))
+        raise ClusterError("nobody hears of what was submitted")
+
+    seen: list[LaunchRecord] = []
+    monkeypatch.setattr(NotingLauncher, "launch", killed)
+    launcher, events = thread(path)
+    launcher.launch(Launch(2))
+    wait_until(lambda: events)
+    assert [(one.facts, one.handles) for one in seen] == [({"name": "night"}, {})]
+    again, _ = thread(path)
+    again.explain([FIRST], 1.0)
+    wait_until(lambda: LAUNCHERS and LAUNCHERS[0].adopted == ({}, {"name": "night"}))
+    again.close()
+    launcher.close()
+
+
+def test_who_has_left_is_asked_for_until_it_has_ended(path: Path) -> None:
+    launcher, events = thread(path)
+    launcher.launch(Launch(2))
+    wait_until(lambda: events)
+    launcher.poll([SECOND])
+    wait_until(lambda: len(events) == 2)
+    launcher.poll([])
+    wait_until(lambda: len(events) == 3)
+    assert LAUNCHERS[0].asked == [SECOND, FIRST, SECOND]
+    launcher.close()
+
+
+def test_what_it_did_is_told_though_it_cannot_be_written_down_and_is_written_later(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    launcher, events = thread(path)
+
+    def full(path: Path, content: bytes) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(launch_record, "replace_private", full)
+    launcher.launch(Launch(2))
+    wait_until(lambda: events)
+    assert isinstance(events[0], Launched)
+    assert "no space left" in caplog.text
+    monkeypatch.undo()
+    launcher.poll([SECOND])
+    wait_until(lambda: len(events) == 2)
+    assert list(LaunchRecord(path).handles) == [SECOND]
+    launcher.close()
+
+
+def test_a_launcher_that_was_asked_for_nothing_stops_what_another_has_launched(path: Path) -> None:
+    record(path)
+    launcher, _ = thread(path)
+    launcher.close()
+    [made] = LAUNCHERS
+    assert made.adopted is not None
+    assert made.closed
+    assert not path.exists()
+
+
+def test_what_another_has_launched_and_cannot_be_stopped_now_stays_on_record(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def down(*args: object) -> None:
+        raise ClusterError("the batch system is down")
+
+    monkeypatch.setattr(NotingLauncher, "adopt", down)
+    record(path)
+    launcher, _ = thread(path)
+    launcher.close()
+    assert LAUNCHERS[0].closed
+    assert list(LaunchRecord(path).handles) == [FIRST, SECOND]
+    assert "cannot be stopped: ClusterError('the batch system is down'" in caplog.text

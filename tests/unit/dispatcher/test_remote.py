@@ -1,0 +1,250 @@
+"""A client of a stand-alone dispatcher: what it does when something cannot be sent, and when it
+hears nothing; its connection is the test's.
+"""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from gridengine.dispatcher import remote
+from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
+from gridengine.dispatcher.remote import LOOK_SECONDS, RemoteDispatcher
+from gridengine.dispatcher.requesting import Question
+from gridengine.errors import ConfigurationError, DispatcherGone, VersionMismatch
+from gridengine.serialize.payload import Payload
+from gridengine.settings.values import Settings
+from gridengine.wire.framing import decode, encode
+from gridengine.wire.messages import (
+    NUMBER_BITS,
+    ChildrenFinished,
+    ChildrenWelcome,
+    ChildSupply,
+    ChildTasks,
+    ClientHello,
+    Control,
+    Controlled,
+    FinishedItem,
+    Goodbye,
+    Message,
+    OutcomesTaken,
+    Refuse,
+)
+
+FUNCTION = Function(b"f", (b"pickled",), (), b"/", "f")
+CLIENT = 5
+
+
+class Connection:
+    """To a dispatcher that takes what it is sent, and says what the test has it say."""
+
+    socket = 0
+
+    def __init__(self, file: object) -> None:
+        self.epoch = 0
+        self.received_at = 0.0
+        self.introduce: object = None
+        self.sent: list[Message] = []
+        self.incoming: list[tuple[Message, Payload]] = []
+        self.moves = 0
+
+    def send(self, message: Message, buffers: Payload = ()) -> None:
+        self.sent.append(decode(encode(message, buffers))[0])
+
+    def receive(self) -> list[tuple[Message, Payload]]:
+        incoming, self.incoming = self.incoming, []
+        return incoming
+
+    def tick(self, now: float) -> float:
+        return 3600.0
+
+    def move(self, addresses: object) -> None:
+        self.moves += 1
+
+    def begin_again(self) -> None:
+        """Nothing is on its way here."""
+
+
+class Remote(RemoteDispatcher):
+    """One whose thread is the test."""
+
+    _connection: Connection  # type: ignore[assignment]
+
+    def _begin(self, hello: Message, name: str) -> None:
+        self._thread = threading.current_thread()
+        self._poller = SimpleNamespace(poll=lambda timeout: [])  # type: ignore[assignment]
+        self._questions[0] = Question()
+        self._send(hello)
+        self.step(ChildrenWelcome(0, CLIENT, 8, epoch=3, taken=0))
+
+    def step(self, *messages: Message) -> None:
+        """Send what waits, and take in what the dispatcher says."""
+        for message in messages:
+            self._connection.incoming.append((message, [b""] * message.count_buffers()))
+        for message, buffers in self._receive():
+            self._handlers[type(message)](self, message, buffers)
+
+    def take_sent(self) -> list[Message]:
+        """Return what the dispatcher was sent since."""
+        self.step()
+        sent, self._connection.sent = self._connection.sent, []
+        return sent
+
+
+@pytest.fixture
+def make(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Returns a client that has been welcomed."""
+    file = SimpleNamespace(name="sweeps", server_key="key", beat_seconds=2.0, addresses=(), pid=0)
+    file.is_gone_for_good = lambda: False
+    monkeypatch.setattr(remote, "load_private", lambda path, kind: file)
+    monkeypatch.setattr(remote, "Client", Connection)
+    monkeypatch.setattr(remote, "settings", lambda: Settings(client_lease=60.0))
+    monkeypatch.setattr(remote, "atexit", SimpleNamespace(register=lambda act: None))
+
+    def make(**options: Any) -> Remote:
+        made = Remote(Path("client.json"), **options)
+        assert isinstance(made.take_sent()[0], ClientHello)
+        return made
+
+    return make
+
+
+def submit(client: Remote, **options: Any) -> list[CallsFinished]:
+    """Submit a task; return what is told of it."""
+    events: list[CallsFinished] = []
+    listener: Any = SimpleNamespace(settled=events.append, daemon=True)
+    client.submit(FUNCTION, [Task(client.new_id(), (b"calls",), **options)], listener)
+    return events
+
+
+def test_what_cannot_be_sent_fails_with_all_that_need_it_and_counts_no_more(make: Any) -> None:
+    client = make(max_calls=1)
+    events = submit(client, name="\udcff", kept=((0, 77),))
+    sent = client.take_sent() + client.take_sent()
+    assert "this cannot be handed in" in str(events[0].error)
+    assert [type(message) for message in sent] == [ChildSupply]
+    assert submit(client) == []
+    with pytest.raises(ConfigurationError, match="1 call open, and may have 1"):
+        submit(client)
+    assert [type(message) for message in client.take_sent()] == [ChildTasks]
+
+
+def test_tasks_travel_together_and_those_that_cannot_be_sent_fail_alone(make: Any) -> None:
+    client = make()
+    submit(client)
+    client.take_sent()
+    good, bad, also = submit(client), submit(client, name="\udcff"), submit(client)
+    sent = client.take_sent()
+    assert [len(message.tasks) for message in sent] == [1, 1]
+    assert (good, len(bad), also) == ([], 1, [])
+    submit(client)
+    submit(client)
+    [together] = client.take_sent()
+    assert len(together.tasks) == 2
+
+
+def test_what_has_ended_counts_no_more_and_is_acknowledged(make: Any) -> None:
+    client = make(max_calls=1)
+    events = submit(client)
+    [sent] = client.take_sent()
+    item = FinishedItem(sent.tasks[0].id, 0, 1, buffers=1, last=True)
+    client.step(ChildrenFinished(0, [item], number=9))
+    assert [event.last for event in events] == [True]
+    client._resume()  # the dispatcher was started again
+    client.step(ChildrenWelcome(0, CLIENT, 8, epoch=4, taken=1))
+    client.step(ChildrenFinished(0, [item], number=9))
+    submit(client)
+    [taken] = [one for one in client.take_sent() if isinstance(one, OutcomesTaken)]
+    assert set(taken.numbers) == {9}
+    with pytest.raises(ConfigurationError, match="1 call open"):
+        submit(client)
+
+
+@pytest.mark.parametrize("interruption", [TimeoutError, KeyboardInterrupt])
+def test_what_nobody_waits_for_any_more_is_not_asked_again(
+    make: Any, monkeypatch: pytest.MonkeyPatch, interruption: type[BaseException]
+) -> None:
+    def interrupted(question: Question, seconds: float | None = None) -> None:
+        raise interruption
+
+    client = make()
+    monkeypatch.setattr(Question, "wait", interrupted)
+    with pytest.raises(interruption):
+        client.control("status")
+    client.take_sent()
+    client._resume()
+    client.step(ChildrenWelcome(0, CLIENT, 8, epoch=4, taken=0))
+    assert not [one for one in client.take_sent() if isinstance(one, Control)]
+
+
+def test_outcomes_of_another_client_are_those_that_it_has_left(make: Any) -> None:
+    client = make(keep="night")
+    client.left.get_nowait()  # the welcome, with how much there is
+    item = FinishedItem((CLIENT - 1) << NUMBER_BITS | 1, 2, 4, buffers=1)
+    client.step(ChildrenFinished(0, [item], number=4))
+    left = client.left.get_nowait()
+    assert (left.number, left.life, left.outcomes[0].start) == (4, 3, 2)
+    client.took([left])
+    [taken] = client.take_sent()
+    assert taken == OutcomesTaken([4])
+
+
+@pytest.mark.parametrize(
+    ("message", "kind", "words"),
+    [
+        (Refuse("older", mismatch=True), VersionMismatch, "older"),
+        (Refuse("who are you"), DispatcherGone, "has given up this client"),
+        (Goodbye("it ends", []), DispatcherGone, "it ends: sweeps"),
+    ],
+)
+def test_who_is_sent_away_is_told_why(
+    make: Any, message: Message, kind: type[Exception], words: str
+) -> None:
+    client = make()
+    with pytest.raises(kind, match=words):
+        client.step(message)
+
+
+def test_an_answer_that_nobody_waits_for_any_more_is_dropped(make: Any) -> None:
+    client = make()
+    with pytest.raises(TimeoutError):
+        client.control("status", seconds=0)
+    client.step(Controlled(client.new_id(), b"{}"))
+    assert client._answers == {}
+    assert client._questions == {}
+
+
+def test_one_that_is_silent_is_looked_for_and_taken_to_be_gone_after_the_lease(
+    make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 100.0
+    monkeypatch.setattr(remote, "time", SimpleNamespace(monotonic=lambda: now))
+    client = make()
+    connection = client._connection
+    for _ in range(60):
+        now += 1.0
+        client.step()
+    assert connection.moves == pytest.approx(60 / LOOK_SECONDS, abs=1)
+    now += 1.0
+    with pytest.raises(DispatcherGone, match="nothing was heard from the dispatcher 'sweeps'"):
+        client.step()
+
+
+def test_the_time_that_this_process_was_suspended_hardly_counts(
+    make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 100.0
+    monkeypatch.setattr(remote, "time", SimpleNamespace(monotonic=lambda: now))
+    client = make()
+    now += 8 * 3600.0
+    client.step()
+    now += 50.0
+    client.step()
+    client._connection.received_at = now
+    for _ in range(60):
+        now += 1.0
+        client.step()

@@ -1,0 +1,91 @@
+"""What who watches is answered, and how often that is made."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import pytest
+
+from gridengine.dispatcher.core.events import CancelRequested, Event
+from gridengine.dispatcher.recent_lines import RecentLines
+from gridengine.dispatcher.watch_answers import WatchAnswers
+from gridengine.dispatcher.watch_messages import Answer, Identity, Request
+from gridengine.dispatcher.watch_streams import Told
+from gridengine.settings.values import Settings
+from tests.support.core_play import Play
+
+IDENTITY = Identity("sweep", "run", 1, "host", "", "", 0.0, "", "", "")
+
+
+class Played:
+    """A core that is watched, and what it was had to do."""
+
+    def __init__(self) -> None:
+        self.play = Play()
+        self.posted: list[Event] = []
+        launcher: Any = None
+        self.answers = WatchAnswers(
+            self.play.core.state,
+            launcher,
+            RecentLines(),
+            IDENTITY,
+            traffic=({}, {}),
+            settings=Settings(),
+            post=self.posted.append,
+            began=0.0,
+        )
+
+    def ask(self, ask: str, words: Sequence[str] = (), **options: Any) -> bytes:
+        return self.answers.answer(msgspec.json.encode(Request(ask, words=words)), **options)
+
+
+class Follower:
+    def tell(self, told: Told) -> bool:
+        return True
+
+    def drop(self) -> None:
+        return
+
+    end = drop
+
+
+@pytest.fixture
+def played() -> Played:
+    return Played()
+
+
+def test_what_many_ask_within_half_a_second_is_made_once(played: Played) -> None:
+    answers = [played.ask("status") for _ in range(10)]
+    assert all(one is answers[0] for one in answers)
+
+
+def test_what_is_to_be_done_is_done_each_time(played: Played) -> None:
+    played.play.submit(3)
+    for _ in range(2):
+        played.ask("cancel")
+    assert [type(one) for one in played.posted] == [CancelRequested] * 2
+
+
+def test_who_may_only_look_may_not_act(played: Played) -> None:
+    answer = msgspec.json.decode(played.ask("cancel", may_act=False), type=Answer)
+    assert "may not cancel" in answer.error
+    assert played.posted == []
+
+
+def test_who_asks_to_follow_is_answered_at_once_and_told_more(played: Played) -> None:
+    played.play.submit(3)
+    answer = msgspec.json.decode(played.ask("follow", follower=Follower()), type=Answer)
+    assert answer.status.waiting == 3
+    assert played.answers.streams.deadline < float("inf")
+
+
+def test_each_who_follows_is_taken_in(played: Played) -> None:
+    first, second = Follower(), Follower()
+    played.ask("follow", follower=first)
+    played.ask("follow", follower=second)
+    played.answers.streams.remove(first)
+    assert played.play.core.state.log.events is not None
+    played.answers.streams.remove(second)
+    assert played.play.core.state.log.events is None

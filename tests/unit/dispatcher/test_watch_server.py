@@ -1,0 +1,224 @@
+"""The socket at which a dispatcher is watched: who may ask, and who is dropped."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gridengine.dispatcher import watch_server
+from gridengine.dispatcher.watch_messages import Answer, Identity
+from gridengine.dispatcher.watch_server import MOST_REQUEST, MOST_WATCHERS, Watcher, WatchServer
+from gridengine.dispatcher.watch_streams import Told
+from gridengine.wire.runtime_folder import is_private, make_runtime_folder, runtime_folders
+
+
+class Played:
+    """A server, what it was asked, and those who watch it."""
+
+    def __init__(self, path: Path) -> None:
+        self.asked: list[bytes] = []
+        self.size = 10
+        self.forgotten: list[Watcher] = []
+        self.follows: Watcher | None = None
+        self.server = WatchServer(path, self._answer, self.forgotten.append)
+        self.watchers: list[socket.socket] = []
+
+    def _answer(self, line: bytes, watcher: Watcher) -> bytes:
+        self.asked.append(line)
+        self.follows = watcher
+        return b"x" * self.size
+
+    def watch(self) -> socket.socket:
+        sock = socket.socket(socket.AF_UNIX)
+        sock.settimeout(0.0)
+        sock.connect(str(self.server.path))
+        self.watchers.append(sock)
+        self.server.serve()
+        return sock
+
+    def ask(self, sock: socket.socket, line: bytes) -> None:
+        sock.sendall(line)
+        self.server.serve()
+
+
+@pytest.fixture
+def played(tmp_path: Path) -> Iterator[Played]:
+    one = Played(tmp_path / "1.sock")
+    yield one
+    one.server.close()
+    for sock in one.watchers:
+        sock.close()
+
+
+def is_dropped(sock: socket.socket) -> bool:
+    try:
+        while sock.recv(65536):
+            pass
+    except BlockingIOError:
+        return False
+    except ConnectionResetError:
+        return True
+    return True
+
+
+def test_a_line_is_answered_by_a_line(played: Played) -> None:
+    one = played.watch()
+    played.ask(one, b"first\n")
+    assert one.recv(100) == b"x" * 10 + b"\n"
+    assert played.asked == [b"first"]
+
+
+def test_a_line_may_come_in_pieces(played: Played) -> None:
+    one = played.watch()
+    played.ask(one, b"fi")
+    assert played.asked == []
+    played.ask(one, b"rst\n")
+    assert played.asked == [b"first"]
+
+
+def test_a_request_without_end_is_dropped(played: Played) -> None:
+    one = played.watch()
+    for _ in range(2):
+        played.ask(one, b"x" * MOST_REQUEST)
+    played.server.serve()
+    assert is_dropped(one)
+
+
+def test_a_long_answer_is_written_bit_by_bit(played: Played) -> None:
+    played.size = 3_000_000
+    one = played.watch()
+    played.ask(one, b"much\n")
+    read = 0
+    while read <= played.size:
+        read += len(one.recv(65536))
+        played.server.serve()
+    assert read == played.size + 1
+
+
+def test_who_does_not_read_his_answers_is_dropped(
+    played: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch_server, "STUCK_SECONDS", -1.0)
+    played.size = 3_000_000
+    stuck = played.watch()
+    played.ask(stuck, b"much\n")
+    played.watch()
+    assert is_dropped(stuck)
+
+
+def test_there_are_so_many_who_watch_at_most(played: Played) -> None:
+    watchers = [played.watch() for _ in range(MOST_WATCHERS + 1)]
+    assert [is_dropped(one) for one in watchers] == [False] * MOST_WATCHERS + [True]
+
+
+def test_who_leaves_makes_room_for_another(played: Played) -> None:
+    watchers = [played.watch() for _ in range(MOST_WATCHERS)]
+    watchers[0].close()
+    played.server.serve()
+    assert not is_dropped(played.watch())
+
+
+TOLD = Told(Answer(Identity("sweep", "run", 1, "host", "", "", 0.0, "", "", "")))
+
+
+def follower(played: Played) -> tuple[socket.socket, Watcher]:
+    sock = played.watch()
+    played.ask(sock, b"follow\n")
+    assert sock.recv(100) == b"x" * played.size + b"\n"
+    assert played.follows is not None
+    return sock, played.follows
+
+
+def test_who_follows_is_sent_lines_unasked(played: Played) -> None:
+    sock, watcher = follower(played)
+    assert watcher.tell(TOLD)
+    assert watcher.tell(TOLD)
+    assert sock.recv(10_000) == 2 * (TOLD.line + b"\n")
+
+
+def test_who_has_not_read_what_he_was_told_is_told_nothing_more_before_he_has(
+    played: Played,
+) -> None:
+    sock, watcher = follower(played)
+    much = Told(TOLD.answer)
+    much.line = b"x" * 3_000_000
+    assert watcher.tell(much)
+    assert not watcher.tell(TOLD)
+    while len(sock.recv(1_000_000)) and watcher.left:
+        played.server.serve()
+    assert watcher.tell(TOLD)
+
+
+def test_who_followed_is_forgotten_when_he_leaves_or_is_dropped(played: Played) -> None:
+    left, one = follower(played)
+    stays, other = follower(played)
+    left.close()
+    played.server.serve()
+    assert played.forgotten == [one]
+    other.drop()
+    assert played.forgotten == [one, other]
+    assert is_dropped(stays)
+
+
+def test_another_user_is_turned_away(played: Played, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch_server, "peer_user", lambda sock: os.getuid() + 1)
+    assert is_dropped(played.watch())
+
+
+def test_an_answer_that_cannot_be_made_ends_the_connection_and_nothing_else(
+    played: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = played.watch()
+    monkeypatch.setattr(played.server, "_answer", None)
+    played.ask(one, b"first\n")
+    assert is_dropped(one)
+
+
+def test_the_socket_is_this_users_alone_and_gone_at_the_end(tmp_path: Path) -> None:
+    one = Played(tmp_path / "1.sock")
+    assert stat.S_IMODE(one.server.path.stat().st_mode) == 0o600
+    one.server.close()
+    assert not one.server.path.exists()
+
+
+def test_the_folder_is_made_where_nobody_else_may_enter(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    folder = make_runtime_folder({"XDG_RUNTIME_DIR": str(tmp_path)}, Path())
+    assert folder == tmp_path / "gridengine"
+    assert is_private(folder)
+
+
+def test_a_folder_that_others_may_enter_is_not_taken(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    folders = list(runtime_folders({"XDG_RUNTIME_DIR": str(tmp_path)}, Path()))
+    assert tmp_path / "gridengine" not in folders
+
+
+def test_a_folder_that_is_given_is_the_only_one(tmp_path: Path) -> None:
+    given = tmp_path / "sockets"
+    assert make_runtime_folder({}, given) == given
+    assert list(runtime_folders({"XDG_RUNTIME_DIR": str(tmp_path)}, given)) == [given]
+
+
+def test_a_link_is_no_private_folder(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir(mode=0o700)
+    (tmp_path / "link").symlink_to("real")
+    assert is_private(tmp_path / "real")
+    assert not is_private(tmp_path / "link")
+
+
+def test_whoever_finds_a_socket_finds_one_that_listens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, seen = tmp_path / "1.sock", []
+    monkeypatch.setattr(Path, "chmod", lambda self, mode: seen.append(path.exists()))
+    server = WatchServer(path, lambda line, watcher: line, lambda watcher: None)
+    assert seen == [False]
+    assert path.exists()
+    server.close()
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,203 @@
+"""The keys of calls: what changes them, and what does not."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import functools
+import importlib
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gridengine.journal.call_keys import CallKeys, changed_parts
+from gridengine.serialize.payload import SINGLE, STAR
+
+
+def key(call: Any, form: int = SINGLE) -> bytes:
+    return CallKeys().of_call(call, form)
+
+
+@dataclasses.dataclass
+class Point:
+    x: float
+    y: float = 0.0
+
+
+class Colour(enum.Enum):
+    RED = 1
+    BLUE = 2
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (1, 2),
+        (1, True),
+        (1, 1.0),
+        (0.0, -0.0),
+        ("1", b"1"),
+        ((1, 2), [1, 2]),
+        ({1, 2}, frozenset({1, 2})),
+        (Point(1), Point(2)),
+        (Colour.RED, Colour.BLUE),
+        (np.arange(3), np.arange(3.0)),
+        (np.zeros(100_000), np.zeros(100_001)),
+        (functools.partial(abs, 1), functools.partial(abs, 2)),
+    ],
+)
+def test_other_arguments_are_another_call(one: Any, other: Any) -> None:
+    assert key(one) != key(other)
+
+
+def test_one_tuple_and_two_arguments_are_different_calls() -> None:
+    assert key((1, 2), SINGLE) != key((1, 2), STAR)
+
+
+@pytest.mark.parametrize("n", [10, 200_000])
+def test_equal_arrays_are_the_same_call(n: int) -> None:
+    assert key(np.arange(n)) == key(np.arange(n))
+
+
+def test_many_plain_calls_have_the_keys_of_each() -> None:
+    calls = [1, "a", 2.5, None, b"x"]
+    assert CallKeys().of_calls(calls, SINGLE) == [key(call) for call in calls]
+
+
+def digest(f: Callable[..., Any]) -> bytes:
+    return CallKeys().of_function(f).digest
+
+
+def defined(source: str, name: str = "f", **variables: Any) -> Callable[..., Any]:
+    """Return a function of a script's that has this text."""
+    space = {"__name__": "__main__", **variables}
+    exec(source, space)
+    return space[name]  # type: ignore[no-any-return]
+
+
+def test_where_a_function_stands_and_what_it_says_of_itself_does_not_matter() -> None:
+    plain = defined("def f(x):\n    y = x + 1\n    return y")
+    told = defined("# comment\n\n\ndef f(x):\n    'Says.'\n    y = x + 1  # one\n    return y")
+    assert digest(plain) == digest(told)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        "def f(x): return x + 2",
+        "def f(x, y=1): return x + 1",
+        "def f(x): return g(x) + 1",
+        "def f(x): return (lambda q: q + 2)(x)",
+    ],
+)
+def test_other_code_is_another_function(changed: str) -> None:
+    assert digest(defined("def f(x): return x + 1")) != digest(defined(changed))
+
+
+def test_what_a_function_refers_to_is_part_of_it() -> None:
+    source = "def g(x): return x * {n}\ndef f(x): return g(x) + SCALE"
+    one, same = defined(source.format(n=1), SCALE=1), defined(source.format(n=1), SCALE=1)
+    assert digest(one) == digest(same)
+    keys = [
+        CallKeys().of_function(f)
+        for f in (one, defined(source.format(n=2), SCALE=1), defined(source.format(n=1), SCALE=2))
+    ]
+    assert len({one.digest for one in keys}) == 3
+    assert [*changed_parts(keys[0].parts, keys[1].parts)] == ["g"]
+    assert [*changed_parts(keys[0].parts, keys[2].parts)] == ["SCALE"]
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    """Write the user's own module `own_package.part`, which this process has not loaded then."""
+
+    def forget() -> None:
+        for name in [one for one in sys.modules if one.partition(".")[0].startswith("own_")]:
+            del sys.modules[name]
+
+    def write(source: str) -> None:
+        forget()
+        (tmp_path / "own_package" / "part.py").write_text(source)
+        importlib.invalidate_caches()
+
+    (tmp_path / "own_package").mkdir()
+    (tmp_path / "own_top.py").write_text("from own_package.part import g")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    yield write
+    forget()
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import own_package.part\ndef f(x): return own_package.part.g(x)",
+        "def f(x):\n    import own_package.part as p\n    return p.g(x)",
+        "def f(x):\n    from own_package.part import g\n    return g(x)",
+        "def f(x):\n    from own_package import part\n    return part.g(x)",
+        "def f(x):\n    from own_top import g\n    return g(x)",
+        "import own_top\ndef f(x): return own_top.g(x)",
+    ],
+)
+def test_what_a_function_uses_of_modules_is_part_of_it(
+    own: Callable[[str], None], source: str
+) -> None:
+    digests = []
+    for text in ("x + 1", "x + 1", "x + 30"):
+        own(f"def g(x): return {text}")
+        digests.append(digest(defined(source)))
+    assert digests[0] == digests[1] != digests[2]
+
+
+def test_what_a_function_imports_is_not_loaded_here(own: Callable[[str], None]) -> None:
+    own("raise SystemExit")
+    digest(defined("def f():\n    import own_package.part, own_nothing, sys, numpy.linalg"))
+    assert not [name for name in sys.modules if name.startswith("own_")]
+
+
+def test_functions_that_call_each_other_have_a_digest() -> None:
+    source = "def g(n): return f(n - {k})\ndef f(n): return g(n) if n else 0"
+    assert digest(defined(source.format(k=1))) == digest(defined(source.format(k=1)))
+    assert digest(defined(source.format(k=1))) != digest(defined(source.format(k=2)))
+
+
+def test_what_cannot_be_pickled_counts_by_its_type() -> None:
+    source = "def f(x):\n    with lock: return x"
+    lock, other = threading.Lock(), threading.Lock()
+    assert digest(defined(source, lock=lock)) == digest(defined(source, lock=other))
+    assert digest(defined(source, lock=lock)) != digest(defined(source, lock=threading.RLock()))
+
+
+def test_a_class_of_the_users_own_is_part_of_a_call() -> None:
+    source = "class C:\n    def m(self): return {n}\ndef f(): return C()"
+    one, same, other = (defined(source.format(n=n))() for n in (1, 1, 2))
+    assert key(one) == key(same)
+    assert key(one) != key(other)
+
+
+def test_a_function_is_called_as_it_is_without_the_arguments_that_were_given() -> None:
+    assert CallKeys().of_function(functools.partial(Point, 1)).name == "Point"
+
+
+def test_the_result_of_another_call_is_no_argument_to_know_a_call_by(executor: Any) -> None:
+    with pytest.raises(Exception, match="future"):
+        key(executor.submit(abs, 1))
+
+
+def test_a_function_that_refers_to_the_result_of_another_call_is_new_each_time(
+    executor: Any,
+) -> None:
+    f = defined("def f(x): return x + other", other=executor.submit(abs, 1))
+    assert digest(f) != digest(f)
+    assert key(f) != key(f)
+
+
+def test_another_python_has_other_functions(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = digest(abs)
+    monkeypatch.setattr(sys, "version_info", (3, 99))
+    assert digest(abs) != here

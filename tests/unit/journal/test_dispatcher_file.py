@@ -1,0 +1,125 @@
+"""The file of a stand-alone dispatcher: what is written is read again, and when that is known."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gridengine.errors import ConfigurationError
+from gridengine.journal import dispatcher_file
+from gridengine.journal.dispatcher_file import VERSION, DispatcherFile
+from gridengine.journal.writer import open_connection
+from gridengine.wire.messages import VERSION as PROTOCOL
+
+INSERT = "INSERT INTO clients VALUES (?, x'', x'', 0)"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "journal.sqlite"
+
+
+@pytest.fixture
+def file(path: Path) -> Iterator[DispatcherFile]:
+    file = DispatcherFile(path)
+    yield file
+    file.close()
+
+
+def clients(file: DispatcherFile) -> list[int]:
+    return [number for (number,) in file.read("SELECT number FROM clients")]
+
+
+def execute(path: Path, statement: str) -> None:
+    connection = sqlite3.connect(path)
+    connection.execute(statement)
+    connection.commit()
+    connection.close()
+
+
+def test_each_process_that_has_the_file_has_a_number_of_its_own(path: Path) -> None:
+    for expected in (1, 2, 3):
+        file = DispatcherFile(path)
+        assert file.epoch == expected
+        file.close()
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_counter_goes_on_where_it_was(path: Path) -> None:
+    file = DispatcherFile(path)
+    assert (file.counted("runs", 10), file.counted("runs", 5)) == (0, 10)
+    file.close()
+    again = DispatcherFile(path)
+    assert again.counted("runs", 1) == 15
+    again.close()
+
+
+def test_what_waits_for_the_disk_is_called_in_the_callers_thread(file: DispatcherFile) -> None:
+    woken, called = threading.Event(), list[object]()
+    file.wake = woken.set
+    file.write(INSERT, [(1,), (2,)], lambda: called.append(threading.current_thread()))
+    assert woken.wait(60)
+    assert file.pending
+    assert called == []
+    assert clients(file) == [1, 2]
+    file.settle()
+    assert called == [threading.current_thread()]
+    assert not file.pending
+    file.settle()
+    assert len(called) == 1
+
+
+def test_of_changes_that_belong_together_all_are_made_or_none(
+    file: DispatcherFile, caplog: pytest.LogCaptureFixture
+) -> None:
+    woken = threading.Event()
+    file.wake = woken.set
+    file.write_together((INSERT, [(1,)]), (INSERT, [(2,), (2,)]))
+    file.write_together((INSERT, [(3,)]), ("DELETE FROM clients WHERE number = ?", [(4,)]))
+    file.write(INSERT, [(5,)], lambda: None)
+    assert woken.wait(60)
+    assert clients(file) == [3, 5]
+    assert "is left out" in caplog.text
+    assert file.failure is None
+
+
+def test_a_file_of_a_newer_version_is_let_go_of(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    DispatcherFile(path).close()
+    execute(path, f"PRAGMA user_version = {VERSION + 1}")
+    opened = open_connection(str(path))
+    monkeypatch.setattr(dispatcher_file, "open_connection", lambda path: opened)
+    with pytest.raises(ConfigurationError, match="of a newer gridengine"):
+        DispatcherFile(path)
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        opened.execute("SELECT 1")
+
+
+def test_messages_of_another_protocol_are_refused_and_an_empty_file_is_not(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    DispatcherFile(path).close()
+    monkeypatch.setattr(dispatcher_file, "PROTOCOL", PROTOCOL + 1)
+    DispatcherFile(path).close()  # nothing of the older one is in it
+    execute(path, "INSERT INTO clients VALUES (1, x'', x'', 0)")
+    monkeypatch.undo()
+    with pytest.raises(ConfigurationError, match=f"in protocol {PROTOCOL + 1}, and this one"):
+        DispatcherFile(path)
+    monkeypatch.setattr(dispatcher_file, "PROTOCOL", PROTOCOL + 1)
+    DispatcherFile(path).close()
+
+
+def test_what_is_no_such_file_is_said_and_left_as_it_is(path: Path, tmp_path: Path) -> None:
+    path.write_bytes(b"no database" * 100)
+    with pytest.raises(ConfigurationError, match="cannot be used") as raised:
+        DispatcherFile(path)
+    assert raised.value.hint is not None
+    assert "nothing was changed" in raised.value.hint
+    assert path.read_bytes() == b"no database" * 100
+    with pytest.raises(ConfigurationError, match="Is a directory"):
+        DispatcherFile(tmp_path)

@@ -1,0 +1,152 @@
+"""What a run knows of calls that are handed in again."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gridengine.journal.call_keys import CallKeys, FunctionKey
+from gridengine.journal.known_calls import KnownCalls, Piece, digest_of
+from gridengine.journal.run_file import RunFile
+from gridengine.serialize.payload import SINGLE
+
+FUNCTION = FunctionKey("f", b"1" * 16, {"f:": "1"})
+CHANGED = FunctionKey("f", b"2" * 16, {"f:": "2", "SCALE": "1"})
+
+
+class Kept:
+    """A run's file, written as clients do and read anew for each look."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def add(
+        self,
+        calls: Sequence[Any],
+        results: Sequence[Any] = (),
+        *,
+        start: int = 0,
+        keyed: bool = False,
+        function: FunctionKey = FUNCTION,
+    ) -> None:
+        """Keep calls, with results of those from `start` on."""
+        run = RunFile("run", self.path)
+        run.begin()
+        KnownCalls(run, function, resume=True, retry_failed=True)  # or it counted as new
+        arguments = pickle.dumps(list(calls), 5)
+        keys = b"".join(CallKeys().of_calls(calls, SINGLE)) if keyed else None
+        number = run.function(function, [pickle.dumps(abs, 5)])
+        digest = b"" if keyed else digest_of(arguments, SINGLE)
+        block = run.add_block(number, SINGLE, len(calls), digest, keys)
+        run.write_block(block, [arguments])
+        run.add_order(0, block.id, 0, len(calls))
+        if results:
+            self._add_result(run, block.id, start, results)
+        run.close()
+
+    def _add_result(self, run: RunFile, block: int, start: int, results: Sequence[Any]) -> None:
+        failed = isinstance(results[0], Exception)
+        payload = None if failed else [pickle.dumps(list(results), 5)]
+        place = block, start, start + len(results), 0
+        run.add_result(place, payload, results[0] if failed else None, raised=False)
+
+    def look(
+        self, calls: Sequence[Any], function: FunctionKey = FUNCTION, **how: Any
+    ) -> tuple[list[Any], KnownCalls]:
+        """Return the values of calls, None for those that are to be made, and what is known."""
+        run = RunFile("run", self.path)
+        known = KnownCalls(run, function, **{"resume": True, "retry_failed": True, **how})
+        pieces = known.take_block(calls, SINGLE)
+        if pieces is None:
+            pieces = known.take_keys(known.keys_of(calls, SINGLE))
+        values = [one for piece in pieces for one in self._values(known, piece)]
+        run.close()
+        return values, known
+
+    def _values(self, known: KnownCalls, piece: Piece) -> Iterator[Any]:
+        count = piece.stop - piece.start
+        if not piece.row:
+            return iter([None] * count)
+        values, _, error = known.outcome(piece)
+        return iter(values) if error is None else iter([error] * count)
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Kept:
+    return Kept(tmp_path / "run.sqlite")
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+def test_calls_are_found_as_they_were(kept: Kept, keyed: bool) -> None:
+    kept.add([1, 2, 3], [10, 20, 30], keyed=keyed)
+    assert kept.look([1, 2, 3])[0] == [10, 20, 30]
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+def test_calls_are_found_one_by_one_in_any_order(kept: Kept, keyed: bool) -> None:
+    kept.add([1, 2, 3], [10, 20, 30], keyed=keyed)
+    assert kept.look([5, 3, 2, 6])[0] == [None, 30, 20, None]
+
+
+def test_what_has_not_ended_is_to_be_made(kept: Kept) -> None:
+    kept.add([1, 2, 3, 4], [20, 30], start=1)
+    assert kept.look([1, 2, 3, 4])[0] == [None, 20, 30, None]
+
+
+def test_the_same_call_is_found_as_often_as_it_was_made(kept: Kept) -> None:
+    kept.add([7, 7, 8], [1, 2, 3])
+    values, _ = kept.look([8, 7, 7, 7])
+    assert (values[0], {*values[1:]}) == (3, {1, 2, None})
+
+
+def test_blocks_that_are_alike_are_found_one_after_the_other(kept: Kept) -> None:
+    kept.add([7, 7], [1, 2])
+    kept.add([7, 7], [3, 4])
+    run = RunFile("run", kept.path)
+    known = KnownCalls(run, FUNCTION, resume=True, retry_failed=True)
+    found = [known.take_block([7, 7], SINGLE) for _ in range(2)]
+    assert [known.outcome(pieces[0])[0] for pieces in found if pieces] == [[1, 2], [3, 4]]
+    run.close()
+
+
+def test_a_failure_is_to_be_made_again_unless_it_is_kept(kept: Kept) -> None:
+    kept.add([1, 2], [MemoryError("much")])
+    values, known = kept.look([1, 2])
+    assert (values, known.failed) == ([None, None], 1)
+    values, _ = kept.look([1, 2], retry_failed=False)
+    assert repr(values) == "[MemoryError('much'), None]"
+
+
+def test_calls_of_changed_code_are_to_be_made(kept: Kept) -> None:
+    kept.add([1], [10])
+    values, known = kept.look([1], CHANGED)
+    assert (values, known.changes) == ([None], ["SCALE", "f"])
+    assert kept.look([1], CHANGED, resume="anyway")[0] == [10]
+
+
+def test_the_function_as_it_is_comes_before_what_it_was(kept: Kept) -> None:
+    kept.add([1], [10])
+    kept.add([1], [11], function=CHANGED)
+    assert kept.look([1], CHANGED, resume="anyway")[0] == [11]
+    assert kept.look([1])[0] == [10]
+    assert kept.look([1], resume="anyway")[0] == [10]
+
+
+def test_a_function_with_other_arguments_given_before_is_no_older_code(kept: Kept) -> None:
+    kept.add([1], [10])
+    other = FunctionKey("f", b"3" * 16, {"f:": "1", "itself": "other"})
+    values, known = kept.look([1], other, resume="anyway")
+    assert (values, known.changes) == ([None], ())
+
+
+def test_nothing_is_known_to_who_begins_anew(kept: Kept) -> None:
+    kept.add([1], [10])
+    assert kept.look([1], resume=False)[0] == [None]
+    run = RunFile("run", kept.path)
+    run.begin(anew=True)
+    run.close()
+    assert kept.look([1])[0] == [None]

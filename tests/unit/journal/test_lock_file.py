@@ -1,0 +1,78 @@
+"""The lock of a stand-alone dispatcher: one has it, and it says who."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from gridengine.journal.lock_file import Holder, LockFile, is_locked, read_holder
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "lock"
+
+
+def test_of_two_who_want_a_lock_one_has_it(path: Path) -> None:
+    first = LockFile.take(path)
+    assert first is not None
+    assert LockFile.take(path) is None
+    assert is_locked(path)
+    first.close()
+    assert not is_locked(path)
+    assert LockFile.take(path) is not None
+
+
+def test_to_ask_whether_a_lock_is_held_takes_it_from_nobody(path: Path) -> None:
+    assert not is_locked(path)
+    path.touch()
+    assert not is_locked(path)
+    assert LockFile.take(path) is not None
+
+
+def test_a_lock_file_is_closed_to_others(path: Path) -> None:
+    before = os.umask(0)
+    try:
+        LockFile.take(path)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_lock_says_who_has_it_also_after_one_with_a_longer_name(path: Path) -> None:
+    lock = LockFile.take(path)
+    assert lock is not None
+    assert read_holder(path) is None
+    lock.write(Holder("a-host-with-a-long-name", 4711, 1.5, "1.0"))
+    holder = Holder("node7", 12, 2.5, "1.0", supervisor=11)
+    lock.write(holder)
+    assert read_holder(path) == holder
+    lock.write(None)
+    assert read_holder(path) is None
+
+
+def test_a_lock_whose_file_was_taken_away_before_it_was_locked_is_none(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = os.open
+    files: list[int] = []
+
+    def take_away_after_opening(*arguments: object, **options: object) -> int:
+        files.append(opened(*arguments, **options))  # type: ignore[arg-type]
+        if len(files) == 1:
+            path.unlink()
+        return files[-1]
+
+    monkeypatch.setattr(os, "open", take_away_after_opening)
+    lock = LockFile.take(path)
+    assert lock is not None
+    assert lock.descriptor == files[1]
+
+
+def test_who_holds_a_lock_is_known_to_be_here_by_the_host() -> None:
+    assert Holder.here().is_here
+    assert Holder.here().pid == os.getpid()
+    assert not Holder("elsewhere.example", 1, 0.0, "1.0").is_here

@@ -1,0 +1,200 @@
+"""The writer: group commits, and what becomes of what cannot be written."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gridengine.journal import writer
+from gridengine.journal.writer import Change, JournalWriter, open_connection
+from tests.support.waiting import wait_until
+
+
+def connector(path: Path) -> Callable[[], sqlite3.Connection]:
+    def connect() -> sqlite3.Connection:
+        connection = open_connection(str(path))
+        connection.execute("CREATE TABLE IF NOT EXISTS t (a)")
+        return connection
+
+    return connect
+
+
+def rows(path: Path) -> list[int]:
+    connection = sqlite3.connect(path)
+    try:
+        return [a for (a,) in connection.execute("SELECT a FROM t ORDER BY rowid")]
+    finally:
+        connection.close()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "file.sqlite"
+
+
+def test_what_is_asked_for_is_written_in_that_order(path: Path) -> None:
+    made = JournalWriter(connector(path), "the file")
+    for number in range(50):
+        made.write("INSERT INTO t VALUES (?)", [(number,)])
+    assert made.close()
+    assert rows(path) == list(range(50))
+
+
+def test_it_is_on_disk_when_the_callback_is_called(path: Path) -> None:
+    made, seen, called = JournalWriter(connector(path), "the file"), [], threading.Event()
+
+    def look() -> None:
+        seen.extend(rows(path))
+        called.set()
+
+    made.write("INSERT INTO t VALUES (?)", [(1,)], look)
+    assert called.wait(60)
+    assert seen == [1]
+    made.close()
+
+
+def test_flush_returns_once_all_is_on_disk(path: Path) -> None:
+    made = JournalWriter(connector(path), "the file", delay_seconds=3600)
+    made.write("INSERT INTO t VALUES (?)", [(1,)])
+    assert made.flush()
+    assert rows(path) == [1]
+    made.close()
+
+
+def test_what_is_for_later_is_written_unless_it_is_withdrawn(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, called = JournalWriter(connector(path), "the file"), list[int]()
+
+    def later(number: int, size: int = 1) -> Change:
+        return made.do_later(
+            lambda connection: connection.execute("INSERT INTO t VALUES (?)", (number,)),
+            lambda: called.append(number),
+            size,
+        )
+
+    monkeypatch.setattr(writer, "LATER_SECONDS", 3600)
+    monkeypatch.setattr(writer, "LATER_BYTES", 3)
+    changes = [later(number) for number in range(3)]
+    assert made.withdraw(changes[1])
+    assert not made.withdraw(changes[1])
+    made.write("INSERT INTO t VALUES (9)", [()], lambda: called.append(9))
+    wait_until(lambda: called == [9])
+    later(3, size=2)  # together they are too many
+    wait_until(lambda: called == [9, 0])
+    assert not made.withdraw(changes[0])
+    monkeypatch.setattr(writer, "LATER_SECONDS", 0)
+    later(4)
+    assert made.flush()
+    assert rows(path) == [9, 0, 2, 3, 4]
+    monkeypatch.setattr(writer, "LATER_SECONDS", 3600)
+    later(5)
+    assert made.close()
+    assert called == [9, 0, 2, 3, 4, 5]
+
+
+def test_what_is_for_later_is_written_in_time_though_nothing_else_is(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "LATER_SECONDS", 0.05)
+    made, written = JournalWriter(connector(path), "the file"), threading.Event()
+    made.do_later(lambda connection: None, written.set, 1)
+    assert written.wait(60)
+    made.close()
+
+
+def test_changes_that_arrive_together_are_one_commit(path: Path) -> None:
+    made = JournalWriter(connector(path), "the file", delay_seconds=3600)
+    commits: list[int] = []
+    for number in range(5):
+        made.do(lambda connection: commits.append(connection.total_changes))
+        made.write("INSERT INTO t VALUES (?)", [(number,)])
+    made.do(lambda connection: commits.append(int(connection.in_transaction)))
+    made.close()
+    assert commits == [0, 1, 2, 3, 4, 1]
+
+
+def test_what_cannot_be_written_is_kept_and_told_of_once(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(writer, "RETRY_SECONDS", 0.01)
+    refusals = iter([sqlite3.OperationalError("database or disk is full")] * 3)
+    connect = connector(path)
+
+    def connect_or_fail() -> sqlite3.Connection:
+        if error := next(refusals, None):
+            raise error
+        return connect()
+
+    made = JournalWriter(connect_or_fail, "the file")
+    with caplog.at_level(logging.WARNING):
+        made.write("INSERT INTO t VALUES (?)", [(1,)])
+        wait_until(made.flush)
+    assert rows(path) == [1]
+    first, second = [record.getMessage() for record in caplog.records]
+    assert first.startswith("the file cannot be written: database or disk is full")
+    assert "written again" in second
+    assert made.close()
+
+
+def test_who_closes_is_told_what_could_not_be_written(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse() -> sqlite3.Connection:
+        raise sqlite3.OperationalError("database is locked")
+
+    made = JournalWriter(refuse, "the file")
+    made.write("INSERT INTO t VALUES (?)", [(1,)])
+    assert not made.close()
+    assert "1 change could not be written: database is locked" in caplog.text
+
+
+def test_what_no_disk_would_take_is_left_out_alone(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = JournalWriter(connector(path), "the file", delay_seconds=3600)
+    made.write("INSERT INTO t VALUES (?)", [(1,)])
+    made.write("INSERT INTO t VALUES (?)", [(object(),)])
+    made.write("INSERT INTO t VALUES (?)", [(3,)])
+    assert made.close()
+    assert rows(path) == [1, 3]
+    assert "could not be written, and is left out" in caplog.text
+
+
+def test_what_is_tried_again_beside_what_no_disk_would_take_is_written_once(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "RETRY_SECONDS", 0.01)
+    refusals = iter([sqlite3.OperationalError("database or disk is full")])
+
+    def act(connection: sqlite3.Connection) -> None:
+        if error := next(refusals, None):
+            raise error
+        connection.execute("INSERT INTO t VALUES (3)")
+
+    made = JournalWriter(connector(path), "the file", delay_seconds=3600)
+    made.write("INSERT INTO t VALUES (?)", [(1,)])
+    made.write("INSERT INTO t VALUES (?)", [(object(),)])
+    made.do(act)
+    wait_until(made.flush)
+    assert made.close()
+    assert rows(path) == [1, 3]
+
+
+def test_nothing_is_taken_after_it_was_closed(path: Path) -> None:
+    made = JournalWriter(connector(path), "the file")
+    made.close()
+    with pytest.raises(ValueError, match="closed"):
+        made.write("INSERT INTO t VALUES (?)", [(1,)])
+    assert made.close()
+
+
+def test_each_commit_waits_for_the_disk(path: Path) -> None:
+    connection = open_connection(str(path))
+    assert connection.execute("PRAGMA synchronous").fetchone() == (2,)
+    connection.close()

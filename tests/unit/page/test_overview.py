@@ -1,0 +1,46 @@
+"""What the page always shows."""
+
+from __future__ import annotations
+
+from gridengine.dispatcher.core.status import LaunchStatus, Status
+from gridengine.dispatcher.watch_messages import Answer, Identity
+from gridengine.errors import ClusterError
+from gridengine.page.overview import gone, overview
+
+WHO = Identity("a.py", "run", 42, "login1", "/a.py", "/", 0.0, "Slurm", "1.2", "3.11")
+
+
+def test_how_far_it_is_and_why_calls_wait_is_told() -> None:
+    status = Status(
+        done=3,
+        failed=1,
+        running=2,
+        waiting=1500,
+        elapsed_seconds=120.0,
+        left_seconds=0.0,
+        statuses={"busy": 2},
+        launches=[LaunchStatus("", queued=4), LaunchStatus("Cores(2)", queued=1)],
+        worker_count=2,
+        max_workers=1000,
+    )
+    told = overview(Answer(WHO, status, memory=48 * 1024**2), actions=True)
+    assert (told.where, told.elapsed, told.left) == (
+        "process 42 on login1, Slurm",
+        "02:00",
+        "0.0 ms",
+    )
+    assert (told.total, told.calls["waiting"], told.actions) == (1506, 1500, True)
+    assert told.workers == {"busy": 2, "queued": 5}
+    assert told.facts["workers"] == "2 of at most 1,000"
+    assert told.facts["memory"] == "48 MB"
+    assert told.explanations
+
+
+def test_of_one_that_has_just_begun_nothing_is_estimated() -> None:
+    told = overview(Answer(WHO, Status()), actions=False)
+    assert (told.left, told.total, told.gone) == ("", 0, "")
+
+
+def test_of_one_that_is_gone_it_is_told_who_it_was_and_why() -> None:
+    told = gone(WHO, ClusterError("it has ended", hint="start it"))
+    assert (told.name, told.run, told.gone, told.calls) == ("a.py", "run", "it has ended", {})

@@ -1,0 +1,114 @@
+"""The dispatcher that a page shows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from gridengine.dispatcher.core.status import Status
+from gridengine.dispatcher.watch_messages import CANCEL, STATUS, Answer, Identity
+from gridengine.errors import ClusterError
+from gridengine.page import source as module
+from gridengine.page.source import KEPT_SECONDS, MOST_KEPT, Source
+
+WHO = Identity("a.py", "run", 1, "login1", "/a.py", "/", 0.0, "Slurm", "1.2", "3.11")
+
+
+class Dispatcher:
+    """A dispatcher that may be away or refuse, and the time."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.names: list[str] = []
+        self.asked: list[tuple[str, int]] = []
+        self.fault = ""
+        self.closed = 0
+
+    def connect(self, name: str) -> Dispatcher:
+        self.names.append(name)
+        return self
+
+    def ask(
+        self, ask: str = STATUS, *, most: int = 0, words: Sequence[str] = (), first: int = 0
+    ) -> Answer:
+        self.asked.append((ask, first))
+        if self.fault:
+            raise ClusterError(self.fault)
+        return Answer(WHO, Status(), count=len(self.asked))
+
+    def close(self) -> None:
+        self.closed += 1
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def dispatcher(monkeypatch: pytest.MonkeyPatch) -> Dispatcher:
+    one = Dispatcher()
+    monkeypatch.setattr(module, "connect", one.connect)
+    monkeypatch.setattr(module, "time", one)
+    return one
+
+
+def test_all_who_look_share_an_answer_for_a_moment(dispatcher: Dispatcher) -> None:
+    source = Source("")
+    first = source.ask()
+    assert source.ask() is first
+    assert source.ask(first=1) is not first
+    dispatcher.now += 1.01 * KEPT_SECONDS
+    assert source.ask() is not first
+
+
+def test_no_more_answers_are_kept_than_may_be(dispatcher: Dispatcher) -> None:
+    source = Source("")
+    for first in range(MOST_KEPT + 1):
+        source.ask(first=first)
+    source.ask(first=0)
+    assert dispatcher.asked.count((STATUS, 0)) == 1 + 2  # one at its beginning
+
+
+def test_one_that_is_gone_is_looked_for_by_its_own_name_after_a_moment(
+    dispatcher: Dispatcher,
+) -> None:
+    source = Source("")
+    dispatcher.fault = "it has ended"
+    for _ in range(3):
+        with pytest.raises(ClusterError, match="it has ended"):
+            source.ask()
+    assert (len(dispatcher.asked), dispatcher.closed) == (2, 1)
+    dispatcher.fault = ""
+    dispatcher.now += 1.01 * KEPT_SECONDS
+    assert source.ask().identity is WHO
+    assert dispatcher.names == ["", "a.py"]
+
+
+def test_that_it_refuses_to_act_is_for_who_asked_alone(dispatcher: Dispatcher) -> None:
+    source = Source("")
+    dispatcher.fault = "it refuses"
+    with pytest.raises(ClusterError, match="it refuses"):
+        source.act(CANCEL, ["1.0"])
+    dispatcher.fault = ""
+    assert source.ask().identity is WHO
+
+
+def test_what_was_answered_before_an_act_is_asked_for_anew(dispatcher: Dispatcher) -> None:
+    source = Source("")
+    first = source.ask()
+    source.act(CANCEL, ["1.0"])
+    assert source.ask() is not first
+
+
+def test_a_connection_that_gives_no_answer_is_closed(dispatcher: Dispatcher) -> None:
+    dispatcher.fault = "it does not answer"
+    with pytest.raises(ClusterError):
+        Source("")
+    assert dispatcher.closed == 1
+
+
+def test_it_may_be_closed_twice(dispatcher: Dispatcher) -> None:
+    source = Source("")
+    source.close()
+    source.close()
+    assert dispatcher.closed == 1

@@ -1,0 +1,88 @@
+"""What the translations of requests share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gridengine.errors import ConfigurationError
+from gridengine.resources.kinds import Capacity, Cores
+from gridengine.schedulers.options import (
+    check_no_conflict,
+    check_not_ours,
+    fill_template,
+    native_options,
+    split_words,
+)
+
+
+class Seats(Capacity):
+    """A kind of a user's, with these options."""
+
+    words: Any = ()
+
+    def _native(self, system: str) -> Any:
+        return self.words
+
+
+def test_what_is_said_twice_is_refused_with_both_places() -> None:
+    own = {"-pe": ("smp 4", "parallel_environment=")}
+    check_no_conflict(Cores(2), ["h_vmem"], own)
+    with pytest.raises(ConfigurationError, match=r"Cores\(2\) of a call and parallel_environment="):
+        check_no_conflict(Cores(2), ["h_vmem", "-pe"], own)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [("", []), ("  -l  x ", ["-l", "x"]), ("-N 'a b' ''", ["-N", "a b", ""])],
+)
+def test_options_are_cut_into_words_as_in_a_shell(options: str, words: list[str]) -> None:
+    assert split_words(options) == words
+
+
+@pytest.mark.parametrize("options", ["-N 'a", 'x "', "x\\"])
+def test_a_quote_that_is_not_closed_is_refused(options: str) -> None:
+    with pytest.raises(ConfigurationError, match="cannot be read"):
+        split_words(options)
+
+
+def test_what_workers_need_is_not_for_users_to_set() -> None:
+    check_not_ours(["-l"], {"-o"})
+    with pytest.raises(ConfigurationError, match="-o is not for users to set"):
+        check_not_ours(["-l", "-o"], {"-o"})
+
+
+def seats(words: Any) -> Seats:
+    made = Seats(1)
+    object.__setattr__(made, "words", words)
+    return made
+
+
+@pytest.mark.parametrize("words", [(), [], ("-l", "matlab=1")])
+def test_a_kind_of_a_users_own_has_options(words: Any) -> None:
+    assert native_options(seats(words), "slurm") == list(words)
+
+
+@pytest.mark.parametrize("words", ["-l", None, [3], {"-l": 1}])
+def test_what_is_no_list_of_texts_is_named(words: Any) -> None:
+    with pytest.raises(TypeError, match="must return a list of texts"):
+        native_options(seats(words), "slurm")
+
+
+@pytest.mark.parametrize("word", ["", "a b", "a\nb", "it's", 'a"', "a\0"])
+def test_a_word_that_a_shell_would_cut_is_refused(word: str) -> None:
+    with pytest.raises(ConfigurationError, match="empty or holds a blank or a quote"):
+        native_options(seats(["-l", word]), "slurm")
+
+
+def test_a_template_is_filled() -> None:
+    assert fill_template("slurm.gpus", "-l gpu={count} {{x}}", count=2) == "-l gpu=2 {x}"
+
+
+@pytest.mark.parametrize(
+    "template", ["{", "}", "{}", "{0}", "{other}", "{count.x}", "{count[a]}", "{count:q}"]
+)
+def test_a_template_with_other_places_is_refused_with_the_setting(template: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"slurm.gpus = .* may hold {count} and no other"):
+        fill_template("slurm.gpus", template, count=2)

@@ -1,0 +1,264 @@
+"""Why something waits, in words, played on the core."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from gridengine.dispatcher.core.events import Explained, Launched
+from gridengine.dispatcher.core.status import FailureStatus, FileFault, Status
+from gridengine.dispatcher.core.status_views import status_of
+from gridengine.resources import Memory
+from gridengine.resources.demand import Demand
+from gridengine.schedulers.launcher import Handle, WorkerStatus
+from gridengine.watching.explanation import explain, explain_call, explain_worker, names_of
+from gridengine.watching.next_steps import next_step
+from gridengine.watching.watched import full_folder
+from gridengine.wire.messages import Measured, RunnerFigures
+from tests.support.core_play import Play, failing_starts
+
+LOG = "/runs/x/1.log"
+DISABLED = 'queue instance "all.q@node7" dropped because it is disabled'
+
+
+def told(play: Play) -> Status:
+    return status_of(play.core.state, 100.0, play.now, most=100)
+
+
+def causes(play: Play) -> list[str]:
+    return [one.cause for one in explain(told(play))]
+
+
+def queued(**policy: object) -> tuple[Play, Handle]:
+    play = Play(pooled=True, **policy)
+    play.submit(5, demand=Demand(Memory(200)))
+    handle = Handle("4711", LOG)
+    play.play(Launched([handle], Demand(Memory(200))))
+    play.poll(handle, WorkerStatus.QUEUED)
+    return play, handle
+
+
+def test_nothing_waits_where_there_is_nothing() -> None:
+    assert causes(Play()) == ["nothing"]
+
+
+def test_a_job_in_the_queue_is_told_with_the_batch_systems_reason_and_what_to_do() -> None:
+    play, handle = queued()
+    play.now += 20
+    play.play(Explained(handle, DISABLED))
+    [one] = explain(told(play))
+    assert (one.cause, one.place) == ("queued", "4711")
+    assert one.text == (
+        "5 calls that ask for Memory(200) wait: 1 worker is in the batch system's queue, the "
+        f"first, cluster job 4711, for 20.0 s: {DISABLED}"
+    )
+    assert "qmod -e" in one.next_step
+
+
+def test_without_a_reason_that_is_said() -> None:
+    play, _ = queued()
+    assert "the batch system gives no reason" in explain(told(play))[0].text
+
+
+def test_a_worker_that_runs_and_has_not_connected_is_told() -> None:
+    play, handle = queued()
+    play.poll(handle, WorkerStatus.RUNNING)
+    [one] = explain(told(play))
+    assert one.cause == "starting"
+    assert LOG in one.next_step
+
+
+def test_a_worker_that_gets_no_answer_is_told_with_the_addresses() -> None:
+    play, handle = queued()
+    play.poll(handle, WorkerStatus.RUNNING)
+    play.play(Explained(handle, "tcp://10.0.0.1:4242: no route to host", running=True))
+    [one] = explain(told(play))
+    assert one.cause == "unreachable"
+    assert "no route to host" in one.text
+    assert "GRIDENGINE_HOST" in one.next_step
+
+
+def test_workers_that_end_before_they_connect_are_told() -> None:
+    play = Play()
+    play.submit(1)
+    failing_starts(play, 2)
+    assert causes(play) == ["failed_starts"]
+
+
+def test_that_max_workers_holds_calls_is_told() -> None:
+    play = Play(max_workers=1)
+    play.running(3)
+    [waits, *_] = explain(told(play))
+    assert waits.cause == "max_workers"
+    assert "2 calls wait for a free slot: 1 call is at workers with 1 slot" in waits.text
+
+
+@pytest.mark.parametrize(("pooled", "most"), [(False, 4), (True, 1)])
+def test_max_workers_is_what_its_user_has_said(pooled: bool, most: int) -> None:
+    play = Play(max_workers=1, slots=4, pooled=pooled)
+    play.running(9)
+    status = told(play)
+    assert f"max_workers={most} allows no more" in explain(status)[0].text
+    words = "1 of at most 1" if pooled else "1, max_workers=4 here"
+    assert status.worker_words == words
+    assert dict(status.facts())["workers"] == f"{words}, 1 busy"
+
+
+def test_calls_of_others_in_between_are_told() -> None:
+    play = Play(max_workers=2)
+    play.running(3, submitter=1)
+    play.submit(3, submitter=2)
+    waits = explain(told(play))[0]
+    assert waits.cause == "fair_share"
+    assert "2 submitters take turns" in waits.text
+
+
+def test_workers_of_which_nothing_is_heard_are_told() -> None:
+    play = Play(max_workers=1)
+    play.running(3)
+    play.later(30)
+    assert causes(play)[0] == "silent"
+
+
+def test_a_call_that_takes_much_longer_than_others_is_told() -> None:
+    play = Play()
+    one = play.running(2)
+    for _ in range(2):
+        play.done(one, seconds=1.0)
+        if play.assigned():
+            [one] = play.assigned()
+    play.submit(1)
+    for _ in range(100):
+        play.later(1, beats=[b"w"])
+    found = {one.cause: one for one in explain(told(play))}
+    assert found["straggler"].text.startswith("call 0 of square has run for 00:01:40 on node-w")
+
+
+def test_a_repeated_call_is_told_with_what_was_before() -> None:
+    play = Play()
+    play.crash(play.running(1), 0)
+    found = {one.cause: one for one in explain(told(play))}
+    assert "runs for the 2nd time of 3 at most" in found["retried"].text
+    assert "SIGSEGV" in found["retried"].text
+
+
+def test_failures_are_grouped_by_their_cause() -> None:
+    play = Play()
+    play.submit(1, 1, retries=0)
+    play.hello()
+    for _ in range(2):
+        [one] = play.assigned()
+        play.crash(one, 0)
+    [one] = explain(told(play))
+    assert one.cause == "failures"
+    assert "of the last 2, 2 by: WorkerCrashed: the process that ran a call of square" in one.text
+
+
+def test_failures_whose_words_differ_in_numbers_alone_have_one_cause() -> None:
+    words = ["row 0 is bad", "row 11 is bad", "no such column", "row 2 is bad"]
+    failures = [
+        FailureStatus(str(n), f"call {n} of f", "f", 5, 0.0, error) for n, error in enumerate(words)
+    ]
+    [one] = explain(Status(failed=20, failures=failures))
+    assert "of the last 20, 15 by: row 2 is bad (call 3 of f), and 1 other cause" in one.text
+
+
+def test_that_all_waits_for_results_from_elsewhere_is_told() -> None:
+    play = Play()
+    play.submit(1, after=(7,))
+    assert causes(play) == ["blocked"]
+
+
+def test_one_call_is_found_by_its_number_its_words_and_its_id() -> None:
+    play = Play()
+    play.running(3)
+    for name in ("0", "call 0 of square", "1.0"):
+        [one] = explain_call(told(play), name)
+        assert "call 0 of square runs on node-w (cluster job 41)" in one.text
+    assert explain_call(told(play), "7") == []
+
+
+def test_a_job_is_found_by_its_name() -> None:
+    play = Play()
+    play.running(1, name="reader", watched=True)
+    assert len(explain_call(told(play), "reader")) == 1
+
+
+def test_a_worker_is_found_by_its_host_its_process_and_its_cluster_job() -> None:
+    play = Play()
+    play.running(1)
+    for name in ("node-w", "7", "41"):
+        [one] = explain_worker(told(play), name)
+        assert "is busy, with 1 of 1 slot in use" in one.text
+
+
+@pytest.mark.parametrize(
+    ("reason", "step"),
+    [
+        (DISABLED, "qmod -e"),
+        ('cannot run in queue "b.q" because it is not contained in its hard queue list', "queue="),
+        ('cannot run in PE "smp" because it only offers 0 slots', "parallel_environment="),
+        ("JobHeldUser: it is held", "scontrol release"),
+        ("Priority: other jobs come first", "squeue --start"),
+        ("PartitionDown: its partition is down", "sinfo"),
+        ("QOSMaxCpuPerUserLimit: a limit of its QOS is reached", "other jobs to end"),
+        ("can't open output file: No space left on device", "make room on that disk"),
+        ("AssocMaxJobsLimit: a limit of this user or account is reached", "other jobs to end"),
+        ("gibberish", "qstat -j JOB"),
+        (f'{DISABLED}; queue instance "all.q@node7" dropped because it is full', "others' jobs"),
+    ],
+)
+def test_there_is_a_next_step_for_what_batch_systems_say(reason: str, step: str) -> None:
+    assert step in next_step(reason)
+
+
+def test_that_much_more_memory_is_asked_for_than_is_used_is_told() -> None:
+    play = Play()
+    one = play.running(1, demand=Demand(Memory(20)))
+    assert "memory" not in causes(play)
+    play.say(Measured(1.0, 0, [RunnerFigures(99, one.run, 0, 2**30)]))
+    found = {one.cause: one for one in explain(told(play))}
+    assert "ask for 20.0 GB of memory, and were seen to use 1.0 GB at most" in found["memory"].text
+    assert "Memory(1.2)" in found["memory"].next_step
+
+
+def test_what_cannot_be_written_is_told_first_with_its_place() -> None:
+    fault = FileFault("/runs/named/kept.sqlite", "database or disk is full", "it is lost")
+    first, *_ = explain(replace(told(queued()[0]), faults=[fault]))
+    assert (first.cause, first.place) == ("disk", fault.path)
+    assert (
+        first.text
+        == "/runs/named/kept.sqlite cannot be written: database or disk is full; it is lost"
+    )
+    assert "df -h /runs/named/kept.sqlite" in first.next_step
+
+
+def test_a_folder_that_is_full_is_told_and_one_with_room_or_none_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert list(full_folder(str(tmp_path))) == []
+    assert list(full_folder("")) == list(full_folder(str(tmp_path / "none"))) == []
+    found = list(os.statvfs(tmp_path))
+    for field, words in (4, "0 bytes are free"), (7, "no more files can be made"):
+        full = os.statvfs_result(
+            [0 if number == field else value for number, value in enumerate(found)]
+        )
+        monkeypatch.setattr(os, "statvfs", lambda path, full=full: full)
+        [fault] = full_folder(str(tmp_path))
+        assert (fault.path, fault.error) == (str(tmp_path), f"No space left on device, {words}")
+
+
+@pytest.mark.parametrize(
+    ("call", "names"),
+    [
+        ("call 7 of f", ("call 7 of f", "7")),
+        ("job night run", ("job night run", "night run")),
+        ("f", ("f", "f")),
+        ("", ("", "")),
+    ],
+)
+def test_a_call_has_the_names_by_which_people_know_it(call: str, names: tuple[str, str]) -> None:
+    assert names_of(call) == names

@@ -1,0 +1,104 @@
+"""Which logs are meant."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from gridengine.dispatcher.core.status import FailureStatus, RunStatus, Status, WorkerStatus
+from gridengine.dispatcher.watch_messages import Answer, Identity, Line
+from gridengine.errors import ConfigurationError
+from gridengine.watching import logs as module
+from gridengine.watching.dispatchers import SeveralMeant
+from gridengine.watching.logs import find_logs
+from gridengine.watching.other_runs import OtherRun
+
+NAMES = "worker.4711.1.log", "worker.4711.2.log", "worker.4712.1.log"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a run under way: call 5 runs on the first worker, call 6 failed on the
+    second.
+    """
+    (tmp_path / "logs").mkdir()
+    paths = [str(tmp_path / "logs" / name) for name in NAMES]
+    for path in paths:
+        Path(path).touch()
+    who = Identity(
+        *("sweep.py", "run", 4242, "login1", "/sweep.py", "/", 0.0, "Slurm", "1.2", "3.11")
+    )
+    run = RunStatus("1.5", "call 5 of f", "f", 1, 1.0, "node1", "4711.1", paths[0], "w1", 1, 3)
+    failure = FailureStatus("1.6", "call 6 of f", "f", 1, 2.0, log=paths[1])
+    worker = WorkerStatus(
+        *("w1", "node1", 7, "4711.1", paths[0], "busy", 60.0, 1.0, None, 1, 5, 1, 0, 0)
+    )
+    status = Status(runs=[run], failures=[failure, failure], workers=[worker])
+    answer = Answer(replace(who, folder=str(tmp_path)), status, [Line(3.0, "it begins", False)])
+    monkeypatch.setattr(module, "answer_of", lambda name: (answer, True))
+    return tmp_path / "logs"
+
+
+def found(which: str = "", *, failed: bool = False) -> list[str]:
+    return [path.name for path in find_logs("sweep", which, failed=failed)[1]]
+
+
+def test_all_are_those_of_the_folder_after_the_dispatchers_own_lines(folder: Path) -> None:
+    told, paths = find_logs("sweep", "", failed=False)
+    assert told == ["3.0 s ago: it begins"]
+    assert [path.name for path in paths] == list(NAMES)
+
+
+@pytest.mark.parametrize(
+    ("which", "names"),
+    [
+        *(("5", NAMES[:1]), ("1.5", NAMES[:1]), ("call 5 of f", NAMES[:1]), ("6", NAMES[1:2])),
+        *(("node1", NAMES[:1]), ("4711.1", NAMES[:1]), ("w1", NAMES[:1])),
+        *(("4712", NAMES[2:]), ("worker.4711", NAMES[:2]), ("nosuch", ())),
+    ],
+)
+def test_they_are_named_by_call_worker_or_the_files_name(
+    folder: Path, which: str, names: tuple[str, ...]
+) -> None:
+    assert found(which) == list(names)
+
+
+def test_those_where_calls_failed_are_told_once(folder: Path) -> None:
+    assert found(failed=True) == [NAMES[1]]
+
+
+def test_a_log_that_is_gone_is_left_out(folder: Path) -> None:
+    (folder / NAMES[1]).unlink()
+    assert found(failed=True) == []
+    assert found() == [NAMES[0], NAMES[2]]
+
+
+def test_of_a_run_of_which_nothing_else_is_known_they_are_in_its_folder(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unknown(name: str) -> None:
+        raise ConfigurationError("no dispatcher runs")
+
+    run = OtherRun(str(folder.parent), "node7", 17, 0.0, under_way=False)
+    monkeypatch.setattr(module, "answer_of", unknown)
+    monkeypatch.setattr(module, "other_runs", lambda known: [run])
+    name = folder.parent.name
+    told, paths = find_logs(name, "4712", failed=False)
+    assert (told, [path.name for path in paths]) == ([], [NAMES[2]])
+    assert find_logs("17", "", failed=False)[1]
+    for other, failed in (("nosuch", False), ("", False), (name, True)):
+        with pytest.raises(ConfigurationError, match="no dispatcher runs"):
+            find_logs(other, "", failed=failed)
+
+
+def test_where_several_are_meant_no_folder_takes_their_place(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def several(name: str) -> None:
+        raise SeveralMeant("two")
+
+    monkeypatch.setattr(module, "answer_of", several)
+    with pytest.raises(SeveralMeant):
+        find_logs("sweep", "", failed=False)

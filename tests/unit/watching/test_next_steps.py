@@ -1,0 +1,52 @@
+"""What users can do, by what batch systems and errors say."""
+
+from __future__ import annotations
+
+import pytest
+
+from gridengine.watching.next_steps import failure_step, next_step
+
+
+@pytest.mark.parametrize(
+    ("reason", "step"),
+    [
+        ("JobHeldUser", "scontrol release"),
+        ('cannot run in queue "all.q" because it is disabled', "qmod -e"),
+        ("queue instance all.q@node1 is suspended", "resumed"),
+        ('cannot run in PE "smp" because it only offers 0 slots', "qconf -spl"),
+        ("Resources", "ask for less: Memory"),
+        ("Priority", "squeue --start"),
+        ("PartitionTimeLimit", "sinfo -o"),
+        ("PartitionDown", "`sinfo` shows"),
+        ("QOSMaxJobsPerUserLimit", "your other jobs"),
+        ("", "ask again in a minute"),
+        ("LaunchFailed", "ask the batch system itself"),
+    ],
+)
+def test_a_batch_systems_reason_has_a_step(reason: str, step: str) -> None:
+    assert step in next_step(reason)
+
+
+def test_what_is_said_of_queues_that_were_not_meant_counts_only_when_nothing_else_is() -> None:
+    others = 'queue "a.q" is disabled; queue "b.q" not contained in its hard queue list'
+    assert "qmod -e" in next_step(others)
+    assert "qconf -spl" in next_step(f"{others}; cannot run in PE smp")
+
+
+@pytest.mark.parametrize(
+    ("cause", "step"),
+    [
+        ("OSError: [Errno 28] No space left on device: 'x'", "make room"),
+        ("OutOfMemory: a call of f", "more Memory"),
+        ("TimeLimitExceeded: a call of f took longer than its WTime", "more time"),
+        ("ModuleNotFoundError: No module named 'x'", "python="),
+        ("WorkerCrashed: the process was killed by SIGSEGV", "logs NAME --failed"),
+        ("ValueError: zero is bad", ""),
+    ],
+)
+def test_what_calls_failed_by_has_a_step_unless_their_own_code_alone_can_tell(
+    cause: str, step: str
+) -> None:
+    found = failure_step(cause)
+    assert step in found
+    assert bool(step) is bool(found)

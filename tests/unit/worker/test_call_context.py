@@ -1,0 +1,108 @@
+"""What a call knows of itself."""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import threading
+from multiprocessing.process import current_process
+
+import pytest
+
+from gridengine.resources import Cores
+from gridengine.resources.base import ZERO
+from gridengine.worker.call_context import (
+    GVAR,
+    CurrentJob,
+    ProcessSpent,
+    Variables,
+    current_job,
+    process_name,
+)
+
+
+def job(index: int = 3) -> CurrentJob:
+    return CurrentJob(7, 1, Cores(2), lambda: index)
+
+
+def test_outside_of_a_call_there_is_none() -> None:
+    assert current_job() is None
+    assert GVAR.res is ZERO
+    assert not GVAR.inside
+
+
+def test_a_call_knows_its_job_in_its_own_thread_alone() -> None:
+    seen: list[object] = []
+    with GVAR.running(job()):
+        thread = threading.Thread(target=lambda: seen.append(current_job()))
+        thread.start()
+        thread.join()
+        here = current_job()
+        assert here is not None
+        assert (here.id, here.index, here.attempt, GVAR.res) == (7, 3, 1, Cores(2))
+        assert GVAR.inside
+        assert GVAR.in_own_process
+    assert seen == [None]
+    assert current_job() is None
+
+
+def test_in_a_runner_all_threads_know_the_job() -> None:
+    GVAR.process_job = mine = job()
+    seen: list[object] = []
+    thread = threading.Thread(target=lambda: seen.append(current_job()))
+    thread.start()
+    thread.join()
+    assert seen == [mine]
+    assert not GVAR.in_own_process
+
+
+def test_a_call_within_a_call_hides_the_outer_until_it_ends() -> None:
+    outer, inner = job(1), job(2)
+    with GVAR.running(outer):
+        with contextlib.suppress(KeyError), GVAR.running(inner):
+            assert current_job() is inner
+            raise KeyError
+        assert current_job() is outer
+
+
+def test_a_job_that_is_pickled_stays_at_the_call_it_was_at() -> None:
+    here = [4]
+    moving = CurrentJob(7, 1, ZERO, lambda: here[0])
+    copy = pickle.loads(pickle.dumps(moving))
+    here[0] = 5
+    assert (moving.index, copy.index, copy.id) == (5, 4, 7)
+    assert repr(copy) == "<job 7, call 4, attempt 1: ZERO>"
+
+
+def test_what_refers_to_the_variables_means_those_of_the_process_it_runs_in() -> None:
+    assert pickle.loads(pickle.dumps(GVAR)) is GVAR
+
+
+def test_a_runner_makes_so_many_calls_and_those_inside_of_calls_do_not_count() -> None:
+    variables = Variables()
+    variables.count_call(0)  # no runner
+    variables.in_runner = True
+    with variables.running(job()):
+        variables.count_call(0)
+    variables.count_call(2)
+    assert not variables.is_spent
+    variables.count_call(2)
+    assert variables.is_spent
+    with pytest.raises(ProcessSpent):
+        variables.count_call(2)
+
+
+def test_jobs_of_one_process_may_end_in_any_order() -> None:
+    before = current_process().name
+    first, second = process_name("first"), process_name("second")
+    first.__enter__()
+    second.__enter__()
+    assert current_process().name == "second"
+    first.__exit__(None, None, None)
+    assert current_process().name == "second"
+    with process_name("second"), process_name(before):
+        assert current_process().name == before
+    assert current_process().name == "second"
+    second.__exit__(None, None, None)
+    assert current_process().name == before
+    assert not [name for name in vars(current_process()) if name.startswith("_gridengine")]

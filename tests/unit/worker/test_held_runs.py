@@ -1,0 +1,202 @@
+"""What a worker keeps for a dispatcher that is killed and started again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from gridengine.serialize.payload import Payload
+from gridengine.wire.messages import (
+    CANCELLED,
+    VALUES,
+    Assign,
+    Assignment,
+    Beat,
+    ChildrenHello,
+    Crashed,
+    Goodbye,
+    HeldRun,
+    Hello,
+    Message,
+    Output,
+    Result,
+    Results,
+    Returned,
+    Shortened,
+)
+from gridengine.worker.held_runs import HeldRuns
+
+HELLO = Hello(1, "1", "3.11", "run", "here", 1, 1, "")
+
+
+class Client:
+    """Notes what is sent; says that so much of it is acknowledged."""
+
+    def __init__(self) -> None:
+        self.sent = self.acknowledged = 0
+        self.messages: list[tuple[Message, Payload]] = []
+
+    def send(self, message: Message, buffers: Payload = ()) -> None:
+        self.sent += 1
+        self.messages.append((message, buffers))
+
+    def begin_again(self) -> None:
+        self.sent = self.acknowledged = 0
+        self.messages.clear()
+
+
+class Agent:
+    def __init__(self) -> None:
+        self.under_way = -1
+        self.nested_ended = False
+
+    def allocations(self) -> list[int]:
+        return [3]
+
+    def defined(self) -> list[bytes]:
+        return [b"square"]
+
+    def end_nested_calls(self) -> None:
+        self.nested_ended = True
+
+    def forget_output(self, under_way: int) -> None:
+        self.under_way = under_way
+
+
+class Held:
+    """Such runs, with what is around them."""
+
+    def __init__(self, *batches: Sequence[tuple[int, int, int]], allocation: int = 0) -> None:
+        self.client, self.agent = Client(), Agent()
+        self.runs = HeldRuns(self.client, lambda: HELLO)  # type: ignore[arg-type]
+        for batch in batches:
+            items = [Assignment(run, 1, b"f", start, stop, 1, 0) for run, start, stop in batch]
+            self.runs.assigned(Assign(items, allocation))
+
+    def send(self, message: Message, *buffers: bytes) -> None:
+        self.runs.send(message, buffers)
+
+    def acknowledge(self) -> None:
+        self.client.acknowledged = self.client.sent
+
+    def introduced(self) -> list[list[HeldRun]]:
+        """The batches that it says that it has."""
+        self.runs.introduce(self.agent)  # type: ignore[arg-type]
+        hello, _ = self.client.messages[0]
+        assert isinstance(hello, Hello)
+        assert hello.held is not None
+        return [list(batch.runs) for batch in hello.held.batches]
+
+    def sent_again(self) -> list[Message]:
+        return [message for message, _ in self.client.messages[1:]]
+
+
+def values(run: int, start: int, stop: int) -> Results:
+    return Results([Result(run, start, stop, VALUES, 1.0)])
+
+
+def test_it_says_which_calls_of_each_batch_are_not_answered() -> None:
+    held = Held([(1, 0, 10), (2, 10, 12)], [(3, 12, 20)])
+    assert held.introduced() == [
+        [HeldRun(1, 1, 0, 10), HeldRun(2, 1, 10, 12)],
+        [HeldRun(3, 1, 12, 20)],
+    ]
+
+
+def test_it_says_what_else_it_has() -> None:
+    held = Held([(1, 0, 10)], allocation=3)
+    held.introduced()
+    hello, _ = held.client.messages[0]
+    assert isinstance(hello, Hello)
+    assert hello.held is not None
+    assert (hello.held.batches[0].allocation, hello.held.allocations) == (3, [3])
+    assert (hello.held.defined, hello.held.taken) == ([b"square"], 10)
+    assert held.agent.nested_ended
+
+
+def test_what_is_answered_and_acknowledged_is_not_held() -> None:
+    held = Held([(1, 0, 10), (2, 10, 12)])
+    held.send(values(1, 0, 4))
+    held.send(values(2, 10, 12))
+    held.acknowledge()
+    assert held.introduced() == [[HeldRun(1, 1, 4, 10)]]
+    assert held.sent_again() == []
+
+
+def test_what_is_answered_and_not_acknowledged_is_held_and_sent_again() -> None:
+    held = Held([(1, 0, 10)])
+    held.send(values(1, 0, 4))
+    held.acknowledge()
+    held.send(values(1, 4, 10), b"squares")
+    assert held.introduced() == [[HeldRun(1, 1, 4, 10)]]
+    assert held.sent_again() == [values(1, 4, 10)]
+    assert held.client.messages[1][1] == (b"squares",)
+
+
+def test_what_is_sent_again_is_kept_until_it_is_acknowledged_by_the_new_one() -> None:
+    held = Held([(1, 0, 10)])
+    held.send(values(1, 0, 10))
+    held.introduced()
+    assert held.introduced() == [[HeldRun(1, 1, 0, 10)]]
+    held.acknowledge()
+    held.runs.settle()
+    assert held.introduced() == []
+
+
+@pytest.mark.parametrize(
+    ("message", "left"),
+    [
+        (Crashed(1, 3, -9, CANCELLED, 1), []),
+        (Returned([1]), []),
+        (Shortened(1, 6), [[HeldRun(1, 1, 0, 6)]]),
+    ],
+    ids=["crashed", "returned", "shortened"],
+)
+def test_what_has_become_of_a_run_counts_when_it_is_acknowledged(
+    message: Message, left: list[list[HeldRun]]
+) -> None:
+    held = Held([(1, 0, 10)])
+    held.send(message)
+    assert held.introduced() == [[HeldRun(1, 1, 0, 10)]]
+    assert held.sent_again() == [message]
+    held.acknowledge()
+    assert held.introduced() == left
+
+
+def test_a_run_that_is_shortened_to_what_is_answered_has_ended() -> None:
+    held = Held([(1, 0, 10)])
+    held.send(values(1, 0, 6))
+    held.send(Shortened(1, 6))
+    held.acknowledge()
+    assert held.introduced() == []
+
+
+def test_what_calls_say_that_make_calls_is_not_sent_again() -> None:
+    held = Held()
+    held.send(ChildrenHello(1))
+    held.send(Beat())
+    held.send(Goodbye("the end"))
+    held.introduced()
+    assert held.sent_again() == [Goodbye("the end")]
+
+
+def test_what_runs_have_written_counts_as_far_as_it_is_sent_again() -> None:
+    held = Held()
+    held.send(Output(1, 1), b"taken")
+    held.acknowledge()
+    held.send(Output(1, 2), b"lost")
+    held.introduced()
+    assert held.agent.under_way == 4
+
+
+def test_nothing_is_kept_that_is_acknowledged() -> None:
+    held = Held([(1, 0, 10)])
+    results: Any = [values(1, number, number + 1) for number in range(10)]
+    for result in results:
+        held.send(result)
+        held.acknowledge()
+        held.runs.settle()
+    assert not held.runs._sent
+    assert not held.runs._runs

@@ -1,0 +1,290 @@
+"""Who of a worker's runners is given what, and when one is started or ended."""
+
+from __future__ import annotations
+
+import io
+import math
+import signal
+from collections import deque
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from gridengine.errors import ProtocolError
+from gridengine.serialize.payload import SINGLE
+from gridengine.wire.messages import Allocate, Assignment, Define
+from gridengine.worker import runner_pool
+from gridengine.worker.definition_store import DefinitionStore
+from gridengine.worker.output import OutputReaders
+from gridengine.worker.poller import Poller
+from gridengine.worker.runner_handle import RunnerHandle
+from gridengine.worker.runner_pool import MOST_AHEAD_BYTES, RunnerPool
+from gridengine.worker.status_block import BACKGROUND, INDEX, RUN, START
+from tests.support.agent_driver import NotingForkServer
+
+
+class Worker:
+    """A pool whose runners do what a test says."""
+
+    def __init__(self, slots: int = 2, spare: int | None = None) -> None:
+        self.server = NotingForkServer()
+        self.poller = Poller()
+        definitions = DefinitionStore()
+        definitions.add(Define(b"f", [], b"/"), [b""])
+        streams: Any = [io.BytesIO(), io.BytesIO()]
+        self.pool = RunnerPool(
+            self.server,  # type: ignore[arg-type]
+            self.poller,
+            definitions,
+            OutputReaders(streams, self.poller),
+            lambda runner: None,
+            slots=slots,
+            spare=slots if spare is None else spare,
+            grace_seconds=5.0,
+            output_bytes=100,
+            relay=None,
+        )
+        self.pool._poller.register(self.server.fileno(), lambda: None)
+
+    def enqueue(
+        self, *runs: int, allocation: int = 0, payload: bytes = b"", **options: Any
+    ) -> None:
+        self.pool.enqueue(
+            deque(
+                (Assignment(run, 7, b"f", 0, 3, 0, SINGLE, **options), [payload]) for run in runs
+            ),
+            allocation,
+        )
+
+    def held(self) -> list[list[int]]:
+        """Return the runs that runners were given, of each."""
+        return [list(runner.given) for runner in self.pool.runners.values()]
+
+    def with_run(self, run: int) -> RunnerHandle:
+        [found] = [one for one in self.pool.runners.values() if run in one.given]
+        return found
+
+    def begin(self, run: int) -> RunnerHandle:
+        runner = self.with_run(run)
+        runner.status.words[INDEX], runner.status.words[RUN] = 0, run
+        return runner
+
+    def end(self, *runs: int) -> None:
+        for run in runs:
+            runner = self.begin(run)
+            runner.status.words[RUN] = 0
+            self.pool.end_run(runner, run)
+            self.pool.go_on(runner)
+
+    def allocate(self, number: int, cores: list[int] | None = None, slots: int = 1) -> None:
+        self.pool.allocate(Allocate(number, slots, cores), [b"resources"])
+
+    def close(self) -> None:
+        for runner in list(self.pool.runners.values()):
+            self.pool.remove(runner)
+        self.poller.close()
+        self.server.close()
+
+
+@pytest.fixture
+def worker() -> Iterator[Worker]:
+    worker = Worker()
+    yield worker
+    worker.close()
+
+
+def test_each_batch_has_a_runner_up_to_the_slots_and_then_comes_ahead(worker: Worker) -> None:
+    for run in (1, 2, 3, 4, 5):
+        worker.enqueue(run)
+    assert worker.held() == [[1, 3], [2, 4]]
+    worker.end(1)
+    assert worker.held() == [[3, 5], [2, 4]]
+
+
+def test_a_runner_that_has_nothing_to_do_is_used_again(worker: Worker) -> None:
+    worker.enqueue(1)
+    worker.end(1)
+    assert len(worker.pool.idle) == 1
+    worker.enqueue(2)
+    assert worker.held() == [[2]]
+
+
+def test_more_idle_runners_than_are_kept_are_ended() -> None:
+    worker = Worker(slots=2, spare=1)
+    worker.enqueue(1)
+    worker.enqueue(2)
+    worker.end(1, 2)
+    assert worker.server.signals == [(1, signal.SIGTERM)]
+    assert [runner.id for runner in worker.pool.idle] == [2]
+    worker.close()
+
+
+def test_one_whose_calls_left_threads_is_not_signalled_but_told_that_nothing_comes() -> None:
+    worker = Worker(slots=1, spare=0)
+    worker.enqueue(1)
+    worker.with_run(1).status.words[BACKGROUND] = 1
+    worker.end(1)
+    assert worker.server.signals == []
+    [runner] = worker.pool.runners.values()
+    assert runner.ending is not None
+    worker.close()
+
+
+def test_a_watched_run_goes_alone_and_its_output_is_kept(worker: Worker) -> None:
+    worker.enqueue(1, 2, watched=True)
+    assert worker.held() == [[1]]
+    assert worker.with_run(1).outputs[0].excerpt is not None
+    worker.end(1)
+    assert worker.held() == [[2]]
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [{"memory": 2**30}, {"watched": True}, {"payload": bytes(MOST_AHEAD_BYTES + 1)}],
+    ids=["memory", "watched", "large"],
+)
+def test_what_a_runner_needs_to_itself_does_not_come_ahead(
+    monkeypatch: pytest.MonkeyPatch, batch: dict[str, Any]
+) -> None:
+    monkeypatch.setattr(runner_pool, "data_bytes", lambda pid: 0)  # not of who has that number
+    worker = Worker(slots=1)
+    worker.enqueue(1)
+    worker.enqueue(2, **batch)
+    assert worker.held() == [[1]]
+    worker.end(1)
+    assert worker.held() == [[2]]
+    worker.close()
+
+
+def test_what_waits_is_taken_out_of_wherever_it_waits() -> None:
+    worker = Worker(slots=1)
+    worker.enqueue(1)
+    worker.enqueue(2)
+    worker.enqueue(3, 4)
+    worker.enqueue(5)
+    assert worker.pool.take_queued({1, 2, 4, 99}) == [4]
+    assert worker.pool.take_all_queued() == [3, 5]
+    assert worker.pool.take_all_queued() == []
+    worker.close()
+
+
+def test_an_idle_runner_takes_what_another_was_given_ahead(worker: Worker) -> None:
+    worker.enqueue(1)
+    worker.enqueue(2)
+    worker.enqueue(3)
+    worker.begin(1)
+    worker.end(2)
+    assert worker.held() == [[1], [3]]
+
+
+def test_a_call_that_waits_for_others_takes_no_slot(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 100.0
+    monkeypatch.setattr(runner_pool, "time", SimpleNamespace(monotonic=lambda: now))
+    worker.enqueue(1)
+    worker.enqueue(2)
+    waiting = worker.begin(1)
+    worker.pool.begin_waiting(waiting, 1)
+    worker.enqueue(3)
+    assert len(worker.held()) == 3
+    assert worker.pool.end_waiting(waiting, 0) is None
+    worker.end(1, 2, 3)
+    assert len(worker.pool.idle) == 3
+    assert worker.pool.tick(now) <= 1.0
+    now += 2.0
+    worker.pool.tick(now)
+    assert len(worker.pool.idle) == 2
+
+
+def test_an_allocation_has_one_runner_at_its_own_place(worker: Worker) -> None:
+    worker.allocate(1, [0])
+    worker.allocate(2, [1])
+    for run, allocation in ((1, 1), (2, 2), (3, 1)):
+        worker.enqueue(run, allocation=allocation)
+    assert worker.held() == [[1, 3], [2]]
+    assert [runner.place[0] for runner in worker.pool.runners.values()] == [(0,), (1,)]
+    worker.pool.release([1, 99])
+    assert worker.pool.allocations() == [2]
+
+
+def test_calls_that_ask_for_nothing_have_the_slots_that_allocations_leave(worker: Worker) -> None:
+    worker.allocate(1, slots=2)
+    worker.enqueue(1)
+    assert worker.held() == []
+    worker.pool.release([1])
+    assert worker.held() == [[1]]
+
+
+def test_an_idle_runner_of_another_place_makes_room(worker: Worker) -> None:
+    worker.enqueue(1)
+    worker.enqueue(2)
+    worker.end(1, 2)
+    worker.allocate(1, [0])
+    worker.enqueue(3, allocation=1)
+    assert worker.server.signals == [(1, signal.SIGTERM)]
+    worker.pool.remove(worker.pool.runners[1])
+    worker.pool.assign_queued()
+    assert worker.with_run(3).place == ((0,), ())
+
+
+def test_an_allocation_that_there_is_not_is_a_fault(worker: Worker) -> None:
+    with pytest.raises(ProtocolError, match="allocation 5 is not this worker's"):
+        worker.enqueue(1, allocation=5)
+    worker.enqueue(2)
+    with pytest.raises(ProtocolError, match="allocation 5 is not this worker's"):
+        worker.pool.end_waiting(worker.begin(2), 5)
+
+
+def test_with_fewer_processes_than_slots_the_rest_waits_for_those_there_are(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker.enqueue(1)
+
+    def none(*args: object) -> None:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(worker.server, "fork", none)
+    worker.enqueue(2)
+    assert worker.held() == [[1, 2]]
+    assert "no more than 1 processes" in caplog.text
+    assert not worker.pool.broken
+
+
+def test_without_any_process_nothing_can_be_run(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none(*args: object) -> None:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(worker.server, "fork", none)
+    worker.enqueue(1)
+    assert worker.pool.broken == "no runner can be started: Resource temporarily unavailable"
+    assert worker.pool.take_all_queued() == [1]
+
+
+def test_time_in_which_the_worker_was_stopped_counts_for_no_call(worker: Worker) -> None:
+    worker.enqueue(1, timeout=10.0)
+    worker.begin(1).status.words[START] = int(100e9)
+    assert worker.pool.tick(100.0) <= 0.5
+    worker.pool.tick(200.0)  # 99 s later than it was to be called
+    assert worker.server.signals == []
+    for now in (200.5 + 0.5 * step for step in range(17)):
+        worker.pool.tick(now)
+    assert worker.server.signals == []
+    worker.pool.tick(209.0)
+    assert worker.server.signals == [(1, signal.SIGTERM)]
+
+
+def test_with_nothing_to_look_after_the_next_tick_may_be_late(worker: Worker) -> None:
+    assert worker.pool.tick(100.0) == 3600.0
+    assert worker.pool._ticked == math.inf
+
+
+def test_when_the_fork_server_is_gone_nothing_more_is_given(worker: Worker) -> None:
+    worker.pool.give_up("the process that starts runners is gone")
+    worker.enqueue(1)
+    assert worker.held() == []
+    assert worker.pool.broken == "the process that starts runners is gone"
