@@ -18,6 +18,10 @@ TASK = "SGE_TASK_ID", "SLURM_ARRAY_TASK_ID"
 """The variables that name a worker's job, and its task of that; a cluster has its own."""
 LARGE = 300_000
 """The bytes of a large result."""
+LINE_BYTES = 128
+"""The length of each written line: a page holds a whole number of them. A process that is killed
+while it writes stops between two pages, and a line that lay on both would be written in part.
+"""
 
 
 @dataclass
@@ -52,13 +56,11 @@ def first_of(names: Iterable[str], environment: Mapping[str, str]) -> str:
 
 
 def write(path: str, what: str, index: int) -> None:
-    """Append a line, in one piece."""
+    """Append a line, in one piece or not at all."""
     job, task = first_of(JOB, os.environ), first_of(TASK, os.environ)
+    line = f"{what} {index} {os.getpid()} {os.getppid()} {job}.{task} {time.monotonic()}"
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    os.write(
-        descriptor,
-        f"{what} {index} {os.getpid()} {os.getppid()} {job}.{task} {time.monotonic()}\n".encode(),
-    )
+    os.write(descriptor, line.ljust(LINE_BYTES - 1).encode() + b"\n")
     os.close(descriptor)
 
 
