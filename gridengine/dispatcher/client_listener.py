@@ -21,10 +21,10 @@ from gridengine.dispatcher.client_record import ClientRecord
 from gridengine.dispatcher.clients import REQUESTS, Client, Clients
 from gridengine.dispatcher.core.events import ClientJoined, Event, Launched, Restored
 from gridengine.dispatcher.core.tasks import CallsFinished
+from gridengine.dispatcher.nested_encoding import dump_error_by
 from gridengine.dispatcher.run_directory import python_version
 from gridengine.dispatcher.worker_record import read_runs, read_workers
 from gridengine.errors import ConfigurationError, GridEngineError, ProtocolError, safe_repr
-from gridengine.serialize.codecs import CODECS, PICKLE
 from gridengine.serialize.payload import Buffer, Payload
 from gridengine.settings.values import Settings
 from gridengine.wire.messages import (
@@ -397,8 +397,7 @@ class ClientListener:
 
     def _join(self, client: RemoteClient, hello: ClientHello) -> ClientJoined:
         """Take over what a client says of itself."""
-        if hello.codec != PICKLE:
-            client.dump_error = CODECS[hello.codec].dump_exception
+        client.dump_error = dump_error_by(hello.codec)
         client.hello, client.heard_at = hello, self._awake
         self._clients[client.peer] = client
         return ClientJoined(client.number, hello.weight)

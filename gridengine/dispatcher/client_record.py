@@ -30,6 +30,7 @@ from gridengine.dispatcher.journal_rows import (
     read_content,
     task_ids,
 )
+from gridengine.dispatcher.nested_encoding import dump_error_by
 from gridengine.journal.dispatcher_file import DispatcherFile, Later
 from gridengine.serialize import pickling
 from gridengine.serialize.codecs import PICKLE
@@ -67,12 +68,13 @@ class Send(Protocol):
 
 class _Request(Struct, eq=False):
     """Tasks that were handed in together: their ids, sorted, and how many have not ended, or their
-    client does not know so.
+    client does not know so. `once`: whether some may run only once.
     """
 
     id: int
     tasks: array[int]
     left: int
+    once: bool
 
     def has(self, task: int) -> bool:
         place = bisect_left(self.tasks, task)
@@ -184,14 +186,15 @@ class ClientRecord:
         """What comes behind outcomes that wait: behind which."""
         self._unread = False
         """Whether what waits could not be read the last time."""
-        self._held: dict[int, tuple[Message, Sequence[Buffer]]] = {}
+        self._dump_error = dump_error_by(hello.codec)
+        self._held: dict[int, tuple[ChildrenFinished, Sequence[Buffer]]] = {}
         """Of those that wait the messages that are not on disk yet."""
-        self._later: dict[int, tuple[Later, Message, Sequence[Buffer]]] = {}
+        self._later: dict[int, tuple[Later, ChildrenFinished, Sequence[Buffer]]] = {}
         """Those that were sent, and are large: in a moment the client may have taken them, and they
         need not be written. What their workers sent is acknowledged when they are, or that is.
         """
-        self._large: dict[int, tuple[Message, Sequence[Buffer]]] = {}
-        """Those that no row can hold: of a dispatcher that is killed their calls run again."""
+        self._large: dict[int, tuple[ChildrenFinished, Sequence[Buffer]]] = {}
+        """Those that no row can hold: the next process does not have them."""
 
     # ---------------------------------------------------------------- what the client hands in
 
@@ -223,7 +226,7 @@ class ClientRecord:
             message = replace(message, function=None, shared=())
             for tasks, its in portions_of(message.tasks, buffers):
                 id = self._insert(TASKS, replace(message, tasks=tasks), its)
-                self._add(_Request(id, task_ids(tasks), len(tasks)), tasks)
+                self._add(_request(id, tasks, len(tasks)), tasks)
         else:
             self._take_other(message, buffers)
 
@@ -295,6 +298,10 @@ class ClientRecord:
                 return one
         return None
 
+    def _runs_once(self, task: int) -> bool:
+        request = self._find(task)
+        return request is not None and request.once
+
     def _note_durable(self, seen: int) -> None:
         self._durable = seen
         self._journal.note_durable(self)
@@ -328,7 +335,7 @@ class ClientRecord:
         calls = array("q")
         for one in items:
             calls.extend((one.task, one.start, one.stop, one.last))
-        waits = any((one.recalled and not one.path) or one.task in self._kept for one in items)
+        waits = any(_is_taken_back(one) or one.task in self._kept for one in items)
         apart = self._tells_apart and not self._waiting
         if self._kept:
             self._supply(items, buffers)
@@ -347,11 +354,11 @@ class ClientRecord:
         else:
             self._waiting.append(number)
             self._held[number] = message, buffers
-        rows = []
+        contents = [RowContent(message, buffers)]
         if journal_limits.is_large(buffers):
             self._large[number] = message, buffers
-        else:
-            rows = [(number, self._number, RowContent(message, buffers))]
+            contents = self._in_place_of(message, buffers, whole=whole)
+        rows = [(number, self._number, content) for content in contents]
         insert, size = "INSERT INTO outcomes VALUES (?, ?, ?)", size_of(buffers)
         committed = partial(self._note_committed, number)
         # By its last part a task is known to have ended: that must not be on disk before others.
@@ -363,6 +370,22 @@ class ClientRecord:
             if behind:
                 self._journal.file.hasten(later for later, *_ in self._later.values())
             self._write_inserted((insert, rows), committed)
+
+    def _in_place_of(
+        self, message: ChildrenFinished, buffers: Sequence[Buffer], *, whole: bool
+    ) -> list[RowContent]:
+        """Return what a row has in place of a result that none can hold: nothing where all calls of
+        the task can run again, else an error. Without a row a part of a task would never have an
+        outcome, since by the last one that has ended.
+        """
+        if whole and not any(self._runs_once(one.task) for one in message.outcomes):
+            return []
+        error = self._dump_error(journal_limits.lost_to_client(buffers))[:1]
+        failed = [
+            replace(one, buffers=0, raised=False, failed=True, exitcode=1, output=False, failure=0)
+            for one in message.outcomes
+        ]
+        return [RowContent(replace(message, outcomes=failed), error * len(failed))]
 
     def _are_whole(self, items: Iterable[FinishedItem]) -> bool:
         """Return whether all calls of each task ended together."""
@@ -384,7 +407,7 @@ class ClientRecord:
             offset += len(payload)
             kept = self._kept.get(one.task, ())
             for index, reference in [each for each in kept if one.start <= each[0] < one.stop]:
-                if one.recalled and not one.path:
+                if _is_taken_back(one):
                     continue  # the client says what became of it
                 raised, cancelled = one.raised or one.failed, one.recalled or one.ended
                 its = payload[: one.buffers or one.failed]
@@ -407,13 +430,12 @@ class ClientRecord:
         return self._unread or (bool(self._held) and self._journal.file.failure is not None)
 
     def send_waiting(self) -> None:
-        """Send outcomes that are on disk, as many as may be under way; all where none can be
-        written.
+        """Send outcomes that are on disk, as many as may be under way; where none can be written
+        those that may be told all the same.
         """
-        waiting, flying, file = self._waiting, self._flying, self._journal.file
-        last = math.inf if file.failure is not None else self._journal.committed
+        waiting, flying = self._waiting, self._flying
         self._unread = False
-        while waiting and waiting[0] <= last and len(flying) < MOST_FLYING:
+        while waiting and self._may_tell(waiting[0]) and len(flying) < MOST_FLYING:
             number = waiting[0]
             if number not in self._outcomes:  # it was taken before this came back
                 waiting.popleft()
@@ -426,6 +448,21 @@ class ClientRecord:
             _, answer, buffers = self._answers.popleft()
             self._send(answer, buffers)
         self._let_go()
+
+    def _may_tell(self, number: int) -> bool:
+        """Return whether outcomes need not wait any more: they are on disk; or none can be written,
+        and these are here. Calls that may run only once and were taken back wait all the same: a
+        restarted dispatcher would run them, and their client may have handed them in again. With
+        such a disk they could not begin either.
+        """
+        if number <= self._journal.committed or number not in self._outcomes:
+            return True
+        held = self._in_memory(number)
+        if held is None or self._journal.file.failure is None:
+            return False
+        message, _ = held
+        taken_back = filter(_is_taken_back, message.outcomes)
+        return not any(self._runs_once(one.task) for one in taken_back)
 
     def answer(self, message: Message, buffers: Sequence[Buffer]) -> None:
         """Send an answer behind all outcomes that there are."""
@@ -442,7 +479,7 @@ class ClientRecord:
             if number > self._journal.committed and number not in self._flying
         }
 
-    def _in_memory(self, number: int) -> tuple[Message, Sequence[Buffer]] | None:
+    def _in_memory(self, number: int) -> tuple[ChildrenFinished, Sequence[Buffer]] | None:
         if number in self._later:
             return self._later[number][1:]
         return self._held.get(number) or self._large.get(number)
@@ -610,8 +647,8 @@ class ClientRecord:
     ) -> Iterator[tuple[Message, Sequence[Buffer]]]:
         rows = self._journal.file.read("SELECT calls FROM ended WHERE request = ?", id)
         taken = ranges_of(array("q", calls) for (calls,) in rows)
-        if not taken and ended.keys().isdisjoint(ids := task_ids(message.tasks)):
-            self._add(_Request(id, ids, len(ids)), message.tasks)
+        if not taken and ended.keys().isdisjoint(task.id for task in message.tasks):
+            self._add(_request(id, message.tasks, len(message.tasks)), message.tasks)
             yield message, buffers
             return
         left = len(message.tasks) - sum(any(one[2] for one in calls) for calls in taken.values())
@@ -627,10 +664,19 @@ class ClientRecord:
                 if known:
                     settled[task.id] = sorted((first, end) for first, end, _ in known)
             offset = stop
-        self._add(_Request(id, task_ids(message.tasks), left), tasks)
+        self._add(_request(id, message.tasks, left), tasks)
         self._parts.update(task.id for task in tasks if task.id in settled)
         if tasks:
             yield replace(message, tasks=tasks), its
+
+
+def _is_taken_back(item: FinishedItem) -> bool:
+    """Return whether the client has these calls again, as if it had not handed them in."""
+    return item.recalled and not item.path
+
+
+def _request(id: int, tasks: Sequence[TaskItem], left: int) -> _Request:
+    return _Request(id, task_ids(tasks), left, not all(task.retries for task in tasks))
 
 
 def _last(file: DispatcherFile, table: str, column: str) -> int:

@@ -40,7 +40,7 @@ from gridengine.dispatcher.core.tasks import (
     TaskMessage,
     TaskStarted,
 )
-from gridengine.dispatcher.nested_encoding import FailureNumbers
+from gridengine.dispatcher.nested_encoding import DumpError, FailureNumbers
 from gridengine.dispatcher.unsettled import UnsettledTasks
 from gridengine.errors import Cancelled, GridEngineError, ProtocolError, safe_repr
 from gridengine.resources.demand import ANY, Demand
@@ -112,7 +112,7 @@ class Client:
         self.peer, self.runner = key
         self.number = number
         self._send = send
-        self.dump_error: Callable[[BaseException], list[Buffer]] = pickling.dump_exception
+        self.dump_error: DumpError = pickling.dump_exception
         self.gone = False
         self.functions: dict[bytes, Function] = {}
         self.shared: dict[bytes, SharedObject] = {}

@@ -4,8 +4,9 @@ and its dispatcher.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import count
-from typing import Any
+from typing import Any, TypeAlias
 
 from msgspec.structs import asdict, replace
 
@@ -13,7 +14,8 @@ from gridengine.dispatcher.core.tasks import Attempt, CallsFinished, Function, T
 from gridengine.resources.demand import ANY
 from gridengine.resources.encoding import encode_demand
 from gridengine.serialize import pickling
-from gridengine.serialize.payload import Payload
+from gridengine.serialize.codecs import CODECS, PICKLE
+from gridengine.serialize.payload import Buffer, Payload
 from gridengine.serialize.shared_objects import SharedObject, all_needed
 from gridengine.wire.messages import (
     FinishedItem,
@@ -24,6 +26,13 @@ from gridengine.wire.messages import (
 
 MOST_FAILURES = 100
 """How many failures both ends know again, at the least."""
+DumpError: TypeAlias = Callable[[BaseException], list[Buffer]]
+"""Returns the payload of an error."""
+
+
+def dump_error_by(codec: str) -> DumpError:
+    """Return what makes payloads of errors for a client of this codec."""
+    return pickling.dump_exception if codec == PICKLE else CODECS[codec].dump_exception
 
 
 class FailureNumbers:

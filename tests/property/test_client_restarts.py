@@ -609,4 +609,5 @@ def test_whenever_it_is_killed_each_call_of_its_client_ends_once(
 def test_though_its_disk_was_full_each_call_of_its_client_ends_once(
     random: Random, steps: int
 ) -> None:
-    play(lambda: World(lasts=True), (*ACTIONS, *[World.fill_disk] * 2), random, steps)
+    world = play(lambda: World(lasts=True), (*ACTIONS, *[World.fill_disk] * 2), random, steps)
+    assert world.most_begun() <= 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import sqlite3
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,10 +49,14 @@ class Sent:
     def __init__(self) -> None:
         self.connected = True
         self.messages: list[Message] = []
+        self.buffers: list[Sequence[Buffer]] = []
+        """Those of outcomes."""
 
     def __call__(self, message: Message, buffers: Sequence[Buffer] = ()) -> bool:
         if self.connected:
             self.messages.append(message)
+            if isinstance(message, ChildrenFinished):
+                self.buffers.append(buffers)
         return self.connected
 
     def outcomes(self) -> list[ChildrenFinished]:
@@ -541,6 +545,52 @@ def test_an_outcome_that_no_row_can_hold_waits_in_memory(
 
 
 @pytest.mark.parametrize(
+    ("codec", "load"),
+    [
+        ("pickle", lambda buffers: pickling.load_exception(buffers).args[0]),
+        ("json", lambda buffers: msgspec.json.decode(buffers[0])["message"]),
+    ],
+)
+@pytest.mark.parametrize(
+    ("retries", "count", "outcomes"),
+    [
+        pytest.param(0, 1, [(0, 1, True)], id="may run only once"),
+        pytest.param(2, 3, [(0, 1, True), (1, 3, False)], id="a part of a task"),
+    ],
+)
+def test_an_outcome_that_no_row_can_hold_is_told_as_lost_where_its_calls_cannot_run_again(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    retries: int,
+    count: int,
+    outcomes: list[tuple[int, int, bool]],
+    codec: str,
+    load: Callable[[Sequence[Buffer]], str],
+) -> None:
+    process = Process(tmp_path / "journal.sqlite", replace(HELLO, codec=codec))
+    monkeypatch.setattr(journal_limits, "MOST_BYTES", 5)
+    hand_in(process, 1, defines=False, count=count, retries=retries)
+    process.sent.connected = False
+    finish(process, 1, last=count == 1)
+    if count > 1:
+        process.record.finish([FinishedItem(1, 1, count, 1, last=True)], [b"small"])
+    process.sync()
+    other = again(process, tmp_path)
+    assert other.tasks() == []
+    other.record.resume()
+    items = [one for message in other.sent.outcomes() for one in message.outcomes]
+    assert [(one.start, one.stop, one.failed) for one in items] == outcomes
+    assert "a result of 6 bytes is lost" in load(other.sent.buffers[0])
+    other.record.taken([1, 2])
+    assert other.rows("requests") == 0
+    other.file.close()
+    process.sent.connected = True
+    process.record.resume()  # while this process lives, it has the result
+    assert not any(one.failed for one in process.sent.outcomes()[0].outcomes)
+    process.file.close()
+
+
+@pytest.mark.parametrize(
     ("buffers", "words"),
     [
         ([b"too long", b"1", b"2", b"3"], "the function f has 8 bytes"),
@@ -618,6 +668,39 @@ def test_outcomes_do_not_wait_for_a_disk_that_takes_nothing(
     process.record.send_waiting()
     assert len(process.sent.outcomes()) == 1
     assert Durable(1) not in process.sent.messages
+
+
+@pytest.mark.parametrize(("retries", "told"), [(0, [2]), (2, [2, 1])])
+def test_calls_taken_back_that_may_run_only_once_wait_for_a_disk_that_takes_nothing(
+    process: Process, monkeypatch: pytest.MonkeyPatch, retries: int, told: list[int]
+) -> None:
+    hand_in(process, 1, retries=retries)
+    hand_in(process, 2, defines=False)
+    with monkeypatch.context() as full:
+        full.setattr(DispatcherFile, "failure", OSError("disk full"))
+        process.record.finish([FinishedItem(1, 0, 1, recalled=True, last=True)], [])
+        finish(process, 2)
+        process.record.send_waiting()
+        assert [one.outcomes[0].task for one in process.sent.outcomes()] == told
+    process.sync()
+    assert [one.outcomes[0].task for one in process.sent.outcomes()] == [2, 1]
+
+
+def test_who_takes_over_while_the_disk_takes_nothing_is_sent_what_is_on_disk_once_it_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = Process(tmp_path / "journal.sqlite", replace(HELLO, keep="night"))
+    hand_in(process, 1)
+    process.sync()
+    with monkeypatch.context() as full:
+        full.setattr(DispatcherFile, "failure", OSError("disk full"))
+        finish(process, 1)
+        process.record.leave(1e9)
+        process.record.resume()
+        assert len(process.sent.outcomes()) == 1  # before it left
+    process.sync()
+    assert len(process.sent.outcomes()) == 2
+    process.file.close()
 
 
 def test_no_process_gives_a_client_a_number_that_one_before_has_given(
