@@ -268,7 +268,7 @@ class ClientListener:
                 try:
                     client.record.take(message, buffers)
                 except ConfigurationError as error:
-                    self._table.refuse(client, message.tasks, error)
+                    yield from self._table.refuse(client, message.tasks, error)
                     return
             yield from self._table.events(client.peer, message, buffers)
         except Exception as error:

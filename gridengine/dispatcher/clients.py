@@ -371,7 +371,7 @@ class Clients:
         try:
             function, parts = self._decode_tasks(client, message, iter(buffers), parent)
         except Exception as error:
-            self.refuse(client, message.tasks, error)
+            yield from self.refuse(client, message.tasks, error)
             return
         for one in parts:
             if isinstance(one, AlikeTasks):
@@ -490,14 +490,22 @@ class Clients:
         self._check(demand)
         return demand
 
-    def refuse(self, client: Client, tasks: Iterable[TaskItem], error: Exception) -> None:
-        """Settle tasks that cannot be submitted."""
+    def refuse(
+        self, client: Client, tasks: Iterable[TaskItem], error: Exception
+    ) -> Iterator[Event]:
+        """Settle tasks that cannot be submitted, and yield what tells those that need their
+        results.
+        """
         if not isinstance(error, GridEngineError):
             error = ProtocolError(f"calls cannot be submitted so: {safe_repr(error)}")
         for one in tasks:
             client.settled(
                 CallsFinished(one.id, 0, one.count, None, error=error, exitcode=1, last=True)
             )
+            for _, reference in one.kept:
+                if self._claim(client, (reference,)):
+                    client.references.add(reference)
+                    yield Supplied(reference, ResultData(error=error))
         self.flush()
 
     def _claim(self, client: Client, references: Iterable[int]) -> bool:

@@ -37,7 +37,12 @@ from gridengine.dispatcher.event_queue import EventQueue
 from gridengine.dispatcher.joined_tasks import Outgoing, joined, take_joinable
 from gridengine.dispatcher.kept_requests import KeptRequests
 from gridengine.dispatcher.nested_encoding import finished_calls
-from gridengine.dispatcher.requesting import HANDLERS, Question, RequestingDispatcher
+from gridengine.dispatcher.requesting import (
+    HANDLERS,
+    Question,
+    RequestingDispatcher,
+    definitions_of,
+)
 from gridengine.dispatcher.run_directory import python_version
 from gridengine.dispatcher.watch_messages import FOLLOW, Answer, Request
 from gridengine.errors import (
@@ -161,7 +166,6 @@ class RemoteDispatcher(RequestingDispatcher):
         self._poller = zmq.Poller()
         self._poller.register(self._connection.socket, zmq.POLLIN)
         self._poller.register(self._queue.fd, zmq.POLLIN)
-        self._answers: dict[int, Controlled] = {}
         self._followed: dict[int, tuple[Control, Callable[[Buffer | None], object]]] = {}
         """By the numbers of questions that are answered again and again: them, and who is told."""
         self._closing = threading.Lock()
@@ -211,7 +215,7 @@ class RemoteDispatcher(RequestingDispatcher):
         except BaseException:  # nobody waits for it any more
             self._questions.pop(number, None)
             raise
-        answer = self._answers.pop(number)
+        answer: Controlled = question.told
         if answer.failed:
             raise ConfigurationError(f"{action}: {bytes(answer.answer).decode()}")
         return answer.answer
@@ -306,6 +310,7 @@ class RemoteDispatcher(RequestingDispatcher):
     def _refuse_task(self, task: Task | TaskItem, error: GridEngineError) -> None:
         if self._limits:
             self._limits.leave(CallsFinished(task.id, 0, task.count, None, last=True))
+        self._requests.drop(task.id)
         super()._refuse_task(task, error)
 
     # ---------------------------------------------------------------- the connection
@@ -368,6 +373,9 @@ class RemoteDispatcher(RequestingDispatcher):
             self._connection.send(message, buffers)
         except (TypeError, ValueError) as error:  # a name may be none that can be encoded
             self._refuse(message, error)
+            if isinstance(message, ChildTasks) and message.tasks:
+                for own in definitions_of(message, buffers):
+                    self._send_out(*own)
             return
         if type(message) in JOURNALED:
             self._requests.add(message, buffers)
@@ -571,8 +579,8 @@ class RemoteDispatcher(RequestingDispatcher):
     def _controlled(self, message: Controlled, buffers: Payload) -> None:
         if message.number in self._followed:
             self._tell(message)
-        if message.number in self._questions:  # else nobody waits for it any more
-            self._answers[message.number] = message
+        if (question := self._questions.get(message.number)) is not None:
+            question.told = message
             self._answer(message.number)
 
     def _tell(self, message: Controlled) -> None:

@@ -329,6 +329,8 @@ class RequestingDispatcher(Unwatched, ABC):
             refused = ConfigurationError(f"{function.name!r} cannot be handed in: {error}")
             for task in tasks:
                 self._refuse_task(task, refused)
+            for own in definitions_of(message, buffers):
+                self._deliver(*own)
 
     def _refuse_task(self, task: Task | TaskItem, error: GridEngineError) -> None:
         """Settle a task that is not sent, and say so to those that need what its calls return."""
@@ -447,6 +449,13 @@ class RequestingDispatcher(Unwatched, ABC):
             wanted[1]()
 
 
+def definitions_of(message: ChildTasks, buffers: Payload) -> list[tuple[ChildTasks, Payload]]:
+    """Return what a message defines, if anything, without its tasks: others need that, too."""
+    own = replace(message, tasks=[])
+    defines = own.function is not None or own.shared
+    return [(own, buffers[: own.count_buffers()])] if defines else []
+
+
 def _needed(function: Function, tasks: Sequence[Task]) -> tuple[SharedObject, ...]:
     """Return the shared objects that tasks need, and their function."""
     needs = [task.needs for task in tasks if task.needs]
@@ -454,10 +463,11 @@ def _needed(function: Function, tasks: Sequence[Task]) -> tuple[SharedObject, ..
 
 
 class Question:
-    """What a thread waits with for an answer; `message` is how it is asked."""
+    """What a thread waits with for an answer; `message` is how it is asked, `told` what came."""
 
     def __init__(self, message: Message | None = None) -> None:
         self.message = message
+        self.told: Any = None
         self._lock = threading.Lock()
         self._lock.acquire()
         self._error: BaseException | None = None

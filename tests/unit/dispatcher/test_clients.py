@@ -110,6 +110,21 @@ def process() -> Process:
     return Process(Play())
 
 
+def test_what_needs_a_task_that_cannot_be_submitted_is_told_why(process: Process) -> None:
+    def refuse(demand: Demand) -> None:
+        raise ConfigurationError("no worker holds so much")
+
+    process.clients._check = refuse
+    item = process.task(1, kept=[(0, 77)], demand=encode_demand(Demand(Cores(99))))
+    [supplied] = process.submit(item, function=FUNCTION)
+    assert isinstance(supplied, Supplied)
+    assert (supplied.reference, str(supplied.data.error)) == (77, "no worker holds so much")
+    [(_, finished)] = process.told()
+    assert isinstance(finished, ChildrenFinished)
+    assert finished.outcomes[0].failed
+    assert process.say(ChildForget(RUNNER, references=[77])) == [ReferencesReleased((77,))]
+
+
 def test_tasks_are_submitted_for_the_run_that_the_process_is_at(process: Process) -> None:
     play = process.play
     play.hello()

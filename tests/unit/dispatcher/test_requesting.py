@@ -153,8 +153,10 @@ def test_a_task_that_cannot_be_sent_fails_and_so_do_those_that_need_its_result(
     assert failed.last
     [supplied] = dispatcher.kinds(ChildSupply)
     assert (supplied.reference, supplied.raised) == (77, True)
-    assert submit(dispatcher) == []  # the next is sent
-    assert len(dispatcher.kinds(ChildTasks)) == 1
+    assert submit(dispatcher) == []  # the next is sent, of a function that is known by then
+    defines, calls = dispatcher.kinds(ChildTasks)
+    assert (defines.tasks, defines.function.name) == ([], "f")
+    assert (len(calls.tasks), calls.function) == (1, None)
 
 
 @pytest.mark.parametrize(
