@@ -382,7 +382,8 @@ class ClientListener:
         else:
             client = self._table.add(RemoteClient, (peer, 0), self._server.send, message.resumes)
             if journal is not None and message.keeps:
-                client.record = journal.add(client.number, peer, message, client.send)
+                journal.add(client.number, peer, message)
+                client.record = ClientRecord(journal, client.number, message, client.send)
         joined = self._join(client, message)
         log.info("%s is here: %s", client, message.script)
         return self._welcome(client, () if client.number == WATCHER else (joined,))

@@ -77,7 +77,7 @@ from gridengine.wire.messages import (
 )
 
 if TYPE_CHECKING:
-    from gridengine.dispatcher.client_record import Journal
+    from gridengine.dispatcher.client_journal import Journal
 
 log = logging.getLogger("gridengine")
 

@@ -604,7 +604,7 @@ def _metrics_file(settings: Settings, run_id: str, name: str) -> MetricsFile | N
 
 
 def _keep_in(file: DispatcherFile, clients: Clients, wake: Callable[[], object]) -> None:
-    from gridengine.dispatcher.client_record import Journal
+    from gridengine.dispatcher.client_journal import Journal
 
     file.wake = wake
     clients.keep_in(Journal(file))

@@ -21,8 +21,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gridengine.dispatcher import client_record, remote
+from gridengine.dispatcher.client_journal import Journal
 from gridengine.dispatcher.client_listener import ClientListener
-from gridengine.dispatcher.client_record import Journal
 from gridengine.dispatcher.clients import Clients
 from gridengine.dispatcher.core.events import (
     Continue,

@@ -14,6 +14,7 @@ import pytest
 
 from gridengine._version import __version__
 from gridengine.dispatcher import journal_limits
+from gridengine.dispatcher.client_journal import Journal
 from gridengine.dispatcher.client_listener import (
     LOOK_SECONDS,
     MOST_UNREAD,
@@ -22,7 +23,6 @@ from gridengine.dispatcher.client_listener import (
     ClientListener,
     RemoteFollower,
 )
-from gridengine.dispatcher.client_record import Journal
 from gridengine.dispatcher.clients import Clients
 from gridengine.dispatcher.core.events import (
     CancelRequested,

@@ -14,7 +14,8 @@ import pytest
 from msgspec.structs import replace
 
 from gridengine.dispatcher import client_record, journal_limits, journal_rows
-from gridengine.dispatcher.client_record import ClientRecord, Journal
+from gridengine.dispatcher.client_journal import Journal
+from gridengine.dispatcher.client_record import ClientRecord
 from gridengine.errors import ConfigurationError
 from gridengine.journal import writer
 from gridengine.journal.dispatcher_file import DispatcherFile
@@ -81,7 +82,8 @@ class Process:
             self.record = ClientRecord(self.journal, number, hello, self.sent, seen)
             self.replayed = list(self.record.replay(self.settled))
         else:
-            self.record = self.journal.add(7, PEER, hello, self.sent)
+            self.journal.add(7, PEER, hello)
+            self.record = ClientRecord(self.journal, 7, hello, self.sent)
 
     def sync(self) -> None:
         """Wait until all is on disk, and settle that."""
