@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from gridengine.dispatcher.clients import ENDED, Clients
+from gridengine.dispatcher.client_process import ENDED
+from gridengine.dispatcher.clients import Clients
 from gridengine.dispatcher.core.events import (
     CancelRequested,
     ClientJoined,
@@ -110,11 +111,11 @@ def process() -> Process:
     return Process(Play())
 
 
-def test_what_needs_a_task_that_cannot_be_submitted_is_told_why(process: Process) -> None:
+def test_what_needs_a_task_that_cannot_be_submitted_is_told_why() -> None:
     def refuse(demand: Demand) -> None:
         raise ConfigurationError("no worker holds so much")
 
-    process.clients._check = refuse
+    process = Process(Play(), check=refuse)
     item = process.task(1, kept=[(0, 77)], demand=encode_demand(Demand(Cores(99))))
     [supplied] = process.submit(item, function=FUNCTION)
     assert isinstance(supplied, Supplied)

@@ -9,7 +9,7 @@ import pytest
 from gridengine.dispatcher.output_copies import copied
 
 
-def test_what_is_written_meanwhile_is_copied_and_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_written_is_copied_and_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
     before = sys.stdout, sys.stderr
     with copied(True) as (out, err):
         with copied(True) as (inner, _):
