@@ -13,7 +13,8 @@ import pytest
 
 from gridengine.dispatcher import remote
 from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
-from gridengine.dispatcher.remote import LOOK_SECONDS, RemoteDispatcher
+from gridengine.dispatcher.dispatcher_silence import LOOK_SECONDS
+from gridengine.dispatcher.remote import RemoteDispatcher
 from gridengine.dispatcher.requesting import Question
 from gridengine.errors import ConfigurationError, DispatcherGone, VersionMismatch
 from gridengine.serialize.payload import Payload
