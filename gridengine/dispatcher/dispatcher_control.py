@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from gridengine.dispatcher.requesting import Question
+from gridengine.dispatcher.questions import Question
 from gridengine.errors import ConfigurationError, GridEngineError, safe_repr
 from gridengine.serialize.payload import Buffer
 from gridengine.wire.messages import Control, Controlled, Message

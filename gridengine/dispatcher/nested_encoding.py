@@ -4,7 +4,7 @@ and its dispatcher.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from typing import Any, TypeAlias
 
@@ -17,12 +17,7 @@ from gridengine.serialize import pickling
 from gridengine.serialize.codecs import CODECS, PICKLE
 from gridengine.serialize.payload import Buffer, Payload
 from gridengine.serialize.shared_objects import SharedObject, all_needed
-from gridengine.wire.messages import (
-    FinishedItem,
-    FunctionItem,
-    SharedItem,
-    TaskItem,
-)
+from gridengine.wire.messages import FinishedItem, FunctionItem, SharedItem, TaskItem
 
 MOST_FAILURES = 100
 """How many failures both ends know again, at the least."""
@@ -122,6 +117,26 @@ def part_of_calls(event: CallsFinished, start: int, stop: int, *, last: bool) ->
     if payload is not None and not event.raised:
         payload = pickling.part_of_values(payload, start - event.start, stop - event.start)
     return replace(event, start=start, stop=stop, payload=payload, last=last, seconds=None)
+
+
+def unsettled_parts(
+    event: CallsFinished, left: Sequence[tuple[int, int]]
+) -> Iterator[CallsFinished]:
+    """Yield the outcomes of those calls of an event that have none yet, given the ranges of all of
+    its task: a dispatcher that was started again, and could not write down what it told before, may
+    group calls otherwise.
+    """
+    new = [
+        (max(first, event.start), min(stop, event.stop))
+        for first, stop in left
+        if first < event.stop and event.start < stop
+    ]
+    for first, stop in new:
+        last = (first, stop) == new[-1] and (event.last or left == new)
+        if (first, stop) == (event.start, event.stop):
+            yield replace(event, last=last)
+        else:
+            yield part_of_calls(event, first, stop, last=last)
 
 
 def finished_calls(item: FinishedItem, buffers: Payload) -> CallsFinished:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gridengine.dispatcher.dispatcher_control import DispatcherControl
-from gridengine.dispatcher.requesting import Question
+from gridengine.dispatcher.questions import Question
 from gridengine.errors import ConfigurationError, DispatcherGone, GridEngineError
 from gridengine.wire.messages import Control, Controlled, Message
 

@@ -14,8 +14,8 @@ import pytest
 from gridengine.dispatcher import remote
 from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
 from gridengine.dispatcher.dispatcher_silence import LOOK_SECONDS
+from gridengine.dispatcher.questions import Question
 from gridengine.dispatcher.remote import RemoteDispatcher
-from gridengine.dispatcher.requesting import Question
 from gridengine.errors import ConfigurationError, DispatcherGone, VersionMismatch
 from gridengine.serialize.payload import Payload
 from gridengine.settings.values import Settings

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
-from gridengine.dispatcher.requesting import HANDLERS, Question, RequestingDispatcher
+from gridengine.dispatcher.questions import Question
+from gridengine.dispatcher.requesting import HANDLERS, RequestingDispatcher
 from gridengine.errors import (
     Cancelled,
     ConfigurationError,
@@ -107,17 +108,6 @@ def submit(dispatcher: Requesting, **options: Any) -> list[CallsFinished]:
     heard: Any = Heard()
     dispatcher.submit(FUNCTION, [Task(dispatcher.new_id(), (b"calls",), **options)], heard)
     return heard.events  # type: ignore[no-any-return]
-
-
-def test_an_answer_ends_the_waiting_and_an_error_is_raised() -> None:
-    good, bad, never = Question(), Question(), Question()
-    good.answer()
-    good.wait()
-    bad.answer(KeyError("no"))
-    with pytest.raises(KeyError):
-        bad.wait()
-    with pytest.raises(TimeoutError, match="no answer within 0 s"):
-        never.wait(0)
 
 
 def test_numbers_of_tasks_are_those_of_the_client_that_it_is_known_as(
