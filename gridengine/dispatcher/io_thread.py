@@ -66,7 +66,8 @@ from gridengine.settings.values import Settings
 from gridengine.wire.open_files import check_threads
 
 if TYPE_CHECKING:
-    from gridengine.dispatcher.client_listener import Action, ClientListener
+    from gridengine.dispatcher.client_actions import Action
+    from gridengine.dispatcher.client_listener import ClientListener
     from gridengine.dispatcher.core.status import Status
     from gridengine.dispatcher.metrics import MetricsFile
     from gridengine.dispatcher.standalone_files import Home
@@ -604,7 +605,7 @@ def _metrics_file(settings: Settings, run_id: str, name: str) -> MetricsFile | N
 
 
 def _keep_in(file: DispatcherFile, clients: Clients, wake: Callable[[], object]) -> None:
-    from gridengine.dispatcher.client_record import Journal
+    from gridengine.dispatcher.client_journal import Journal
 
     file.wake = wake
     clients.keep_in(Journal(file))

@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from gridengine._version import __version__
-from gridengine.dispatcher.client_listener import Action, RemoteFollower
+from gridengine.dispatcher.client_actions import Action, RemoteFollower
 from gridengine.dispatcher.io_thread import DispatcherThread
 from gridengine.dispatcher.old_runs import new_run_id
 from gridengine.dispatcher.standalone_files import (

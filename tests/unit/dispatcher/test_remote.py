@@ -13,8 +13,9 @@ import pytest
 
 from gridengine.dispatcher import remote
 from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
-from gridengine.dispatcher.remote import LOOK_SECONDS, RemoteDispatcher
-from gridengine.dispatcher.requesting import Question
+from gridengine.dispatcher.dispatcher_silence import LOOK_SECONDS
+from gridengine.dispatcher.questions import Question
+from gridengine.dispatcher.remote import RemoteDispatcher
 from gridengine.errors import ConfigurationError, DispatcherGone, VersionMismatch
 from gridengine.serialize.payload import Payload
 from gridengine.settings.values import Settings
@@ -126,7 +127,8 @@ def test_what_cannot_be_sent_fails_with_all_that_need_it_and_counts_no_more(make
     events = submit(client, name="\udcff", kept=((0, 77),))
     sent = client.take_sent() + client.take_sent()
     assert "this cannot be handed in" in str(events[0].error)
-    assert [type(message) for message in sent] == [ChildSupply]
+    assert [type(message) for message in sent] == [ChildTasks, ChildSupply]
+    assert sent[0].tasks == []
     assert submit(client) == []
     with pytest.raises(ConfigurationError, match="1 call open, and may have 1"):
         submit(client)
@@ -145,6 +147,22 @@ def test_tasks_travel_together_and_those_that_cannot_be_sent_fail_alone(make: An
     submit(client)
     [together] = client.take_sent()
     assert len(together.tasks) == 2
+
+
+def test_a_function_is_known_though_the_first_call_of_it_cannot_be_sent(make: Any) -> None:
+    client = make()
+    assert len(submit(client, name="\udcff")) == 0
+    submit(client)
+    defines, calls = client.take_sent()
+    assert (defines.tasks, defines.function.name) == ([], "f")
+    assert (len(calls.tasks), calls.function) == (1, None)
+
+
+def test_a_call_that_cannot_be_sent_is_not_on_its_way_to_the_disk(make: Any) -> None:
+    client = make()
+    submit(client, name="\udcff")
+    client.take_sent()
+    assert not client._requests.has(client.new_id() - 1)
 
 
 def test_what_has_ended_counts_no_more_and_is_acknowledged(make: Any) -> None:
@@ -214,7 +232,6 @@ def test_an_answer_that_nobody_waits_for_any_more_is_dropped(make: Any) -> None:
     with pytest.raises(TimeoutError):
         client.control("status", seconds=0)
     client.step(Controlled(client.new_id(), b"{}"))
-    assert client._answers == {}
     assert client._questions == {}
 
 
