@@ -48,7 +48,7 @@ from gridengine.wire.messages import (
     Refuse,
 )
 from gridengine.wire.processes import has_ended
-from gridengine.wire.transport import Server
+from gridengine.wire.server import Server
 
 if TYPE_CHECKING:
     from gridengine.dispatcher.watch_streams import Told

@@ -50,6 +50,7 @@ from gridengine.errors import (
 from gridengine.serialize.payload import Buffer, Payload
 from gridengine.settings.values import settings
 from gridengine.wire.channel import Received
+from gridengine.wire.client import Client
 from gridengine.wire.connection_file import ClientConnection, load_private
 from gridengine.wire.messages import (
     DETACHED,
@@ -74,7 +75,6 @@ from gridengine.wire.messages import (
     TaskItem,
 )
 from gridengine.wire.processes import started, this_machine
-from gridengine.wire.transport import Client
 
 log = logging.getLogger("gridengine")
 
