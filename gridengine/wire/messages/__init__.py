@@ -4,6 +4,9 @@ names are to be had here.
 A message is a small header, one of the structs of the modules here, and a list of *buffers*:
 pickled functions, arguments and results, which only the caller and the runner ever decode. A header
 has the number of buffers that belong to each of its items. `framing` makes frames of them.
+
+The modules do without `from __future__ import annotations`: msgspec would evaluate the text of each
+field by itself, and whoever makes a first call, and each worker, would wait for that.
 """
 # ruff: noqa: I001 - isort would give each renaming import a statement of its own
 

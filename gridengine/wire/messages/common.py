@@ -1,7 +1,5 @@
 """What all messages are made of, and those that workers and clients have alike."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from operator import attrgetter
 from typing import Annotated, Any, TypeAlias

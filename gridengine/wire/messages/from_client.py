@@ -2,8 +2,6 @@
 process whose calls make calls. Who may only look, a watcher, says `ClientHello` and `Control`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Annotated, Any, TypeAlias
 

@@ -1,7 +1,5 @@
 """What a worker says to its dispatcher, and runners to their agent."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """What a dispatcher says to a client, a watcher, or a process whose calls make calls."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import TypeAlias
 

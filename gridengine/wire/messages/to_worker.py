@@ -1,7 +1,5 @@
 """What a dispatcher says to a worker, and an agent to its runners."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Annotated
 
