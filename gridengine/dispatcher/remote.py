@@ -86,8 +86,7 @@ seen, and the connection file is read again.
 """
 MOST_UNTOLD, TELL_SECONDS = 16, 0.05
 """Of how many messages with outcomes, and for how long, the dispatcher is not told that they are
-here, when there is nothing else to say: that would have it, and its journal, at work while the next
-call is on its way.
+here: each message would have it, and its journal, at work while the next call is on its way.
 """
 
 
@@ -168,8 +167,8 @@ class RemoteDispatcher(RequestingDispatcher):
         self._number = 0
         self._requests = KeptRequests()
         self._ended: list[int] = []
-        """The numbers of outcomes that the dispatcher is to be told of: at once with what else this
-        sends, else at this monotonic time.
+        """The numbers of outcomes that the dispatcher is to be told of: when there are some, or at
+        this monotonic time.
         """
         self._tell_at = math.inf
         self._resuming = False
@@ -315,7 +314,6 @@ class RemoteDispatcher(RequestingDispatcher):
 
     def _receive(self) -> Received:
         connection, queue = self._connection, self._queue
-        asks = bool(queue.events)
         while queue.events and not self._resuming:
             if isinstance(event := queue.events.popleft(), threading.Event):
                 self._requests.when_taken(event)
@@ -333,7 +331,7 @@ class RemoteDispatcher(RequestingDispatcher):
             self._send_out(message, buffers)
             if type(message) is Goodbye:
                 raise EOFError("this client has disconnected")
-        if not self._resuming and (asks or len(self._ended) >= MOST_UNTOLD):
+        if not self._resuming and len(self._ended) >= MOST_UNTOLD:
             self._tell_ended()
         queue.sleeping = True
         try:
@@ -344,7 +342,7 @@ class RemoteDispatcher(RequestingDispatcher):
             queue.sleeping = False
         if queue.fd in ready:
             queue.drain()
-        received = connection.receive()
+        received = connection.receive() if connection.socket in ready else []
         if not received:
             self._look(time.monotonic())
         return received

@@ -6,7 +6,6 @@ each end sends that again.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import math
 import secrets
@@ -22,7 +21,14 @@ from gridengine.wire.connection_file import ClientConnection, Connection, why_un
 from gridengine.wire.framing import decode, encode
 from gridengine.wire.messages import Beat, ChildrenWelcome, Message, Refuse, Rejoin, Welcome
 from gridengine.wire.session import Frames, Session
-from gridengine.wire.sockets import PIECE, is_readable, receive_frames, set_up
+from gridengine.wire.sockets import (
+    PIECE,
+    buffers_of,
+    is_readable,
+    receive_frames,
+    send_frames,
+    set_up,
+)
 
 log = logging.getLogger("gridengine")
 
@@ -116,7 +122,7 @@ class Client:
         """
         messages: list[tuple[Message, list[Buffer]]] = []
         while is_readable(self.socket):
-            frames = receive_frames(self.socket)
+            frames = buffers_of(receive_frames(self.socket))
             self.received_at = time.monotonic()
             content, answers = self._session.receive(frames)
             for answer in answers:
@@ -176,8 +182,7 @@ class Client:
         self._beat_at = 0.0
 
     def _send_frames(self, frames: Frames) -> None:
-        with contextlib.suppress(zmq.Again):
-            self.socket.send_multipart(frames, zmq.NOBLOCK, copy=False)
+        send_frames(self.socket, frames)
 
     def move(self, addresses: Sequence[str]) -> None:
         """Connect to the first of these addresses that takes connections, in place of where this is

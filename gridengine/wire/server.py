@@ -5,7 +5,6 @@ Every connection is CURVE with both keys checked (RFC 26, and RFC 27 for the che
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import logging
 import os
@@ -27,7 +26,14 @@ from gridengine.wire.keys import PeersKeys, new_keys
 from gridengine.wire.messages import VERSION, Beat, Goodbye, Hello, Message, Refuse, Rejoin
 from gridengine.wire.open_files import allow_open_files
 from gridengine.wire.session import Frames, Session
-from gridengine.wire.sockets import PIECE, buffers_of, is_readable, set_up
+from gridengine.wire.sockets import (
+    PIECE,
+    buffers_of,
+    is_readable,
+    receive_frames,
+    send_frames,
+    set_up,
+)
 
 if TYPE_CHECKING:
     from zmq.auth.thread import ThreadAuthenticator
@@ -81,6 +87,10 @@ class Server:
         self._greetings: dict[bytes, tuple[Session, float]] = {}
         """Those whose first message is long and not complete, and when the last of it came."""
         self._authenticator: ThreadAuthenticator | None = None
+        self._is_quiet = False
+        """Whether nothing has come, as far as can be known without asking: what comes from then on
+        has the descriptor poll, unless something is sent, by which ZeroMQ may take note of it.
+        """
         self._rest = partial(rest_of, most=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
         self._greeting = greeting
         self._ports = ports
@@ -159,14 +169,17 @@ class Server:
     @property
     def fd(self) -> int:
         """Polls as readable when there may be something to receive: once, and not again before
-        `pending` was asked.
+        `receive` was called; not at all when something has come by the time of a `send`, so that
+        `pending` is to be asked before each wait.
         """
         return int(self._socket.getsockopt(zmq.FD))
 
     @property
     def pending(self) -> bool:
         """Whether there is something to receive now."""
-        return is_readable(self._socket)
+        if not self._is_quiet:
+            self._is_quiet = not is_readable(self._socket)
+        return not self._is_quiet
 
     def poller(self) -> zmq.Poller:
         """Return what wakes when there is something to receive; more may be registered."""
@@ -228,9 +241,10 @@ class Server:
         """
         self._drop_greetings(time.monotonic() - _GREETING_SECONDS)
         for _ in range(most):
-            if not self.pending:
+            self._is_quiet = not is_readable(self._socket)
+            if self._is_quiet:
                 return
-            peer, *raw = self._socket.recv_multipart(zmq.NOBLOCK, copy=False)
+            peer, *raw = receive_frames(self._socket)
             sender = peer.bytes
             try:
                 taken = self._decode(sender, raw)
@@ -316,12 +330,14 @@ class Server:
 
     def _drop_greetings(self, before: float) -> None:
         """Forget those whose first message is not complete, and was not gone on with since then."""
+        if not self._greetings:
+            return
         for peer in [peer for peer, (_, since) in self._greetings.items() if since < before]:
             del self._greetings[peer]
 
     def _send_frames(self, peer: bytes, frames: Frames) -> None:
-        with contextlib.suppress(zmq.Again):
-            self._socket.send_multipart([peer, *frames], zmq.NOBLOCK, copy=False)
+        self._is_quiet = False
+        send_frames(self._socket, [peer, *frames])
 
     def close(self, linger_seconds: float = 0.5) -> None:
         """Close the socket, giving what is under way a moment. May be called twice."""

@@ -209,8 +209,9 @@ class Worker:
                 wake.recv(4096)
             if self._agent.fileno() in ready:
                 self._agent.on_ready()
-            for message, buffers in self._client.receive():
-                self.handle(message, buffers)
+            if self._client.socket in ready:
+                for message, buffers in self._client.receive():
+                    self.handle(message, buffers)
 
     def _next(self, now: float) -> float:
         """Do what is due; return after how many seconds to be called again, at least a millisecond,
