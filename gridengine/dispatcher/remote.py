@@ -46,6 +46,7 @@ from gridengine.errors import ConfigurationError, DispatcherGone, GridEngineErro
 from gridengine.serialize.payload import Buffer, Payload
 from gridengine.settings.values import settings
 from gridengine.wire.channel import Received
+from gridengine.wire.client import Client
 from gridengine.wire.connection_file import ClientConnection, load_private
 from gridengine.wire.messages import (
     DETACHED,
@@ -70,7 +71,6 @@ from gridengine.wire.messages import (
     TaskItem,
 )
 from gridengine.wire.processes import started, this_machine
-from gridengine.wire.transport import Client
 
 log = logging.getLogger("gridengine")
 
@@ -78,8 +78,7 @@ CLOSE_SECONDS = 15.0
 MOST_SILENT_BEATS = 2.5
 MOST_UNTOLD, TELL_SECONDS = 16, 0.05
 """Of how many messages with outcomes, and for how long, the dispatcher is not told that they are
-here, when there is nothing else to say: that would have it, and its journal, at work while the next
-call is on its way.
+here: each message would have it, and its journal, at work while the next call is on its way.
 """
 
 
@@ -160,8 +159,8 @@ class RemoteDispatcher(RequestingDispatcher):
         self._number = 0
         self._requests = KeptRequests()
         self._ended: list[int] = []
-        """The numbers of outcomes that the dispatcher is to be told of: at once with what else this
-        sends, else at this monotonic time.
+        """The numbers of outcomes that the dispatcher is to be told of: when there are some, or at
+        this monotonic time.
         """
         self._tell_at = math.inf
         self._resuming = False
@@ -279,7 +278,6 @@ class RemoteDispatcher(RequestingDispatcher):
 
     def _receive(self) -> Received:
         connection, queue = self._connection, self._queue
-        asks = bool(queue.events)
         while queue.events and not self._resuming:
             if isinstance(event := queue.events.popleft(), threading.Event):
                 self._requests.when_taken(event)
@@ -297,7 +295,7 @@ class RemoteDispatcher(RequestingDispatcher):
             self._send_out(message, buffers)
             if type(message) is Goodbye:
                 raise EOFError("this client has disconnected")
-        if not self._resuming and (asks or len(self._ended) >= MOST_UNTOLD):
+        if not self._resuming and len(self._ended) >= MOST_UNTOLD:
             self._tell_ended()
         queue.sleeping = True
         try:
@@ -308,7 +306,7 @@ class RemoteDispatcher(RequestingDispatcher):
             queue.sleeping = False
         if queue.fd in ready:
             queue.drain()
-        received = connection.receive()
+        received = connection.receive() if connection.socket in ready else []
         if not received:
             self._look(time.monotonic())
         return received

@@ -14,6 +14,7 @@ import gridengine
 from gridengine.client.connect import dispatcher_of
 from gridengine.dispatcher.remote import RemoteDispatcher
 from gridengine.errors import ConfigurationError
+from gridengine.wire.client import Client as Peer
 from gridengine.wire.connection_file import (
     ClientConnection,
     Connection,
@@ -21,7 +22,6 @@ from gridengine.wire.connection_file import (
     replace_private,
     to_json,
 )
-from gridengine.wire.transport import Client as Peer
 from tests.support.waiting import wait_until
 
 
