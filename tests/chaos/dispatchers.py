@@ -256,10 +256,10 @@ class DispatcherInjector(Injector):
         return self._random.choice(running) if running else None
 
     def _kill_client(self, others: list[Worker]) -> bool:
-        if (one := self._client()) is None or one.process is None or one.tries > 2:
+        if (one := self._client()) is None or (process := one.process) is None or one.tries > 2:
             return False
         one.struck = True
-        one.process.kill()
+        process.kill()  # and no other, which may be about to take its place
         return True
 
     def _stop_client(self, others: list[Worker]) -> bool:

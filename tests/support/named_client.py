@@ -39,7 +39,7 @@ from gridengine.wire.messages import (
 )
 from gridengine.wire.transport import Client
 
-SECONDS = 10.0
+SECONDS = 120.0
 
 
 class _End:

@@ -35,7 +35,7 @@ class Standalone:
             stderr=subprocess.PIPE,
             text=True,
         )
-        wait_until(lambda: self.path.exists() or self.process.poll() is not None, 30)
+        wait_until(lambda: self.path.exists() or self.process.poll() is not None)
 
     def end(self) -> str:
         """End it, and return what it has written to its standard error."""

@@ -78,7 +78,7 @@ def test_a_map_under_way_has_each_result_once(killed: Killed, client: gridengine
     thread.start()
     for _ in range(3):
         before = client.status().done
-        wait_until(lambda: client.status().done > before + 20, 30)  # noqa: B023
+        wait_until(lambda: client.status().done > before + 20)  # noqa: B023
         killed.kill()
         killed.start()
     thread.join(60)
