@@ -20,6 +20,7 @@ from typing import Any
 import psutil
 
 from tests.support.clusters import Slurm
+from tests.support.ports import first_given
 from tests.support.waiting import wait_until
 
 CONFIGURATION = Path("/etc/slurm")
@@ -46,9 +47,8 @@ ENFORCED = {
 
 def free_ports(count: int) -> list[int]:
     """Return ports that nobody listens at now, of those that the kernel gives to nobody."""
-    given = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    found: list[int] = []
-    for port in random.sample(range(given // 2, given), given // 2):
+    ports, found = range(first_given() // 2, first_given()), list[int]()
+    for port in random.sample(ports, len(ports)):
         with contextlib.suppress(OSError), socket.socket() as one:
             one.bind(("", port))
             found.append(port)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.support.ports import some_ports
 from tests.support.waiting import wait_until
 
 
@@ -29,9 +30,10 @@ class Standalone:
         if not module:
             words = ["gridengine", "dispatcher", "start", name, "--foreground"]
             words += ["--scheduler", "processes"]
+        places = {"GRIDENGINE_RUN_DIRECTORY": str(folder), "GRIDENGINE_PORTS": some_ports()}
         self.process = subprocess.Popen(
             [sys.executable, "-m", *words, "--max-workers", str(max_workers)],
-            env={**os.environ, "GRIDENGINE_RUN_DIRECTORY": str(folder), **settings},
+            env={**os.environ, **places, **settings},
             stderr=subprocess.PIPE,
             text=True,
         )
