@@ -17,14 +17,13 @@ from gridengine.client.future import (
     WAITING,
     CallFuture,
     CallTemplate,
-    Failed,
     UndecodedResult,
 )
 from gridengine.client.kept_graph import KeptGraph
 from gridengine.client.kept_run import KeptFunction, KeptRun
 from gridengine.client.kept_submission import KeptTrackedSubmission
 from gridengine.client.run_options import RunOptions
-from gridengine.dispatcher.core.tasks import CallsFinished, Function
+from gridengine.dispatcher.core.tasks import CallsFinished
 from gridengine.journal.known_calls import Piece
 from gridengine.schedulers.base import SchedulerSpec
 from gridengine.serialize.payload import Payload
@@ -89,9 +88,9 @@ class KeptCalls:
             made.keep(self._run.function(f, template.function), self._run.begin())
         return made
 
-    def graph(self, function_of: Callable[[Callable[..., Any]], Function]) -> KeptGraph:
+    def graph(self, template_of: Callable[[Callable[..., Any]], CallTemplate]) -> KeptGraph:
         """Return what is to be told of a graph's calls."""
-        return KeptGraph(self._run, self._numbers, function_of)
+        return KeptGraph(self._run, self._numbers, template_of)
 
     def handed_over(self, task: int, batch: Batch, payload: Payload) -> None:
         """Note which calls are handed over, before they are."""
@@ -125,12 +124,7 @@ def _outcome(kept: KeptFunction, piece: Piece) -> Any:
     found = kept.outcome(piece)
     if found is None:
         return WAITING
-    values, raised, error = found
-    if error is not None:
-        return Failed(error)
-    if raised is not None:
-        return UndecodedResult(CallsFinished(0, 0, 1, raised, raised=True))
-    return values[0]
+    return UndecodedResult(found) if isinstance(found, CallsFinished) else found[0]
 
 
 def _in_a_row(futures: Iterable[CallFuture]) -> Iterator[tuple[int, int, KeptFuture]]:

@@ -37,15 +37,10 @@ class KeptJobs:
         piece = kept.take_key(keys[0], number)
         found = kept.outcome(piece)
         place: Any = _KeptDispatcher(dispatcher, kept)
-        if found is not None:
-            values, raised, error = found
-            place.end = (
-                CallsFinished(0, 0, 1, raised, raised=True, exitcode=1)
-                if raised is not None
-                else CallsFinished(0, 0, 1, None, error=error, exitcode=1)
-                if error is not None
-                else CallsFinished(0, 0, 1, pickling.dump_values(values))
-            )
+        if isinstance(found, CallsFinished):
+            place.end = found
+        elif found is not None:
+            place.end = CallsFinished(0, 0, 1, pickling.dump_values(found))
         elif piece.block:
             place.place = piece.block, piece.offset
         else:

@@ -13,7 +13,7 @@ from typing import Any
 
 from gridengine.client.run_options import RunOptions
 from gridengine.dispatcher.core.tasks import CallsFinished, Function
-from gridengine.errors import Cancelled, GridEngineError, JournalError
+from gridengine.errors import Cancelled, JournalError
 from gridengine.journal.call_keys import CallKeys, FunctionKey
 from gridengine.journal.known_calls import KnownCalls, Piece, digest_of
 from gridengine.journal.run_file import MOST_ARGUMENTS, RunFile, open_run, path_of, release
@@ -185,18 +185,20 @@ class KeptFunction:
                 self._file.add_order(first + piece.start, piece.block, piece.offset, stop)
         return pieces
 
-    def outcome(
-        self, piece: Piece
-    ) -> tuple[Sequence[Any], Payload | None, GridEngineError | None] | None:
-        """Return the outcome of known calls, as `KnownCalls.outcome` does; None when they are to be
-        made, or what they gave cannot be rebuilt here.
+    def outcome(self, piece: Piece) -> Sequence[Any] | CallsFinished | None:
+        """Return the values of known calls, or how they failed; None when they are to be made, or
+        what they gave cannot be rebuilt here.
         """
         count = piece.stop - piece.start
         if piece.row:
             try:
-                found = self._known.outcome(piece)
+                values, raised, error = self._known.outcome(piece)
                 self._taken += count
-                return found
+                if raised is None and error is None:
+                    return values
+                return CallsFinished(
+                    0, piece.start, piece.stop, raised, raised is not None, error, exitcode=1
+                )
             except (JournalError, KeyboardInterrupt):
                 raise
             except Exception as error:

@@ -255,16 +255,16 @@ class Submitter:
         each = options.timeout or options.exceptions or options.demand.resources.get(WTime)
         submission = GraphSubmission(self.batcher, self._functions.find, self._unsent)
         if self._kept is not None:
-            submission.keeper = self._kept.graph(self._function_of)
+            submission.keeper = self._kept.graph(self._template_of)
             calls = submission.keeper.left(wanted, calls)
         for node in fuse(calls) if fuses and not each else calls:
             submission.add(node)
         return submission.hand_over(wanted)
 
-    def _function_of(self, f: Callable[..., Any]) -> Function:
+    def _template_of(self, f: Callable[..., Any]) -> CallTemplate:
         templates, _ = self._functions.find(f)
-        function: Function = templates[SINGLE].function
-        return function
+        template: CallTemplate = templates[SINGLE]
+        return template
 
     def request(self, f: Callable[..., Any], form: int, chunksize: int) -> MapRequest:
         """Return a request for calls that are submitted as their results are taken, beside this
