@@ -54,11 +54,7 @@ class ProgressBar:
         self._label = label[:LONGEST_LABEL]
         self._clock = clock
         self._own = own
-        self._display: Display | None = None
-        if own is not None:
-            self._display = own
-        elif wanted:
-            self._display = display_here(clock)
+        self._display: Display | None = own or (display_here(clock) if wanted else None)
         self._estimate = Estimate()
         self._appears = clock() + APPEARS_SECONDS
         self._due = clock() + REFRESH_SECONDS

@@ -76,11 +76,6 @@ class SubmitterProgress:
                     self._end_bar()
             return is_open
 
-    @property
-    def is_open(self) -> bool:
-        """Whether some of the calls have not ended."""
-        return self.tally.is_open
-
     def close(self) -> None:
         """Show how far they came, and no more."""
         self.look()
@@ -134,7 +129,7 @@ class ProgressWatcher:
         watched = list(self._watched)
         for one in watched:  # first: who begins meanwhile waits for the lock to wake it
             one.tally.watched = False
-        found = any(one.is_open for one in watched)
+        found = any(one.tally.is_open for one in watched)
         for one in watched:
             one.tally.watched = found
         return found

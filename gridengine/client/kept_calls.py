@@ -20,7 +20,7 @@ from gridengine.client.future import (
     UndecodedResult,
 )
 from gridengine.client.kept_graph import KeptGraph
-from gridengine.client.kept_run import KeptFunction, KeptRun
+from gridengine.client.kept_run import KeptFunction, RunUser
 from gridengine.client.kept_submission import KeptTrackedSubmission
 from gridengine.client.run_options import RunOptions
 from gridengine.dispatcher.core.tasks import CallsFinished
@@ -43,16 +43,13 @@ class KeptFuture(CallFuture):
         self.number = self.block = self.offset = 0
 
 
-class KeptCalls:
+class KeptCalls(RunUser):
     """What a batcher tells of the calls of such an executor."""
 
     def __init__(self, options: RunOptions, place: SchedulerSpec) -> None:
-        self._run = KeptRun(options, place)
-        self.place = self._run.place
-        """Where they are made."""
+        super().__init__(options, place)
         self.options = msgspec.structs.replace(options, resume=options.resume or True)
         """As of others that share the run."""
-        self._numbers = itertools.count(self._run.first)
         self._lock = threading.Lock()
 
     def future_of(
@@ -113,10 +110,6 @@ class KeptCalls:
         """Keep the outcome of these calls; in the I/O thread."""
         for item, stop, first in _in_a_row(futures):
             first.kept.note(first.block, first.offset, first.offset + stop - item, event, item=item)
-
-    def close(self) -> None:
-        """Write what is left, and let others have the run."""
-        self._run.close()
 
 
 def _outcome(kept: KeptFunction, piece: Piece) -> Any:

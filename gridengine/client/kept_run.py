@@ -4,6 +4,7 @@ kept.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 import time
@@ -104,6 +105,20 @@ class KeptRun:
             self._finalizer.detach()
 
 
+class RunUser:
+    """What has its calls, one by one, kept in a run."""
+
+    def __init__(self, options: RunOptions, place: SchedulerSpec) -> None:
+        self._run = KeptRun(options, place)
+        self.place = self._run.place
+        """Where they are made."""
+        self._numbers = itertools.count(self._run.first)
+
+    def close(self) -> None:
+        """Write what is left, and let others have the run."""
+        self._run.close()
+
+
 class _Use:
     """That a file is used, which ends once: who is second waits until it has."""
 
@@ -138,14 +153,10 @@ class KeptFunction:
         )
         self._number = self._file.function(key, payload)
         by_name = f"{key.name}\0{key.parts.get('itself')}".encode()
-        self._identity = by_name if options.resume == "anyway" else key.digest
+        self.identity = by_name if options.resume == "anyway" else key.digest
+        """What it is known by in the keys of calls that need its results."""
         self._lock = threading.Lock()
         self._taken = self._made = self._unreadable = self._told = 0
-
-    @property
-    def identity(self) -> bytes:
-        """What it is known by in the keys of calls that need its results."""
-        return self._identity
 
     @property
     def pickled(self) -> int:

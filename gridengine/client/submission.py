@@ -92,6 +92,8 @@ class Submission(OutcomeListener):
     ) -> None:
         self.dispatcher = dispatcher
         self._function = function
+        self.name = function.name
+        """What people call the function."""
         self._options = options
         self._form = form
         self._submitter = submitter
@@ -133,11 +135,6 @@ class Submission(OutcomeListener):
     def finished(self) -> bool:
         """Whether the outcomes of all calls have been read."""
         return not self._blocks and self._unread is None and self._events.empty()
-
-    @property
-    def name(self) -> str:
-        """What people call the function."""
-        return self._function.name
 
     def snapshot(self) -> Snapshot:
         """Return the dispatcher's state, where only these calls count as running."""

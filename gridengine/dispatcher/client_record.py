@@ -30,7 +30,7 @@ from gridengine.dispatcher.journal_rows import (
     read_content,
     task_ids,
 )
-from gridengine.journal.dispatcher_file import DispatcherFile, Later
+from gridengine.journal.dispatcher_file import DeferredWrite, DispatcherFile
 from gridengine.serialize import pickling
 from gridengine.serialize.codecs import PICKLE
 from gridengine.serialize.payload import Buffer, Payload, size_of
@@ -186,7 +186,7 @@ class ClientRecord:
         """Whether what waits could not be read the last time."""
         self._held: dict[int, tuple[Message, Sequence[Buffer]]] = {}
         """Of those that wait the messages that are not on disk yet."""
-        self._later: dict[int, tuple[Later, Message, Sequence[Buffer]]] = {}
+        self._later: dict[int, tuple[DeferredWrite, Message, Sequence[Buffer]]] = {}
         """Those that were sent, and are large: in a moment the client may have taken them, and they
         need not be written. What their workers sent is acknowledged when they are, or that is.
         """

@@ -129,13 +129,9 @@ def reading(name: str, path: Path) -> Iterator[sqlite3.Connection]:
     Raises:
         JournalError: it cannot be read.
     """
-    with explained(name, path):
-        connection = open_to_read(name, path)
-        try:
-            connection.execute("BEGIN")
-            yield connection
-        finally:
-            connection.close()
+    with explained(name, path), contextlib.closing(open_to_read(name, path)) as connection:
+        connection.execute("BEGIN")
+        yield connection
 
 
 def calls(connection: sqlite3.Connection) -> Iterator[KeptCall]:
