@@ -60,7 +60,7 @@ def _dispatchers() -> Iterable[tuple[str, str]]:
     from gridengine.dispatcher.dispatcher_folder import DispatcherFolder
 
     for folder in DispatcherFolder.all():
-        yield folder.name, "a dispatcher of its own"
+        yield folder.name, "a stand-alone dispatcher"
 
 
 watched_names = _completion(_watched)
@@ -70,4 +70,4 @@ seen_names = _completion(_with_ended)
 run_names = _completion(_runs)
 """Of runs with a name."""
 dispatcher_names = _completion(_dispatchers)
-"""Of dispatchers that stand on their own."""
+"""Of stand-alone dispatchers."""

@@ -1,5 +1,5 @@
-"""What this machine is: which schedulers answer, what they have, and whether a trivial job comes
-home. Nothing here waits for ever.
+"""Checks this machine: which schedulers answer, what they have, and whether a trivial job returns.
+Nothing here waits for ever.
 """
 
 from __future__ import annotations

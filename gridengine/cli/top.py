@@ -93,7 +93,7 @@ def command(
     follow: str,
     as_json: bool,
 ) -> None:
-    """Show how far a dispatcher is: its functions, calls, workers, failures, and log.
+    """Show a dispatcher's progress: its functions, calls, workers, failures, and log.
 
     NAME is a dispatcher as `gridengine ls` lists it. Where there is no terminal, or a dumb one, a
     plain frame is printed each interval. Of many workers, calls and failures an even sample is

@@ -46,7 +46,7 @@ def read_files(environment: Mapping[str, str]) -> list[dict[str, Setting]]:
             found.append(said)
             if path.name == PROJECTS and CODE in said:
                 raise ConfigurationError(
-                    f"{said[CODE].by}: {CODE} is not believed from a project's file: it names "
+                    f"{said[CODE].by}: {CODE} is not read from a project's file: it names "
                     "code that is loaded",
                     hint=f"say it in {users_file(environment)}, in GRIDENGINE_DRMAA_LIBRARY or as "
                     "an argument",
