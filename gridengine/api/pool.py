@@ -473,7 +473,7 @@ class PoolIterator(ResultIterator[T]):
             left = until - time.monotonic()
             if left <= 0:
                 raise TimeoutError
-            self._take(min(left, self._submission.patience() or left))
+            self._take(min(left, self._submission.wait_seconds() or left))
 
     def finish(self) -> None:
         """Submit what is left of the arguments, and wait for all results; they are kept until they
@@ -483,7 +483,7 @@ class PoolIterator(ResultIterator[T]):
             while not self._closed and (block := self._next_block()):
                 self._submit(block)
                 while not self._submission.has_room():
-                    self._take(self._submission.patience())
+                    self._take(self._submission.wait_seconds())
             while self._given + len(self._ready) < self._submitted:
                 self._take(None)
 

@@ -37,7 +37,7 @@ def dispatcher() -> None:
     """Start, list and end stand-alone dispatchers, for any number of scripts and notebooks: there,
     gridengine.Client("sweeps") goes wherever a scheduler goes.
 
-    The --help of each command lists its exit statuses.
+    The exit status is as the --help of each command says.
     """
 
 

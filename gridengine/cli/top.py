@@ -132,7 +132,7 @@ def _print_on(watched: Watched, view: View, interval: float, *, as_json: bool) -
     watched.follow(most=MOST_SAMPLED, words=words_of(view), interval=interval)
     while True:
         try:
-            answer = watched.told()
+            answer = watched.next_answer()
         except ClusterError as error:
             click.echo(error.message, err=True)
             return
@@ -224,7 +224,7 @@ class _Screen:
         """Take what the dispatcher tells, in a thread of its own, and have it drawn."""
         while self._fault is None:
             try:
-                self._newest.put(self._watched.told())
+                self._newest.put(self._watched.next_answer())
             except ClusterError as error:
                 self._fault = error
                 self._newest.put(None)

@@ -92,15 +92,15 @@ class KeptRun:
             self._current[function.digest] = kept
         return self._current[function.digest]
 
-    def tell(self) -> None:
+    def log_counts(self) -> None:
         """Tell the log how many calls were known, and why others were not."""
         for one in self._functions.values():
-            one.tell()
+            one.log_counts()
 
     def close(self) -> None:
         """Write what is left, and let others have the run. May be called twice."""
         if self._finalizer.alive:
-            self.tell()
+            self.log_counts()
             self._use.end()
             self._finalizer.detach()
 
@@ -269,7 +269,7 @@ class KeptFunction:
             place = block, start, stop, item
             self._file.add_result(place, event.payload, event.error, raised=event.raised)
 
-    def tell(self) -> None:
+    def log_counts(self) -> None:
         """Tell the log how many calls were known, and why others were not; nothing when it has been
         told.
         """
@@ -333,5 +333,5 @@ class ResubmittedFunction(KeptFunction):
     def outcome(self, piece: Piece) -> None:
         """There is none."""
 
-    def tell(self) -> None:
+    def log_counts(self) -> None:
         """Tell nothing: who makes calls again knows which."""

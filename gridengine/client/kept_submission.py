@@ -132,7 +132,7 @@ class KeptSubmission(Submission):
     def note_all_sent(self) -> None:
         """Note that no more calls will be added."""
         super().note_all_sent()
-        self._kept.tell()
+        self._kept.log_counts()
 
     def close(self) -> None:
         """As that of `Submission`; what there is to keep is on disk then."""

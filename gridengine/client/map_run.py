@@ -163,10 +163,10 @@ class MapRun:
             taken = True
             del outcome  # an error that is raised would hold it, and it the error
         if results.first_error is not None:
-            self.heed_errors(results.first_error, known)
+            self.handle_errors(results.first_error, known)
         return taken
 
-    def heed_errors(self, first: int, known: int | None) -> None:
+    def handle_errors(self, first: int, known: int | None) -> None:
         """Be called when there are errors: which call's is the first of them, and which call's was
         known before to be so.
         """

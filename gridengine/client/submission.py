@@ -150,7 +150,7 @@ class Submission(OutcomeListener):
         waiting = max(blocks - self.snapshot().running, 0)
         return waiting * held <= WINDOW_BYTES * blocks
 
-    def patience(self) -> float | None:
+    def wait_seconds(self) -> float | None:
         """Return for how long to wait for outcomes before room is looked for again; None is until
         one comes.
         """

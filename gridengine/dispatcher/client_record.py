@@ -361,7 +361,7 @@ class ClientRecord:
             self._later[number] = later, message, buffers
         else:
             if behind:
-                self._journal.file.hasten(later for later, *_ in self._later.values())
+                self._journal.file.write_now(later for later, *_ in self._later.values())
             self._write_inserted((insert, rows), committed)
 
     def _are_whole(self, items: Iterable[FinishedItem]) -> bool:

@@ -171,9 +171,9 @@ class DispatcherFile:
         """
         return [one.number for one in later if self._writer.withdraw(one.change)]
 
-    def hasten(self, later: Iterable[DeferredWrite]) -> None:
+    def write_now(self, later: Iterable[DeferredWrite]) -> None:
         """Have these written now, before what is asked for from here on."""
-        self._writer.hasten(one.change for one in later)
+        self._writer.write_now(one.change for one in later)
 
     def settle_later(self, numbers: Iterable[int]) -> None:
         """Note that what had these numbers is on disk, or what makes it needless is."""

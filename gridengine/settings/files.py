@@ -173,7 +173,7 @@ def _unknown(place: str, name: str) -> ConfigurationError:
         )
     return ConfigurationError(
         f"{place}: there is no setting {name!r}",
-        hint=meant(
+        hint=suggestion(
             name,
             [*setting_types(), *TABLES],
             lambda name: f"[{name}]" if name in TABLES else repr(name),
@@ -181,7 +181,7 @@ def _unknown(place: str, name: str) -> ConfigurationError:
     )
 
 
-def meant(name: str, known: Iterable[str], shown: Callable[[str], str] = repr) -> str:
+def suggestion(name: str, known: Iterable[str], shown: Callable[[str], str] = repr) -> str:
     """Return, as a hint, which of these names a misspelt one is nearest to, or all of them."""
     near = nearest(name, known)
     return f"{shown(near)} is one" if near else f"there are: {', '.join(map(shown, known))}"
