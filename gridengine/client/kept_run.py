@@ -17,7 +17,7 @@ from gridengine.dispatcher.core.tasks import CallsFinished, Function
 from gridengine.errors import Cancelled, JournalError
 from gridengine.journal.call_keys import CallKeys, FunctionKey
 from gridengine.journal.known_calls import KnownCalls, Piece, digest_of
-from gridengine.journal.run_file import MOST_ARGUMENTS, RunFile, open_run, path_of, release
+from gridengine.journal.run_file import MOST_ARGUMENTS, Block, RunFile, open_run, path_of, release
 from gridengine.resources.units import plural
 from gridengine.schedulers.base import SchedulerSpec
 from gridengine.schedulers.remote import RemoteScheduler
@@ -244,15 +244,15 @@ class KeptFunction:
         arguments.
         """
         digest = b"" if keys is not None or arguments is None else digest_of(arguments[0], form)
-        block = self._file.add_block(self._number, form, len(numbers), digest, keys)
-        self._file.write_block(block, arguments)
+        calls = Block(self._number, form, len(numbers), digest, keys)
+        block = self._file.add_block(calls, arguments)
         start = 0
         while start < len(numbers):
             first = numbers[start]
             stop = _end_of_row(numbers, start)
-            self._file.add_order(first, block.id, start, stop)
+            self._file.add_order(first, block, start, stop)
             start = stop
-        return block.id
+        return block
 
     def hand_over(self, task: int, first: int, stop: int, block: int, start: int) -> None:
         """Note that the calls `first` to `stop` of a task are those of a block from `start` on."""

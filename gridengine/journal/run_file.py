@@ -73,13 +73,10 @@ def path_of(name: str, journal: str | os.PathLike[str] | None = None) -> Path:
 
 
 class Block(NamedTuple):
-    """A row of `blocks` without the arguments: calls of one function that were handed in
-    together. `digest` is of their arguments; `keys`, those of the calls one after the other, are
-    left out where they follow from the arguments.
+    """Calls of one function that were handed in together. `digest` is of their arguments; `keys`,
+    those of the calls one after the other, are left out where they follow from the arguments.
     """
 
-    id: int
-    session: int
     function: int
     form: int
     calls: int
@@ -210,17 +207,13 @@ class RunFile:
         """Note that the file has a function."""
         self._ids[digest] = number
 
-    def add_block(
-        self, function: int, form: int, calls: int, digest: bytes, keys: bytes | None
-    ) -> Block:
-        """Note calls that are handed in; their arguments are to follow."""
+    def add_block(self, block: Block, arguments: Payload | None) -> int:
+        """Have calls written that are handed in; return the number of their block."""
         self._has_blocks = True
-        return Block(next(self._block_numbers), self.session, function, form, calls, digest, keys)
-
-    def write_block(self, block: Block, arguments: Payload | None) -> None:
-        """Have a block written."""
+        number = next(self._block_numbers)
         blob = None if arguments is None or not _is_whole(arguments) else _Blob(arguments)
-        self._insert("blocks", *block, blob)
+        self._insert("blocks", number, self.session, *block, blob)
+        return number
 
     def add_order(self, first: int, block: int, start: int, stop: int) -> None:
         """Note which calls this session has from its call `first` on."""
