@@ -17,7 +17,7 @@ from typing import Any
 from msgspec import Struct
 
 from gridengine.errors import ConfigurationError, JournalError
-from gridengine.journal.owner_lock import OwnerLock
+from gridengine.journal.owner_lock import take_lock
 from gridengine.journal.run_file import (
     FAILED,
     LOCK,
@@ -224,10 +224,7 @@ def forget(path: Path) -> None:
         OSError: it cannot be deleted.
     """
     name = path.name.removesuffix(SUFFIX)
-    lock = OwnerLock(path.with_name(f"{path.name}{LOCK}"), f'the run "{name}"')
-    lock.acquire(wait=False)
-    try:
+    lock = path.with_name(f"{path.name}{LOCK}")
+    with contextlib.closing(take_lock(lock, f'the run "{name}"', wait=False)):
         for one in files(path):
             one.unlink(missing_ok=True)
-    finally:
-        lock.release()

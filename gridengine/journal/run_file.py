@@ -27,7 +27,7 @@ import msgspec
 
 from gridengine.errors import ConfigurationError, JournalError
 from gridengine.journal.call_keys import FunctionKey
-from gridengine.journal.owner_lock import OwnerLock
+from gridengine.journal.owner_lock import take_lock
 from gridengine.journal.run_schema import connect, open_to_read
 from gridengine.journal.writer import JournalWriter, is_of_the_file
 from gridengine.serialize import pickling
@@ -141,9 +141,8 @@ class RunFile:
             except ConfigurationError:
                 if not path.parent.exists():  # else another was quicker
                     raise
-        self._lock = OwnerLock(path.with_name(f"{path.name}{LOCK}"), self.what)
         try:
-            self._lock.acquire(wait=wait)
+            self._lock = take_lock(path.with_name(f"{path.name}{LOCK}"), self.what, wait=wait)
         except OSError as error:
             raise JournalError(f"{self.what} cannot be kept in {path}: {error}") from None
         self._reader: sqlite3.Connection | None = None
@@ -152,7 +151,7 @@ class RunFile:
                 self._reader = open_to_read(name, path)
             self.session, block, function = _last_ids(self._reader)
         except BaseException:
-            self._lock.release()
+            self._lock.close()
             raise
         self._has_blocks = False
         """Whether this process has added any."""
@@ -276,7 +275,7 @@ class RunFile:
             self.writer.finish()
             if self._reader is not None:
                 self._reader.close()
-            self._lock.release()
+            self._lock.close()
 
 
 def _write_or_tell(connection: sqlite3.Connection, statement: str, row: Row, what: str) -> None:
