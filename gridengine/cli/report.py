@@ -34,8 +34,8 @@ def command(name: str, output: Path | None) -> None:
     took and what memory they used, failures by cause, reasons, settings.
 
     NAME is a dispatcher as `gridengine ls` lists it, or that of a run that has ended: its script's,
-    its process id, or the beginning of its run's name. Without a NAME it is the last. Of runs that
-    took over ten seconds it is kept how they were (the setting `keep_reports`).
+    its process id, or the beginning of its run's name. Without a NAME it is the last. Reports of
+    runs that took over ten seconds are kept (the setting `keep_reports`).
 
     The exit status is 1 when there is no such dispatcher or run.
     """

@@ -31,9 +31,13 @@ _OPTIONS = (
 )
 
 
-def resource_options(command: F) -> F:
-    """Give a command these options."""
-    return functools.reduce(lambda inner, option: option(inner), reversed(_OPTIONS), command)
+def options(*those: Callable[[Any], Any]) -> Callable[[F], F]:
+    """Return what gives a command these options, in this order."""
+    return lambda command: functools.reduce(lambda it, one: one(it), reversed(those), command)
+
+
+resource_options = options(*_OPTIONS)
+"""Gives a command the options above."""
 
 
 def resources_of(

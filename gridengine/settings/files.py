@@ -46,7 +46,7 @@ def read_files(environment: Mapping[str, str]) -> list[dict[str, Setting]]:
             found.append(said)
             if path.name == PROJECTS and CODE in said:
                 raise ConfigurationError(
-                    f"{said[CODE].by}: {CODE} is not believed from a project's file: it names "
+                    f"{said[CODE].by}: {CODE} is not read from a project's file: it names "
                     "code that is loaded",
                     hint=f"say it in {users_file(environment)}, in GRIDENGINE_DRMAA_LIBRARY or as "
                     "an argument",
@@ -178,7 +178,7 @@ def _unknown(place: str, name: str) -> ConfigurationError:
         )
     return ConfigurationError(
         f"{place}: there is no setting {name!r}",
-        hint=meant(
+        hint=suggestion(
             name,
             [*setting_types(), *TABLES],
             lambda name: f"[{name}]" if name in TABLES else repr(name),
@@ -186,7 +186,7 @@ def _unknown(place: str, name: str) -> ConfigurationError:
     )
 
 
-def meant(name: str, known: Iterable[str], shown: Callable[[str], str] = repr) -> str:
+def suggestion(name: str, known: Iterable[str], shown: Callable[[str], str] = repr) -> str:
     """Return, as a hint, which of these names a misspelt one is nearest to, or all of them."""
     near = nearest(name, known)
     return f"{shown(near)} is one" if near else f"there are: {', '.join(map(shown, known))}"

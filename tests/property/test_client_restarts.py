@@ -87,7 +87,7 @@ class Writer(JournalWriter):
     def withdraw(self, change: Change) -> bool:
         return change in self.later and self.later.pop(change) is None
 
-    def hasten(self, changes: Iterable[Change]) -> None:
+    def write_now(self, changes: Iterable[Change]) -> None:
         self.asked += [one for one in changes if self.withdraw(one)]
 
     def commit(self, most: int) -> None:

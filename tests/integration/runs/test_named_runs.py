@@ -653,6 +653,38 @@ print(found.done, found.failed, len(found.results()))
     assert run(source)[0] == "1 0 1\n"
 
 
+@pytest.mark.parametrize("fuse", [True, False])
+def test_what_failed_of_a_graph_stays_so_when_asked_for_and_with_it_what_needs_it(
+    run: Runner, fuse: bool
+) -> None:
+    source = f"""
+def work(x):
+    note(f"work{{x}}")
+    if x and not os.path.exists("repaired"):
+        raise ValueError(f"no {{x}}")
+    return x
+def add(x, y):
+    note("add")
+    return x + y
+def ways(error):
+    notes = getattr(error, "__notes__", ())
+    return [note.partition(", and with it ")[0] for note in notes if "and with it" in note]
+graph = {{"a": (work, 0), "b": (work, 1), "c": (add, "a", "b"), "d": (add, "c", "a")}}
+with gridengine.Executor(name="graph", scheduler=place, retry_failed=RETRY) as executor:
+    for future in executor.submit_graph(graph, keys=["a", "b", "d"], fuse={fuse}):
+        error = future.exception()
+        print(repr(error or future.result()), ways(error))
+"""
+    (first, _), made = run(f"RETRY = False\n{source}"), run.made
+    assert made == ["work0", "work1"]
+    *_, last = first.splitlines()
+    assert "ValueError('no 1') [\"the call of work (node 'b')" in last
+    (run.folder / "repaired").touch()
+    assert (run(f"RETRY = False\n{source}")[0], run.made) == (first, [])
+    again = run(f"RETRY = True\n{source}")[0]
+    assert (again, run.made) == ("0 []\n1 []\n1 []\n", ["add", "add", "work1"])
+
+
 def test_a_full_disk_keeps_nobody_from_going_on(run: Runner) -> None:
     source = """
 import resource

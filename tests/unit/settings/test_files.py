@@ -103,7 +103,7 @@ def test_a_project_s_file_may_not_name_a_library_to_load_and_the_user_s_may(
     assert read_files(environment) == [{"drmaa_library": Setting("/opt/libdrmaa.so", f"{users}:1")}]
     (tmp_path / "gridengine.toml").write_text('max_workers = 2\ndrmaa_library = "./libdrmaa.so"')
     with pytest.raises(
-        ConfigurationError, match=r"gridengine\.toml:2: drmaa_library is not believed"
+        ConfigurationError, match=r"gridengine\.toml:2: drmaa_library is not read"
     ) as caught:
         read_files(environment)
     assert str(users) in str(caught.value.hint)
