@@ -181,6 +181,11 @@ class DispatcherThread(PostingDispatcher):
         """
         return [] if self._loop.listener is None else self._loop.listener.left()
 
+    def note_fault(self, peer: bytes, path: str, error: str) -> None:
+        """Note which file a client cannot write, and why. For the I/O thread."""
+        if self._loop.listener is not None:
+            self._loop.listener.note_fault(peer, path, error)
+
     def snapshot(self) -> Snapshot:
         """Return the latest published state, at most some tenths of a second old; to what is asked
         in the I/O thread, the present one.
@@ -352,6 +357,7 @@ class DispatcherThread(PostingDispatcher):
             post=self._queue.post,
             began=self._began,
             journal=self._journal,
+            listener=self._loop.listener,
         )
         self._loop.streams = self._answers.streams
         return self._answers

@@ -139,6 +139,11 @@ class RemoteDispatcher(RequestingDispatcher):
         of the dispatcher. An error: nothing more will come.
         """
         self.left = queue.SimpleQueue()
+        self.file_fault: Callable[[], tuple[str, str]] = lambda: ("", "")
+        """Returns the file that is to keep what comes of calls and cannot be written, and why;
+        empty while it can. Who watches the dispatcher is told.
+        """
+        self._told_fault = "", ""
         self._file = connection = load_private(self._path, ClientConnection)
         check_process(connection)
         self.name, self.identity = connection.name, connection.server_key
@@ -365,11 +370,16 @@ class RemoteDispatcher(RequestingDispatcher):
             log.error("%s: %s", type(message).__name__, error)
 
     def _look(self, now: float) -> None:
-        """Look for the dispatcher when it is silent.
+        """Look for the dispatcher when it is silent, and tell it of a disk that is full here.
 
         Raises:
             DispatcherGone: it has been for the whole lease, or is gone for good.
         """
+        path, error = fault = self.file_fault()
+        if fault != self._told_fault and not self._resuming:
+            self._told_fault = fault
+            note = self._control.message("note_fault", {"path": path, "error": error})
+            self._connection.send(note)
         if self._silence.is_look_due(now, self._connection.received_at):
             check_process(self._file)
             with contextlib.suppress(ConfigurationError):  # it has ended, or is just starting
@@ -486,6 +496,7 @@ class RemoteDispatcher(RequestingDispatcher):
             super()._welcome(message, buffers)
             return
         self._resuming = False
+        self._told_fault = "", ""
         self._connection.epoch = message.epoch
         self._requests.taken(message.taken)
         self._wanted.update(self._requests.take_promises())

@@ -229,6 +229,19 @@ def test_it_asks_for_actions_and_is_told_their_answer(played: Played) -> None:
     assert played.did == [True]
 
 
+def test_a_file_that_a_client_cannot_write_is_known_while_it_is_here(played: Played) -> None:
+    played.join(A)
+    played.listener.note_fault(A, "/night.sqlite", "disk full")
+    [(path, error, client)] = played.listener.faults()
+    assert (path, error) == ("/night.sqlite", "disk full")
+    assert "process 12 on host" in client
+    played.listener.note_fault(A, "", "")
+    assert list(played.listener.faults()) == []
+    played.listener.note_fault(A, "/night.sqlite", "disk full")
+    played.say(A, Goodbye("it ends"))
+    assert list(played.listener.faults()) == []
+
+
 @pytest.mark.parametrize(
     ("action", "arguments"),
     [("nosuch", b"{}"), ("stop", b"no JSON"), ("stop", b"[]"), ("stop", b'{"other": 1}')],

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from gridengine.dispatcher import remote
@@ -163,6 +164,25 @@ def test_a_call_that_cannot_be_sent_is_not_on_its_way_to_the_disk(make: Any) -> 
     submit(client, name="\udcff")
     client.take_sent()
     assert not client._requests.has(client.new_id() - 1)
+
+
+def test_a_file_that_cannot_be_written_is_told_of_once_and_again_to_the_next_process(
+    make: Any,
+) -> None:
+    client = make(keep="night")
+    fault = "/night.sqlite", "disk full"
+    client.file_fault = lambda: fault
+    told = client.take_sent() + client.take_sent()
+    assert [one.action for one in told] == ["note_fault"]
+    assert msgspec.json.decode(told[0].arguments) == {"path": fault[0], "error": fault[1]}
+    client._resume()
+    client.step(ChildrenWelcome(0, CLIENT, 8, epoch=4, taken=0))
+    assert [one.arguments for one in client.take_sent() if isinstance(one, Control)] == [
+        told[0].arguments
+    ]
+    fault = "", ""
+    [now] = client.take_sent()
+    assert msgspec.json.decode(now.arguments)["path"] == ""
 
 
 def test_what_has_ended_counts_no_more_and_is_acknowledged(make: Any) -> None:
