@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import cast
 
 from gridengine.client.connect import dispatcher_of
-from gridengine.dispatcher.remote import Left, RemoteDispatcher
+from gridengine.dispatcher.left_outcomes import Left
+from gridengine.dispatcher.remote import RemoteDispatcher
 from gridengine.errors import Cancelled, GridEngineError, JournalError
 from gridengine.journal.handed_calls import (
     forget_handed,
