@@ -340,6 +340,17 @@ class ClientListener:
             for client in list(self._clients.values())
         ]
 
+    def note_fault(self, peer: bytes, path: str, error: str) -> None:
+        """Note which file a client cannot write, and why; none with empty words."""
+        self._clients[peer].fault = path, error
+
+    def faults(self) -> Iterator[tuple[str, str, str]]:
+        """Yield which files clients cannot write, why, and whose they are."""
+        for client in self._clients.values():
+            path, error = client.fault
+            if path:
+                yield path, error, str(client)
+
     def left(self) -> list[dict[str, Any]]:
         """Return what is known of runs whose clients are gone: see `AbsentClients.seen`."""
         return self._absent.seen()

@@ -45,9 +45,10 @@ class DispatcherControl:
 
     def ask(self, action: str, arguments: Mapping[str, Any], seconds: float | None) -> Any:
         """See `RemoteDispatcher.control`."""
-        return msgspec.json.decode(self._asked(self._message(action, arguments), seconds))
+        return msgspec.json.decode(self._asked(self.message(action, arguments), seconds))
 
-    def _message(self, action: str, arguments: Mapping[str, Any]) -> Control:
+    def message(self, action: str, arguments: Mapping[str, Any]) -> Control:
+        """Return a question, as it travels."""
         return Control(next(self._numbers), action, msgspec.json.encode(dict(arguments)))
 
     def _asked(self, message: Control, seconds: float | None = None) -> Buffer:
@@ -68,7 +69,7 @@ class DispatcherControl:
 
     def follow(self, tell: Tell, request: str) -> int:
         """See `RemoteDispatcher.follow_lines`."""
-        message = self._message("follow", {"request": request})
+        message = self.message("follow", {"request": request})
         number = message.number
         self._followed[number] = message, tell
         try:
@@ -81,7 +82,7 @@ class DispatcherControl:
     def unfollow(self, number: int) -> None:
         """Tell nothing more."""
         if self._followed.pop(number, None) is not None and self._lost() is None:
-            self._send(self._message("unfollow", {"number": number}))
+            self._send(self.message("unfollow", {"number": number}))
 
     def followed(self) -> list[Control]:
         """Return the questions that are followed, for another process of the dispatcher."""

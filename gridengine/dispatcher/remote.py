@@ -25,7 +25,6 @@ from typing import Any
 
 import msgspec
 import zmq
-from msgspec import Struct
 from msgspec.structs import replace
 
 from gridengine._version import __version__
@@ -36,10 +35,11 @@ from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
 from gridengine.dispatcher.dispatcher_control import DispatcherControl
 from gridengine.dispatcher.dispatcher_silence import DispatcherSilence, check_process
 from gridengine.dispatcher.event_queue import EventQueue
-from gridengine.dispatcher.joined_tasks import Outgoing, joined, take_joinable
+from gridengine.dispatcher.joined_tasks import take_joinable
 from gridengine.dispatcher.kept_requests import KeptRequests
-from gridengine.dispatcher.nested_encoding import finished_calls
-from gridengine.dispatcher.requesting import HANDLERS, RequestingDispatcher, definitions_of
+from gridengine.dispatcher.left_outcomes import Left, TakenOutcomes, Took, left_of
+from gridengine.dispatcher.request_sender import RequestSender
+from gridengine.dispatcher.requesting import HANDLERS, RequestingDispatcher
 from gridengine.dispatcher.run_directory import python_version
 from gridengine.dispatcher.watch_messages import FOLLOW, Answer, Request
 from gridengine.errors import ConfigurationError, DispatcherGone, GridEngineError, VersionMismatch
@@ -50,7 +50,6 @@ from gridengine.wire.client import Client
 from gridengine.wire.connection_file import ClientConnection, load_private
 from gridengine.wire.messages import (
     DETACHED,
-    JOURNALED,
     NUMBER_BITS,
     OLDEST,
     VERSION,
@@ -76,27 +75,6 @@ log = logging.getLogger("gridengine")
 
 CLOSE_SECONDS = 15.0
 MOST_SILENT_BEATS = 2.5
-MOST_UNTOLD, TELL_SECONDS = 16, 0.05
-"""Of how many messages with outcomes, and for how long, the dispatcher is not told that they are
-here: each message would have it, and its journal, at work while the next call is on its way.
-"""
-
-
-class Left(Struct, frozen=True):
-    """Outcomes of calls that clients before this one have left: their number, to be `took`, and of
-    which `life` of the dispatcher they are.
-    """
-
-    number: int
-    life: int
-    outcomes: list[CallsFinished]
-
-
-class _Took(Struct, frozen=True):
-    """Outcomes of these numbers, which came in this life of the dispatcher, are kept."""
-
-    numbers: list[int]
-    life: int
 
 
 class RemoteDispatcher(RequestingDispatcher):
@@ -138,6 +116,11 @@ class RemoteDispatcher(RequestingDispatcher):
         of the dispatcher. An error: nothing more will come.
         """
         self.left = queue.SimpleQueue()
+        self.file_fault: Callable[[], tuple[str, str]] = lambda: ("", "")
+        """Returns the file that is to keep what comes of calls and cannot be written, and why;
+        empty while it can. Who watches the dispatcher is told.
+        """
+        self._told_fault = "", ""
         self._file = connection = load_private(self._path, ClientConnection)
         check_process(connection)
         self.name, self.identity = connection.name, connection.server_key
@@ -147,7 +130,7 @@ class RemoteDispatcher(RequestingDispatcher):
         if patience is not None:
             lease = max(patience, MOST_SILENT_BEATS * connection.beat_seconds)
         self._silence = DispatcherSilence(connection, lease, time.monotonic())
-        self._queue = EventQueue[tuple[Message, Payload] | threading.Event | _Took]()
+        self._queue = EventQueue[tuple[Message, Payload] | threading.Event | Took]()
         """What is to be sent; and what is to be set once all before it is durable."""
         self._poller = zmq.Poller()
         self._poller.register(self._connection.socket, zmq.POLLIN)
@@ -158,11 +141,8 @@ class RemoteDispatcher(RequestingDispatcher):
         self._closing = threading.Lock()
         self._number = 0
         self._requests = KeptRequests()
-        self._ended: list[int] = []
-        """The numbers of outcomes that the dispatcher is to be told of: when there are some, or at
-        this monotonic time.
-        """
-        self._tell_at = math.inf
+        self._taken = TakenOutcomes()
+        self._sender = RequestSender(self._connection, self._requests, self._refuse)
         self._resuming = False
         """Whether this waits for the welcome of a dispatcher that was started again."""
         self._welcomed = self._closed = self._ends_calls = False
@@ -282,20 +262,21 @@ class RemoteDispatcher(RequestingDispatcher):
             if isinstance(event := queue.events.popleft(), threading.Event):
                 self._requests.when_taken(event)
                 continue
-            if isinstance(event, _Took):
+            if isinstance(event, Took):
                 if event.life == self._connection.epoch:  # else they come again
-                    self._ended += event.numbers
+                    self._taken.add(*event.numbers)
                 continue
             message, buffers = event
             if type(message) is ChildTasks:
-                self._send_tasks_out([(message, buffers), *take_joinable(message, queue.events)])
+                joinable = take_joinable(message, queue.events)
+                self._sender.send_tasks([(message, buffers), *joinable])
                 continue
             if type(message) is Goodbye:
                 self._tell_ended()
-            self._send_out(message, buffers)
+            self._sender.send(message, buffers)
             if type(message) is Goodbye:
                 raise EOFError("this client has disconnected")
-        if not self._resuming and len(self._ended) >= MOST_UNTOLD:
+        if not self._resuming and self._taken.are_many:
             self._tell_ended()
         queue.sleeping = True
         try:
@@ -311,45 +292,17 @@ class RemoteDispatcher(RequestingDispatcher):
             self._look(time.monotonic())
         return received
 
-    def _send_tasks_out(self, messages: list[Outgoing]) -> None:
-        """Send tasks in one message; where it cannot be encoded, those that can, in one each."""
-        if len(messages) > 1:
-            message, buffers = joined(messages)
-            try:
-                self._connection.send(message, buffers)
-            except (TypeError, ValueError):
-                log.debug("tasks that cannot be sent together are sent one by one", exc_info=True)
-            else:
-                self._requests.add(message, buffers)
-                return
-        for message, buffers in messages:
-            self._send_out(message, buffers)
-
-    def _send_out(self, message: Message, buffers: Payload) -> None:
-        try:
-            self._connection.send(message, buffers)
-        except (TypeError, ValueError) as error:  # a name may be none that can be encoded
-            self._refuse(message, error)
-            if isinstance(message, ChildTasks) and message.tasks:
-                for own in definitions_of(message, buffers):
-                    self._send_out(*own)
-            return
-        if type(message) in JOURNALED:
-            self._requests.add(message, buffers)
-
     def _tick(self, now: float) -> float:
         """Say what is due; return after how many seconds more is."""
-        if not self._ended or self._resuming:
-            return self._connection.tick(now)
-        self._tell_at = min(self._tell_at, now + TELL_SECONDS)
-        if now >= self._tell_at:
+        left = math.inf if self._resuming else self._taken.seconds_left(now)
+        if left <= 0.0:
             self._tell_ended()
-        return min(self._connection.tick(now), max(self._tell_at - now, 0.0))
+            left = math.inf
+        return min(self._connection.tick(now), left)
 
     def _tell_ended(self) -> None:
-        if self._ended:
-            self._connection.send(OutcomesTaken(self._ended))
-            self._ended, self._tell_at = [], math.inf
+        if numbers := self._taken.take():
+            self._connection.send(OutcomesTaken(numbers))
 
     def _refuse(self, message: Message, cause: Exception) -> None:
         """Tell who asks for something that cannot be sent."""
@@ -363,11 +316,16 @@ class RemoteDispatcher(RequestingDispatcher):
             log.error("%s: %s", type(message).__name__, error)
 
     def _look(self, now: float) -> None:
-        """Look for the dispatcher when it is silent.
+        """Look for the dispatcher when it is silent, and tell it of a disk that is full here.
 
         Raises:
             DispatcherGone: it has been for the whole lease, or is gone for good.
         """
+        path, error = fault = self.file_fault()
+        if fault != self._told_fault and not self._resuming:
+            self._told_fault = fault
+            note = self._control.message("note_fault", {"path": path, "error": error})
+            self._connection.send(note)
         if self._silence.is_look_due(now, self._connection.received_at):
             check_process(self._file)
             with contextlib.suppress(ConfigurationError):  # it has ended, or is just starting
@@ -418,7 +376,7 @@ class RemoteDispatcher(RequestingDispatcher):
             return
         super()._finished(message, buffers)
         if message.number:
-            self._ended.append(message.number)
+            self._taken.add(message.number)
 
     def _settle_calls(self, event: CallsFinished) -> None:
         if self._limits:
@@ -436,15 +394,10 @@ class RemoteDispatcher(RequestingDispatcher):
     def took(self, outcomes: Sequence[Left]) -> None:
         """Note that these are kept where they belong: the dispatcher need not have them."""
         for life, those in itertools.groupby(outcomes, lambda one: one.life):
-            self._queue.post(_Took([one.number for one in those], life))
+            self._queue.post(Took([one.number for one in those], life))
 
     def _note_left(self, message: ChildrenFinished, buffers: Payload) -> None:
-        offset, found = 0, []
-        for item in message.outcomes:
-            stop = offset + item.count_buffers()
-            found.append(finished_calls(item, buffers[offset:stop]))
-            offset = stop
-        self.left.put(Left(message.number, self._connection.epoch, found))
+        self.left.put(left_of(message, buffers, self._connection.epoch))
 
     def _fail(self, error: GridEngineError) -> None:
         super()._fail(error)
@@ -463,7 +416,7 @@ class RemoteDispatcher(RequestingDispatcher):
             self._connection.send_again()
             return
         self._resuming = self._repeats = True
-        self._ended.clear()
+        self._taken.take()
         self._connection.begin_again()
         self._connection.send(self._hello_again())
 
@@ -484,6 +437,7 @@ class RemoteDispatcher(RequestingDispatcher):
             super()._welcome(message, buffers)
             return
         self._resuming = False
+        self._told_fault = "", ""
         self._connection.epoch = message.epoch
         self._requests.taken(message.taken)
         self._wanted.update(self._requests.take_promises())

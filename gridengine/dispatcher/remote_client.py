@@ -58,6 +58,8 @@ class RemoteClient(Client):
 
     hello: ClientHello
     heard_at = 0.0
+    fault = "", ""
+    """A file of its own that it cannot write what comes of its calls to, and why."""
     gone_at: float | None = None
     """Since when it is known, or taken, to be gone."""
 

@@ -179,8 +179,12 @@ def _actions(dispatcher: DispatcherThread, stopped: threading.Event) -> dict[str
     def unfollow(number: int, follower: RemoteFollower) -> None:
         dispatcher.unfollow(RemoteFollower(follower.peer, number, follower.server))
 
+    def note_fault(path: str, error: str, follower: RemoteFollower) -> None:
+        dispatcher.note_fault(follower.peer, path, error)
+
     return {
         "stop": Action(stop),
+        "note_fault": Action(note_fault, follows=True),
         "scale": Action(scale),
         "status": Action(dispatcher.current_status, looks=True),
         "describe": Action(lambda: _description(dispatcher), looks=True),

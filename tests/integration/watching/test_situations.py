@@ -87,6 +87,31 @@ def test_a_disk_that_is_full_of_what_is_kept_is_told_until_there_is_room_again(
         }
 
 
+def test_a_full_disk_of_a_client_s_run_is_told_by_its_dispatcher(
+    start_script: StartScript, tmp_path: Path
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    with small_disk(tmp_path / "runs") as runs:
+        dispatcher = Standalone(tmp_path / "elsewhere")
+        try:
+            process = start_script(
+                f"{PRELUDE}\ndef CLUSTER(max_workers):\n"
+                f"    return gridengine.Client({str(dispatcher.path)!r})\n{FULL_DISK}"
+            )
+            wait_until((tmp_path / "there").exists)
+            with filled(runs):
+                (tmp_path / "full").touch()
+                told = explained(dispatcher.process, "disk", "database or disk is full")
+                assert told["place"] == str(runs / "named" / "kept.sqlite")
+                assert f"(process {process.pid} on {socket.gethostname()})" in told["text"]
+            wait_until(lambda: "disk is full" not in gridengine("explain"))
+            (tmp_path / "go").touch()
+            told = json.loads(process.communicate(timeout=60)[0].splitlines()[-1])
+            assert told == {"results": 2, "kept": 2}
+        finally:
+            dispatcher.end()
+
+
 def test_a_full_disk_of_a_standalone_dispatcher_s_journal_is_told(
     start_script: StartScript, tmp_path: Path
 ) -> None:
