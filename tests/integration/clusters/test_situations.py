@@ -153,13 +153,18 @@ def explained(cluster: Cluster, scenario: Scenario, cause: str, words: str = "")
 
 
 def told_everywhere(cluster: Cluster, scenario: Scenario, told: dict[str, str]) -> None:
-    """Check that `top` and `report` tell of a cause too, with the next step."""
-    shown = ask(cluster, scenario, "top", "--once")["explanations"]
-    assert told["cause"] in [one["cause"] for one in shown]
+    """Wait until `top` and `report` tell of a cause too, with the next step: its figures change."""
     path = scenario.folder / "report.html"
-    status, words = command(cluster, "report", str(scenario.process.pid), "-o", str(path))
-    assert status == 0, words
-    assert escape(told["next_step"]) in path.read_text()
+
+    def are_told() -> bool:
+        shown = ask(cluster, scenario, "top", "--once")["explanations"]
+        steps = [one["next_step"] for one in shown if one["cause"] == told["cause"]]
+        status, words = command(cluster, "report", str(scenario.process.pid), "-o", str(path))
+        assert status == 0, words
+        page = path.read_text()
+        return bool(steps) and all(escape(step) in page for step in steps)
+
+    wait_until(are_told)
 
 
 def end(scenario: Scenario) -> None:

@@ -22,7 +22,7 @@ from gridengine.dispatcher.remote import RemoteDispatcher
 from gridengine.errors import ClusterError, ConfigurationError
 from gridengine.watching.dispatchers import connect
 from gridengine.watching.elsewhere import RemoteWatched
-from tests.integration.watching.test_commands import gridengine
+from tests.integration.watching.test_commands import gridengine, told_at_last
 from tests.support.dispatchers import Shell
 from tests.support.waiting import stop_process, wait_until
 
@@ -77,7 +77,7 @@ def test_it_is_listed_shown_and_explained(script: subprocess.Popen[bytes]) -> No
     assert found["identity"]["name"] == "night"
     told = json.loads(gridengine("top", "night", "--once", "--json"))
     assert told["status"]["running"] == 2
-    assert "1 call waits for a free slot" in gridengine("explain", "night")
+    told_at_last("1 call waits for a free slot", "explain", "night")
     assert len(json.loads(gridengine("calls", "--running", "--json"))) == 2
 
 
