@@ -29,7 +29,7 @@ from gridengine.client.options import CallOptions
 from gridengine.dispatcher.core.tasks import Function
 from gridengine.errors import ConfigurationError
 from gridengine.serialize import pickling, shared_memory
-from gridengine.serialize.classes import is_by_value, is_importable
+from gridengine.serialize.classes import check_imported, is_by_value, is_importable
 from gridengine.serialize.functions import contents_of, global_names
 from gridengine.serialize.module_changes import own_modules
 from gridengine.serialize.payload import ATOMS, size_of
@@ -288,8 +288,10 @@ def make_function(
     Raises:
         PicklingError: it cannot travel.
         TypeError: it is an async generator function.
-        ConfigurationError: the working directory is gone.
+        ConfigurationError: the working directory is gone; or see `check_imported`.
     """
+    if GVAR.in_runner:
+        check_imported(f)
     own_modules().check()
     refer_to((Future, ResultHolder), _find_reference)
     called = synchronous(f)
