@@ -106,7 +106,7 @@ class Executor(concurrent.futures.Executor):
             ),
             options=CallOptions(*limits),
             detach=detach,
-            kept=run_options(run) if run else None,
+            kept=run_options(run, type(self)) if run else None,
         )
         show_progress(self._submitter, progress, "executor")
         self._max_workers = self._submitter.slots

@@ -351,5 +351,5 @@ def _request(
     from gridengine.client.options import CallOptions
     from gridengine.client.submission import MapRequest
 
-    kept = run_options(run) if run else None
+    kept = run_options(run, map) if run else None
     return MapRequest(f, form, place, reraise, chunksize, CallOptions(*options), kept)

@@ -82,7 +82,7 @@ class Pool:
             options=CallOptions(*limits),
             daemon=True,
             word="processes",
-            kept=run_options(run) if run else None,
+            kept=run_options(run, type(self)) if run else None,
         )
         show_progress(self._submitter, progress, "pool")
         self._iterators: weakref.WeakSet[PoolIterator[Any]] = weakref.WeakSet()

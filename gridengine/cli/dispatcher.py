@@ -173,7 +173,8 @@ Examples:
 @click.option("--now", is_flag=True, help="End the calls that run, and do not wait for them.")
 def stop(name: str, *, now: bool) -> None:
     """End the dispatcher NAME and its workers, once the calls that run have ended; no other call
-    begins. What waits stays in its journal, if it keeps one, until it is started again.
+    begins. What waits is given up, but for calls of runs with a name: these go on when it is
+    started again.
 
     Ctrl-C ends the wait alone. The exit status is 1 when there is none of this name; it is 0 also
     when it has ended before.

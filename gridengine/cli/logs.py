@@ -59,7 +59,12 @@ def command(name: str, which: str, failed: bool, follow: bool, lines: int) -> No
             click.echo(line)
     if follow:
         _follow(paths)
-    sys.exit(0 if told or paths else 1)
+    if not (told or paths):
+        click.echo(
+            "no log: what calls of this machine's processes print goes to the script's own output",
+            err=True,
+        )
+        sys.exit(1)
 
 
 def _follow(paths: Iterable[Path]) -> None:

@@ -43,7 +43,7 @@ RUNS = ("forget", "results", "retry", "runs")
 
 class _Commands(click.Group):
     """Turns this package's errors, and those of files, into a line on standard error and exit
-    status 1, as click does with its own.
+    status 1, as click does with its own; a Ctrl-C into 130, as shells do.
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -69,6 +69,9 @@ class _Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
+        except KeyboardInterrupt:
+            click.echo(err=True)
+            sys.exit(130)
         except GridEngineError as error:
             raise click.ClickException(folded(str(error), sys.stderr)) from error
         except OSError as error:
@@ -96,8 +99,8 @@ def main() -> None:
     """Run Python functions on this machine's processes or on a batch cluster.
 
     The exit status is 0 when a command has done its work; 1 when it could not, with a line on
-    standard error; 2 when its arguments are wrong. The --help of each command lists other exit
-    statuses.
+    standard error; 2 when its arguments are wrong; 130 after Ctrl-C. The --help of each command
+    lists other exit statuses.
     """
     logging.basicConfig(format="gridengine: %(message)s", level=logging.WARNING)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from gridengine.cli.completion import seen_names
+from gridengine.cli.console import write_file
 from gridengine.dispatcher.watch_messages import REPORT
 from gridengine.watching.kept import answer_of
 from gridengine.watching.report import page
@@ -40,5 +41,5 @@ def command(name: str, output: Path | None) -> None:
     """
     answer, _ = answer_of(name, REPORT)
     path = output or Path(f"{Path(answer.identity.name).stem}.html")
-    path.write_text(page(answer), encoding="utf-8")
+    write_file(path, page(answer).encode())
     click.echo(f"{path}: {answer.identity.name}, {answer.identity.run_id}")

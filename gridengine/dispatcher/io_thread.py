@@ -66,7 +66,8 @@ from gridengine.settings.values import Settings
 from gridengine.wire.open_files import check_threads
 
 if TYPE_CHECKING:
-    from gridengine.dispatcher.client_listener import Action, ClientListener
+    from gridengine.dispatcher.client_actions import Action
+    from gridengine.dispatcher.client_listener import ClientListener
     from gridengine.dispatcher.core.status import Status
     from gridengine.dispatcher.metrics import MetricsFile
     from gridengine.dispatcher.standalone_files import Home
@@ -75,7 +76,7 @@ if TYPE_CHECKING:
     from gridengine.dispatcher.watch_streams import Follower
     from gridengine.journal.dispatcher_file import DispatcherFile
     from gridengine.wire.connection_file import ServerKeys
-    from gridengine.wire.transport import Server
+    from gridengine.wire.server import Server
 
 log = logging.getLogger("gridengine")
 
@@ -604,7 +605,7 @@ def _metrics_file(settings: Settings, run_id: str, name: str) -> MetricsFile | N
 
 
 def _keep_in(file: DispatcherFile, clients: Clients, wake: Callable[[], object]) -> None:
-    from gridengine.dispatcher.client_record import Journal
+    from gridengine.dispatcher.client_journal import Journal
 
     file.wake = wake
     clients.keep_in(Journal(file))

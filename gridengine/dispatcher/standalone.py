@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from gridengine._version import __version__
-from gridengine.dispatcher.client_listener import Action, RemoteFollower
+from gridengine.dispatcher.client_actions import Action, RemoteFollower
 from gridengine.dispatcher.io_thread import DispatcherThread
 from gridengine.dispatcher.old_runs import new_run_id
 from gridengine.dispatcher.standalone_files import (
@@ -37,9 +37,10 @@ from gridengine.wire.connection_file import (
     replace_private,
     to_json,
 )
+from gridengine.wire.keys import new_keys
 from gridengine.wire.messages import ClientHello
 from gridengine.wire.processes import started, this_machine
-from gridengine.wire.transport import Server, new_keys
+from gridengine.wire.server import Server
 
 log = logging.getLogger("gridengine")
 

@@ -144,7 +144,10 @@ class RunFile:
         try:
             self._lock = take_lock(path.with_name(f"{path.name}{LOCK}"), self.what, wait=wait)
         except OSError as error:
-            raise JournalError(f"{self.what} cannot be kept in {path}: {error}") from None
+            raise JournalError(
+                f"{self.what} cannot be kept in {path}: {error.strerror or error}",
+                hint=f"see that there is a folder {path.parent} in which you may write",
+            ) from None
         self._reader: sqlite3.Connection | None = None
         try:
             if path.exists():

@@ -76,8 +76,13 @@ def _read(path: Path) -> str | None:
         )
         return None
     except (OSError, UnicodeDecodeError) as error:
+        said, hint = (
+            (error.strerror, "see that you may read it, or move it away")
+            if isinstance(error, OSError)
+            else (error, "a settings file is TOML, in UTF-8")
+        )
         raise ConfigurationError(
-            f"cannot read the settings in {path}: {error}", hint="a settings file is TOML, in UTF-8"
+            f"cannot read the settings in {path}: {said}", hint=hint
         ) from error
     if len(content) > MOST_BYTES:
         raise ConfigurationError(f"{path} is no settings file: it has more than {MOST_BYTES} bytes")

@@ -212,7 +212,8 @@ print(gridengine.map(slow, range(8), name="killed", scheduler=place, chunksize=1
             return False
         connection = sqlite3.connect(f"file:{file}?mode=ro", uri=True)
         try:
-            return connection.execute("SELECT count(*) FROM results").fetchone() == (5,)
+            query = "SELECT sum(stop - start) FROM results"
+            return connection.execute(query).fetchone() == (5,)
         except sqlite3.OperationalError:  # it has no tables yet
             return False
         finally:
@@ -577,7 +578,7 @@ def work(x):
     note(x)
     return x
 print(gridengine.map(work, range(3), name="locked", scheduler=place))
-other = sqlite3.connect("runs/named/locked.sqlite", isolation_level=None, timeout=0)
+other = sqlite3.connect("runs/named/locked.sqlite", isolation_level=None, timeout=60)
 from gridengine.journal import run_schema, writer
 writer.RETRY_SECONDS = 0.1
 connect = writer.open_connection

@@ -150,8 +150,8 @@ def test_a_watcher_that_is_stopped_is_dropped_and_meanwhile_no_burden(
         with RemoteWatched(night) as watched:
             for _ in range(20):
                 assert watched.ask().identity.name == "night"
-            wait_until(lambda: watched.ask() and watchers(remote) == 1, 60)
-        wait_until(lambda: watchers(remote) == 0, 60)
+            wait_until(lambda: watched.ask() and watchers(remote) == 1)
+        wait_until(lambda: watchers(remote) == 0)
     os.kill(stuck.pid, signal.SIGCONT)
     told, _ = stuck.communicate(timeout=60)
     assert "cannot be watched: it does not answer" in told
@@ -187,7 +187,7 @@ def test_who_follows_goes_on_with_a_dispatcher_that_was_started_again(
         assert client.describe()["pid"] != pid
         del seen[:]
         assert client.submit(abs, -1).result() == 1
-        wait_until(lambda: seen and seen[-1].done == 1, 30)
+        wait_until(lambda: seen and seen[-1].done == 1)
 
 
 def test_who_follows_one_that_is_stopped_is_told_so(night: DispatcherFolder) -> None:

@@ -14,15 +14,9 @@ import pytest
 
 from gridengine._version import __version__
 from gridengine.dispatcher import journal_limits
-from gridengine.dispatcher.client_listener import (
-    LOOK_SECONDS,
-    MOST_UNREAD,
-    WATCHER_SECONDS,
-    Action,
-    ClientListener,
-    RemoteFollower,
-)
-from gridengine.dispatcher.client_record import Journal
+from gridengine.dispatcher.client_actions import MOST_UNREAD, Action, RemoteFollower
+from gridengine.dispatcher.client_journal import Journal
+from gridengine.dispatcher.client_listener import LOOK_SECONDS, WATCHER_SECONDS, ClientListener
 from gridengine.dispatcher.clients import Clients
 from gridengine.dispatcher.core.events import (
     CancelRequested,

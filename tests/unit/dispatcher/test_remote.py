@@ -13,8 +13,9 @@ import pytest
 
 from gridengine.dispatcher import remote
 from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
-from gridengine.dispatcher.remote import LOOK_SECONDS, RemoteDispatcher
-from gridengine.dispatcher.requesting import Question
+from gridengine.dispatcher.dispatcher_silence import LOOK_SECONDS
+from gridengine.dispatcher.questions import Question
+from gridengine.dispatcher.remote import MOST_UNTOLD, RemoteDispatcher
 from gridengine.errors import ConfigurationError, DispatcherGone, VersionMismatch
 from gridengine.serialize.payload import Payload
 from gridengine.settings.values import Settings
@@ -76,7 +77,7 @@ class Remote(RemoteDispatcher):
 
     def _begin(self, hello: Message, name: str) -> None:
         self._thread = threading.current_thread()
-        self._poller = SimpleNamespace(poll=lambda timeout: [])  # type: ignore[assignment]
+        self._poller = SimpleNamespace(poll=lambda timeout: [(self._connection.socket, 1)])  # type: ignore[assignment]
         self._questions[0] = Question()
         self._send(hello)
         self.step(ChildrenWelcome(0, CLIENT, 8, epoch=3, taken=0))
@@ -126,7 +127,8 @@ def test_what_cannot_be_sent_fails_with_all_that_need_it_and_counts_no_more(make
     events = submit(client, name="\udcff", kept=((0, 77),))
     sent = client.take_sent() + client.take_sent()
     assert "this cannot be handed in" in str(events[0].error)
-    assert [type(message) for message in sent] == [ChildSupply]
+    assert [type(message) for message in sent] == [ChildTasks, ChildSupply]
+    assert sent[0].tasks == []
     assert submit(client) == []
     with pytest.raises(ConfigurationError, match="1 call open, and may have 1"):
         submit(client)
@@ -147,7 +149,32 @@ def test_tasks_travel_together_and_those_that_cannot_be_sent_fail_alone(make: An
     assert len(together.tasks) == 2
 
 
-def test_what_has_ended_counts_no_more_and_is_acknowledged(make: Any) -> None:
+def test_a_function_is_known_though_the_first_call_of_it_cannot_be_sent(make: Any) -> None:
+    client = make()
+    assert len(submit(client, name="\udcff")) == 0
+    submit(client)
+    defines, calls = client.take_sent()
+    assert (defines.tasks, defines.function.name) == ([], "f")
+    assert (len(calls.tasks), calls.function) == (1, None)
+
+
+def test_a_call_that_cannot_be_sent_is_not_on_its_way_to_the_disk(make: Any) -> None:
+    client = make()
+    submit(client, name="\udcff")
+    client.take_sent()
+    assert not client._requests.has(client.new_id() - 1)
+
+
+def taken_of(client: Remote) -> list[int]:
+    """Return the numbers of outcomes that the client says it has."""
+    said = [one for one in client.take_sent() if isinstance(one, OutcomesTaken)]
+    return [number for one in said for number in one.numbers]
+
+
+def test_what_has_ended_counts_no_more_and_is_acknowledged_soon(
+    make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote, "TELL_SECONDS", 3600.0)
     client = make(max_calls=1)
     events = submit(client)
     [sent] = client.take_sent()
@@ -158,10 +185,20 @@ def test_what_has_ended_counts_no_more_and_is_acknowledged(make: Any) -> None:
     client.step(ChildrenWelcome(0, CLIENT, 8, epoch=4, taken=1))
     client.step(ChildrenFinished(0, [item], number=9))
     submit(client)
-    [taken] = [one for one in client.take_sent() if isinstance(one, OutcomesTaken)]
-    assert set(taken.numbers) == {9}
+    assert taken_of(client) == []  # that would have the dispatcher at work before the call
+    monkeypatch.setattr(remote, "TELL_SECONDS", 0.0)
+    assert set(taken_of(client)) == {9}
     with pytest.raises(ConfigurationError, match="1 call open"):
         submit(client)
+
+
+def test_outcomes_are_acknowledged_together(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "TELL_SECONDS", 3600.0)
+    client = make()
+    for number in range(1, MOST_UNTOLD + 1):
+        assert taken_of(client) == []
+        client.step(ChildrenFinished(0, [], number=number))
+    assert taken_of(client) == [*range(1, MOST_UNTOLD + 1)]
 
 
 @pytest.mark.parametrize("interruption", [TimeoutError, KeyboardInterrupt])
@@ -181,7 +218,9 @@ def test_what_nobody_waits_for_any_more_is_not_asked_again(
     assert not [one for one in client.take_sent() if isinstance(one, Control)]
 
 
-def test_outcomes_of_another_client_are_those_that_it_has_left(make: Any) -> None:
+def test_outcomes_of_another_client_are_those_that_it_has_left(
+    make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     client = make(keep="night")
     client.left.get_nowait()  # the welcome, with how much there is
     item = FinishedItem((CLIENT - 1) << NUMBER_BITS | 1, 2, 4, buffers=1)
@@ -189,8 +228,8 @@ def test_outcomes_of_another_client_are_those_that_it_has_left(make: Any) -> Non
     left = client.left.get_nowait()
     assert (left.number, left.life, left.outcomes[0].start) == (4, 3, 2)
     client.took([left])
-    [taken] = client.take_sent()
-    assert taken == OutcomesTaken([4])
+    monkeypatch.setattr(remote, "TELL_SECONDS", 0.0)
+    assert taken_of(client) == [4]
 
 
 @pytest.mark.parametrize(
@@ -214,7 +253,6 @@ def test_an_answer_that_nobody_waits_for_any_more_is_dropped(make: Any) -> None:
     with pytest.raises(TimeoutError):
         client.control("status", seconds=0)
     client.step(Controlled(client.new_id(), b"{}"))
-    assert client._answers == {}
     assert client._questions == {}
 
 

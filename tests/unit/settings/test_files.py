@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from pathlib import Path
@@ -117,6 +118,18 @@ def test_a_file_of_one_s_own_that_may_not_be_read_is_an_error(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigurationError, match="cannot read the settings"):
         read_files({"HOME": "/nosuch"})
+
+
+def test_the_error_of_a_file_that_may_not_be_read_says_nothing_of_its_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path) -> int:
+        raise PermissionError(errno.EACCES, "Permission denied", path.name)
+
+    monkeypatch.setattr("gridengine.settings.files.open_trusted", refuse)
+    with pytest.raises(ConfigurationError, match=r"settings.toml: Permission denied") as caught:
+        read_files({"HOME": str(tmp_path)})
+    assert "may read it" in str(caught.value.hint)
 
 
 def test_a_file_that_is_no_text_is_an_error_that_names_it(
