@@ -45,7 +45,11 @@ def known(name: str) -> DispatcherFolder:
 def kept_options(name: str) -> StartOptions:
     """Return how a dispatcher was started the last time, or what the settings say for a new one."""
     folder = DispatcherFolder.of(name)
-    return folder.options() if folder.options_file.exists() else _default_options()
+    if folder.options_file.exists():
+        return folder.options()
+    from gridengine.schedulers import default_entry
+
+    return StartOptions(default_entry()[0].name, directory=working_directory())
 
 
 def words(options: StartOptions) -> str:
@@ -76,12 +80,6 @@ def start(name: str, options: StartOptions, *, foreground: bool) -> Holder | Non
     finally:
         lock.close()
     return folder.holder()
-
-
-def _default_options() -> StartOptions:
-    from gridengine.schedulers import default_entry
-
-    return StartOptions(default_entry()[0].name, directory=working_directory())
 
 
 def ask(folder: DispatcherFolder, action: str, **arguments: Any) -> Any:

@@ -198,6 +198,6 @@ def test_who_follows_one_that_is_stopped_is_told_so(night: DispatcherFolder) -> 
         stop_process(holder.pid)
         try:
             with pytest.raises(ClusterError, match="it does not answer"):
-                list(iter(watched.told, None))
+                list(iter(watched.next_answer, None))
         finally:
             os.kill(holder.pid, signal.SIGCONT)
