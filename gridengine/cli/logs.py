@@ -57,7 +57,9 @@ def command(name: str, which: str, failed: bool, follow: bool, lines: int) -> No
         written = tail(path, TAIL_BYTES).splitlines()
         for line in written[max(0, len(written) - lines) :]:
             click.echo(line)
-    if follow:
+    if follow and not paths:
+        click.echo("no worker has a log to follow", err=True)
+    elif follow:
         _follow(paths)
     if not (told or paths):
         click.echo(

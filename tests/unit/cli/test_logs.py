@@ -45,6 +45,9 @@ def test_where_there_is_none_the_status_says_so(monkeypatch: pytest.MonkeyPatch)
     result = logs(monkeypatch, [], [])
     assert result.exit_code == 1
     assert "no log" in result.output
+    followed = logs(monkeypatch, ["it begins"], [], "--follow")
+    assert followed.exit_code == 0
+    assert "no worker has a log to follow" in followed.output
 
 
 def test_a_ctrl_c_is_told_by_the_status_that_shells_have_for_it(
