@@ -1660,6 +1660,9 @@ def check_workers(state: CoreState) -> None:
             )
             ready = worker.phase is Phase.READY and not (worker.withheld or worker.draining)
             willing = ready and (share is None or worker.taken < share)
+            lists = [queue.idle, queue.ahead, *queue.kept.values()]
+            listed = [id(its) for its in lists if group in its]
+            assert listed == ([] if group.listed is None else [id(group.listed)])
             assert group not in queue.idle or (willing and group.batches < group.slots)
             assert group not in queue.ahead or (
                 willing and share is None and group.slots <= group.batches < 2 * group.slots

@@ -113,15 +113,12 @@ def _begin_run(
     state: CoreState, span: Span, group: SlotGroup, batch: Batch, now: float, payload: list[Buffer]
 ) -> Assignment:
     """Note a run, and add what it needs to the payload of its batch."""
-    one, worker, hard = span.open_task, group.worker, group.queue.hard
+    one, worker, hard, begin = span.open_task, group.worker, group.queue.hard, len(payload)
     task = one.task
-    buffers = len(task.payload)
     inputs: Sequence[Input] = ()
     payload += task.payload
     if one.inputs:
-        before = len(payload)
         inputs = objects.give_inputs(state, worker, one.inputs, payload)
-        buffers += len(payload) - before
     for shared in one.needs:
         if worker.id not in shared.workers:
             objects.define(state, worker, shared)
@@ -154,7 +151,7 @@ def _begin_run(
         limit,
         0 if span.demand is ANY else span.demand.memory_limit,
         task.first,
-        buffers,
+        len(payload) - begin,
         task.name,
         not task.retries,
         () if made is None else one.kept_within(span.start, span.stop),

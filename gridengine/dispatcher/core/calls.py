@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from gridengine.dispatcher.core.tasks import Attempt, Function, ResultData, Task
 from gridengine.resources.demand import Demand
+from gridengine.serialize.payload import size_of
 
 NONE: Any = types.MappingProxyType({})
 """The empty table of all that have none of their own: one for each would take memory, and time."""
@@ -72,11 +73,13 @@ class FunctionCounts:
     grown_memory: int = 0
     lasting: list[int] | None = None
 
-    def note_seconds(self, seconds: float, calls: int) -> None:
-        """Note that calls took so long each."""
+    def note_seconds(self, seconds: float, calls: int, peak_memory: int = 0) -> None:
+        """Note that calls took so long each, and what memory at most."""
         if self.lasting is None:
             self.lasting = [0] * (_MOST - _LEAST + 1)
         self.lasting[bisect_left(_BOUNDS, seconds)] += calls
+        if peak_memory > self.peak_memory:
+            self.peak_memory = peak_memory
 
     def histogram(self) -> list[tuple[float, int]]:
         """Return up to how many seconds how many calls took that were not quick."""
@@ -213,7 +216,9 @@ class AwaitedResult(Struct, eq=False, gc=False):
     def add_waiting(self, one: OpenTask) -> None:
         """Have a task wait for it."""
         waiting = self.waiting
-        if isinstance(waiting, dict):
+        if not waiting:
+            self.waiting = (one,)
+        elif isinstance(waiting, dict):
             waiting[one] = None
         elif len(waiting) < FEW:
             self.waiting = (*waiting, one)
@@ -304,9 +309,8 @@ class OpenTask(Struct, eq=False, gc=False):
 
     def size_for(self, worker: bytes) -> int:
         """Return how many bytes a worker is sent for one of its runs."""
-        size = 0
-        for buffer in self.task.payload:
-            size += len(buffer)
+        payload = self.task.payload
+        size = len(payload[0]) if len(payload) == 1 else size_of(payload)
         for needed in self.inputs:
             if needed.remote is None:
                 if needed.data is not None and needed.data.payload is not None:

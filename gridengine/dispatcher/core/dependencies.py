@@ -22,6 +22,7 @@ from gridengine.dispatcher.core.events import (
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.tasks import CallsFinished, ResultData
 from gridengine.errors import Cancelled, GridEngineError, call_words
+from gridengine.resources.demand import ANY
 from gridengine.serialize.kept_payload import KeptPayload
 from gridengine.serialize.references import can_go_on
 from gridengine.wire.messages import Forget, Keep, input_name
@@ -37,11 +38,12 @@ def link(state: CoreState, one: OpenTask) -> bool:
     task, known, early = one.task, state.awaited, state.released_early
     for index, reference in task.kept:
         _keep(one, index, _to_be_made(state, reference))
-    if not task.after:
+    after = task.after
+    if not after:
         return True
     inputs: list[AwaitedResult] = []
     failed, missing = None, 0
-    for reference in task.after if len(task.after) == 1 else dict.fromkeys(task.after):
+    for reference in after if len(after) == 1 else dict.fromkeys(after):
         awaited = known.get(reference)
         if awaited is None:
             awaited = known[reference] = AwaitedResult(reference)
@@ -55,7 +57,7 @@ def link(state: CoreState, one: OpenTask) -> bool:
     one.inputs, one.missing = tuple(inputs), missing
     if failed is not None:
         outcomes.settle_failed_input(state, one, failed)
-    elif missing and (one.kept in inputs or (early and not early.isdisjoint(task.after))):
+    elif missing and (one.kept in inputs or (early and not early.isdisjoint(after))):
         wrong = "needs its own result" if one.kept in inputs else "needs a result that was let go"
         hint = "report this as a fault of gridengine"
         error = GridEngineError(f"{failures.name_of(one.only_span(), 0)} {wrong}", hint=hint)
@@ -270,6 +272,7 @@ def begin_waiting(state: CoreState, awaited: AwaitedResult) -> None:
             outcomes.settle_failed_input(state, one, awaited)
         elif not one.missing:  # before others: what its inputs take is free the sooner
             span = one.only_span()
-            queue = state.queue_for(span.demand)
+            demand = span.demand
+            queue = state.common_queue if demand is ANY else state.queue_for(demand)
             queue.put_back(span)
             state.begun[queue] = one

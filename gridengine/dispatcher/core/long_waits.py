@@ -25,13 +25,14 @@ MOST_NAMED = 5
 class LongWait(Struct):
     """Since when calls have waited and none was assigned, and whether none can be before something
     comes from elsewhere. The warning comes after `patience` seconds, and the next one after twice
-    as many.
+    as many; what waits, of which there may be very much, is not looked at before `look_at`.
     """
 
     last_run: int = 0
     blocked: bool = False
     since: float = -math.inf
     patience: float = LONG_WAIT_SECONDS
+    look_at: float = -math.inf
 
     def check(self, state: CoreState, now: float) -> list[Effect]:
         """Warn of what waits for what, if something has waited for long enough."""
@@ -45,12 +46,15 @@ class LongWait(Struct):
             return [self._of_results(state, now)]
         if any(one.expected or one.requested for one in state.provisioners.values()):
             return []  # workers that are still to come have a reason of their own
+        if now < self.look_at:
+            return []
+        self.look_at = now + LONG_WAIT_SECONDS
         under_way = [run.span.open_task.task for run in state.runs.values()]
-        waiting = [span.open_task.task for queue in state.queues.values() for span in queue.waiting]
-        if not any(task.watched for task in under_way) or not (
-            any(task.watched for task in waiting) or all(task.watched for task in under_way)
-        ):
+        if not any(task.watched for task in under_way):
             return []  # of calls alone it is clear what they wait for
+        waiting = [span.open_task.task for queue in state.queues.values() for span in queue.waiting]
+        if not (any(task.watched for task in waiting) or all(task.watched for task in under_way)):
+            return []
         self.patience *= 2
         text = (
             f"waiting for a free worker for {now - self.since:.0f} s: "

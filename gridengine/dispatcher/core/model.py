@@ -359,7 +359,11 @@ class TaskQueue:
         """Have calls wait before all others of their submitter."""
         one = span.open_task
         level = self.waiting.level(one.submitter, one.task.priority)
-        level.setdefault(one.submitter, deque()).appendleft(span)
+        spans = level.get(one.submitter)
+        if spans is None:
+            level[one.submitter] = deque((span,))
+        else:
+            spans.appendleft(span)
         self.calls += span.stop - span.start
 
     def take_out(

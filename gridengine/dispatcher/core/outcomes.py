@@ -37,15 +37,15 @@ from gridengine.serialize.payload import Payload
 def end_run(state: CoreState, run: Run) -> None:
     """Forget a run, whatever way it ended."""
     number, one, group, batch = run.number, run.span.open_task, run.slot_group, run.batch
-    worker, queue = group.worker, group.queue
+    worker = group.worker
     del state.runs[number], worker.runs[number]
     if len(one.runs) > 1:
         del one.runs[number]
     else:
         one.runs = NONE
-    if rest := run.span.stop - run.done:
-        queue.running -= rest
-        one.submitter.client.running -= rest
+    rest, submitter = run.span.stop - run.done, one.submitter
+    group.queue.running -= rest
+    submitter.client.running -= rest
     if run.late:
         group.late -= 1
     if run.children:
@@ -55,7 +55,7 @@ def end_run(state: CoreState, run: Run) -> None:
         state.returning[worker.id] = worker
     batch.runs = left = batch.runs - 1
     if not left:
-        _end_batch(state, group, batch, one.submitter)
+        _end_batch(state, group, batch, submitter)
 
 
 def _end_batch(state: CoreState, group: SlotGroup, batch: Batch, submitter: Submitter) -> None:
@@ -66,11 +66,11 @@ def _end_batch(state: CoreState, group: SlotGroup, batch: Batch, submitter: Subm
         worker.waiting -= 1
         state.note_waiting(worker)
     else:
-        client = submitter.client
+        client, load = submitter.client, batch.load
         submitter.batches -= 1
-        submitter.load -= batch.load
-        client.load = load = client.load - batch.load
-        client.share = load / client.weight
+        submitter.load -= load
+        client.load = left_load = client.load - load
+        client.share = left_load / client.weight
         group.batches -= 1
         state.freed_slots[group] = None
         if worker.waiting:

@@ -80,8 +80,7 @@ def results(
 
 
 def _result(state: CoreState, run: Run, result: Result, payload: Payload, now: float) -> None:
-    span, batch, queue = run.span, run.batch, run.slot_group.queue
-    calls, seconds = result.stop - result.start, result.seconds
+    span, calls, seconds = run.span, result.stop - result.start, result.seconds
     one, raised = span.open_task, result.status != VALUES
     function, pace = one.function, one.pace
     pace.measured(calls, seconds)
@@ -89,22 +88,20 @@ def _result(state: CoreState, run: Run, result: Result, payload: Payload, now: f
     counts.calls += calls
     counts.seconds += seconds
     if seconds > QUICK_SECONDS * calls:
-        counts.note_seconds(seconds / calls, calls)
-        if result.peak_memory > counts.peak_memory:
-            counts.peak_memory = result.peak_memory
+        counts.note_seconds(seconds / calls, calls, result.peak_memory)
         sample = state.sample
-        sample.left_out += 1
-        if sample.left_out >= sample.every:
+        sample.left_out = left_out = sample.left_out + 1
+        if left_out >= sample.every:
             _sample(state, run, result, now)
-    queue.running -= calls
-    one.submitter.client.running -= calls
-    run.done = result.stop
     if result.stop == span.stop:
         end_run(state, run)
     else:
+        run.slot_group.queue.running -= calls
+        one.submitter.client.running -= calls
+        run.done = result.stop
         run.touched = now
-    if batch.runs:
-        batch.answered_at = now
+    if run.batch.runs:
+        run.batch.answered_at = now
     stdout = stderr = b""
     if result.held is not None:
         payload = KeptPayload(*result.held, run.worker.id)
@@ -112,8 +109,8 @@ def _result(state: CoreState, run: Run, result: Result, payload: Payload, now: f
         *payload, out, err = payload
         stdout, stderr = bytes(out), bytes(err)
     if span.demand is not ANY and not raised:
-        state.learn_seconds(queue, seconds / calls)
-    if one.task.watched or raised:
+        state.learn_seconds(run.slot_group.queue, seconds / calls)
+    if raised or one.task.watched:
         outcome = _OUTCOMES[result.status]
         record_attempt(run, result.start, now, outcome, int(raised), result.peak_memory)
     if calls < span.stop - span.start:

@@ -8,6 +8,7 @@ from gridengine.dispatcher.core.calls import (
     FEW,
     AwaitedResult,
     Client,
+    FunctionCounts,
     OpenTask,
     Pace,
     RemoteObject,
@@ -40,6 +41,27 @@ def test_what_a_call_has_taken_already_is_the_least_it_takes(
     pace = Pace(known)
     pace.exceeded(2.0)
     assert pace.seconds == learnt
+
+
+@pytest.mark.parametrize(
+    ("seconds", "at_most"),
+    [
+        (1e-6, 2.0**-10),
+        (0.5, 0.5),
+        (0.51, 2.0**-0.75),
+        (1.0, 1.0),
+        (1.5, 2.0**0.75),
+        (1e9, 2.0**24),
+    ],
+)
+def test_durations_are_told_apart_by_four_steps_for_each_power_of_two(
+    seconds: float, at_most: float
+) -> None:
+    counts = FunctionCounts()
+    counts.note_seconds(seconds, 3, peak_memory=7)
+    counts.note_seconds(seconds, 2)
+    assert counts.histogram() == [(at_most, 5)]
+    assert counts.peak_memory == 7
 
 
 def open_task(number: int = 1) -> OpenTask:

@@ -11,10 +11,18 @@ from typing import Any
 
 import pytest
 
-from gridengine.dispatcher.core.events import ClientJoined, ClientLeft, Continue, Submitted
+from gridengine.dispatcher.core.events import (
+    ClientJoined,
+    ClientLeft,
+    Continue,
+    Launched,
+    Submitted,
+)
+from gridengine.dispatcher.core.long_waits import LONG_WAIT_SECONDS
 from gridengine.dispatcher.core.tasks import CallsFinished, Task
 from gridengine.resources import Cores, Memory, Resource
 from gridengine.resources.demand import ANY, Demand
+from gridengine.schedulers.launcher import Handle
 from gridengine.wire.messages import NUMBER_BITS, Assign, Assignment
 from tests.support.core_play import Play, function
 
@@ -124,5 +132,18 @@ def test_a_client_that_leaves_costs_the_same_beside_many_calls_of_another(first:
         count = lines_run(lambda: play.play(ClientLeft(1)))
         assert len(play.core.state.open_tasks) == others
         return count
+
+    assert cost(20_000) <= MORE * cost(200)
+
+
+def test_a_tick_costs_the_same_however_many_calls_have_waited_for_long_ones() -> None:
+    def cost(tasks: int) -> int:
+        play = Play(max_workers=1, lease_seconds=1e6, beat_seconds=1e6)
+        play.play(Submitted(function(1), [Task(number, (b"",)) for number in range(tasks)]))
+        play.play(Launched([Handle("7")]))
+        play.hello()
+        play.later(1.0)
+        assert len(play.core.state.runs) == 1
+        return lines_run(lambda: play.later(2 * LONG_WAIT_SECONDS))
 
     assert cost(20_000) <= MORE * cost(200)
