@@ -44,7 +44,7 @@ from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.state_machine import StateMachine
 from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
 from gridengine.dispatcher.io_loop import WATCH_SECONDS
-from gridengine.dispatcher.io_thread import MOST_TASKS
+from gridengine.dispatcher.posting import MOST_TASKS
 from gridengine.dispatcher.recent_lines import RecentLines
 from gridengine.dispatcher.watch_answers import KEPT_SECONDS, WatchAnswers
 from gridengine.dispatcher.watch_messages import FOLLOW, STATUS, Identity, Request

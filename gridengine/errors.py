@@ -28,6 +28,7 @@ The user's own exception is not in the tree: it arrives as itself, with a `Remot
 from __future__ import annotations
 
 import builtins
+import contextlib
 import functools
 import logging
 import math
@@ -272,22 +273,29 @@ def users_frames(error: BaseException) -> TracebackType | None:
     code; None when there are no others.
     """
     inner = error.__traceback__
-    while inner is not None and is_own(inner.tb_frame.f_code.co_filename):
+    while inner is not None and _is_passed(inner.tb_frame.f_code.co_filename):
         inner = inner.tb_next
     return inner
 
 
+def _is_passed(file: str) -> bool:
+    """Return whether this is a file of this package, or of the context managers that it uses."""
+    return is_own(file) or file == contextlib.__file__
+
+
 def trim(error: BaseException) -> None:
-    """Take the frames of this package off the traceback of an error of its own, of its `TypeError`
-    for an argument, or of what a call raised: they say nothing to users. Not while the logger
-    "gridengine" is at DEBUG.
+    """Take the frames of this package off the traceback of an error of its own and of that one's
+    cause, of its `TypeError` for an argument, of what a call raised, and of a Ctrl-C: they say
+    nothing to users. Not while the logger "gridengine" is at DEBUG.
 
     The bare `raise` that is to follow adds no frame of where it stands.
     """
     remote = isinstance(error.__cause__, RemoteTraceback)
-    ours = remote or isinstance(error, GridEngineError) or _is_refusal(error)
+    ours = remote or isinstance(error, GridEngineError | KeyboardInterrupt) or _is_refusal(error)
     if ours and not logging.getLogger("gridengine").isEnabledFor(logging.DEBUG):
         BaseException.with_traceback(error, users_frames(error))
+        if error.__cause__ is not None:
+            BaseException.with_traceback(error.__cause__, users_frames(error.__cause__))
 
 
 def _is_refusal(error: BaseException) -> bool:

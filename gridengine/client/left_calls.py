@@ -5,11 +5,13 @@ is gone, and the next that has it takes what has come of them.
 from __future__ import annotations
 
 import logging
+from functools import partial
 from pathlib import Path
 from typing import cast
 
 from gridengine.client.connect import dispatcher_of
-from gridengine.dispatcher.remote import Left, RemoteDispatcher
+from gridengine.dispatcher.left_outcomes import Left
+from gridengine.dispatcher.remote import RemoteDispatcher
 from gridengine.errors import Cancelled, GridEngineError, JournalError
 from gridengine.journal.handed_calls import (
     forget_handed,
@@ -19,6 +21,7 @@ from gridengine.journal.handed_calls import (
     places_of,
 )
 from gridengine.journal.run_file import RunFile, files_in_use, open_run, release
+from gridengine.journal.writer import JournalWriter
 from gridengine.resources.units import plural
 from gridengine.schedulers.remote import RemoteScheduler
 from gridengine.wire.messages import ChildrenWelcome
@@ -52,8 +55,15 @@ def place_of_run(
             place = client.keeping(name)
             take_left(file, place)
             file.keepers[client.path] = place
+            dispatcher = cast(RemoteDispatcher, dispatcher_of(place))
+            dispatcher.file_fault = partial(_fault_of, str(file.path), file.writer)
         made = cast(RemoteScheduler, place)
         return made, cast(RemoteDispatcher, dispatcher_of(made)).identity
+
+
+def _fault_of(path: str, writer: JournalWriter) -> tuple[str, str]:
+    failure = writer.failure
+    return ("", "") if failure is None else (path, str(failure))
 
 
 def take_left(file: RunFile, place: RemoteScheduler, *, wait: bool = True) -> None:

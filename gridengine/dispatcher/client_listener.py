@@ -10,48 +10,35 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import msgspec
-
-from gridengine._version import __version__
 from gridengine.dispatcher.absent_clients import AbsentClients, record_of
+from gridengine.dispatcher.client_actions import Action, answered
 from gridengine.dispatcher.client_record import ClientRecord
-from gridengine.dispatcher.clients import REQUESTS, Client, Clients
+from gridengine.dispatcher.clients import REQUESTS, Clients
 from gridengine.dispatcher.core.events import ClientJoined, Event, Launched, Restored
-from gridengine.dispatcher.core.tasks import CallsFinished
-from gridengine.dispatcher.run_directory import python_version
+from gridengine.dispatcher.nested_encoding import dump_error_by
+from gridengine.dispatcher.remote_client import RemoteClient, why_refused
 from gridengine.dispatcher.worker_record import read_runs, read_workers
-from gridengine.errors import ConfigurationError, GridEngineError, ProtocolError, safe_repr
-from gridengine.serialize.codecs import CODECS, PICKLE
-from gridengine.serialize.payload import Buffer, Payload
+from gridengine.errors import ConfigurationError, ProtocolError, safe_repr
+from gridengine.serialize.payload import Payload
 from gridengine.settings.values import Settings
 from gridengine.wire.messages import (
     DETACHED,
     JOURNALED,
-    OLDEST,
-    VERSION,
     Beat,
     ChildCancel,
     ChildRecall,
     ChildrenEnded,
-    ChildrenFinished,
     ChildrenHello,
     ClientHello,
     Control,
-    Controlled,
-    FinishedItem,
     Goodbye,
     Message,
     OutcomesTaken,
     Refuse,
 )
-from gridengine.wire.processes import has_ended
 from gridengine.wire.server import Server
-
-if TYPE_CHECKING:
-    from gridengine.dispatcher.watch_streams import Told
 
 log = logging.getLogger("gridengine")
 
@@ -66,107 +53,8 @@ WATCHER_SECONDS, WATCHER_BEATS = 10.0, 3
 """How long who may only look may be silent, and for how many signs of life at the least, then he is
 dropped: nothing of his is lost.
 """
-MOST_UNREAD = 8
-"""How many pieces of messages a client that follows may not have acknowledged."""
 LOOK_SECONDS = 2.0
 """How often it is looked whether clients are still there."""
-
-
-class Action(msgspec.Struct, frozen=True):
-    """What a client may ask for: `act` is given its arguments, by name, and returns something that
-    JSON has. Who may only look may ask for what `looks`. What `follows` is given a `follower`, too,
-    by which the answer may be followed by others.
-    """
-
-    act: Callable[..., Any]
-    looks: bool = False
-    follows: bool = False
-
-
-@dataclass(frozen=True)
-class RemoteFollower:
-    """A client that follows, by the question with this number, which is answered again and again;
-    not while it has not acknowledged much of what it was sent.
-    """
-
-    peer: bytes
-    number: int
-    server: Server = field(compare=False)
-
-    def tell(self, told: Told) -> bool:
-        """See `Follower`; a client that was forgotten is an error."""
-        if self.server.unacknowledged(self.peer) > MOST_UNREAD:
-            return False
-        self.server.send(self.peer, Controlled(self.number, told.line))
-        return True
-
-    def drop(self) -> None:
-        """See `Follower`."""
-        self.server.send(self.peer, Controlled(self.number, b"too little was read", failed=True))
-
-    def end(self) -> None:
-        """See `Follower`; the client is told of it, or follows the process that comes next."""
-
-
-class RemoteClient(Client):
-    """A user's program in another process.
-
-    With a journal it has a record there: its calls outlive this process, and what has come of them
-    waits for it.
-    """
-
-    connected = True
-    record: ClientRecord | None = None
-
-    @property
-    def taken(self) -> int:  # type: ignore[override]
-        """How many of its requests the journal has, if there is one."""
-        return -1 if self.record is None else self.record.seen
-
-    def send(self, message: Message, buffers: Payload = ()) -> bool:  # type: ignore[override]
-        """Send the client a message, if it is connected; return whether it is. Who has taken its
-        place is told of outcomes alone.
-        """
-        if self.connected and (self.peer == self.key[0] or type(message) is ChildrenFinished):
-            super().send(message, buffers)
-        return self.connected
-
-    def answer(self, message: Message, buffers: Payload) -> None:
-        """Send the client an answer, behind the outcomes that its record has."""
-        if self.record is None:
-            super().answer(message, buffers)
-        else:
-            self.record.answer(message, buffers)
-
-    def finish(self, items: list[FinishedItem], buffers: list[Buffer]) -> None:
-        """Send the outcomes of calls; with a journal, or keep them until they can be sent."""
-        if self.record is None:
-            super().finish(items, buffers)
-        else:
-            self.record.finish(items, buffers)
-
-    hello: ClientHello
-    heard_at = 0.0
-    gone_at: float | None = None
-    """Since when it is known, or taken, to be gone."""
-
-    def settled(self, event: CallsFinished) -> None:
-        """Pass on the outcome of calls, unless the dispatcher ends: it tells its clients itself."""
-        if not self.closing:
-            super().settled(event)
-
-    @property
-    def is_kept(self) -> bool:
-        """Whether its calls go on without it."""
-        return bool(self.hello.keep) and self.record is not None
-
-    def is_dead(self) -> bool:
-        """Return whether its process can be seen from here, and has ended."""
-        hello = self.hello
-        return has_ended(hello.machine, hello.pid, hello.started)
-
-    def __str__(self) -> str:
-        return f"client {self.number} (process {self.hello.pid} on {self.hello.host})"
 
 
 class ClientListener:
@@ -268,7 +156,7 @@ class ClientListener:
                 try:
                     client.record.take(message, buffers)
                 except ConfigurationError as error:
-                    self._table.refuse(client, message.tasks, error)
+                    yield from self._table.refuse(client, message.tasks, error)
                     return
             yield from self._table.events(client.peer, message, buffers)
         except Exception as error:
@@ -382,7 +270,8 @@ class ClientListener:
         else:
             client = self._table.add(RemoteClient, (peer, 0), self._server.send, message.resumes)
             if journal is not None and message.keeps:
-                client.record = journal.add(client.number, peer, message, client.send)
+                journal.add(client.number, peer, message)
+                client.record = ClientRecord(journal, client.number, message, client.send)
         joined = self._join(client, message)
         log.info("%s is here: %s", client, message.script)
         return self._welcome(client, () if client.number == WATCHER else (joined,))
@@ -397,8 +286,7 @@ class ClientListener:
 
     def _join(self, client: RemoteClient, hello: ClientHello) -> ClientJoined:
         """Take over what a client says of itself."""
-        if hello.codec != PICKLE:
-            client.dump_error = CODECS[hello.codec].dump_exception
+        client.dump_error = dump_error_by(hello.codec)
         client.hello, client.heard_at = hello, self._awake
         self._clients[client.peer] = client
         return ClientJoined(client.number, hello.weight)
@@ -435,19 +323,7 @@ class ClientListener:
         return self._end(peer)
 
     def _control(self, peer: bytes, message: Control, buffers: Payload) -> Iterable[Event]:
-        failed, answer = False, b""
-        try:
-            action = self._actions[message.action]
-            if peer in self._server.watchers and not action.looks:
-                raise PermissionError(f"who may only look may not {message.action}")
-            arguments = msgspec.json.decode(message.arguments)
-            if action.follows:
-                arguments["follower"] = RemoteFollower(peer, message.number, self._server)
-            answer = msgspec.json.encode(action.act(**arguments))
-        except Exception as error:  # it may have asked for anything
-            text = str(error) if isinstance(error, GridEngineError) else safe_repr(error)
-            failed, answer = True, text.encode()
-        self._server.send(peer, Controlled(message.number, answer, failed))
+        self._server.send(peer, answered(self._actions, peer, message, self._server))
         return ()
 
     def seen(self) -> list[dict[str, Any]]:
@@ -464,6 +340,17 @@ class ClientListener:
             for client in list(self._clients.values())
         ]
 
+    def note_fault(self, peer: bytes, path: str, error: str) -> None:
+        """Note which file a client cannot write, and why; none with empty words."""
+        self._clients[peer].fault = path, error
+
+    def faults(self) -> Iterator[tuple[str, str, str]]:
+        """Yield which files clients cannot write, why, and whose they are."""
+        for client in self._clients.values():
+            path, error = client.fault
+            if path:
+                yield path, error, str(client)
+
     def left(self) -> list[dict[str, Any]]:
         """Return what is known of runs whose clients are gone: see `AbsentClients.seen`."""
         return self._absent.seen()
@@ -479,21 +366,6 @@ class ClientListener:
         self._server.close()
         if self._table.journal is not None:
             self._table.journal.file.close()
-
-
-def why_refused(hello: ClientHello) -> str:
-    """Return why a client cannot be served, empty if it can."""
-    if hello.protocol < OLDEST or hello.oldest > VERSION:
-        return (
-            f"the client is gridengine {hello.version} (protocols {hello.oldest} to "
-            f"{hello.protocol}), its dispatcher {__version__} ({OLDEST} to {VERSION})"
-        )
-    if hello.python and hello.python != python_version():
-        return (
-            f"the client runs Python {hello.python}, and its dispatcher and workers "
-            f"{python_version()}: its functions could not be loaded"
-        )
-    return ""
 
 
 HANDLERS: dict[type, Callable[[ClientListener, bytes, Any, Payload], Iterable[Event]]] = {

@@ -10,65 +10,40 @@ import atexit
 import contextlib
 import copy
 import functools
-import itertools
 import logging
 import os
-import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import asdict, replace
 
 from gridengine.dispatcher.clients import Clients
 from gridengine.dispatcher.core import objects
-from gridengine.dispatcher.core.events import (
-    CancelRequested,
-    Closing,
-    Draining,
-    Event,
-    RecallRequested,
-    ReferencesReleased,
-    Released,
-    ResultAsked,
-    ResultWanted,
-    Scaled,
-    Submitted,
-    Supplied,
-)
-from gridengine.dispatcher.core.feasibility import can_hold
+from gridengine.dispatcher.core.events import Closing, Draining, Scaled
 from gridengine.dispatcher.core.snapshot import Snapshot
 from gridengine.dispatcher.core.state_machine import StateMachine
-from gridengine.dispatcher.core.tasks import Function, ResultData, Task
+from gridengine.dispatcher.dispatcher_parts import keep_in, listen, metrics_file, open_link
 from gridengine.dispatcher.effects import EffectPerformer
-from gridengine.dispatcher.event_queue import EventQueue, Question
-from gridengine.dispatcher.interface import Listener
 from gridengine.dispatcher.io_loop import IOLoop
 from gridengine.dispatcher.kept_payloads import KeptPayloads
 from gridengine.dispatcher.launch_record import LaunchRecord
 from gridengine.dispatcher.launcher_thread import LauncherThread
-from gridengine.dispatcher.links import Link
-from gridengine.dispatcher.local_workers import LocalWorkers
 from gridengine.dispatcher.old_runs import new_run_id
+from gridengine.dispatcher.posting import PostingDispatcher
 from gridengine.dispatcher.run_directory import policy_of
 from gridengine.dispatcher.standalone_files import LAUNCHES
-from gridengine.dispatcher.unsettled import UnsettledTasks
 from gridengine.dispatcher.worker_record import RecordedLink
 from gridengine.errors import Cancelled, ConfigurationError, safe_repr
-from gridengine.resources.demand import ANY, Demand, RememberedDemands
 from gridengine.schedulers.base import Scheduler
-from gridengine.serialize import pickling
-from gridengine.serialize.module_changes import own_modules
-from gridengine.serialize.shared_objects import all_needed
 from gridengine.settings.values import Settings
 from gridengine.wire.open_files import check_threads
 
 if TYPE_CHECKING:
-    from gridengine.dispatcher.client_listener import Action, ClientListener
+    from gridengine.dispatcher.client_actions import Action
     from gridengine.dispatcher.core.status import Status
-    from gridengine.dispatcher.metrics import MetricsFile
     from gridengine.dispatcher.standalone_files import Home
     from gridengine.dispatcher.watch_answers import WatchAnswers
     from gridengine.dispatcher.watch_server import WatchServer
@@ -85,11 +60,9 @@ LOCAL_THREADS, THREADS = 2, 5
 """This one and the launcher's; with workers elsewhere also two of ZeroMQ's, and one that checks
 keys.
 """
-MOST_TASKS = 1000
-"""How many tasks one event submits at most: meanwhile no message is handled."""
 
 
-class DispatcherThread:
+class DispatcherThread(PostingDispatcher):
     """Runs tasks on one scheduler's workers. Its methods may be called from any thread.
 
     Args:
@@ -101,8 +74,6 @@ class DispatcherThread:
         ConfigurationError: no run directory, or no socket, can be made.
     """
 
-    at_once = False
-    call_slot = check_room = None
     name = script = ""
     """As who watches it calls it, and what it runs; empty for one that is in its user's script."""
 
@@ -115,15 +86,11 @@ class DispatcherThread:
         home: Home | None = None,
         journal: DispatcherFile | None = None,
     ) -> None:
+        super().__init__()
         check_threads(LOCAL_THREADS if scheduler.local and home is None else THREADS)
         self.slots = scheduler.slots * scheduler.max_workers
-        self._owner = os.getpid()
-        self.new_id = itertools.count(1).__next__
-        """Returns an id for a task, unique for this dispatcher."""
         run_id = new_run_id() if home is None else home.kept.run_id
-        self._queue = EventQueue[Event]()
-        self._link = _open_link(scheduler, settings, run_id, self._queue, home)
-        self._possible = RememberedDemands()
+        self._link = open_link(scheduler, settings, run_id, self._queue, home)
         self._policy = replace(
             policy_of(scheduler, settings, self._link.context), keeps_others=home is not None
         )
@@ -135,17 +102,12 @@ class DispatcherThread:
                 self._core.state.runs,
                 self._queue.wake,
             )
-        self._unsettled = UnsettledTasks()
         self._scheduler_name, self._began = type(scheduler).__name__, time.monotonic()
         self._settings = settings
-        self._metrics = _metrics_file(settings, run_id, self._scheduler_name)
+        self._metrics = metrics_file(settings, run_id, self._scheduler_name)
         self._answers: WatchAnswers | None = None
         self._journal = journal
-        self._wanted: dict[int, Callable[[], object]] = {}
         self._kept = KeptPayloads(self._ask, self.release_references)
-        # Reentrant: the collector may close this while its own thread submits.
-        self._closing = threading.RLock()
-        self._closed = False
         self.failure: BaseException | None = None
         """What has ended the I/O thread before it was told to."""
         self._when_ended: Callable[[], object] = lambda: None
@@ -167,7 +129,7 @@ class DispatcherThread:
             slots=self.slots,
         )
         if journal is not None:
-            _keep_in(journal, clients, self._queue.wake)
+            keep_in(journal, clients, self._queue.wake)
         self._performer = EffectPerformer(
             self._link,
             self._launcher,
@@ -186,7 +148,7 @@ class DispatcherThread:
             clients,
             LOCAL_POLL_SECONDS if scheduler.local else settings.poll_seconds,
             self._open_watch,
-            None if server is None else _listen(server, clients, self.actions, settings),
+            None if server is None else listen(server, clients, self.actions, settings),
         )
         if self._loop.listener is not None:
             self._loop.listener.launched = [] if record is None else record.launched()
@@ -197,125 +159,6 @@ class DispatcherThread:
         atexit.register(self._at_exit)
         if self._metrics is not None:
             self._metrics.keep(functools.partial(self.status, 0))
-
-    # ---------------------------------------------------------------- for clients, from any thread
-
-    def submit(self, function: Function, tasks: Sequence[Task], listener: Listener) -> None:
-        """Have tasks run; the listener receives the outcome of each of their calls once.
-
-        Raises:
-            ConfigurationError: the dispatcher is closed, or belongs to the process that this one
-                was forked from; or no worker can hold what a task asks for.
-        """
-        modules = own_modules()
-        if time.monotonic() > modules.due:
-            modules.check()
-        with self._closing:  # nothing may be submitted behind `Closing`: nobody would read it
-            if self._closed or os.getpid() != self._owner:
-                self._refuse()
-            shared = function.needs
-            for task in tasks:
-                if task.demand is not ANY:
-                    self.check(task.demand)
-                if task.needs:
-                    shared = (*shared, *task.needs)
-            self._unsettled.add(tasks, listener)
-            generation = modules.generation
-            if len(tasks) <= MOST_TASKS:
-                self._queue.post(Submitted(function, tasks, generation))
-            else:
-                # The core handles one event at a time, and no message of a worker meanwhile.
-                self._queue.extend(
-                    [
-                        Submitted(function, tasks[start : start + MOST_TASKS], generation)
-                        for start in range(0, len(tasks), MOST_TASKS)
-                    ]
-                )
-            for one in all_needed(shared) if shared else ():
-                one.used_by(self)
-
-    def check(self, demand: Demand) -> None:
-        """Check that a worker can hold what calls ask for, and that the request can be pickled.
-
-        Raises:
-            ConfigurationError: no worker can; the text says what they hold.
-            PicklingError: a resource is of a user's own class, which cannot be pickled.
-            Exception: what a user's own class raises.
-        """
-        if demand not in self._possible:
-            can_hold(self._policy, demand.request)
-            pickling.dump(demand.resources)
-            self._possible.add(demand)
-
-    def cancel(
-        self,
-        tasks: Iterable[int],
-        number: int = signal.SIGTERM,
-        calls: Iterable[tuple[int, int, int]] = (),
-    ) -> None:
-        """End tasks, and of others these calls (a task, its first call, the one after the last):
-        calls not started never run; those that run are sent the signal. The listener receives an
-        outcome of each all the same.
-        """
-        self._post(CancelRequested(tuple(tasks), number, tuple(calls)))
-
-    def recall(self, calls: Iterable[tuple[int, int, int]]) -> None:
-        """Withdraw what has not begun of these calls (a task, its first call, the one after the
-        last): it is settled as `recalled`.
-        """
-        self._post(RecallRequested(tuple(calls)))
-
-    def catch_up(self) -> None:
-        """Wait until all that this thread has asked for is decided, and, for workers of this
-        machine, carried out.
-        """
-        if os.getpid() != self._owner or threading.current_thread() is self._thread:
-            return
-        with self._closing:
-            if self._closed:
-                return
-            done = self._queue.barrier()
-        done.wait()
-
-    def release(self, name: bytes) -> None:
-        """Note that no new task can refer to this shared object. Waits for no lock, since the
-        garbage collector calls it too.
-        """
-        self._post(Released(name))
-
-    def want(self, task: int, index: int, reference: int, missing: Callable[[], object]) -> None:
-        """Have a reference stand for the result of a call that was handed in before. Should what
-        came of it not be had here any more, `missing` is called, once, in the I/O thread: it is to
-        see that `supply` is, now or later. It is let go of when that is known.
-        """
-        if not self._closed:
-            self._wanted[reference] = missing
-        self._post(ResultWanted(((task, index, reference),)))
-
-    def supply(self, reference: int, data: ResultData) -> None:
-        """Say what a reference stands for that no call of this dispatcher makes."""
-        self._post(Supplied(reference, data))
-
-    def release_references(self, references: Sequence[int]) -> None:
-        """Note that no new task can refer to these results. Waits for no lock, since the garbage
-        collector calls it too.
-        """
-        self._post(ReferencesReleased(references))
-
-    def detach(self, submitter: int) -> None:
-        """Do nothing: no call submits here."""
-
-    def _ask(self, reference: int) -> None:
-        """Have a result come here that lies with a worker. When this is being closed it comes by
-        itself.
-        """
-        if os.getpid() != self._owner:
-            self._refuse()
-        self._post(ResultAsked(reference))
-
-    def is_durable(self, task: int) -> bool:
-        """Return False: nothing is on disk."""
-        return False
 
     @property
     def worker_keys(self) -> ServerKeys | None:
@@ -337,6 +180,11 @@ class DispatcherThread:
         thread.
         """
         return [] if self._loop.listener is None else self._loop.listener.left()
+
+    def note_fault(self, peer: bytes, path: str, error: str) -> None:
+        """Note which file a client cannot write, and why. For the I/O thread."""
+        if self._loop.listener is not None:
+            self._loop.listener.note_fault(peer, path, error)
 
     def snapshot(self) -> Snapshot:
         """Return the latest published state, at most some tenths of a second old; to what is asked
@@ -418,22 +266,6 @@ class DispatcherThread:
             with contextlib.suppress(ConfigurationError):  # it has been closed
                 self._in_thread(lambda: self._watched().streams.remove(followed))
 
-    def _in_thread(self, make: Callable[[], Any]) -> Any:
-        """Return what this makes in the I/O thread.
-
-        Raises:
-            ConfigurationError: this has been closed, or belongs to another process.
-        """
-        question = Question(make)
-        with self._closing:
-            if self._closed or os.getpid() != self._owner:
-                self._refuse()
-            self._queue.ask(question)
-        question.wait()
-        if question.error is not None:
-            raise question.error
-        return question.answer
-
     def current_status(self, most: int = 100) -> Status:
         """As `status`, for this very thread."""
         from gridengine.dispatcher.core.status_views import status_of  # few ask
@@ -454,18 +286,6 @@ class DispatcherThread:
         many seconds, at most five.
         """
         self._link.streams.flush(seconds)
-
-    def _post(self, event: Event) -> None:
-        if os.getpid() == self._owner and not self._closed:
-            self._queue.post(event)
-
-    def _refuse(self) -> None:
-        if os.getpid() != self._owner:
-            raise ConfigurationError(
-                "this scheduler's workers belong to the process that this one was forked from",
-                hint="make a new scheduler after the fork",
-            )
-        raise ConfigurationError("this scheduler has been closed", hint="make a new one")
 
     # ---------------------------------------------------------------- the end
 
@@ -537,6 +357,7 @@ class DispatcherThread:
             post=self._queue.post,
             began=self._began,
             journal=self._journal,
+            listener=self._loop.listener,
         )
         self._loop.streams = self._answers.streams
         return self._answers
@@ -593,44 +414,3 @@ class DispatcherThread:
                 steps.callback(self._answers.leave_report)
             if self._metrics is not None:
                 steps.callback(lambda file: file.close(self.current_status(0)), self._metrics)
-
-
-def _metrics_file(settings: Settings, run_id: str, name: str) -> MetricsFile | None:
-    if not settings.metrics_file:
-        return None
-    from gridengine.dispatcher.metrics import MetricsFile  # few want it
-
-    return MetricsFile(settings.metrics_file, run_id, name)
-
-
-def _keep_in(file: DispatcherFile, clients: Clients, wake: Callable[[], object]) -> None:
-    from gridengine.dispatcher.client_record import Journal
-
-    file.wake = wake
-    clients.keep_in(Journal(file))
-
-
-def _listen(
-    server: Server, clients: Clients, actions: dict[str, Action], settings: Settings
-) -> ClientListener:
-    from gridengine.dispatcher.client_listener import ClientListener  # imports ZeroMQ
-
-    return ClientListener(server, clients, actions, settings)
-
-
-def _open_link(
-    scheduler: Scheduler,
-    settings: Settings,
-    run_id: str,
-    queue: EventQueue[Event],
-    home: Home | None,
-) -> Link:
-    if scheduler.local and home is not None:
-        from gridengine.dispatcher.mixed_workers import MixedWorkers  # imports ZeroMQ
-
-        return MixedWorkers(scheduler, run_id=run_id, settings=settings, wake=queue.wake, home=home)
-    if scheduler.local:
-        return LocalWorkers(scheduler, run_id=run_id, settings=settings, wake=queue.wake)
-    from gridengine.dispatcher.remote_workers import RemoteWorkers  # imports ZeroMQ
-
-    return RemoteWorkers(scheduler, run_id=run_id, settings=settings, wake=queue.wake, home=home)

@@ -33,6 +33,17 @@ def too_large(what: str, buffers: Sequence[Buffer]) -> ConfigurationError:
     )
 
 
+def lost_to_client(buffers: Sequence[Buffer]) -> ConfigurationError:
+    """Return what has come of calls once the dispatcher is started again, when their client had not
+    taken their result, and they cannot run again.
+    """
+    return ConfigurationError(
+        f"a result of {size_of(buffers):,} bytes is lost: the dispatcher was started again before "
+        f"its client had it, and the journal holds {MOST_BYTES:,} of one",
+        hint="have the call write a file, and return the path",
+    )
+
+
 def lost(buffers: Sequence[Buffer]) -> ConfigurationError:
     """Return what a result that other calls need is once the dispatcher is started again."""
     return ConfigurationError(

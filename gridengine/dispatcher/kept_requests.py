@@ -40,6 +40,10 @@ class KeptRequests:
         if self.keeps:
             self._expected.update(tasks)
 
+    def drop(self, task: int) -> None:
+        """Note that a task is not handed in after all."""
+        self._expected.discard(task)
+
     def add(self, message: Message, buffers: Payload) -> None:
         """Add a request that is about to be sent."""
         if self.keeps:

@@ -4,8 +4,9 @@ and its dispatcher.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count
-from typing import Any
+from typing import Any, TypeAlias
 
 from msgspec.structs import asdict, replace
 
@@ -13,17 +14,20 @@ from gridengine.dispatcher.core.tasks import Attempt, CallsFinished, Function, T
 from gridengine.resources.demand import ANY
 from gridengine.resources.encoding import encode_demand
 from gridengine.serialize import pickling
-from gridengine.serialize.payload import Payload
+from gridengine.serialize.codecs import CODECS, PICKLE
+from gridengine.serialize.payload import Buffer, Payload
 from gridengine.serialize.shared_objects import SharedObject, all_needed
-from gridengine.wire.messages import (
-    FinishedItem,
-    FunctionItem,
-    SharedItem,
-    TaskItem,
-)
+from gridengine.wire.messages import FinishedItem, FunctionItem, SharedItem, TaskItem
 
 MOST_FAILURES = 100
 """How many failures both ends know again, at the least."""
+DumpError: TypeAlias = Callable[[BaseException], list[Buffer]]
+"""Returns the payload of an error."""
+
+
+def dump_error_by(codec: str) -> DumpError:
+    """Return what makes payloads of errors for a client of this codec."""
+    return pickling.dump_exception if codec == PICKLE else CODECS[codec].dump_exception
 
 
 class FailureNumbers:
@@ -113,6 +117,26 @@ def part_of_calls(event: CallsFinished, start: int, stop: int, *, last: bool) ->
     if payload is not None and not event.raised:
         payload = pickling.part_of_values(payload, start - event.start, stop - event.start)
     return replace(event, start=start, stop=stop, payload=payload, last=last, seconds=None)
+
+
+def unsettled_parts(
+    event: CallsFinished, left: Sequence[tuple[int, int]]
+) -> Iterator[CallsFinished]:
+    """Yield the outcomes of those calls of an event that have none yet, given the ranges of all of
+    its task: a dispatcher that was started again, and could not write down what it told before, may
+    group calls otherwise.
+    """
+    new = [
+        (max(first, event.start), min(stop, event.stop))
+        for first, stop in left
+        if first < event.stop and event.start < stop
+    ]
+    for first, stop in new:
+        last = (first, stop) == new[-1] and (event.last or left == new)
+        if (first, stop) == (event.start, event.stop):
+            yield replace(event, last=last)
+        else:
+            yield part_of_calls(event, first, stop, last=last)
 
 
 def finished_calls(item: FinishedItem, buffers: Payload) -> CallsFinished:

@@ -25,7 +25,6 @@ from types import MappingProxyType
 from typing import Any
 
 import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 
 from gridengine._version import __version__
@@ -33,20 +32,17 @@ from gridengine.dispatcher import journal_limits
 from gridengine.dispatcher.client_limits import ClientLimits
 from gridengine.dispatcher.core.status import Status
 from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
+from gridengine.dispatcher.dispatcher_control import DispatcherControl
+from gridengine.dispatcher.dispatcher_silence import DispatcherSilence, check_process
 from gridengine.dispatcher.event_queue import EventQueue
-from gridengine.dispatcher.joined_tasks import Outgoing, joined, take_joinable
+from gridengine.dispatcher.joined_tasks import take_joinable
 from gridengine.dispatcher.kept_requests import KeptRequests
-from gridengine.dispatcher.nested_encoding import finished_calls
-from gridengine.dispatcher.requesting import HANDLERS, Question, RequestingDispatcher
+from gridengine.dispatcher.left_outcomes import Left, TakenOutcomes, Took, left_of
+from gridengine.dispatcher.request_sender import RequestSender
+from gridengine.dispatcher.requesting import HANDLERS, RequestingDispatcher
 from gridengine.dispatcher.run_directory import python_version
 from gridengine.dispatcher.watch_messages import FOLLOW, Answer, Request
-from gridengine.errors import (
-    ConfigurationError,
-    DispatcherGone,
-    GridEngineError,
-    VersionMismatch,
-    safe_repr,
-)
+from gridengine.errors import ConfigurationError, DispatcherGone, GridEngineError, VersionMismatch
 from gridengine.serialize.payload import Buffer, Payload
 from gridengine.settings.values import settings
 from gridengine.wire.channel import Received
@@ -54,7 +50,6 @@ from gridengine.wire.client import Client
 from gridengine.wire.connection_file import ClientConnection, load_private
 from gridengine.wire.messages import (
     DETACHED,
-    JOURNALED,
     NUMBER_BITS,
     OLDEST,
     VERSION,
@@ -80,31 +75,6 @@ log = logging.getLogger("gridengine")
 
 CLOSE_SECONDS = 15.0
 MOST_SILENT_BEATS = 2.5
-LOOK_SECONDS = 5.0
-"""How often, when a beat of the dispatcher is missing, its process is looked at, where that can be
-seen, and the connection file is read again.
-"""
-MOST_UNTOLD, TELL_SECONDS = 16, 0.05
-"""Of how many messages with outcomes, and for how long, the dispatcher is not told that they are
-here: each message would have it, and its journal, at work while the next call is on its way.
-"""
-
-
-class Left(Struct, frozen=True):
-    """Outcomes of calls that clients before this one have left: their number, to be `took`, and of
-    which `life` of the dispatcher they are.
-    """
-
-    number: int
-    life: int
-    outcomes: list[CallsFinished]
-
-
-class _Took(Struct, frozen=True):
-    """Outcomes of these numbers, which came in this life of the dispatcher, are kept."""
-
-    numbers: list[int]
-    life: int
 
 
 class RemoteDispatcher(RequestingDispatcher):
@@ -140,37 +110,39 @@ class RemoteDispatcher(RequestingDispatcher):
         self._path = path
         self._limits = ClientLimits(max_calls, max_bytes)
         self.check_room = self._limits.check if self._limits else None
-        self._hello = replace(_hello(weight), keep=keep)
+        self._hello = _hello(weight, keep)
         self.left: queue.SimpleQueue[ChildrenWelcome | Left | GridEngineError]
         """What clients before this one have left: how much, then that; begun again with each life
         of the dispatcher. An error: nothing more will come.
         """
         self.left = queue.SimpleQueue()
+        self.file_fault: Callable[[], tuple[str, str]] = lambda: ("", "")
+        """Returns the file that is to keep what comes of calls and cannot be written, and why;
+        empty while it can. Who watches the dispatcher is told.
+        """
+        self._told_fault = "", ""
         self._file = connection = load_private(self._path, ClientConnection)
-        self._check_process()
+        check_process(connection)
         self.name, self.identity = connection.name, connection.server_key
         self._connection = Client(connection)
         self._connection.introduce = self._resume
-        self._lease = settings().client_lease
+        lease = settings().client_lease
         if patience is not None:
-            self._lease = max(patience, MOST_SILENT_BEATS * connection.beat_seconds)
-        self._silence = _Silence(connection.beat_seconds)
-        self._queue = EventQueue[tuple[Message, Payload] | threading.Event | _Took]()
+            lease = max(patience, MOST_SILENT_BEATS * connection.beat_seconds)
+        self._silence = DispatcherSilence(connection, lease, time.monotonic())
+        self._queue = EventQueue[tuple[Message, Payload] | threading.Event | Took]()
         """What is to be sent; and what is to be set once all before it is durable."""
         self._poller = select.poll()
         for fd in (self._connection.fd, self._queue.fd):
             self._poller.register(fd, select.POLLIN)
-        self._answers: dict[int, Controlled] = {}
-        self._followed: dict[int, tuple[Control, Callable[[Buffer | None], object]]] = {}
-        """By the numbers of questions that are answered again and again: them, and who is told."""
+        self._control = DispatcherControl(
+            self._questions, self._numbers, self._send, lambda: self._lost
+        )
         self._closing = threading.Lock()
         self._number = 0
         self._requests = KeptRequests()
-        self._ended: list[int] = []
-        """The numbers of outcomes that the dispatcher is to be told of: when there are some, or at
-        this monotonic time.
-        """
-        self._tell_at = math.inf
+        self._taken = TakenOutcomes()
+        self._sender = RequestSender(self._connection, self._requests, self._refuse)
         self._resuming = False
         """Whether this waits for the welcome of a dispatcher that was started again."""
         self._welcomed = self._closed = self._ends_calls = False
@@ -194,26 +166,7 @@ class RemoteDispatcher(RequestingDispatcher):
             ConfigurationError: there is no such action, or it cannot be done; the text says why.
             GridEngineError: nobody answers any more.
         """
-        number = next(self._numbers)
-        message = Control(number, action, msgspec.json.encode(dict(arguments)))
-        return msgspec.json.decode(self._asked(message, seconds))
-
-    def _asked(self, message: Control, seconds: float | None = None) -> Buffer:
-        """Ask, and return the answer; see `control`."""
-        number, action = message.number, message.action
-        question = self._questions[number] = Question(message)
-        if self._lost:
-            raise self._lost
-        self._send(message)
-        try:
-            question.wait(seconds)
-        except BaseException:  # nobody waits for it any more
-            self._questions.pop(number, None)
-            raise
-        answer = self._answers.pop(number)
-        if answer.failed:
-            raise ConfigurationError(f"{action}: {bytes(answer.answer).decode()}")
-        return answer.answer
+        return self._control.ask(action, arguments, seconds)
 
     def status(self, most: int = 100) -> Status:
         """Return what the dispatcher does at this moment, for all its clients; of workers, runs and
@@ -243,21 +196,11 @@ class RemoteDispatcher(RequestingDispatcher):
         Raises:
             ConfigurationError, GridEngineError: see `control`.
         """
-        number = next(self._numbers)
-        message = Control(number, "follow", msgspec.json.encode({"request": request}))
-        self._followed[number] = message, tell
-        try:
-            self._asked(message)
-        except BaseException:
-            self._followed.pop(number, None)
-            raise
-        return number
+        return self._control.follow(tell, request)
 
     def unfollow(self, followed: Any) -> None:
         """See `Dispatcher`."""
-        if self._followed.pop(followed, None) is not None and not self._lost:
-            arguments = msgspec.json.encode({"number": followed})
-            self._send(Control(next(self._numbers), "unfollow", arguments))
+        self._control.unfollow(followed)
 
     def close(self, *, wait: bool = True, detach: bool = False) -> None:
         """End this client's calls, or with `detach` leave them to the next of its name, and leave;
@@ -305,6 +248,7 @@ class RemoteDispatcher(RequestingDispatcher):
     def _refuse_task(self, task: Task | TaskItem, error: GridEngineError) -> None:
         if self._limits:
             self._limits.leave(CallsFinished(task.id, 0, task.count, None, last=True))
+        self._requests.drop(task.id)
         super()._refuse_task(task, error)
 
     # ---------------------------------------------------------------- the connection
@@ -318,20 +262,21 @@ class RemoteDispatcher(RequestingDispatcher):
             if isinstance(event := queue.events.popleft(), threading.Event):
                 self._requests.when_taken(event)
                 continue
-            if isinstance(event, _Took):
+            if isinstance(event, Took):
                 if event.life == self._connection.epoch:  # else they come again
-                    self._ended += event.numbers
+                    self._taken.add(*event.numbers)
                 continue
             message, buffers = event
             if type(message) is ChildTasks:
-                self._send_tasks_out([(message, buffers), *take_joinable(message, queue.events)])
+                joinable = take_joinable(message, queue.events)
+                self._sender.send_tasks([(message, buffers), *joinable])
                 continue
             if type(message) is Goodbye:
                 self._tell_ended()
-            self._send_out(message, buffers)
+            self._sender.send(message, buffers)
             if type(message) is Goodbye:
                 raise EOFError("this client has disconnected")
-        if not self._resuming and len(self._ended) >= MOST_UNTOLD:
+        if not self._resuming and self._taken.are_many:
             self._tell_ended()
         queue.sleeping = True
         try:
@@ -348,42 +293,17 @@ class RemoteDispatcher(RequestingDispatcher):
             self._look(time.monotonic())
         return received
 
-    def _send_tasks_out(self, messages: list[Outgoing]) -> None:
-        """Send tasks in one message; where it cannot be encoded, those that can, in one each."""
-        if len(messages) > 1:
-            message, buffers = joined(messages)
-            try:
-                self._connection.send(message, buffers)
-            except (TypeError, ValueError):
-                log.debug("tasks that cannot be sent together are sent one by one", exc_info=True)
-            else:
-                self._requests.add(message, buffers)
-                return
-        for message, buffers in messages:
-            self._send_out(message, buffers)
-
-    def _send_out(self, message: Message, buffers: Payload) -> None:
-        try:
-            self._connection.send(message, buffers)
-        except (TypeError, ValueError) as error:  # a name may be none that can be encoded
-            self._refuse(message, error)
-            return
-        if type(message) in JOURNALED:
-            self._requests.add(message, buffers)
-
     def _tick(self, now: float) -> float:
         """Say what is due; return after how many seconds more is."""
-        if not self._ended or self._resuming:
-            return self._connection.tick(now)
-        self._tell_at = min(self._tell_at, now + TELL_SECONDS)
-        if now >= self._tell_at:
+        left = math.inf if self._resuming else self._taken.seconds_left(now)
+        if left <= 0.0:
             self._tell_ended()
-        return min(self._connection.tick(now), max(self._tell_at - now, 0.0))
+            left = math.inf
+        return min(self._connection.tick(now), left)
 
     def _tell_ended(self) -> None:
-        if self._ended:
-            self._connection.send(OutcomesTaken(self._ended))
-            self._ended, self._tell_at = [], math.inf
+        if numbers := self._taken.take():
+            self._connection.send(OutcomesTaken(numbers))
 
     def _refuse(self, message: Message, cause: Exception) -> None:
         """Tell who asks for something that cannot be sent."""
@@ -397,32 +317,20 @@ class RemoteDispatcher(RequestingDispatcher):
             log.error("%s: %s", type(message).__name__, error)
 
     def _look(self, now: float) -> None:
-        """Look for the dispatcher when it is silent.
+        """Look for the dispatcher when it is silent, and tell it of a disk that is full here.
 
         Raises:
             DispatcherGone: it has been for the whole lease, or is gone for good.
         """
-        silent = self._silence.seconds(now, self._connection.received_at)
-        if silent > self._lease:
-            raise DispatcherGone(
-                f"nothing was heard from the dispatcher {self.name!r} for {silent:.0f} s",
-                hint="see whether it runs: gridengine dispatcher list",
-            )
-        if silent > self._file.beat_seconds and self._silence.is_look_due(now):
-            self._check_process()
+        path, error = fault = self.file_fault()
+        if fault != self._told_fault and not self._resuming:
+            self._told_fault = fault
+            note = self._control.message("note_fault", {"path": path, "error": error})
+            self._connection.send(note)
+        if self._silence.is_look_due(now, self._connection.received_at):
+            check_process(self._file)
             with contextlib.suppress(ConfigurationError):  # it has ended, or is just starting
                 self._connection.move(load_private(self._path, ClientConnection).addresses)
-
-    def _check_process(self) -> None:
-        """Raise `DispatcherGone` when the dispatcher's process has ended, and was the only one."""
-        file = self._file
-        if file.is_gone_for_good():
-            raise DispatcherGone(
-                f"the dispatcher {file.name!r}, process {file.pid} of this machine, was killed, "
-                "and is none that is started again",
-                hint="make another LocalDispatcher, and hand in again what has no result; calls "
-                "outlive the process of one that is started by `gridengine dispatcher start`",
-            )
 
     def _work(self) -> None:
         try:
@@ -469,7 +377,7 @@ class RemoteDispatcher(RequestingDispatcher):
             return
         super()._finished(message, buffers)
         if message.number:
-            self._ended.append(message.number)
+            self._taken.add(message.number)
 
     def _settle_calls(self, event: CallsFinished) -> None:
         if self._limits:
@@ -487,21 +395,15 @@ class RemoteDispatcher(RequestingDispatcher):
     def took(self, outcomes: Sequence[Left]) -> None:
         """Note that these are kept where they belong: the dispatcher need not have them."""
         for life, those in itertools.groupby(outcomes, lambda one: one.life):
-            self._queue.post(_Took([one.number for one in those], life))
+            self._queue.post(Took([one.number for one in those], life))
 
     def _note_left(self, message: ChildrenFinished, buffers: Payload) -> None:
-        offset, found = 0, []
-        for item in message.outcomes:
-            stop = offset + item.count_buffers()
-            found.append(finished_calls(item, buffers[offset:stop]))
-            offset = stop
-        self.left.put(Left(message.number, self._connection.epoch, found))
+        self.left.put(left_of(message, buffers, self._connection.epoch))
 
     def _fail(self, error: GridEngineError) -> None:
         super()._fail(error)
         self.left.put(error)
-        for _, tell in list(self._followed.values()):
-            tell(None)
+        self._control.end()
 
     def _resume(self) -> None:
         """Introduce this client to a dispatcher that was started again; or again, if the first time
@@ -515,7 +417,7 @@ class RemoteDispatcher(RequestingDispatcher):
             self._connection.send_again()
             return
         self._resuming = self._repeats = True
-        self._ended.clear()
+        self._taken.take()
         self._connection.begin_again()
         self._connection.send(self._hello_again())
 
@@ -536,6 +438,7 @@ class RemoteDispatcher(RequestingDispatcher):
             super()._welcome(message, buffers)
             return
         self._resuming = False
+        self._told_fault = "", ""
         self._connection.epoch = message.epoch
         self._requests.taken(message.taken)
         self._wanted.update(self._requests.take_promises())
@@ -544,7 +447,7 @@ class RemoteDispatcher(RequestingDispatcher):
         for question in list(self._questions.values()):
             if question.message is not None:
                 self._connection.send(question.message)
-        for control, _ in list(self._followed.values()):
+        for control in self._control.followed():
             self._connection.send(control)
         for want, _ in list(self._wanted.values()):
             if not self._requests.asks_for(want.reference):
@@ -568,53 +471,14 @@ class RemoteDispatcher(RequestingDispatcher):
         raise DispatcherGone(f"{message.reason}: {self.name}")
 
     def _controlled(self, message: Controlled, buffers: Payload) -> None:
-        if message.number in self._followed:
-            self._tell(message)
-        if message.number in self._questions:  # else nobody waits for it any more
-            self._answers[message.number] = message
+        if self._control.tell(message):
+            self._connection.acknowledge()  # more can be told
+        if (question := self._questions.get(message.number)) is not None:
+            question.told = message
             self._answer(message.number)
 
-    def _tell(self, message: Controlled) -> None:
-        """Tell who follows, and have the dispatcher know that more can be told."""
-        tell = self._followed[message.number][1]
-        self._connection.acknowledge()
-        try:
-            tell(None if message.failed else message.answer)
-        except Exception as error:  # another version's, say: no call is to suffer from it
-            log.debug("what follows the dispatcher has failed: %s", safe_repr(error))
-            tell(None)
 
-
-class _Silence:
-    """For how long nothing has come from the dispatcher, while somebody was here to hear it."""
-
-    def __init__(self, beat_seconds: float) -> None:
-        self._most = 2 * beat_seconds
-        self._seen_at = time.monotonic()
-        self._seconds = 0.0
-        self._received_at = 0.0
-        self._look_at = 0.0
-
-    def seconds(self, now: float, received_at: float) -> float:
-        """Return it, given when something came last. The time that this process was suspended, as
-        by a laptop's lid, hardly counts.
-        """
-        if received_at != self._received_at:
-            self._received_at, self._seconds = received_at, 0.0
-        else:
-            self._seconds += min(now - self._seen_at, self._most)
-        self._seen_at = now
-        return self._seconds
-
-    def is_look_due(self, now: float) -> bool:
-        """Return whether the last look is long enough ago; the next one is not before as long."""
-        due = now >= self._look_at
-        if due:
-            self._look_at = now + LOOK_SECONDS
-        return due
-
-
-def _hello(weight: float) -> ClientHello:
+def _hello(weight: float, keep: str) -> ClientHello:
     pid = os.getpid()
     script = Path(sys.argv[0]).name if sys.argv else ""
     return ClientHello(
@@ -629,6 +493,7 @@ def _hello(weight: float) -> ClientHello:
         started(pid),
         weight,
         keeps=True,
+        keep=keep,
     )
 
 

@@ -15,7 +15,7 @@ import signal
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -36,10 +36,11 @@ from gridengine.dispatcher.nested_encoding import (
     KnownFailures,
     finished_calls,
     function_item,
-    part_of_calls,
     shared_item,
     task_item,
+    unsettled_parts,
 )
+from gridengine.dispatcher.questions import Question
 from gridengine.dispatcher.unsettled import UnsettledTasks
 from gridengine.dispatcher.unwatched import Unwatched
 from gridengine.errors import Cancelled, ConfigurationError, DispatcherGone, GridEngineError
@@ -329,6 +330,8 @@ class RequestingDispatcher(Unwatched, ABC):
             refused = ConfigurationError(f"{function.name!r} cannot be handed in: {error}")
             for task in tasks:
                 self._refuse_task(task, refused)
+            for own in definitions_of(message, buffers):
+                self._deliver(*own)
 
     def _refuse_task(self, task: Task | TaskItem, error: GridEngineError) -> None:
         """Settle a task that is not sent, and say so to those that need what its calls return."""
@@ -409,26 +412,11 @@ class RequestingDispatcher(Unwatched, ABC):
             event = finished_calls(item, buffers[offset:stop])
             if item.failure:
                 event = self._failures.same(item.failure, event)
-            for one in self._new_of(event) if self._repeats else (event,):
+            repeats = self._repeats
+            left = self._unsettled.left(event.task) if repeats else []
+            for one in unsettled_parts(event, left) if repeats else (event,):
                 self._settle_calls(one)
             offset = stop
-
-    def _new_of(self, event: CallsFinished) -> Iterator[CallsFinished]:
-        """Yield the outcomes of those calls of an event that have none yet: a dispatcher that was
-        started again, and could not write down what it told before, may group calls otherwise.
-        """
-        left = self._unsettled.left(event.task)
-        new = [
-            (max(first, event.start), min(stop, event.stop))
-            for first, stop in left
-            if first < event.stop and event.start < stop
-        ]
-        for first, stop in new:
-            last = (first, stop) == new[-1] and (event.last or left == new)
-            if (first, stop) == (event.start, event.stop):
-                yield replace(event, last=last)
-            else:
-                yield part_of_calls(event, first, stop, last=last)
 
     def _settle_calls(self, event: CallsFinished) -> None:
         self._unsettled.settle(event)
@@ -447,37 +435,17 @@ class RequestingDispatcher(Unwatched, ABC):
             wanted[1]()
 
 
+def definitions_of(message: ChildTasks, buffers: Payload) -> list[tuple[ChildTasks, Payload]]:
+    """Return what a message defines, if anything, without its tasks: others need that, too."""
+    own = replace(message, tasks=[])
+    defines = own.function is not None or own.shared
+    return [(own, buffers[: own.count_buffers()])] if defines else []
+
+
 def _needed(function: Function, tasks: Sequence[Task]) -> tuple[SharedObject, ...]:
     """Return the shared objects that tasks need, and their function."""
     needs = [task.needs for task in tasks if task.needs]
     return all_needed(function.needs, *needs) if needs or function.needs else ()
-
-
-class Question:
-    """What a thread waits with for an answer; `message` is how it is asked."""
-
-    def __init__(self, message: Message | None = None) -> None:
-        self.message = message
-        self._lock = threading.Lock()
-        self._lock.acquire()
-        self._error: BaseException | None = None
-
-    def answer(self, error: BaseException | None = None) -> None:
-        """End the waiting, once."""
-        self._error = error
-        self._lock.release()
-
-    def wait(self, seconds: float | None = None) -> None:
-        """Wait for the answer.
-
-        Raises:
-            GridEngineError: the answer is an error.
-            TimeoutError: it is not there within so many seconds.
-        """
-        if not self._lock.acquire(timeout=-1 if seconds is None else seconds):
-            raise TimeoutError(f"no answer within {seconds:g} s")
-        if self._error is not None:
-            raise self._error
 
 
 HANDLERS: Mapping[type, Callable[..., None]] = MappingProxyType(

@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from gridengine._version import __version__
-from gridengine.dispatcher.client_listener import Action, RemoteFollower
+from gridengine.dispatcher.client_actions import Action, RemoteFollower
 from gridengine.dispatcher.io_thread import DispatcherThread
 from gridengine.dispatcher.old_runs import new_run_id
 from gridengine.dispatcher.standalone_files import (
@@ -179,8 +179,12 @@ def _actions(dispatcher: DispatcherThread, stopped: threading.Event) -> dict[str
     def unfollow(number: int, follower: RemoteFollower) -> None:
         dispatcher.unfollow(RemoteFollower(follower.peer, number, follower.server))
 
+    def note_fault(path: str, error: str, follower: RemoteFollower) -> None:
+        dispatcher.note_fault(follower.peer, path, error)
+
     return {
         "stop": Action(stop),
+        "note_fault": Action(note_fault, follows=True),
         "scale": Action(scale),
         "status": Action(dispatcher.current_status, looks=True),
         "describe": Action(lambda: _description(dispatcher), looks=True),

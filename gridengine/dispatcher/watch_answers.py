@@ -51,6 +51,7 @@ from gridengine.settings.values import Settings
 from gridengine.worker.memory_limit import resident_bytes
 
 if TYPE_CHECKING:
+    from gridengine.dispatcher.client_listener import ClientListener
     from gridengine.dispatcher.launcher_thread import LauncherThread
     from gridengine.journal.dispatcher_file import DispatcherFile
 
@@ -79,6 +80,7 @@ class WatchAnswers:
         began: when the dispatcher did, in monotonic seconds.
         traffic: how many messages workers have sent, and were sent, by kind.
         journal: that of a dispatcher which keeps one.
+        listener: what knows its clients in other processes, if it may have any.
     """
 
     def __init__(
@@ -93,8 +95,10 @@ class WatchAnswers:
         post: Callable[[Event], None],
         began: float,
         journal: DispatcherFile | None = None,
+        listener: ClientListener | None = None,
     ) -> None:
         self._journal = journal
+        self._listener = listener
         self._settings = settings
         self._post = post
         self._state = state
@@ -156,12 +160,15 @@ class WatchAnswers:
         )
 
     def _faults(self) -> Iterator[FileFault]:
-        """Yield which files of this process cannot be written."""
+        """Yield which files of this process, or of its clients, cannot be written."""
         from gridengine.journal.run_file import files_in_use  # imports SQLite
 
         files = [(one.path, one.writer.failure) for one in files_in_use()]
         if self._journal is not None:
             files.append((self._journal.path, self._journal.failure))
+        if self._listener is not None:
+            for name, error, client in self._listener.faults():
+                yield FileFault(name, error, f"it is of {client}; {UNWRITTEN}")
         for path, failure in files:
             if failure is not None:
                 yield FileFault(str(path), str(failure), UNWRITTEN)

@@ -169,12 +169,13 @@ def open_watch_server(
     answer: Callable[[bytes, Watcher], bytes],
     forget: Callable[[Watcher], object],
 ) -> WatchServer | None:
-    """Return a server in this user's own folder, or in the one that is `given`; None, which the log
-    tells, when there can be none.
+    """Return a server in this user's own folder, or in the one that is `given`, by the setting
+    `watch_directory`; None, which the log tells, when there can be none.
     """
     try:
         folder = make_runtime_folder(os.environ, given)
         return WatchServer(folder / f"{os.getpid()}-{os.urandom(3).hex()}{SOCKET}", answer, forget)
     except OSError as error:
-        log.debug("this run cannot be watched from other processes: %s", error)
+        level = logging.DEBUG if given == Path() else logging.WARNING  # somebody asked for that one
+        log.log(level, "this run cannot be watched from other processes: %s", error)
         return None

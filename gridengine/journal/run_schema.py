@@ -109,8 +109,12 @@ def explained(name: str, path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.DatabaseError as error:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        denied = code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
         raise JournalError(
             f"the file of the run {name!r} cannot be read: {path}: {error}",
-            hint="look whether its disk is whole; move the file away, or take another name, to "
+            hint="see that you may read and write it, and its folder"
+            if denied
+            else "look whether its disk is whole; move the file away, or take another name, to "
             "begin anew",
         ) from error

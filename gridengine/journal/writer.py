@@ -124,7 +124,7 @@ class JournalWriter:
             self._changed.notify_all()
             return True
 
-    def hasten(self, changes: Iterable[Change]) -> None:
+    def write_now(self, changes: Iterable[Change]) -> None:
         """Have those of these changes for later written now that are not yet, in this order."""
         with self._changed:
             for change in changes:
@@ -269,7 +269,8 @@ class JournalWriter:
             self._changed.notify_all()
         if closing:
             words = plural(left, "change")
-            log.error("%s: %s could not be written: %s", self._what, words, error)
+            said = "%s: %s could not be written: %s; what was to be kept there is lost"
+            log.error(said, self._what, words, error)
         elif not known:
             log.warning(
                 "%s cannot be written: %s; what is to be kept stays in memory, and is tried again "

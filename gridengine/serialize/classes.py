@@ -19,6 +19,7 @@ import weakref
 from collections import OrderedDict
 from typing import Any, TypeAlias
 
+from gridengine.errors import ConfigurationError
 from gridengine.serialize.main_module import add_to_main
 from gridengine.serialize.payload import ATOMS
 
@@ -114,6 +115,22 @@ def is_importable(obj: Any) -> bool:
         return functools.reduce(getattr, name.split("."), sys.modules[module]) is obj
     except (AttributeError, KeyError):
         return False
+
+
+def check_imported(f: Any) -> None:
+    """Raise a ConfigurationError for a function that travels by its name in a module whose import
+    is under way: in a process that runs calls, its own calls would import that again, without end.
+    """
+    while isinstance(f, functools.partial):
+        f = f.func
+    module = getattr(f, "__module__", None)
+    spec = getattr(sys.modules.get(module or ""), "__spec__", None)
+    if getattr(spec, "_initializing", False) and is_importable(f):
+        raise ConfigurationError(
+            f"the module {module} makes calls of {f.__qualname__} when it is imported, and each of "
+            "them imports it",
+            hint='put what makes them into a function, or below `if __name__ == "__main__":`',
+        )
 
 
 def is_by_value(cls: type) -> bool:

@@ -53,4 +53,5 @@ def make_runtime_folder(environment: Mapping[str, str], given: Path) -> Path:
             continue
         if is_private(folder):
             return folder
-    raise OSError(f"{folder} cannot be a folder of this user's alone (mode 0700), nor any other")
+    whose = "nor any other" if given == Path() else "and the setting watch_directory names it"
+    raise OSError(f"{folder} cannot be a folder of this user's alone (mode 0700), {whose}")

@@ -1556,7 +1556,7 @@ def check_queues(state: CoreState) -> None:
             queue.calls and any(floor < queue.waiting.deepest for floor in kept)
         ), "calls wait while a slot is kept for them"
         for floor, its in queue.kept.items():
-            assert all(group.kept_for is its and group.worker.floor == floor for group in its)
+            assert all(group.listed is its and group.worker.floor == floor for group in its)
         assert queue is state.common_queue or queue.calls or groups or queue.running, (
             "an empty queue is kept"
         )
@@ -1667,7 +1667,7 @@ def check_workers(state: CoreState) -> None:
             if worker.resuming and worker.phase is Phase.READY and not shared:
                 assert group.batches >= group.slots, "a slot is free, and not given again"
             if not shared and state.policy.walltime is None and not queue.soft:
-                free = group in queue.idle or group.kept_for is not None
+                free = group.listed is not None and group.listed is not queue.ahead
                 assert free == (willing and group.batches < group.slots)
 
 

@@ -39,7 +39,7 @@ from gridengine.wire.messages import (
     portions,
 )
 
-SECONDS = 10.0
+SECONDS = 120.0
 
 
 class _End:

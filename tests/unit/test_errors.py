@@ -7,12 +7,16 @@ from __future__ import annotations
 import builtins
 import inspect
 import pickle
+import sqlite3
+import traceback
 import tracemalloc
+from pathlib import Path
 
 import pytest
 
+import gridengine
 from gridengine import errors
-from gridengine.errors import GridEngineError, out_of_memory
+from gridengine.errors import GridEngineError, JournalError, out_of_memory
 
 CLASSES = [
     kind
@@ -179,3 +183,26 @@ def test_a_short_repr_of_much_data_takes_little_memory(kind: type) -> None:
 def test_a_call_that_was_submitted_alone_has_no_number() -> None:
     assert errors.call_words("f", 180, 10) == "call 190 of f"
     assert errors.call_words("f", errors.UNNUMBERED, 10) == "the call of f"
+
+
+def own_frames(error: BaseException) -> list[str]:
+    frames = traceback.extract_tb(error.__traceback__)
+    return [frame.filename for frame in frames if errors.is_own(frame.filename)]
+
+
+def test_neither_an_error_nor_its_cause_shows_frames_of_this_package(tmp_path: Path) -> None:
+    journal = tmp_path / "a.sqlite"
+    journal.write_bytes(b"no database" * 100)
+    with pytest.raises(JournalError, match="is not a database") as caught:
+        gridengine.map(abs, [1], scheduler="inline", name="a", journal=journal)
+    assert isinstance(caught.value.__cause__, sqlite3.DatabaseError)
+    assert own_frames(caught.value) == own_frames(caught.value.__cause__) == []
+
+
+def test_a_ctrl_c_in_a_map_shows_no_frames_of_this_package() -> None:
+    def interrupt(x: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt) as caught:
+        gridengine.map(interrupt, [1], scheduler="inline")
+    assert own_frames(caught.value) == []

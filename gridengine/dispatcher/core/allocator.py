@@ -115,8 +115,7 @@ def settle(state: CoreState, now: float, *, again: bool = False) -> None:
         for group in state.freed_slots:
             kept_results.go_near(state, group.worker)
     for group in state.freed_slots:
-        others = len(pending) - (group.queue in pending) if pending else 0
-        if others and group.worker.phase is Phase.READY and group.worker.open:
+        if pending and _is_wanted_by_others(state, group):
             release(state, group)
         else:
             group.queue.relist(group)
@@ -132,31 +131,44 @@ def settle(state: CoreState, now: float, *, again: bool = False) -> None:
         _fill_queues(state, now)
 
 
+def _is_wanted_by_others(state: CoreState, group: SlotGroup) -> bool:
+    """Return whether other queues wait for what a slot group has."""
+    others = len(state.pending_requests) - (group.queue in state.pending_requests)
+    return others > 0 and group.worker.phase is Phase.READY and group.worker.open
+
+
 def _fill_queues(state: CoreState, now: float) -> list[TaskQueue]:
     """Assign the calls of the queues that have changed to the slots they have; return those that
     now ask for one more allocation, and did not before.
     """
-    fresh, pending = [], state.pending_requests
+    fresh: list[TaskQueue] = []
     while state.dirty_queues:
         dirty, state.dirty_queues = state.dirty_queues, {}
         for queue in dirty:
             if queue.calls:
                 fill(state, queue, now)
             if not queue.calls:
-                if queue in state.pending_requests:
+                if state.pending_requests:
                     _drop_request(state, queue)
                 if not queue.slots:
                     state.forget_if_unused(queue)
-            elif (
-                state.shared is not None
-                and not queue.demand.function
-                and (queue not in pending or queue.asked_depth != queue.waiting.deepest)
-                and _request(state, queue)
-            ):
+            elif state.shared is not None and _asks_now(state, queue):
                 fresh.append(queue)
-            elif queue in pending and queue.asked_level != _next_level(queue):
-                state.reorder_due = True
     return fresh
+
+
+def _asks_now(state: CoreState, queue: TaskQueue) -> bool:
+    """Have a queue ask for one more allocation, if it does not; return whether it does now."""
+    asked = queue in state.pending_requests
+    if (
+        not queue.demand.function
+        and not (asked and queue.asked_depth == queue.waiting.deepest)
+        and _request(state, queue)
+    ):
+        return True
+    if queue in state.pending_requests and queue.asked_level != _next_level(queue):
+        state.reorder_due = True
+    return False
 
 
 # ------------------------------------------------------------------ allocations

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
+from math import inf
 
 from gridengine.dispatcher.core import kept_results, objects
-from gridengine.dispatcher.core.calls import AwaitedResult, Span
+from gridengine.dispatcher.core.calls import AwaitedResult, Span, Submitter
 from gridengine.dispatcher.core.events import Send
 from gridengine.dispatcher.core.failures import name_of
 from gridengine.dispatcher.core.model import Batch, Run, SlotGroup, TaskQueue, Worker, may_go_ahead
@@ -34,8 +34,8 @@ def fill(state: CoreState, queue: TaskQueue, now: float) -> None:
             state.deferred[queue] = None
             return
         worker = group.worker
-        if worker.leave_at == math.inf or worker.has_seconds(_seconds_of(queue, worker), now):
-            _assign(state, group, now)
+        if worker.leave_at == inf or worker.has_seconds(_seconds_of(queue, worker), now):
+            _assign(state, queue, group, now)
 
 
 def is_held(state: CoreState) -> bool:
@@ -55,45 +55,30 @@ def _seconds_of(queue: TaskQueue, worker: Worker) -> float:
     return max(queue.soft, one.pace.seconds or 0.0) if once else queue.soft
 
 
-def _assign(state: CoreState, group: SlotGroup, now: float) -> None:
-    queue, worker = group.queue, group.worker
-    assignments: list[Assignment] = []
-    payload: list[Buffer] = []
-    calls, spans = 0, queue.next_spans(worker)
+def _assign(state: CoreState, queue: TaskQueue, group: SlotGroup, now: float) -> None:
+    """Assign the next calls of a queue, as one batch."""
+    worker = group.worker
+    spans = queue.next_spans(worker)
     if state.has_away:
         spans = kept_results.at_hand(state, spans, worker, now)
         if not spans:
             queue.relist(group)
             return
-    load = 1 if may_go_ahead(spans[0]) else 2
-    batch = Batch(len(spans), load, None if group.batches >= group.slots else now)
+    ahead, load = group.batches >= group.slots, 1 if may_go_ahead(spans[0]) else 2
+    batch = Batch(len(spans), load, None if ahead else now)
+    assignments: list[Assignment] = []
+    payload: list[Buffer] = []
+    calls = 0
     for span in spans:
         calls += span.stop - span.start
         assignments.append(_begin_run(state, span, group, batch, now, payload))
-        for shared in span.open_task.needs:
-            if worker.id not in shared.workers:
-                objects.define(state, worker, shared)
-    queue.running += calls
-    worker.taken += calls
-    if worker.id not in span.open_task.function.workers:
-        objects.define(state, worker, span.open_task.function)
+    one = span.open_task
+    if worker.id not in one.function.workers:
+        objects.define(state, worker, one.function)
     if worker.generation != state.generation:
         objects.reload(state, worker)
-    submitter = span.open_task.submitter
-    submitter.batches += 1
-    submitter.load += load
-    submitter.last_run = state.last_run
-    client = submitter.client
-    client.load += load
-    client.share = client.load / client.weight
-    client.running += calls
-    client.last_turn = state.last_batch = state.last_batch + 1
-    worker.batches += 1
-    group.batches += 1
-    worker.provisioner.idle.discard(worker.id)
-    if worker.waiting:
-        worker.note_suspended()
-    if calls > 1 or group.batches > group.slots:
+    _note_batch(state, group, batch, one.submitter, calls)
+    if calls > 1 or ahead:
         state.rebalance_due = True
     state.effects.append(Send(worker.id, Assign(assignments, group.allocation), payload))
     queue.relist(group)
@@ -103,22 +88,49 @@ def _assign(state: CoreState, group: SlotGroup, now: float) -> None:
             other.queue.unlist(other)
 
 
+def _note_batch(
+    state: CoreState, group: SlotGroup, batch: Batch, submitter: Submitter, calls: int
+) -> None:
+    """Note that a worker and who submits have one batch more, of so many calls."""
+    worker, client = group.worker, submitter.client
+    group.queue.running += calls
+    group.batches += 1
+    worker.taken += calls
+    worker.batches += 1
+    worker.provisioner.idle.discard(worker.id)
+    if worker.waiting:
+        worker.note_suspended()
+    submitter.batches += 1
+    submitter.load += batch.load
+    submitter.last_run = state.last_run
+    client.running += calls
+    client.load += batch.load
+    client.share = client.load / client.weight
+    client.last_turn = state.last_batch = state.last_batch + 1
+
+
 def _begin_run(
     state: CoreState, span: Span, group: SlotGroup, batch: Batch, now: float, payload: list[Buffer]
 ) -> Assignment:
     """Note a run, and add what it needs to the payload of its batch."""
-    one, hard, begin = span.open_task, group.queue.hard, len(payload)
+    one, worker, hard = span.open_task, group.worker, group.queue.hard
     task = one.task
+    buffers = len(task.payload)
     inputs: Sequence[Input] = ()
     payload += task.payload
     if one.inputs:
-        inputs = objects.give_inputs(state, group.worker, one.inputs, payload)
+        before = len(payload)
+        inputs = objects.give_inputs(state, worker, one.inputs, payload)
+        buffers += len(payload) - before
+    for shared in one.needs:
+        if worker.id not in shared.workers:
+            objects.define(state, worker, shared)
     limit = task.timeout
     if hard is not None:
         limit = hard if limit is None else min(limit, hard)
     state.last_run = number = state.last_run + 1
     run = Run(number, span, group, batch, span.start, now, now, limit)
-    state.runs[number] = group.worker.runs[number] = run
+    state.runs[number] = worker.runs[number] = run
     events = state.log.events
     if events is not None and events.takes(STARTED, span.calls):
         events.add(_started(run))
@@ -142,7 +154,7 @@ def _begin_run(
         limit,
         0 if span.demand is ANY else span.demand.memory_limit,
         task.first,
-        len(payload) - begin,
+        buffers,
         task.name,
         not task.retries,
         () if made is None else one.kept_within(span.start, span.stop),

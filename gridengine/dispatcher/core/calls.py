@@ -7,8 +7,8 @@ time.
 
 from __future__ import annotations
 
-import math
 import types
+from bisect import bisect_left
 from collections.abc import Collection, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
@@ -47,6 +47,8 @@ _STEPS, _LEAST, _MOST = 4, -40, 96
 """Durations are told apart by so many steps for each power of two, of which these are the first and
 the last: from a millisecond to half a year.
 """
+_BOUNDS = [2.0 ** (step / _STEPS) for step in range(_LEAST, _MOST)]
+"""Up to how many seconds each of them is but the last."""
 
 
 @dataclass(slots=True, eq=False)
@@ -74,8 +76,7 @@ class FunctionCounts:
         """Note that calls took so long each."""
         if self.lasting is None:
             self.lasting = [0] * (_MOST - _LEAST + 1)
-        step = math.ceil(_STEPS * math.log2(seconds))
-        self.lasting[min(max(step, _LEAST), _MOST) - _LEAST] += calls
+        self.lasting[bisect_left(_BOUNDS, seconds)] += calls
 
     def histogram(self) -> list[tuple[float, int]]:
         """Return up to how many seconds how many calls took that were not quick."""

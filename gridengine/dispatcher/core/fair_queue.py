@@ -67,11 +67,13 @@ class FairQueue:
     others. For each submitter it is first in, first out.
 
     `spans` are those of the dispatcher's own process whose calls are inside of none and have no
-    priority, by submitter, for one more to be added at once.
+    priority, by submitter, for one more to be added at once. `alone`: whether the turn that was
+    begun last is that of the only submitter with spans.
     """
 
     def __init__(self) -> None:
         self.spans = Waiting()
+        self.alone = False
         self._others: OrderedDict[Client, _Levels] = OrderedDict()
         self._depths: dict[int, int] = {}
         """How many levels there are of each depth."""
@@ -106,16 +108,21 @@ class FairQueue:
 
     def first(self, floor: int = -1) -> Span:
         """Return the first span of the submitter whose turn it is; see `begin_turn`."""
-        return first_of(self.begin_turn(floor))
+        spans = self.begin_turn(floor)
+        return spans[0] if type(spans[0]) is Span else first_of(spans)
 
     def begin_turn(self, floor: int = -1) -> Spans:
         """Return the spans of the submitter whose turn it is, to be taken from the left until
         `end_turn`: of those alone that are inside of more others than `floor`, where there must be
         some.
         """
-        waiting = self._first_level(floor) if self._others else self.spans
+        others = self._others
+        waiting = self._first_level(floor) if others else self.spans
         if len(waiting) == 1:
-            return next(iter(waiting.values()))
+            self.alone = not others
+            [spans] = waiting.values()
+            return spans
+        self.alone = False
         return waiting[min(islice(waiting, MOST_COMPARED), key=_share)]
 
     def _first_level(self, floor: int) -> Waiting:
@@ -134,7 +141,9 @@ class FairQueue:
         return levels[levels.first]
 
     def end_turn(self, one: OpenTask) -> None:
-        """Have the submitter and the client of a task that was served go behind the others."""
+        """Have the submitter and the client of a task that was served go behind the others; one
+        that is alone and has spans left need not.
+        """
         submitter = one.submitter
         plain = submitter.plain and not one.task.priority
         waiting = self.spans if plain else self._others[submitter.client][level_of(one)]

@@ -49,8 +49,8 @@ class SlotGroup:
 
     `allocation` is the number of the allocation that the worker knows, 0 for calls that ask for
     nothing; `packed` are the packer's numbers of what was allocated for these slots, where requests
-    share the workers. `late` of its runs take longer than was thought. `kept_for`: its list in
-    `TaskQueue.kept`, if it is in one.
+    share the workers. `late` of its runs take longer than was thought. `listed`: the list of its
+    queue that it is in, None while it may be assigned nothing.
     """
 
     worker: Worker
@@ -60,7 +60,7 @@ class SlotGroup:
     batches: int = 0
     late: int = 0
     packed: list[int] = field(default_factory=list)
-    kept_for: dict[SlotGroup, None] | None = None
+    listed: dict[SlotGroup, None] | None = None
 
 
 class Run(Struct):
@@ -270,34 +270,30 @@ class TaskQueue:
 
     def unlist(self, group: SlotGroup) -> None:
         """Assign nothing to a slot group."""
-        self.idle.pop(group, None)
-        self.ahead.pop(group, None)
-        if group.kept_for is not None:
-            del group.kept_for[group]
-            group.kept_for = None
+        if group.listed is not None:
+            del group.listed[group]
+            group.listed = None
 
     def relist(self, group: SlotGroup) -> None:
         """List a slot group, last, by the room that it has."""
-        worker, share = group.worker, self.provisioner.policy.jobs_per_worker
-        self.idle.pop(group, None)
-        self.ahead.pop(group, None)
-        if group.kept_for is not None:
-            self.unlist(group)
+        worker, share, slots = group.worker, self.provisioner.policy.jobs_per_worker, group.slots
+        if group.listed is not None:
+            del group.listed[group]
+        listed = None
         if (
             worker.phase is not READY
             or worker.withheld
             or worker.draining
             or (share is not None and worker.taken >= share)
         ):
-            return
-        if group.batches < group.slots:
-            if worker.floor < 0:
-                self.idle[group] = None
-            else:
-                group.kept_for = self.kept.setdefault(worker.floor, {})
-                group.kept_for[group] = None
-        elif share is None and not worker.waiting and group.batches < 2 * group.slots - group.late:
-            self.ahead[group] = None
+            pass
+        elif group.batches < slots:
+            listed = self.idle if worker.floor < 0 else self.kept.setdefault(worker.floor, {})
+        elif share is None and not worker.waiting and group.batches < 2 * slots - group.late:
+            listed = self.ahead
+        group.listed = listed
+        if listed is not None:
+            listed[group] = None
 
     def take_slot_group(self) -> SlotGroup | None:
         """Unlist and return who may be assigned work now. Who came last is first: if there is too
@@ -306,24 +302,31 @@ class TaskQueue:
         To look at the last and unlist it later would take longer the more have been unlisted: a
         dictionary keeps the places of what was deleted, but for what `popitem` took.
         """
-        if self.idle:
-            return self.idle.popitem()[0]
-        if self.kept and (group := self._take_kept()) is not None:
-            return group
-        if self.ahead and may_go_ahead(self.waiting.first()):
-            return self.ahead.popitem()[0]
-        return None
+        listed = self.idle
+        if not listed and self.kept:
+            listed = self._kept_for_next()
+        if not listed:
+            listed = self.ahead
+            if not listed:
+                return None
+            spans = self.waiting.begin_turn()
+            if not may_go_ahead(spans[0] if type(spans[0]) is Span else first_of(spans)):
+                return None
+        group, _ = listed.popitem()
+        group.listed = None
+        return group
 
-    def _take_kept(self) -> SlotGroup | None:
+    def _kept_for_next(self) -> dict[SlotGroup, None]:
+        """Return, of slots that are kept for calls inside of others, some that those which wait may
+        have; empty when there are none.
+        """
         deepest = self.waiting.deepest
         for floor, groups in list(self.kept.items()):
             if not groups:
                 del self.kept[floor]
             elif floor < deepest:
-                group = next(reversed(groups))
-                self.unlist(group)
-                return group
-        return None
+                return groups
+        return {}
 
     def free_groups(self) -> list[SlotGroup]:
         """Return those with a free slot."""
@@ -341,11 +344,11 @@ class TaskQueue:
         level = waiting.spans if plain else waiting.level(submitter, one.task.priority)
         self.calls += span.stop - span.start
         spans = level.get(submitter)
-        if spans is None:
-            level[submitter] = deque((span,))
-            return True
-        spans.append(span)
-        return len(spans) == 1
+        if spans:
+            spans.append(span)
+            return False
+        level[submitter] = deque((span,))
+        return True
 
     def put_block(self, block: TaskBlock) -> bool:
         """As `put`, for the tasks of a block."""
@@ -373,20 +376,17 @@ class TaskQueue:
         """Take a sensible piece of work for one runner: calls of one function, of the submitter
         whose turn it is. A call that alone needs the result of another comes behind that.
         """
-        queue = self.waiting.begin_turn(worker.floor)
+        waiting, share = self.waiting, self.provisioner.policy.jobs_per_worker
+        queue = waiting.begin_turn(worker.floor)
         span = queue[0] if type(queue[0]) is Span else first_of(queue)
-        first, function, attempt = span.open_task, span.open_task.function, span.attempt
-        several = self.calls > 1 or first.kept is not None
-        room = self._sensible_calls(first.pace.seconds) if several and attempt == 1 else 1
-        share = self.provisioner.policy.jobs_per_worker
-        room = room if share is None else min(room, share - worker.taken)
+        first, room = span.open_task, 1
+        if span.attempt == 1 and (self.calls > 1 or first.kept is not None):
+            room = self._sensible_calls(first.pace.seconds)
+            room = room if share is None else min(room, share - worker.taken)
         spans: list[Span] = []
         coming: set[AwaitedResult] = set()
         size = 0
-        while queue and room and size <= MOST_BYTES and len(spans) < MOST_RUNS:
-            span = queue[0] if type(queue[0]) is Span else first_of(queue)
-            if span.open_task.function is not function or span.attempt != attempt:
-                break
+        while True:
             calls = span.stop - span.start
             if calls > room:
                 queue[0] = replace(span, start=span.start + room)
@@ -395,21 +395,25 @@ class TaskQueue:
                 queue.popleft()
             self.calls -= calls
             room -= calls
-            size += span.open_task.size_for(worker.id)
             spans.append(span)
+            if not room or len(spans) == MOST_RUNS:
+                break
+            size += span.open_task.size_for(worker.id)
+            if size > MOST_BYTES:
+                break
             made = span.open_task.kept
-            if (
-                isinstance(made, AwaitedResult)
-                and len(made.waiting) == 1
-                and room
-                and size <= MOST_BYTES
-                and len(spans) < MOST_RUNS
-            ):
+            if made is not None and isinstance(made, AwaitedResult) and len(made.waiting) == 1:
                 coming.add(made)
                 [follower] = made.waiting
                 if follower.may_follow(first, coming):
                     self.put_back(follower.only_span())  # and is taken next
-        self.waiting.end_turn(first)
+            if not queue:
+                break
+            span = queue[0] if type(queue[0]) is Span else first_of(queue)
+            if span.attempt != 1 or span.open_task.function is not first.function:
+                break
+        if not queue or not waiting.alone:
+            waiting.end_turn(first)
         return spans
 
     def _sensible_calls(self, seconds: float | None) -> int:

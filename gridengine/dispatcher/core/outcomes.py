@@ -15,12 +15,13 @@ from gridengine.dispatcher.core.calls import (
     Failure,
     OpenTask,
     Span,
+    Submitter,
     Unwanted,
     shown_calls,
 )
 from gridengine.dispatcher.core.events import ResultKept, Warn
 from gridengine.dispatcher.core.feasibility import fitting
-from gridengine.dispatcher.core.model import READY, Run, TaskQueue, Worker
+from gridengine.dispatcher.core.model import READY, Batch, Run, SlotGroup, TaskQueue, Worker
 from gridengine.dispatcher.core.provisioner import Provisioner
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.status import WatchEvent
@@ -35,44 +36,49 @@ from gridengine.serialize.payload import Payload
 
 def end_run(state: CoreState, run: Run) -> None:
     """Forget a run, whatever way it ended."""
-    group, span = run.slot_group, run.span
-    worker, one = group.worker, span.open_task
-    del state.runs[run.number], worker.runs[run.number]
+    number, one, group, batch = run.number, run.span.open_task, run.slot_group, run.batch
+    worker, queue = group.worker, group.queue
+    del state.runs[number], worker.runs[number]
     if len(one.runs) > 1:
-        del one.runs[run.number]
+        del one.runs[number]
     else:
         one.runs = NONE
-    group.queue.running -= span.stop - run.done
-    client = one.submitter.client
-    client.running -= span.stop - run.done
-    group.late -= run.late
-    run.batch.runs = left = run.batch.runs - 1
+    if rest := run.span.stop - run.done:
+        queue.running -= rest
+        one.submitter.client.running -= rest
+    if run.late:
+        group.late -= 1
     if run.children:
         state.orphans += run.children
-    nested = worker.waiting
-    if nested and worker.resuming:
-        worker.resuming.pop(run.number, None)
+    if worker.resuming:
+        worker.resuming.pop(number, None)
         state.returning[worker.id] = worker
-    if left:
-        return
-    worker.batches -= 1
-    if nested and run.batch.waiting:
+    batch.runs = left = batch.runs - 1
+    if not left:
+        _end_batch(state, group, batch, one.submitter)
+
+
+def _end_batch(state: CoreState, group: SlotGroup, batch: Batch, submitter: Submitter) -> None:
+    """Free the slot of a batch, unless it has none since it waits for calls that it has made."""
+    worker, queue = group.worker, group.queue
+    worker.batches = left = worker.batches - 1
+    if batch.waiting:
         worker.waiting -= 1
         state.note_waiting(worker)
     else:
-        submitter = one.submitter
+        client = submitter.client
         submitter.batches -= 1
-        submitter.load -= run.batch.load
-        client.load -= run.batch.load
-        client.share = client.load / client.weight
+        submitter.load -= batch.load
+        client.load = load = client.load - batch.load
+        client.share = load / client.weight
         group.batches -= 1
         state.freed_slots[group] = None
-        if nested:
+        if worker.waiting:
             worker.note_suspended()
-    if not worker.batches and worker.phase is READY:
+    if not left and worker.phase is READY:
         worker.provisioner.idle.add(worker.id)
-    if group.queue.calls or not group.queue.slots:
-        state.dirty_queues[group.queue] = None
+    if queue.calls or not queue.slots:
+        state.dirty_queues[queue] = None
 
 
 def record_attempt(
@@ -260,12 +266,11 @@ def settle(
 ) -> None:
     """Tell the outcome of calls, once; see `CallsFinished`."""
     one, start, stop = span.open_task, span.start, span.stop
-    calls = stop - start
-    client = one.submitter.client
-    one.unsettled -= calls
+    calls, client = stop - start, one.submitter.client
+    one.unsettled = left = one.unsettled - calls
     client.unsettled -= calls
-    attempts = tuple(one.attempts.get(start, ())) if calls == 1 and one.attempts else ()
-    last = not one.unsettled
+    attempts = tuple(one.attempts.get(start, ())) if one.attempts and calls == 1 else ()
+    last = not left
     if one.kept and payload is not None:
         if type(payload) is KeptPayload:
             state.effects += [] if one.remade else [ResultKept(payload)]
@@ -293,12 +298,13 @@ def settle(
         _close_task(state, one)
         return
     state.effects.append(finished)
+    done = payload is not None and not raised
     events = state.log.events
     if events is not None and not recalled:
-        kind = DONE if payload is not None and not raised else FAILED
+        kind = DONE if done else FAILED
         if events.takes(kind, calls):
             events.add(_ended(kind, span, finished))
-    if payload is not None and not raised:
+    if done:
         state.done += calls
         client.done += calls
         one.function.counts.done += calls

@@ -166,9 +166,10 @@ class Provisioner(Struct, eq=False):
     @property
     def size(self) -> int:
         """How many workers there are, or are asked for, that have calls or take some."""
-        taking_none = sum(self.suspended.values()) if self.suspended else 0
-        own = self.workers - len(self.by_hand)
-        return own - taking_none + len(self.expected) + self.requested
+        size = self.workers + len(self.expected) + self.requested
+        if self.by_hand or self.suspended:
+            size -= len(self.by_hand) + sum(self.suspended.values())
+        return size
 
     @property
     def size_for_others(self) -> int:

@@ -76,6 +76,7 @@ from gridengine.dispatcher.core.status import WatchEvent
 from gridengine.dispatcher.core.task_blocks import TaskBlock
 from gridengine.dispatcher.core.tasks import Function, Task
 from gridengine.dispatcher.core.watch_events import REQUESTED, WAITING, EventRecorder
+from gridengine.resources.demand import ANY
 from gridengine.wire.messages import NUMBER_BITS, Hello
 
 
@@ -160,17 +161,21 @@ def _submitted(state: CoreState, event: Submitted, now: float) -> None:
     for task in event.tasks:
         if task.id in known or task.count < 1 or (blocks.tasks and blocks.find(task.id)):
             raise ValueError(f"task {task.id} was submitted twice, or has no calls")
-    state.generation = max(state.generation, event.generation)
-    function = objects.use_function(state, event.function)
-    parent = state.runs.get(event.parent)
+    if event.generation > state.generation:
+        state.generation = event.generation
+    function = state.objects.get(event.function.digest)
+    if function is None or not function.open:
+        function = objects.use_function(state, event.function)
+    parent = state.runs.get(event.parent) if event.parent else None
     # Though what it needs has failed and it is settled at once, others may follow:
     function.open += 1
     queues: dict[TaskQueue, None] = {}
     for task in event.tasks:
-        one = _open(state, task, function, now, parent, detached=event.detached)
+        one = _open(state, task, function, now, parent, event.detached)
         if (not task.after and not task.kept) or dependencies.link(state, one):
-            queue = state.queue_for(task.demand)
-            if queue.put(Span(one, 0, task.count, task.demand)):
+            demand = task.demand
+            queue = state.common_queue if demand is ANY else state.queue_for(demand)
+            if queue.put(Span(one, 0, task.count, demand)):
                 state.dirty_queues[queue] = None
             queues[queue] = None
     function.open -= 1
@@ -196,7 +201,6 @@ def _open(
     function: RemoteObject,
     now: float,
     parent: Run | None,
-    *,
     detached: bool,
 ) -> OpenTask:
     needs: tuple[RemoteObject, ...] = ()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
+from math import inf
 from typing import Any
 
 from msgspec.structs import replace
@@ -61,10 +61,11 @@ def results(
 ) -> None:
     """Take in the results of calls."""
     offset, buffers = 0, tuple(buffers)  # what is made of these the collector need not look at
+    runs = worker.runs
     for result in message.results:
         payload = buffers[offset : offset + result.buffers]
         offset += result.buffers
-        run = worker.runs.get(result.run)
+        run = runs.get(result.run)
         if run is None or result.stop <= run.done:
             kept_results.drop_late(state, worker, result)
             continue
@@ -79,36 +80,39 @@ def results(
 
 
 def _result(state: CoreState, run: Run, result: Result, payload: Payload, now: float) -> None:
-    span, queue, calls = run.span, run.slot_group.queue, result.stop - result.start
+    span, batch, queue = run.span, run.batch, run.slot_group.queue
+    calls, seconds = result.stop - result.start, result.seconds
     one, raised = span.open_task, result.status != VALUES
-    one.pace.measured(calls, result.seconds)
-    one.function.pace = one.pace
-    counts = one.function.counts
+    function, pace = one.function, one.pace
+    pace.measured(calls, seconds)
+    function.pace, counts = pace, function.counts
     counts.calls += calls
-    counts.seconds += result.seconds
-    if result.seconds > QUICK_SECONDS * calls:
-        counts.note_seconds(result.seconds / calls, calls)
-        counts.peak_memory = max(counts.peak_memory, result.peak_memory)
-        state.sample.left_out += 1
-        if state.sample.left_out >= state.sample.every:
+    counts.seconds += seconds
+    if seconds > QUICK_SECONDS * calls:
+        counts.note_seconds(seconds / calls, calls)
+        if result.peak_memory > counts.peak_memory:
+            counts.peak_memory = result.peak_memory
+        sample = state.sample
+        sample.left_out += 1
+        if sample.left_out >= sample.every:
             _sample(state, run, result, now)
+    queue.running -= calls
+    one.submitter.client.running -= calls
+    run.done = result.stop
     if result.stop == span.stop:
         end_run(state, run)
     else:
-        queue.running -= calls
-        one.submitter.client.running -= calls
-        run.done = result.stop
         run.touched = now
-    if run.batch.runs:
-        run.batch.answered_at = now
+    if batch.runs:
+        batch.answered_at = now
     stdout = stderr = b""
     if result.held is not None:
         payload = KeptPayload(*result.held, run.worker.id)
     if result.output:
         *payload, out, err = payload
         stdout, stderr = bytes(out), bytes(err)
-    if not raised and span.demand is not ANY:
-        state.learn_seconds(queue, result.seconds / calls)
+    if span.demand is not ANY and not raised:
+        state.learn_seconds(queue, seconds / calls)
     if one.task.watched or raised:
         outcome = _OUTCOMES[result.status]
         record_attempt(run, result.start, now, outcome, int(raised), result.peak_memory)
@@ -117,8 +121,7 @@ def _result(state: CoreState, run: Run, result: Result, payload: Payload, now: f
     if raised and _is_retried(state, span, result):
         retry(state, span, out_of_memory=result.status == OUT_OF_MEMORY)
         return
-    exitcode = int(raised)
-    settle(state, span, payload, raised, None, exitcode, stdout, stderr, False, result.seconds)
+    settle(state, span, payload, raised, None, int(raised), stdout, stderr, False, seconds)
 
 
 def _sample(state: CoreState, run: Run, result: Result, now: float) -> None:
@@ -282,23 +285,16 @@ def _breach(state: CoreState, worker: Worker, what: str, now: float) -> None:
 
 def _fits(result: Result, run: Run) -> bool:
     """Return whether a result is of the next calls of a run, as the protocol has it."""
-    return (
+    if not (
         result.start == run.done
         and result.stop <= run.span.stop
-        and (
-            result.status == VALUES
-            or (
-                result.status in (RAISED, RETRYABLE, OUT_OF_MEMORY)
-                and result.stop == result.start + 1
-            )
-        )
-        and (
-            result.status == VALUES and kept_results.is_kept(run.span.open_task, result)
-            if result.held is not None
-            else result.buffers > 2 * result.output
-        )
-        and math.isfinite(result.seconds)
-    )
+        and (result.status == VALUES or result.stop == result.start + 1)
+        and -inf < result.seconds < inf
+    ):
+        return False
+    if result.held is not None:
+        return result.status == VALUES and kept_results.is_kept(run.span.open_task, result)
+    return result.buffers > 2 * result.output and result.status in _OUTCOMES
 
 
 _OUTCOMES = {

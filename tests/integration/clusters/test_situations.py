@@ -153,13 +153,18 @@ def explained(cluster: Cluster, scenario: Scenario, cause: str, words: str = "")
 
 
 def told_everywhere(cluster: Cluster, scenario: Scenario, told: dict[str, str]) -> None:
-    """Check that `top` and `report` tell of a cause too, with the next step."""
-    shown = ask(cluster, scenario, "top", "--once")["explanations"]
-    assert told["cause"] in [one["cause"] for one in shown]
+    """Wait until `top` and `report` tell of a cause too, with the next step: its figures change."""
     path = scenario.folder / "report.html"
-    status, words = command(cluster, "report", str(scenario.process.pid), "-o", str(path))
-    assert status == 0, words
-    assert escape(told["next_step"]) in path.read_text()
+
+    def are_told() -> bool:
+        shown = ask(cluster, scenario, "top", "--once")["explanations"]
+        steps = [one["next_step"] for one in shown if one["cause"] == told["cause"]]
+        status, words = command(cluster, "report", str(scenario.process.pid), "-o", str(path))
+        assert status == 0, words
+        page = path.read_text()
+        return bool(steps) and all(escape(step) in page for step in steps)
+
+    wait_until(are_told)
 
 
 def end(scenario: Scenario) -> None:
@@ -308,8 +313,8 @@ exec "{python}" "$@"
 
 def test_a_worker_that_takes_long_to_start_is_told(cluster: Cluster) -> None:
     """Its Python comes late, as from a home that is slow."""
-    path = cluster.folder / "slow-python"
-    path.write_text(SLOW.format(go=cluster.folder / "quick", python=cluster.python))
+    path, quick = (cluster.folder / f"{cluster.name}-{name}" for name in ("python", "quick"))
+    path.write_text(SLOW.format(go=quick, python=cluster.python))
     path.chmod(0o755)
     arguments = f"max_workers=1, python={str(path)!r}"
     scenario = play(cluster, HOLD.format(count=1, arguments=arguments, more=""))
@@ -320,10 +325,10 @@ def test_a_worker_that_takes_long_to_start_is_told(cluster: Cluster) -> None:
         assert told["place"].split(".")[0].split("_")[0] in cluster.jobs()
         assert "its log is /" in told["next_step"]
         told_everywhere(cluster, scenario, told)
-        (cluster.folder / "quick").touch()
+        quick.touch()
         scenario.began(1)
     finally:
-        (cluster.folder / "quick").touch()
+        quick.touch()
         end(scenario)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import importlib
 import operator
 import os
 import random
@@ -16,6 +17,7 @@ import psutil
 import pytest
 
 import gridengine
+from gridengine import ConfigurationError
 from tests.support.waiting import wait_until
 
 
@@ -366,3 +368,22 @@ def test_what_prints_and_where_it_runs_is_as_for_other_calls(
         return job.stdout(), gridengine.map(inner, [0])
 
     assert gridengine.map(outer, [0], scheduler=one) == [("printed\n", [(str(tmp_path), "yes")])]
+
+
+def test_a_module_that_makes_calls_of_its_own_when_it_is_imported_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, two: gridengine.ProcessScheduler
+) -> None:
+    module = tmp_path / "makes_calls.py"
+    module.write_text(
+        "import functools, gridengine\ndef f(x): return x\n"
+        "gridengine.map(lambda x: x, [1])\n"  # travels by value, and imports nothing
+        "gridengine.map(functools.partial(f), [1])\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigurationError, match="makes_calls makes calls of f when it is") as why:
+        gridengine.map(import_by_name, ["makes_calls"], scheduler=two)
+    assert "__main__" in str(why.value.hint)
+
+
+def import_by_name(name: str) -> None:
+    importlib.import_module(name)

@@ -39,7 +39,8 @@ print("best", type(gridengine.best_available()).__name__)
 
 DISPATCHER = "sweep_through_dispatcher.py"
 THROUGH = """
-import subprocess, sys
+import os, subprocess, sys
+os.environ["GRIDENGINE_RUN_DIRECTORY"] = os.path.abspath("runs")
 command = [sys.executable, "-m", "gridengine", "dispatcher"]
 options = ["--scheduler", "slurm", "--max-workers", "2"]
 subprocess.run([*command, "start", "walks", *options], check=True)

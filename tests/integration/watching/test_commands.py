@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from fcntl import ioctl
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -32,6 +33,8 @@ from pathlib import Path
 
 def slow(number):
     if number == 0:
+        while not Path("begun-1").exists():
+            time.sleep(0.01)
         raise ValueError("zero is bad")
     Path(f"begun-{number}").touch()
     while not Path("over").exists():
@@ -57,6 +60,23 @@ def gridengine(*words: str, status: int = 0) -> str:
     )
     assert done.returncode == status, done.stdout + done.stderr
     return done.stdout + done.stderr
+
+
+def told_at_last(words: str, *command: str) -> str:
+    """Return what a command tells once it has these words: before, it may tell that a worker which
+    this machine has held up is silent.
+    """
+    return str(wait_until(lambda: words in (told := gridengine(*command)) and told))
+
+
+def shown_at_last(cause: str) -> Any:
+    """Return what `top` shows once it tells of this cause."""
+
+    def look() -> Any:
+        shown = json.loads(gridengine("top", "--once", "--json"))
+        return shown if cause in [one["cause"] for one in shown["explanations"]] else None
+
+    return wait_until(look)
 
 
 @pytest.fixture
@@ -107,8 +127,7 @@ def test_calls_are_listed_with_what_they_were_given_and_why_they_failed(
 
 
 def test_why_calls_wait_is_said(process: subprocess.Popen[str]) -> None:
-    told = gridengine("explain", "sweep.py")
-    assert "3 calls wait for a free slot" in told
+    told = told_at_last("3 calls wait for a free slot", "explain", "sweep.py")
     assert "ValueError: zero is bad (call 0 of slow" in told
     [one] = json.loads(gridengine("explain", str(process.pid), "1", "--json"))
     assert one["text"].startswith("call 1 of slow runs on ")
@@ -251,9 +270,10 @@ def test_why_calls_without_a_kept_run_cannot_be_run_again_is_said(
 
 def test_a_frame_and_its_json_are_printed_once(process: subprocess.Popen[str]) -> None:
     assert "1 of 6 calls ended" in gridengine("top", "--once")
-    told = json.loads(gridengine("top", "--once", "--json"))
+    told = shown_at_last("max_workers")
     assert told["status"]["running"] == 2
-    assert told["explanations"][0]["cause"] == "max_workers"
+    causes = [one["cause"] for one in told["explanations"]]
+    assert next(cause for cause in causes if cause != "silent") == "max_workers"
 
 
 def test_through_a_pipe_there_are_plain_frames_until_the_run_ends(
@@ -321,12 +341,12 @@ def test_the_terminal_is_left_as_it_was_whatever_ends_it(
     process: subprocess.Popen[str], number: int, status: int
 ) -> None:
     with top_at_terminal() as (top, terminal):
-        before = termios.tcgetattr(terminal)[3] & termios.ICANON
         assert ENTER in read_until(terminal, "[functions]")
+        assert not termios.tcgetattr(terminal)[3] & termios.ICANON
         top.send_signal(number)
         read_until(terminal, LEAVE)
         assert top.wait(60) == status
-        assert before or termios.tcgetattr(terminal)[3] & termios.ICANON
+        assert termios.tcgetattr(terminal)[3] & termios.ICANON
 
 
 def test_when_the_dispatcher_is_killed_the_terminal_is_left_as_it_was(

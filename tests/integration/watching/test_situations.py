@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.watching.conftest import StartScript
-from tests.integration.watching.test_commands import gridengine
+from tests.integration.watching.test_commands import gridengine, shown_at_last
 from tests.support.agent_driver import alive
 from tests.support.scenario import PRELUDE
 from tests.support.situations import FULL_DISK, SITUATIONS
@@ -55,12 +55,14 @@ def test_what_is_odd_is_told_with_the_place_and_the_next_step(
     told = explained(process, situation.cause, situation.words)
     assert situation.step in told["next_step"]
     assert told["place"] == {"host": socket.gethostname()}.get(situation.place, situation.place)
-    shown = json.loads(gridengine("top", "--once", "--json"))
-    assert situation.cause in [one["cause"] for one in shown["explanations"]]
-    gridengine("report", "-o", str(tmp_path / "report.html"))
-    page = (tmp_path / "report.html").read_text()
-    assert escape(situation.words) in page
-    assert escape(situation.step) in page
+    shown_at_last(situation.cause)
+
+    def is_reported() -> bool:
+        gridengine("report", "-o", str(tmp_path / "report.html"))
+        page = (tmp_path / "report.html").read_text()
+        return escape(situation.words) in page and escape(situation.step) in page
+
+    wait_until(is_reported)
 
 
 def test_a_disk_that_is_full_of_what_is_kept_is_told_until_there_is_room_again(
@@ -85,6 +87,31 @@ def test_a_disk_that_is_full_of_what_is_kept_is_told_until_there_is_room_again(
             "results": 2,
             "kept": 2,
         }
+
+
+def test_a_full_disk_of_a_client_s_run_is_told_by_its_dispatcher(
+    start_script: StartScript, tmp_path: Path
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    with small_disk(tmp_path / "runs") as runs:
+        dispatcher = Standalone(tmp_path / "elsewhere")
+        try:
+            process = start_script(
+                f"{PRELUDE}\ndef CLUSTER(max_workers):\n"
+                f"    return gridengine.Client({str(dispatcher.path)!r})\n{FULL_DISK}"
+            )
+            wait_until((tmp_path / "there").exists)
+            with filled(runs):
+                (tmp_path / "full").touch()
+                told = explained(dispatcher.process, "disk", "database or disk is full")
+                assert told["place"] == str(runs / "named" / "kept.sqlite")
+                assert f"(process {process.pid} on {socket.gethostname()})" in told["text"]
+            wait_until(lambda: "disk is full" not in gridengine("explain"))
+            (tmp_path / "go").touch()
+            told = json.loads(process.communicate(timeout=60)[0].splitlines()[-1])
+            assert told == {"results": 2, "kept": 2}
+        finally:
+            dispatcher.end()
 
 
 def test_a_full_disk_of_a_standalone_dispatcher_s_journal_is_told(

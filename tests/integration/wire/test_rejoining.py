@@ -302,7 +302,8 @@ def test_a_port_that_another_has_is_named() -> None:
         server.close()
 
 
-def test_a_port_that_is_about_to_be_free_is_waited_for() -> None:
+def test_a_port_that_is_about_to_be_free_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gridengine.wire.server._BIND_SECONDS", 20.0)
     server = Server(host="127.0.0.1")
     taken = threading.Timer(0.3, server.close)
     taken.start()

@@ -11,7 +11,7 @@ import pytest
 from gridengine.client import left_calls as module
 from gridengine.client.left_calls import MOST_LEFT, flush_handed, take_left
 from gridengine.dispatcher.core.tasks import CallsFinished
-from gridengine.dispatcher.remote import Left
+from gridengine.dispatcher.left_outcomes import Left
 from gridengine.errors import Cancelled, DispatcherGone, JournalError, WorkerCrashed
 from gridengine.journal.handed_calls import HandedCalls
 from gridengine.schedulers.remote import RemoteScheduler

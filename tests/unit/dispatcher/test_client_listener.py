@@ -4,49 +4,28 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
-import msgspec
 import pytest
 
-from gridengine._version import __version__
 from gridengine.dispatcher import journal_limits
-from gridengine.dispatcher.client_listener import (
-    LOOK_SECONDS,
-    MOST_UNREAD,
-    WATCHER_SECONDS,
-    Action,
-    ClientListener,
-    RemoteFollower,
-)
-from gridengine.dispatcher.client_record import Journal
-from gridengine.dispatcher.clients import Clients
+from gridengine.dispatcher.client_journal import Journal
+from gridengine.dispatcher.client_listener import LOOK_SECONDS, WATCHER_SECONDS
 from gridengine.dispatcher.core.events import (
     CancelRequested,
     ClientJoined,
     ClientLeft,
-    Event,
     ReferencesReleased,
     Released,
     Submitted,
 )
 from gridengine.dispatcher.core.tasks import CallsFinished
-from gridengine.dispatcher.run_directory import python_version
-from gridengine.dispatcher.unsettled import UnsettledTasks
-from gridengine.dispatcher.watch_messages import Answer, Identity
-from gridengine.dispatcher.watch_streams import Told
 from gridengine.journal.dispatcher_file import DispatcherFile
-from gridengine.settings.schema import Settings
-from gridengine.wire.framing import decode, encode
 from gridengine.wire.messages import (
     DETACHED,
     NUMBER_BITS,
-    OLDEST,
-    VERSION,
-    Beat,
     ChildCancel,
     ChildForget,
     ChildRecall,
@@ -55,12 +34,8 @@ from gridengine.wire.messages import (
     ChildrenHello,
     ChildrenWelcome,
     ChildSupply,
-    ChildTasks,
     ChildWant,
-    ClientHello,
     Control,
-    Controlled,
-    FunctionItem,
     Goodbye,
     Message,
     OutcomesTaken,
@@ -69,120 +44,14 @@ from gridengine.wire.messages import (
     TaskItem,
 )
 from gridengine.wire.processes import started, this_machine
-from tests.support.core_play import Play
+from tests.support.played_listener import FUNCTION, A, B, C, Played, hello
 
-FUNCTION = FunctionItem("f", [b"/code"], b"/home")
-A, B, C = b"a" * 16, b"b" * 16, b"c" * 16
-
-
-def hello(**options: Any) -> ClientHello:
-    usual = ClientHello(VERSION, __version__, OLDEST, python_version(), "host", 12, "script.py")
-    return msgspec.structs.replace(usual, **options)
-
-
-class PlayedServer:
-    """A socket whose other ends are a test."""
-
-    fd = 0
-    pending = False
-
-    def __init__(self) -> None:
-        self.watchers: set[bytes] = set()
-        self.coming: list[tuple[bytes, Message, Sequence[Any]]] = []
-        self.sent: list[tuple[bytes, Message, Sequence[Any]]] = []
-        self.forgotten: list[bytes] = []
-        self.unread = 0
-        self.closed = False
-
-    def receive(self, most: int) -> Iterator[tuple[bytes, Message, Sequence[Any]]]:
-        while self.coming:
-            yield self.coming.pop(0)
-
-    def send(self, peer: bytes, message: Message, buffers: Sequence[Any] = ()) -> None:
-        self.sent.append((peer, *decode(encode(message, buffers))))
-
-    def beat(self, peer: bytes) -> None:
-        self.send(peer, Beat())
-
-    def unacknowledged(self, peer: bytes) -> int:
-        return self.unread
-
-    def forget(self, peer: bytes) -> None:
-        self.forgotten.append(peer)
-
-    def close(self) -> None:
-        self.closed = True
-
-
-class Played:
-    """A dispatcher's end for clients, at a time that the test says."""
-
-    def __init__(self) -> None:
-        self.play = Play()
-        self.server = PlayedServer()
-        self.now = 1000.0
-        self.did: list[Any] = []
-        clients = Clients(
-            self.play.core.state,
-            lambda *one: None,
-            lambda event: None,
-            UnsettledTasks(),
-            lambda demand: None,
-            slots=7,
-        )
-        self.followers: list[RemoteFollower] = []
-        actions = {
-            "status": Action(lambda: {"workers": 3}, looks=True),
-            "follow": Action(self._follow, looks=True, follows=True),
-            "stop": Action(lambda now=False: self.did.append(now)),
-        }
-        settings = Settings(client_lease=900.0, client_grace=60.0)
-        self.listener = ClientListener(self.server, clients, actions, settings)  # type: ignore[arg-type]
-        self.clients = clients
-
-    def _follow(self, follower: RemoteFollower) -> str:
-        self.followers.append(follower)
-        return "first"
-
-    def say(self, peer: bytes, message: Message, *buffers: bytes) -> list[Event]:
-        self.server.coming.append((peer, *decode(encode(message, buffers))))
-        return list(self.listener.events(self.now, 100))
-
-    def told(self, peer: bytes) -> list[Message]:
-        told = [message for one, message, _ in self.server.sent if one == peer]
-        self.server.sent = [one for one in self.server.sent if one[0] != peer]
-        return told
-
-    def join(self, peer: bytes, **options: Any) -> int:
-        """Have a client come; return the first of its numbers."""
-        events = self.say(peer, hello(**options))
-        [welcome] = self.told(peer)
-        assert isinstance(welcome, ChildrenWelcome)
-        assert events == [ClientJoined(welcome.client, options.get("weight", 1.0))]
-        assert (welcome.slots, welcome.protocol) == (7, VERSION)
-        return welcome.client << NUMBER_BITS
-
-    def submit(self, peer: bytes, *tasks: TaskItem, **options: Any) -> list[Event]:
-        message = ChildTasks(0, 0, b"digest", list(tasks), **options)
-        return self.say(peer, message, *[b"buffer"] * message.count_buffers())
-
-    def wait(self, seconds: float, *beating: bytes) -> list[Event]:
-        """Let time pass, in which these clients beat."""
-        events, until = [], self.now + seconds
-        while self.now < until:
-            self.now += LOOK_SECONDS
-            for peer in beating:
-                assert self.say(peer, Beat()) == []
-            events += self.listener.look(self.now)
-        return events
+KEPT = {"keep": "sweep/1", "keeps": True}
 
 
 @pytest.fixture
 def played() -> Played:
     return Played()
-
-
-# ---------------------------------------------------------------- who is taken
 
 
 def test_a_client_joins_with_its_weight_and_submits(played: Played) -> None:
@@ -192,63 +61,21 @@ def test_a_client_joins_with_its_weight_and_submits(played: Played) -> None:
     assert (event.parent, event.detached, event.tasks[0].id) == (0, False, first + 1)
 
 
-@pytest.mark.parametrize(
-    ("told", "words"),
-    [
-        ({"protocol": VERSION + 2, "oldest": VERSION + 1, "version": "9.9"}, "9.9"),
-        ({"protocol": OLDEST - 1, "oldest": 1, "version": "0.0.1"}, "0.0.1"),
-        ({"python": "3.99"}, "3.99"),
-    ],
-)
-def test_another_version_is_refused_with_both_in_the_text(
-    played: Played, told: dict[str, Any], words: str
-) -> None:
-    assert played.say(A, hello(**told)) == []
-    [refusal] = played.told(A)
-    assert isinstance(refusal, Refuse)
-    assert refusal.mismatch
-    assert words in refusal.reason
-    assert (__version__ if "version" in told else python_version()) in refusal.reason
-
-
-def test_a_newer_client_that_speaks_our_protocol_too_is_taken(played: Played) -> None:
-    played.join(A, protocol=VERSION + 3, oldest=VERSION)
-
-
-def test_a_client_without_python_functions_may_have_any_python(played: Played) -> None:
-    played.join(A, python="")
-
-
 def test_what_a_stranger_sends_is_ignored(played: Played) -> None:
     assert played.submit(A, TaskItem(1), function=FUNCTION) == []
 
 
-# ---------------------------------------------------------------- what it may do
-
-
-def test_it_asks_for_actions_and_is_told_their_answer(played: Played) -> None:
+def test_a_file_that_a_client_cannot_write_is_known_while_it_is_here(played: Played) -> None:
     played.join(A)
-    played.say(A, Control(5, "status"))
-    assert played.told(A) == [Controlled(5, b'{"workers":3}')]
-    played.say(A, Control(6, "stop", b'{"now": true}'))
-    assert played.told(A) == [Controlled(6, b"null")]
-    assert played.did == [True]
-
-
-@pytest.mark.parametrize(
-    ("action", "arguments"),
-    [("nosuch", b"{}"), ("stop", b"no JSON"), ("stop", b"[]"), ("stop", b'{"other": 1}')],
-)
-def test_an_action_that_cannot_be_done_says_why(
-    played: Played, action: str, arguments: bytes
-) -> None:
-    played.join(A)
-    assert played.say(A, Control(5, action, arguments)) == []
-    [answer] = played.told(A)
-    assert isinstance(answer, Controlled)
-    assert (answer.number, answer.failed) == (5, True)
-    assert answer.answer
-    assert not played.did
+    played.listener.note_fault(A, "/night.sqlite", "disk full")
+    [(path, error, client)] = played.listener.faults()
+    assert (path, error) == ("/night.sqlite", "disk full")
+    assert "process 12 on host" in client
+    played.listener.note_fault(A, "", "")
+    assert list(played.listener.faults()) == []
+    played.listener.note_fault(A, "/night.sqlite", "disk full")
+    played.say(A, Goodbye("it ends"))
+    assert list(played.listener.faults()) == []
 
 
 def test_who_may_only_look_submits_nothing_and_ends_nothing(played: Played) -> None:
@@ -366,9 +193,6 @@ def test_a_client_that_plays_a_worker_s_agent_is_sent_away(
     assert played.server.forgotten == [A]
 
 
-# ---------------------------------------------------------------- when it is gone
-
-
 def test_a_client_that_leaves_ends_at_once(played: Played) -> None:
     number = played.join(A) >> NUMBER_BITS
     assert played.say(A, Goodbye("closed")) == [ClientLeft(number)]
@@ -440,9 +264,6 @@ def journaled(played: Played, tmp_path: Path) -> Iterator[Played]:
     played.clients.keep_in(Journal(file))
     yield played
     file.close()
-
-
-KEPT = {"keep": "sweep/1", "keeps": True}
 
 
 def left(played: Played) -> int:
@@ -540,9 +361,6 @@ def test_what_clients_have_that_are_told_of_the_end_is_not_made_by_a_later_proce
     assert len(journaled.told(B)) == 1
 
 
-# ---------------------------------------------------------------- after a restart
-
-
 def test_a_client_that_does_not_come_back_to_a_later_process_is_looked_for(
     played: Played, tmp_path: Path
 ) -> None:
@@ -590,11 +408,6 @@ def test_what_has_ended_is_not_ended_again_by_a_later_process(
     assert [(one.task, one.start, one.stop, one.last) for one in ended] == [(task, 1, 3, True)]
 
 
-# ---------------------------------------------------------------- who watches
-
-TOLD = Told(Answer(Identity("sweep", "run", 1, "host", "", "", 0.0, "", "", "")))
-
-
 def test_who_may_only_look_and_is_silent_is_dropped_and_a_client_is_not(played: Played) -> None:
     played.server.watchers.add(A)
     played.say(A, hello())
@@ -611,34 +424,3 @@ def test_who_may_only_look_and_gives_signs_of_life_stays(played: Played) -> None
     played.say(A, hello())
     played.wait(10 * WATCHER_SECONDS, A)
     assert played.server.forgotten == []
-
-
-def test_a_question_to_follow_is_answered_again_and_again(played: Played) -> None:
-    played.join(A)
-    played.say(A, Control(3, "follow", b"{}"))
-    [follower] = played.followers
-    assert follower.tell(TOLD)
-    follower.end()
-    follower.drop()
-    first, told, last = played.told(A)
-    assert first == Controlled(3, b'"first"')
-    assert told == Controlled(3, TOLD.line)
-    assert isinstance(last, Controlled)
-    assert (last.number, last.failed) == (3, True)
-
-
-def test_who_has_not_acknowledged_much_is_told_nothing_more(played: Played) -> None:
-    played.join(A)
-    played.say(A, Control(3, "follow", b"{}"))
-    played.told(A)
-    played.server.unread = MOST_UNREAD + 1
-    assert not played.followers[0].tell(TOLD)
-    assert played.told(A) == []
-
-
-def test_a_question_that_is_asked_again_has_the_same_follower(played: Played) -> None:
-    played.join(A)
-    for _ in range(2):
-        played.say(A, Control(3, "follow", b"{}"))
-    played.say(A, Control(4, "follow", b"{}"))
-    assert len(set(played.followers)) == 2

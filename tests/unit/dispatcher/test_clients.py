@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from gridengine.dispatcher.clients import ENDED, Clients
+from gridengine.dispatcher.client_process import ENDED
+from gridengine.dispatcher.clients import Clients
 from gridengine.dispatcher.core.events import (
     CancelRequested,
     ClientJoined,
@@ -108,6 +109,21 @@ class Process:
 @pytest.fixture
 def process() -> Process:
     return Process(Play())
+
+
+def test_what_needs_a_task_that_cannot_be_submitted_is_told_why() -> None:
+    def refuse(demand: Demand) -> None:
+        raise ConfigurationError("no worker holds so much")
+
+    process = Process(Play(), check=refuse)
+    item = process.task(1, kept=[(0, 77)], demand=encode_demand(Demand(Cores(99))))
+    [supplied] = process.submit(item, function=FUNCTION)
+    assert isinstance(supplied, Supplied)
+    assert (supplied.reference, str(supplied.data.error)) == (77, "no worker holds so much")
+    [(_, finished)] = process.told()
+    assert isinstance(finished, ChildrenFinished)
+    assert finished.outcomes[0].failed
+    assert process.say(ChildForget(RUNNER, references=[77])) == [ReferencesReleased((77,))]
 
 
 def test_tasks_are_submitted_for_the_run_that_the_process_is_at(process: Process) -> None:

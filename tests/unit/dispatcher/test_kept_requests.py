@@ -7,6 +7,7 @@ from typing import Any
 
 from gridengine.dispatcher.core.tasks import Task
 from gridengine.dispatcher.kept_requests import KeptRequests
+from gridengine.dispatcher.left_outcomes import TakenOutcomes
 from gridengine.dispatcher.remote import RemoteDispatcher
 from gridengine.dispatcher.unsettled import UnsettledTasks
 from gridengine.wire.messages import ChildTasks, ChildWant, ClientHello, Message, TaskItem
@@ -54,10 +55,13 @@ def test_a_client_that_is_not_welcomed_yet_repeats_its_greeting_to_the_next_proc
         send_again=lambda: done.append("repeats"),
     )
     hello: Any = ClientHello
+    taken = TakenOutcomes()
+    taken.add(4)
     dispatcher: Any = SimpleNamespace(
-        _number=7, _resuming=False, _ended=[4], _connection=connection, _hello_again=lambda: hello
+        _number=7, _resuming=False, _taken=taken, _connection=connection, _hello_again=lambda: hello
     )
     RemoteDispatcher._resume(dispatcher)
     assert done == ["begins", hello]
     RemoteDispatcher._resume(dispatcher)
     assert done == ["begins", hello, "repeats"]
+    assert taken.take() == []

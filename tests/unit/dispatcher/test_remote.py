@@ -9,12 +9,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
-from gridengine.dispatcher import remote
+from gridengine.dispatcher import left_outcomes, remote
 from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
-from gridengine.dispatcher.remote import LOOK_SECONDS, MOST_UNTOLD, RemoteDispatcher
-from gridengine.dispatcher.requesting import Question
+from gridengine.dispatcher.dispatcher_silence import LOOK_SECONDS
+from gridengine.dispatcher.questions import Question
+from gridengine.dispatcher.remote import RemoteDispatcher
 from gridengine.errors import ConfigurationError, DispatcherGone, VersionMismatch
 from gridengine.serialize.payload import Payload
 from gridengine.settings.values import Settings
@@ -127,7 +129,8 @@ def test_what_cannot_be_sent_fails_with_all_that_need_it_and_counts_no_more(make
     events = submit(client, name="\udcff", kept=((0, 77),))
     sent = client.take_sent() + client.take_sent()
     assert "this cannot be handed in" in str(events[0].error)
-    assert [type(message) for message in sent] == [ChildSupply]
+    assert [type(message) for message in sent] == [ChildTasks, ChildSupply]
+    assert sent[0].tasks == []
     assert submit(client) == []
     with pytest.raises(ConfigurationError, match="1 call open, and may have 1"):
         submit(client)
@@ -148,6 +151,41 @@ def test_tasks_travel_together_and_those_that_cannot_be_sent_fail_alone(make: An
     assert len(together.tasks) == 2
 
 
+def test_a_function_is_known_though_the_first_call_of_it_cannot_be_sent(make: Any) -> None:
+    client = make()
+    assert len(submit(client, name="\udcff")) == 0
+    submit(client)
+    defines, calls = client.take_sent()
+    assert (defines.tasks, defines.function.name) == ([], "f")
+    assert (len(calls.tasks), calls.function) == (1, None)
+
+
+def test_a_call_that_cannot_be_sent_is_not_on_its_way_to_the_disk(make: Any) -> None:
+    client = make()
+    submit(client, name="\udcff")
+    client.take_sent()
+    assert not client._requests.has(client.new_id() - 1)
+
+
+def test_a_file_that_cannot_be_written_is_told_of_once_and_again_to_the_next_process(
+    make: Any,
+) -> None:
+    client = make(keep="night")
+    fault = "/night.sqlite", "disk full"
+    client.file_fault = lambda: fault
+    told = client.take_sent() + client.take_sent()
+    assert [one.action for one in told] == ["note_fault"]
+    assert msgspec.json.decode(told[0].arguments) == {"path": fault[0], "error": fault[1]}
+    client._resume()
+    client.step(ChildrenWelcome(0, CLIENT, 8, epoch=4, taken=0))
+    assert [one.arguments for one in client.take_sent() if isinstance(one, Control)] == [
+        told[0].arguments
+    ]
+    fault = "", ""
+    [now] = client.take_sent()
+    assert msgspec.json.decode(now.arguments)["path"] == ""
+
+
 def taken_of(client: Remote) -> list[int]:
     """Return the numbers of outcomes that the client says it has."""
     said = [one for one in client.take_sent() if isinstance(one, OutcomesTaken)]
@@ -157,7 +195,7 @@ def taken_of(client: Remote) -> list[int]:
 def test_what_has_ended_counts_no_more_and_is_acknowledged_soon(
     make: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote, "TELL_SECONDS", 3600.0)
+    monkeypatch.setattr(left_outcomes, "TELL_SECONDS", 3600.0)
     client = make(max_calls=1)
     events = submit(client)
     [sent] = client.take_sent()
@@ -169,19 +207,19 @@ def test_what_has_ended_counts_no_more_and_is_acknowledged_soon(
     client.step(ChildrenFinished(0, [item], number=9))
     submit(client)
     assert taken_of(client) == []  # that would have the dispatcher at work before the call
-    monkeypatch.setattr(remote, "TELL_SECONDS", 0.0)
+    monkeypatch.setattr(left_outcomes, "TELL_SECONDS", 0.0)
     assert set(taken_of(client)) == {9}
     with pytest.raises(ConfigurationError, match="1 call open"):
         submit(client)
 
 
 def test_outcomes_are_acknowledged_together(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote, "TELL_SECONDS", 3600.0)
+    monkeypatch.setattr(left_outcomes, "TELL_SECONDS", 3600.0)
     client = make()
-    for number in range(1, MOST_UNTOLD + 1):
+    for number in range(1, left_outcomes.MOST_UNTOLD + 1):
         assert taken_of(client) == []
         client.step(ChildrenFinished(0, [], number=number))
-    assert taken_of(client) == [*range(1, MOST_UNTOLD + 1)]
+    assert taken_of(client) == [*range(1, left_outcomes.MOST_UNTOLD + 1)]
 
 
 @pytest.mark.parametrize("interruption", [TimeoutError, KeyboardInterrupt])
@@ -211,7 +249,7 @@ def test_outcomes_of_another_client_are_those_that_it_has_left(
     left = client.left.get_nowait()
     assert (left.number, left.life, left.outcomes[0].start) == (4, 3, 2)
     client.took([left])
-    monkeypatch.setattr(remote, "TELL_SECONDS", 0.0)
+    monkeypatch.setattr(left_outcomes, "TELL_SECONDS", 0.0)
     assert taken_of(client) == [4]
 
 
@@ -236,7 +274,6 @@ def test_an_answer_that_nobody_waits_for_any_more_is_dropped(make: Any) -> None:
     with pytest.raises(TimeoutError):
         client.control("status", seconds=0)
     client.step(Controlled(client.new_id(), b"{}"))
-    assert client._answers == {}
     assert client._questions == {}
 
 

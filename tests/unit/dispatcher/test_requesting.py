@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
-from gridengine.dispatcher.requesting import HANDLERS, Question, RequestingDispatcher
+from gridengine.dispatcher.questions import Question
+from gridengine.dispatcher.requesting import HANDLERS, RequestingDispatcher
 from gridengine.errors import (
     Cancelled,
     ConfigurationError,
@@ -109,17 +110,6 @@ def submit(dispatcher: Requesting, **options: Any) -> list[CallsFinished]:
     return heard.events  # type: ignore[no-any-return]
 
 
-def test_an_answer_ends_the_waiting_and_an_error_is_raised() -> None:
-    good, bad, never = Question(), Question(), Question()
-    good.answer()
-    good.wait()
-    bad.answer(KeyError("no"))
-    with pytest.raises(KeyError):
-        bad.wait()
-    with pytest.raises(TimeoutError, match="no answer within 0 s"):
-        never.wait(0)
-
-
 def test_numbers_of_tasks_are_those_of_the_client_that_it_is_known_as(
     dispatcher: Requesting,
 ) -> None:
@@ -153,8 +143,10 @@ def test_a_task_that_cannot_be_sent_fails_and_so_do_those_that_need_its_result(
     assert failed.last
     [supplied] = dispatcher.kinds(ChildSupply)
     assert (supplied.reference, supplied.raised) == (77, True)
-    assert submit(dispatcher) == []  # the next is sent
-    assert len(dispatcher.kinds(ChildTasks)) == 1
+    assert submit(dispatcher) == []  # the next is sent, of a function that is known by then
+    defines, calls = dispatcher.kinds(ChildTasks)
+    assert (defines.tasks, defines.function.name) == ([], "f")
+    assert (len(calls.tasks), calls.function) == (1, None)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -89,3 +90,12 @@ def test_each_who_follows_is_taken_in(played: Played) -> None:
     assert played.play.core.state.log.events is not None
     played.answers.streams.remove(second)
     assert played.play.core.state.log.events is None
+
+
+def test_a_file_that_a_client_cannot_write_is_told_with_whose_it_is(played: Played) -> None:
+    faults = [("/night.sqlite", "disk full", "client 7")]
+    played.answers._listener = SimpleNamespace(faults=lambda: faults)  # type: ignore[assignment]
+    status = msgspec.json.decode(played.ask("status"))["status"]
+    [fault] = status["faults"]
+    assert (fault["path"], fault["error"]) == ("/night.sqlite", "disk full")
+    assert fault["loss"].startswith("it is of client 7; ")

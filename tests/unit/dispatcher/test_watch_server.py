@@ -205,6 +205,16 @@ def test_a_folder_that_is_given_is_the_only_one(tmp_path: Path) -> None:
     assert list(runtime_folders({"XDG_RUNTIME_DIR": str(tmp_path)}, given)) == [given]
 
 
+def test_that_a_folder_that_was_asked_for_cannot_be_had_is_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    given = tmp_path / "no" / "folder"
+    server = watch_server.open_watch_server(given, lambda *asked: b"", lambda watcher: None)
+    assert server is None
+    assert f"{given} cannot be a folder of this user's alone (mode 0700)" in caplog.text
+    assert "watch_directory" in caplog.text
+
+
 def test_a_link_is_no_private_folder(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir(mode=0o700)
     (tmp_path / "link").symlink_to("real")

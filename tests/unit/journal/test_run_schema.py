@@ -96,3 +96,15 @@ def test_an_empty_file_that_cannot_be_written_is_said_in_our_words(
 def test_what_is_not_of_the_file_is_raised_as_it_is(path: Path) -> None:
     with pytest.raises(ZeroDivisionError), explained("a", path):
         raise ZeroDivisionError
+
+
+def test_what_is_said_of_a_file_that_may_not_be_opened_is_not_that_it_is_damaged(
+    path: Path,
+) -> None:
+    with pytest.raises(JournalError) as caught, explained("a", path):
+        sqlite3.connect(path / "no_folder")
+    assert "may read and write it" in str(caught.value.hint)
+    path.write_bytes(b"no database" * 100)
+    with pytest.raises(JournalError) as caught:
+        open_to_read("a", path)
+    assert "move the file away" in str(caught.value.hint)

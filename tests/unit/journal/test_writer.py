@@ -151,7 +151,8 @@ def test_who_closes_is_told_what_could_not_be_written(
     made = JournalWriter(refuse, "the file")
     made.write("INSERT INTO t VALUES (?)", [(1,)])
     assert not made.close()
-    assert "1 change could not be written: database is locked" in caplog.text
+    told = "1 change could not be written: database is locked; what was to be kept there is lost"
+    assert told in caplog.text
 
 
 def test_what_no_disk_would_take_is_left_out_alone(

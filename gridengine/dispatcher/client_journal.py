@@ -1,0 +1,86 @@
+"""What a dispatcher's journal has of all its clients together: who they are, and numbers that no
+process before has given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+from typing import Protocol
+
+from gridengine.journal.dispatcher_file import DispatcherFile
+from gridengine.wire.framing import decode, encode
+from gridengine.wire.messages import ClientHello
+
+_NUMBERS = 1000
+"""How many numbers for clients are reserved at a time."""
+
+
+class Told(Protocol):
+    """What tells a client."""
+
+    def tell_durable(self) -> None:
+        """Tell it what is on disk."""
+
+
+class Journal:
+    """The journal of all clients of a dispatcher. All methods are for one thread."""
+
+    def __init__(self, file: DispatcherFile) -> None:
+        self.file = file
+        self.ids = count(_last(file, "requests", "id") + 1).__next__
+        self.numbers = count(_last(file, "outcomes", "number") + 1).__next__
+        self.epoch = file.epoch
+        self._last_client = file.counted("client", _NUMBERS)
+        self._reserved = self._last_client + _NUMBERS
+        self.first_client = self._last_client + 1
+        """The first number of a client that no process before has given one."""
+        self.committed = 0
+        """The number of the last outcomes that are on disk."""
+        self._told: dict[Told, None] = {}
+
+    def new_client(self) -> int:
+        """Return a number for a client that none has had, nor will have after a restart."""
+        self._last_client += 1
+        if self._reserved - self._last_client < _NUMBERS // 2:  # early: it is written later
+            self._reserved += _NUMBERS
+            self.file.write("REPLACE INTO counters VALUES ('client', ?)", [(self._reserved,)])
+        return self._last_client
+
+    def add(self, number: int, peer: bytes, hello: ClientHello) -> None:
+        """Add a client."""
+        row = number, peer, b"".join(map(bytes, encode(hello))), 0
+        self.file.write("INSERT INTO clients VALUES (?, ?, ?, ?)", [row])
+
+    def clients(self) -> Iterator[tuple[int, bytes, ClientHello, int]]:
+        """Yield the clients that there were: their numbers, peers and greetings, and how many of
+        their messages are here.
+        """
+        self.committed = _last(self.file, "outcomes", "number")
+        for number, peer, hello, seen in self.file.read("SELECT * FROM clients"):
+            message, _ = decode([hello])
+            assert isinstance(message, ClientHello)
+            yield number, peer, message, seen
+
+    def absent(self) -> dict[int, float]:
+        """Return the clients that are gone and whose calls go on: since when, in seconds since
+        1970.
+        """
+        return dict(self.file.read("SELECT * FROM absent"))
+
+    def settle(self) -> None:
+        """Tell clients what is on disk by now."""
+        self.file.settle()
+        told, self._told = self._told, {}
+        for record in told:
+            record.tell_durable()
+
+    def note_durable(self, record: Told) -> None:
+        """Have a client told, when all is settled that is."""
+        self._told[record] = None
+
+
+def _last(file: DispatcherFile, table: str, column: str) -> int:
+    """Return the highest number that a table has, at least 0."""
+    found: int = file.read(f"SELECT ifnull(max({column}), 0) FROM {table}").fetchone()[0]
+    return found

@@ -1,0 +1,314 @@
+"""What a dispatcher's journal has of what a client has handed in: its requests, in their order,
+until all that they asked for has ended and the client has that.
+
+A request is a message as it came; what a message of tasks defines has rows of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gridengine.dispatcher import journal_limits
+from gridengine.dispatcher.journal_rows import (
+    RowContent,
+    portions_of,
+    ranges_of,
+    read_content,
+    task_ids,
+)
+from gridengine.journal.dispatcher_file import DispatcherFile
+from gridengine.serialize import pickling
+from gridengine.serialize.payload import Buffer
+from gridengine.wire.messages import (
+    ChildForget,
+    ChildSupply,
+    ChildTasks,
+    ChildWant,
+    FinishedItem,
+    Message,
+    TaskItem,
+)
+
+TASKS, DEFINITION, OTHER = range(3)
+"""Kinds of requests: tasks; what their messages define, one each; all others."""
+Row: TypeAlias = tuple[int, int, int, RowContent]
+"""The number of a request, its client, its kind, and its message."""
+Calls: TypeAlias = dict[int, list[tuple[int, int, int]]]
+"""Of tasks some calls, as `ranges_of` returns them."""
+_BLOCK_BITS = 10
+
+
+class _Request(Struct, eq=False):
+    """Tasks that were handed in together: their ids, sorted, and how many have not ended, or their
+    client does not know so. `once`: whether some may run only once.
+    """
+
+    id: int
+    tasks: array[int]
+    left: int
+    once: bool
+
+    def has(self, task: int) -> bool:
+        """Return whether this is one of the tasks."""
+        place = bisect_left(self.tasks, task)
+        return place < len(self.tasks) and self.tasks[place] == task
+
+
+class ClientRequests:
+    """The requests of one client. Rows to be written are left to `take_rows`; which are to be
+    deleted is returned.
+
+    Args:
+        number: the client's.
+        new_id: returns a number for a row.
+    """
+
+    def __init__(self, number: int, new_id: Callable[[], int]) -> None:
+        self._number = number
+        self._new_id = new_id
+        self._rows: list[Row] = []
+        self._requests: dict[int, _Request] = {}
+        self._blocks: dict[int, list[_Request]] = {}
+        self._others: deque[tuple[int, ChildForget | None]] = deque()
+        """The rows that go once no older request is left, and what is forgotten then."""
+        self._definitions: dict[bytes | int, list[int]] = {}
+        """The rows of functions, shared objects and supplied results, by their names."""
+        self._kept: dict[int, dict[tuple[int, int], None]] = {}
+        """Of tasks that have not ended: the calls whose results others need, and by which
+        references.
+        """
+
+    @property
+    def owed(self) -> int:
+        """How many tasks there are that have not ended, or of which the client does not know so."""
+        return sum(one.left for one in self._requests.values())
+
+    def runs_once(self, task: int) -> bool:
+        """Return whether calls of this task, or of others handed in with it, may run only once."""
+        request = self._find(task)
+        return request is not None and request.once
+
+    def is_needed(self, task: int) -> bool:
+        """Return whether others need results of this task, which has not ended."""
+        return task in self._kept
+
+    def _find(self, task: int) -> _Request | None:
+        for one in self._blocks.get(task >> _BLOCK_BITS, ()):
+            if one.has(task):
+                return one
+        return None
+
+    # ---------------------------------------------------------------- what is handed in
+
+    def take(self, message: Message, buffers: Sequence[Buffer]) -> None:
+        """Take a message."""
+        if type(message) is ChildTasks:
+            buffers = self._take_definitions(message, buffers)
+            message = replace(message, function=None, shared=())
+            for tasks, its in portions_of(message.tasks, buffers):
+                id = self._insert(TASKS, replace(message, tasks=tasks), its)
+                self._add(id, tasks)
+                self._keep(tasks)
+        elif type(message) is ChildSupply:
+            self._insert_supply(message, buffers)
+        else:
+            self._add_other(self._insert(OTHER, message, buffers), message)
+
+    def _take_definitions(self, message: ChildTasks, buffers: Sequence[Buffer]) -> Sequence[Buffer]:
+        """Note what a message defines, and return the buffers of its tasks."""
+        function = message.function
+        own = () if function is None else buffers[: function.buffers]
+        buffers = buffers[len(own) :]
+        for one in message.shared:
+            name, its = one.name, buffers[: one.buffers]
+            buffers = buffers[one.buffers :]
+            defines = replace(message, tasks=[], function=None, shared=[one])
+            self._define(name, self._insert(DEFINITION, defines, its))
+        if function is not None:  # last, since it may need the others
+            defines = replace(message, tasks=[], shared=())
+            self._define(message.digest, self._insert(DEFINITION, defines, own))
+        return buffers
+
+    def _insert(self, kind: int, message: Message, buffers: Sequence[Buffer]) -> int:
+        id = self._new_id()
+        self._rows.append((id, self._number, kind, RowContent(message, buffers)))
+        return id
+
+    def _insert_supply(self, message: ChildSupply, buffers: Sequence[Buffer]) -> None:
+        """Note what a reference stands for: of a result that no row can hold, that it is lost when
+        the dispatcher is started again.
+        """
+        if journal_limits.is_large(buffers):
+            buffers = pickling.dump_exception(journal_limits.lost(buffers))[:1]
+            message = replace(message, raised=True, buffers=1)
+        self._define(message.reference, self._insert(DEFINITION, message, buffers))
+
+    def take_rows(self) -> list[Row]:
+        """Return the rows that are to be written, once."""
+        rows, self._rows = self._rows, []
+        return rows
+
+    def _add_other(self, id: int, message: Message) -> None:
+        if type(message) is ChildWant and self._find(message.task) is not None:
+            # The client of a dispatcher that was started again asks again.
+            self._kept.setdefault(message.task, {})[message.index, message.reference] = None
+        self._others.append((id, message if type(message) is ChildForget else None))
+
+    def _define(self, name: bytes | int, id: int) -> None:
+        self._definitions.setdefault(name, []).append(id)
+
+    def _add(self, id: int, tasks: Sequence[TaskItem]) -> _Request:
+        once = not all(task.retries for task in tasks)
+        request = self._requests[id] = _Request(id, task_ids(tasks), len(tasks), once)
+        for block in {task >> _BLOCK_BITS for task in request.tasks}:
+            self._blocks.setdefault(block, []).append(request)
+        return request
+
+    def _keep(self, tasks: Iterable[TaskItem]) -> None:
+        """Note whose results others need."""
+        for task in tasks:
+            if task.kept:
+                self._kept[task.id] = dict.fromkeys(task.kept)
+
+    # ---------------------------------------------------------------- what has come of it
+
+    def supply(self, items: Iterable[FinishedItem], buffers: Sequence[Buffer]) -> None:
+        """Note results that other calls need, as if the client had supplied them."""
+        if not self._kept:
+            return
+        offset = 0
+        for one in items:
+            payload = buffers[offset : offset + one.count_buffers()]
+            offset += len(payload)
+            kept = self._kept.get(one.task, ())
+            for index, reference in [each for each in kept if one.start <= each[0] < one.stop]:
+                if is_taken_back(one):
+                    continue  # the client says what became of it
+                raised, cancelled = one.raised or one.failed, one.recalled or one.ended
+                its = payload[: one.buffers or one.failed]
+                supply = ChildSupply(
+                    0, reference, index - one.start, raised, cancelled, one.path, len(its)
+                )
+                self._insert_supply(supply, its)
+            if one.last:
+                self._kept.pop(one.task, None)
+
+    def end(self, outcomes: Iterable[array[int]]) -> tuple[dict[int, array[int]], list[int]]:
+        """Note that the client knows what came of these calls, as `ranges_of` takes them; return
+        them by the numbers of those of their requests that are left, and the numbers of those of
+        which nothing is.
+        """
+        ended: dict[int, array[int]] = {}
+        for calls in outcomes:
+            for place in range(0, len(calls), 4):
+                request = self._find(calls[place])
+                if request is not None:
+                    ended.setdefault(request.id, array("q")).extend(calls[place : place + 4])
+                    request.left -= calls[place + 3]
+        whole = [id for id in ended if not self._requests[id].left]
+        for id in whole:
+            del ended[id]
+            self._drop(self._requests.pop(id))
+        return ended, whole
+
+    def _drop(self, request: _Request) -> None:
+        for block in {task >> _BLOCK_BITS for task in request.tasks}:
+            others = self._blocks[block]
+            others.remove(request)
+            if not others:
+                del self._blocks[block]
+
+    def collect(self) -> list[int]:
+        """Return the rows that no request needs any more that is left; they are to be deleted."""
+        oldest = next(iter(self._requests), math.inf)
+        rows: list[int] = []
+        while self._others and self._others[0][0] < oldest:
+            id, forget = self._others.popleft()
+            rows.append(id)
+            if forget is not None:
+                names: tuple[bytes | int, ...] = (*forget.functions, *forget.shared)
+                for name in (*names, *forget.references):
+                    rows += self._undefine(name, id)
+        return rows
+
+    def _undefine(self, name: bytes | int, before: int) -> list[int]:
+        """Return the rows that define this, from before another."""
+        rows = self._definitions.pop(name, [])
+        later = [row for row in rows if row > before]
+        if later:
+            self._definitions[name] = later
+        return [row for row in rows if row < before]
+
+    # ---------------------------------------------------------------- after a restart
+
+    def replay(
+        self, file: DispatcherFile, ended: Calls, settled: dict[int, list[tuple[int, int]]]
+    ) -> Iterator[tuple[Message, Sequence[Buffer]]]:
+        """Take what a file has of the requests, and yield their messages, in their order, without
+        the tasks that have ended; add of the others the calls that have.
+
+        Args:
+            ended: the calls of the outcomes that the file has.
+        """
+        for id, kind, content in file.read(
+            "SELECT id, kind, content FROM requests WHERE client = ? ORDER BY id", self._number
+        ):
+            message, buffers = read_content(content)
+            if kind == TASKS:
+                rows = file.read("SELECT calls FROM ended WHERE request = ?", id)
+                taken = ranges_of(array("q", calls) for (calls,) in rows)
+                yield from self._replay_tasks(id, (message, buffers), taken, ended, settled)
+                continue
+            if kind == OTHER:
+                self._add_other(id, message)
+            elif type(message) is ChildSupply:
+                self._define(message.reference, id)
+            elif message.function is not None:
+                self._define(message.digest, id)
+            else:
+                self._define(message.shared[0].name, id)
+            yield message, buffers
+
+    def _replay_tasks(
+        self,
+        id: int,
+        content: tuple[ChildTasks, Sequence[Buffer]],
+        taken: Calls,
+        ended: Calls,
+        settled: dict[int, list[tuple[int, int]]],
+    ) -> Iterator[tuple[Message, Sequence[Buffer]]]:
+        message, buffers = content
+        request = self._add(id, message.tasks)
+        if not taken and ended.keys().isdisjoint(request.tasks):
+            self._keep(message.tasks)
+            yield content
+            return
+        request.left -= sum(any(one[2] for one in calls) for calls in taken.values())
+        tasks: list[TaskItem] = []
+        its: list[Buffer] = []
+        offset = 0
+        for task in message.tasks:
+            stop = offset + task.buffers
+            known = [*taken.get(task.id, ()), *ended.get(task.id, ())]
+            if not any(last for _, _, last in known):
+                tasks.append(task)
+                its += buffers[offset:stop]
+                if known:
+                    settled[task.id] = sorted((first, end) for first, end, _ in known)
+            offset = stop
+        self._keep(tasks)
+        if tasks:
+            yield replace(message, tasks=tasks), its
+
+
+def is_taken_back(item: FinishedItem) -> bool:
+    """Return whether the client has these calls again, as if it had not handed them in."""
+    return item.recalled and not item.path
