@@ -14,6 +14,7 @@ import logging
 import math
 import os
 import queue
+import select
 import socket
 import sys
 import threading
@@ -24,7 +25,6 @@ from types import MappingProxyType
 from typing import Any
 
 import msgspec
-import zmq
 from msgspec.structs import replace
 
 from gridengine._version import __version__
@@ -132,9 +132,9 @@ class RemoteDispatcher(RequestingDispatcher):
         self._silence = DispatcherSilence(connection, lease, time.monotonic())
         self._queue = EventQueue[tuple[Message, Payload] | threading.Event | Took]()
         """What is to be sent; and what is to be set once all before it is durable."""
-        self._poller = zmq.Poller()
-        self._poller.register(self._connection.socket, zmq.POLLIN)
-        self._poller.register(self._queue.fd, zmq.POLLIN)
+        self._poller = select.poll()
+        for fd in (self._connection.fd, self._queue.fd):
+            self._poller.register(fd, select.POLLIN)
         self._control = DispatcherControl(
             self._questions, self._numbers, self._send, lambda: self._lost
         )
@@ -282,12 +282,13 @@ class RemoteDispatcher(RequestingDispatcher):
         try:
             more = queue.events and not self._resuming
             timeout = 0.0 if more else self._tick(time.monotonic())
-            ready = dict(self._poller.poll(max(0, math.ceil(timeout * 1000))))
+            came = connection.pending  # asked last, see there
+            ready = dict(self._poller.poll(0 if came else max(0, math.ceil(timeout * 1000))))
         finally:
             queue.sleeping = False
         if queue.fd in ready:
             queue.drain()
-        received = connection.receive() if connection.socket in ready else []
+        received = connection.receive() if came or connection.fd in ready else []
         if not received:
             self._look(time.monotonic())
         return received

@@ -21,14 +21,7 @@ from gridengine.wire.connection_file import ClientConnection, Connection, why_un
 from gridengine.wire.framing import decode, encode
 from gridengine.wire.messages import Beat, ChildrenWelcome, Message, Refuse, Rejoin, Welcome
 from gridengine.wire.session import Frames, Session
-from gridengine.wire.sockets import (
-    PIECE,
-    buffers_of,
-    is_readable,
-    receive_frames,
-    send_frames,
-    set_up,
-)
+from gridengine.wire.sockets import PIECE, PolledSocket, buffers_of
 
 log = logging.getLogger("gridengine")
 
@@ -71,16 +64,28 @@ class Client:
         except BaseException:
             self._context.term()
             raise
-        self.socket = self._dealer(connection)
+        self._polled = self._dealer(connection)
+        self.fd = self._polled.fd
+        """What to wait for, see `PolledSocket`; `pending` is to be asked before each wait."""
         self.socket.setsockopt(zmq.IDENTITY, worker_id or secrets.token_bytes(16))
         self.socket.connect(self._address)
 
-    def _dealer(self, connection: Connection | ClientConnection) -> zmq.Socket[bytes]:
-        end = self._context.socket(zmq.DEALER)
-        set_up(end)
-        end.curve_serverkey = connection.server_key.encode()
-        end.curve_publickey, end.curve_secretkey = map(str.encode, connection.pair)
-        return end
+    def _dealer(self, connection: Connection | ClientConnection) -> PolledSocket:
+        polled = PolledSocket(self._context.socket(zmq.DEALER))
+        polled.socket.curve_serverkey = connection.server_key.encode()
+        keys = map(str.encode, connection.pair)
+        polled.socket.curve_publickey, polled.socket.curve_secretkey = keys
+        return polled
+
+    @property
+    def socket(self) -> zmq.Socket[bytes]:
+        """ZeroMQ's own."""
+        return self._polled.socket
+
+    @property
+    def pending(self) -> bool:
+        """Whether there is something to receive now."""
+        return self._polled.pending
 
     def _first_to_answer(self, connection: Connection | ClientConnection) -> str:
         """Return the address that shakes hands first, found with a socket of its own, so that the
@@ -91,7 +96,7 @@ class Client:
             ConfigurationError: none did within the lease.
         """
         patience = min(connection.start_seconds / REPORTS, connection.lease_seconds)
-        probe = self._dealer(connection)
+        probe = self._dealer(connection).socket
         monitor = probe.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED)
         try:
             for address in connection.addresses:
@@ -121,10 +126,9 @@ class Client:
             ProtocolError: the dispatcher sent something that is no message.
         """
         messages: list[tuple[Message, list[Buffer]]] = []
-        while is_readable(self.socket):
-            frames = buffers_of(receive_frames(self.socket))
+        while frames := self._polled.receive():
             self.received_at = time.monotonic()
-            content, answers = self._session.receive(frames)
+            content, answers = self._session.receive(buffers_of(frames))
             for answer in answers:
                 self._send_frames(answer)
             if content is not None:
@@ -182,7 +186,7 @@ class Client:
         self._beat_at = 0.0
 
     def _send_frames(self, frames: Frames) -> None:
-        send_frames(self.socket, frames)
+        self._polled.send(frames)
 
     def move(self, addresses: Sequence[str]) -> None:
         """Connect to the first of these addresses that takes connections, in place of where this is

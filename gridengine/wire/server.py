@@ -26,14 +26,7 @@ from gridengine.wire.keys import PeersKeys, new_keys
 from gridengine.wire.messages import VERSION, Beat, Goodbye, Hello, Message, Refuse, Rejoin
 from gridengine.wire.open_files import allow_open_files
 from gridengine.wire.session import Frames, Session
-from gridengine.wire.sockets import (
-    PIECE,
-    buffers_of,
-    is_readable,
-    receive_frames,
-    send_frames,
-    set_up,
-)
+from gridengine.wire.sockets import PIECE, PolledSocket, buffers_of
 
 if TYPE_CHECKING:
     from zmq.auth.thread import ThreadAuthenticator
@@ -82,15 +75,14 @@ class Server:
     ) -> None:
         allow_open_files(workers, handshakes=_FILES_FOR_HANDSHAKES)
         self._context = zmq.Context()
-        self._socket = self._context.socket(zmq.ROUTER)
+        self._polled = PolledSocket(self._context.socket(zmq.ROUTER))
+        self._socket = self._polled.socket
+        self.fd = self._polled.fd
+        """What to wait for, see `PolledSocket`; `pending` is to be asked before each wait."""
         self._sessions: dict[bytes, Session] = {}
         self._greetings: dict[bytes, tuple[Session, float]] = {}
         """Those whose first message is long and not complete, and when the last of it came."""
         self._authenticator: ThreadAuthenticator | None = None
-        self._is_quiet = False
-        """Whether nothing has come, as far as can be known without asking: what comes from then on
-        has the descriptor poll, unless something is sent, by which ZeroMQ may take note of it.
-        """
         self._rest = partial(rest_of, most=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
         self._greeting = greeting
         self._ports = ports
@@ -101,7 +93,6 @@ class Server:
         """Those that may only look, by the key that they have."""
         self.keys = keys or new_keys()
         try:
-            set_up(self._socket)
             self._socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
             self.addresses = self._listen_on_tcp(host)
         except BaseException:
@@ -167,19 +158,9 @@ class Server:
         )
 
     @property
-    def fd(self) -> int:
-        """Polls as readable when there may be something to receive: once, and not again before
-        `receive` was called; not at all when something has come by the time of a `send`, so that
-        `pending` is to be asked before each wait.
-        """
-        return int(self._socket.getsockopt(zmq.FD))
-
-    @property
     def pending(self) -> bool:
         """Whether there is something to receive now."""
-        if not self._is_quiet:
-            self._is_quiet = not is_readable(self._socket)
-        return not self._is_quiet
+        return self._polled.pending
 
     def poller(self) -> zmq.Poller:
         """Return what wakes when there is something to receive; more may be registered."""
@@ -241,11 +222,10 @@ class Server:
         """
         self._drop_greetings(time.monotonic() - _GREETING_SECONDS)
         for _ in range(most):
-            self._is_quiet = not is_readable(self._socket)
-            if self._is_quiet:
+            frames = self._polled.receive()
+            if not frames:
                 return
-            peer, *raw = receive_frames(self._socket)
-            sender = peer.bytes
+            sender, raw = frames[0].bytes, frames[1:]
             try:
                 taken = self._decode(sender, raw)
             except MessageTooLong as error:
@@ -336,8 +316,7 @@ class Server:
             del self._greetings[peer]
 
     def _send_frames(self, peer: bytes, frames: Frames) -> None:
-        self._is_quiet = False
-        send_frames(self._socket, [peer, *frames])
+        self._polled.send([peer, *frames])
 
     def close(self, linger_seconds: float = 0.5) -> None:
         """Close the socket, giving what is under way a moment. May be called twice."""

@@ -27,34 +27,63 @@ _OPTIONS = (
 )
 
 
-def set_up(end: zmq.Socket[bytes]) -> None:
-    for option, value in _OPTIONS:
-        end.setsockopt(option, value)
+class PolledSocket:
+    """A ZeroMQ socket that is waited for by its descriptor.
 
-
-def is_readable(end: zmq.Socket[bytes]) -> bool:
-    """Return whether there is something to receive: to be told so by an exception takes longer."""
-    return bool(int(end.getsockopt(zmq.EVENTS)) & _READABLE)
-
-
-def receive_frames(end: zmq.Socket[bytes]) -> list[zmq.Frame]:
-    """Receive one message, which is there.
-
-    A frame knows whether another follows: pyzmq's `recv_multipart` asks the socket, which takes it
-    longer than to receive.
+    That polls as readable when there may be something to receive: once, and not again before
+    `receive` was called; not at all when something has come by the time of a `send`, so that
+    `pending` is to be asked before each wait.
     """
-    frames = [end.recv(_NOW, copy=False)]
-    while frames[-1].more:
-        frames.append(end.recv(_NOW, copy=False))
-    return frames
 
+    def __init__(self, socket: zmq.Socket[bytes]) -> None:
+        self._socket = socket
+        for option, value in _OPTIONS:
+            socket.setsockopt(option, value)
+        self.fd = int(socket.getsockopt(zmq.FD))
+        self._is_quiet = False
+        """Whether nothing has come, as far as can be known without asking ZeroMQ, which takes
+        microseconds: what comes from then on has the descriptor poll, unless ZeroMQ takes note of
+        it when it is asked for something else.
+        """
 
-def send_frames(end: zmq.Socket[bytes], frames: Sequence[Buffer]) -> None:
-    """Send one message without waiting; it is dropped where nobody is connected to."""
-    with contextlib.suppress(zmq.Again):
-        for frame in frames[:-1]:
-            end.send(frame, _NOW_MORE, copy=False)
-        end.send(frames[-1], _NOW, copy=False)
+    @property
+    def socket(self) -> zmq.Socket[bytes]:
+        """The socket itself."""
+        self._is_quiet = False
+        return self._socket
+
+    @property
+    def pending(self) -> bool:
+        """Whether there is something to receive now."""
+        if not self._is_quiet:
+            self._is_quiet = not self._is_readable()
+        return not self._is_quiet
+
+    def _is_readable(self) -> bool:
+        """Return it as ZeroMQ says: to be told so by an exception takes longer."""
+        return bool(int(self._socket.getsockopt(zmq.EVENTS)) & _READABLE)
+
+    def send(self, frames: Sequence[Buffer]) -> None:
+        """Send one message without waiting; it is dropped where nobody is connected to."""
+        send, self._is_quiet = self._socket.send, False
+        with contextlib.suppress(zmq.Again):
+            for frame in frames[:-1]:
+                send(frame, _NOW_MORE, copy=False)
+            send(frames[-1], _NOW, copy=False)
+
+    def receive(self) -> list[zmq.Frame]:
+        """Return the frames of the next message, none when there is none now.
+
+        A frame knows whether another follows: pyzmq's `recv_multipart` asks the socket, which takes
+        longer than to receive.
+        """
+        self._is_quiet = not self._is_readable()
+        if self._is_quiet:
+            return []
+        frames = [self._socket.recv(_NOW, copy=False)]
+        while frames[-1].more:
+            frames.append(self._socket.recv(_NOW, copy=False))
+        return frames
 
 
 def buffers_of(raw: Sequence[zmq.Frame]) -> list[Buffer]:

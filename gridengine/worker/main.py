@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import select
 import signal
 import socket
 import stat
@@ -197,19 +198,17 @@ class Worker:
         return alone
 
     def _loop(self, wake: socket.socket) -> None:
-        import zmq
-
-        poller = zmq.Poller()
-        poller.register(self._client.socket, zmq.POLLIN)
-        for fd in (self._agent.fileno(), wake.fileno()):
-            poller.register(fd, zmq.POLLIN)
+        poller = select.poll()
+        for fd in (self._client.fd, self._agent.fileno(), wake.fileno()):
+            poller.register(fd, select.POLLIN)
         while wait := self._next(time.monotonic()):
-            ready = dict(poller.poll(math.ceil(wait * 1000)))
+            came = self._client.pending  # asked last, see there
+            ready = dict(poller.poll(0 if came else math.ceil(wait * 1000)))
             if wake.fileno() in ready:
                 wake.recv(4096)
             if self._agent.fileno() in ready:
                 self._agent.on_ready()
-            if self._client.socket in ready:
+            if came or self._client.fd in ready:
                 for message, buffers in self._client.receive():
                     self.handle(message, buffers)
 

@@ -123,7 +123,8 @@ class File(DispatcherFile):
 class Connection:
     """The client's end of its connection."""
 
-    socket = 0
+    fd = 0
+    pending = True
 
     def __init__(self) -> None:
         self.epoch = self.introduced_to = self.session = 0
@@ -170,7 +171,7 @@ class Dispatcher(RemoteDispatcher):
         super().__init__(SimpleNamespace())  # type: ignore[arg-type]
 
     def _begin(self, hello: Message, name: str) -> None:
-        self._poller = SimpleNamespace(poll=lambda timeout: [(self._connection.socket, 1)])  # type: ignore[assignment]
+        self._poller = SimpleNamespace(poll=lambda timeout: [])  # type: ignore[assignment]
         self._world.connection = self._connection
         self._connection.introduced_to = self._world.epoch
         self._questions[0] = Question()
