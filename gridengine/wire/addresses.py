@@ -1,8 +1,10 @@
-"""The addresses of this machine, and whether a host's resolves."""
+"""The addresses of this machine, and its ports; whether a host's address resolves."""
 
 from __future__ import annotations
 
+import random
 import socket
+from pathlib import Path
 
 from gridengine.errors import ConfigurationError
 
@@ -26,6 +28,16 @@ def own_addresses() -> list[str]:
         if not (address.startswith("127.") or address == "::1")
     ]
     return [*sorted(outer, key=lambda address: ":" in address), "127.0.0.1"]
+
+
+def lasting_ports(count: int = 100) -> list[int]:
+    """Return some ports, by chance, of those that the kernel gives to nobody who asks for any
+    (ip(7), ip_local_port_range): one of them is most likely free again for who listened there. None
+    where it gives all, from 1024 on.
+    """
+    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    ports = range(max(1024, first // 2), first)
+    return random.sample(ports, min(count, len(ports)))
 
 
 def resolve(host: str) -> None:

@@ -19,7 +19,7 @@ import zmq
 from gridengine._version import __version__
 from gridengine.errors import ConfigurationError, MessageTooLong, ProtocolError
 from gridengine.serialize.payload import Buffer
-from gridengine.wire.addresses import own_addresses, resolve
+from gridengine.wire.addresses import lasting_ports, own_addresses, resolve
 from gridengine.wire.connection_file import ServerKeys
 from gridengine.wire.framing import decode, encode, foreign_greeting, in_protocol, rest_of
 from gridengine.wire.keys import PeersKeys, new_keys
@@ -55,8 +55,8 @@ class Server:
         greeting: what a peer sends first.
         ports: those of which it may take a new one (default: any).
         epoch: the number of this process among those that are one dispatcher, started again: peers
-            that it does not know are asked to come back. 0 where there are no others: those are
-            refused.
+            that it does not know are asked to come back, and a new port is one of `lasting_ports`.
+            0 where there are no others: such peers are refused.
 
     Raises:
         ConfigurationError: no address to listen at, `host` does not resolve, or too few files may
@@ -142,9 +142,7 @@ class Server:
         return port
 
     def _bind_to_new_port(self) -> int:
-        if not self._ports:
-            return self._socket.bind_to_random_port("tcp://*")
-        for port in self._ports:
+        for port in self._ports or (lasting_ports() if self._epoch else ()):
             try:
                 self._socket.bind(f"tcp://*:{port}")
             except zmq.ZMQError as error:
@@ -152,6 +150,8 @@ class Server:
                     raise
             else:
                 return port
+        if not self._ports:
+            return self._socket.bind_to_random_port("tcp://*")
         raise ConfigurationError(
             f"no port of {self._ports[0]} to {self._ports[-1]} can be listened at",
             hint="have the setting ports name more of them, from 1024 on",

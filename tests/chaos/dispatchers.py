@@ -15,7 +15,6 @@ import argparse
 import contextlib
 import json
 import os
-import random
 import shutil
 import signal
 import subprocess
@@ -405,9 +404,6 @@ def main() -> int:
     runs.parent.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="chaos-", dir=runs.parent))
     os.environ["GRIDENGINE_RUN_DIRECTORY"] = str(folder / "runs")
-    # None that the kernel gives to somebody else while a dispatcher is away.
-    first = random.randrange(10_000, 30_000)
-    os.environ["GRIDENGINE_PORTS"] = f"{first}-{first + 99}"
     try:
         print(json.dumps(run(options, folder)))
     finally:

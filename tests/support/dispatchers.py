@@ -12,7 +12,6 @@ from typing import Any
 
 import psutil
 
-from tests.support.ports import some_ports
 from tests.support.waiting import kill_all
 
 
@@ -26,7 +25,6 @@ class Shell:
         self.dispatchers = folder / "runs" / "dispatchers"
         self.environment: Mapping[str, str] = {
             **os.environ,
-            "GRIDENGINE_PORTS": some_ports(),
             "GRIDENGINE_RUN_DIRECTORY": str(folder / "runs"),
             "GRIDENGINE_WATCH_DIRECTORY": str(folder / "watch"),
         }

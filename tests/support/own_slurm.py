@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import re
 import shutil
 import signal
@@ -19,8 +18,8 @@ from typing import Any
 
 import psutil
 
+from gridengine.wire.addresses import lasting_ports
 from tests.support.clusters import Slurm
-from tests.support.ports import first_given
 from tests.support.waiting import wait_until
 
 CONFIGURATION = Path("/etc/slurm")
@@ -47,8 +46,8 @@ ENFORCED = {
 
 def free_ports(count: int) -> list[int]:
     """Return ports that nobody listens at now, of those that the kernel gives to nobody."""
-    ports, found = range(first_given() // 2, first_given()), list[int]()
-    for port in random.sample(ports, len(ports)):
+    found: list[int] = []
+    for port in lasting_ports():
         with contextlib.suppress(OSError), socket.socket() as one:
             one.bind(("", port))
             found.append(port)

@@ -7,7 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.support.ports import some_ports
 from tests.support.waiting import wait_until
 
 
@@ -30,10 +29,9 @@ class Standalone:
         if not module:
             words = ["gridengine", "dispatcher", "start", name, "--foreground"]
             words += ["--scheduler", "processes"]
-        places = {"GRIDENGINE_RUN_DIRECTORY": str(folder), "GRIDENGINE_PORTS": some_ports()}
         self.process = subprocess.Popen(
             [sys.executable, "-m", *words, "--max-workers", str(max_workers)],
-            env={**os.environ, **places, **settings},
+            env={**os.environ, "GRIDENGINE_RUN_DIRECTORY": str(folder), **settings},
             stderr=subprocess.PIPE,
             text=True,
         )

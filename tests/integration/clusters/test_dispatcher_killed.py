@@ -7,7 +7,6 @@ import subprocess
 from pathlib import Path
 
 from tests.support.clusters import Cluster
-from tests.support.ports import some_ports
 from tests.support.waiting import wait_until
 
 SCRIPT = """
@@ -62,14 +61,9 @@ dispatcher.wait()
 EXPECTED = f"{[(number, True) for number in range(6)]} {list(range(6))}\n"
 
 
-def kept_ports() -> dict[str, str]:
-    """Return where the dispatcher listens, before and after: at ports that stay free meanwhile."""
-    return {"GRIDENGINE_PORTS": some_ports()}
-
-
 def test_its_workers_run_on_and_calls_that_may_run_only_once_begin_once(cluster: Cluster) -> None:
     script = SCRIPT.replace("NAME", repr(cluster.name))
-    assert cluster.run(script, environment=kept_ports()).stdout == EXPECTED
+    assert cluster.run(script).stdout == EXPECTED
     wait_until(lambda: not cluster.jobs())
 
 
@@ -77,7 +71,7 @@ def test_what_ends_while_it_is_away_is_not_lost(cluster: Cluster) -> None:
     script = SCRIPT.replace("NAME", repr(cluster.name))
     script = script.replace("    dispatcher.wait()\n    dispatcher = start()", AWAY, 1)
     script = script.replace(BACK, "")
-    assert cluster.run(script, environment=kept_ports()).stdout == EXPECTED
+    assert cluster.run(script).stdout == EXPECTED
     wait_until(lambda: not cluster.jobs())
 
 
@@ -167,7 +161,7 @@ end()
 def on_closed(cluster: Cluster, script: str) -> subprocess.Popen[str]:
     """Start a script whose jobs wait for ever."""
     closed = CLOSED.replace("SCHEDULER", cluster.scheduler).replace("CLOSED", cluster.closed)
-    return cluster.start(closed + script, environment=kept_ports())
+    return cluster.start(closed + script)
 
 
 def say(process: subprocess.Popen[str], word: int) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from gridengine.errors import ConfigurationError
-from gridengine.wire.addresses import own_addresses, resolve
+from gridengine.wire.addresses import lasting_ports, own_addresses, resolve
 
 
 def test_what_can_be_no_host_is_named_too() -> None:
@@ -21,3 +23,13 @@ def test_loopback_is_the_last_address_that_others_are_told() -> None:
     *outer, last = own_addresses()
     assert last == "127.0.0.1"
     assert not [one for one in outer if one.startswith(("127.", "fe80")) or one == "::1"]
+
+
+@pytest.mark.parametrize(("given", "count"), [("32768\t60999\n", 100), ("1024 65535", 0)])
+def test_ports_that_last_are_none_that_the_kernel_gives(
+    given: str, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Path, "read_text", lambda path: given)
+    ports = lasting_ports()
+    assert len(set(ports)) == count
+    assert all(1024 <= port < int(given.split()[0]) for port in ports)
