@@ -16,6 +16,7 @@ from pathlib import Path
 import zmq
 
 from gridengine.serialize.payload import Buffer
+from gridengine.wire.client import Client
 from gridengine.wire.connection_file import Connection
 from gridengine.wire.messages import (
     VALUES,
@@ -27,7 +28,6 @@ from gridengine.wire.messages import (
     Welcome,
     portions,
 )
-from gridengine.wire.transport import Client
 from gridengine.worker.agent import make_hello
 
 MOST_SOCKETS = 10_000

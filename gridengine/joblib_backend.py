@@ -31,7 +31,7 @@ from gridengine.client.options import CallOptions
 from gridengine.client.submitter import Submitter
 from gridengine.dispatcher.call_slot import without_slot
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
-from gridengine.serialize.argument_snapshot import Untold, given_words
+from gridengine.serialize.argument_snapshot import HiddenArguments, given_words
 from gridengine.serialize.exceptions import note_on
 from gridengine.serialize.payload import FULL
 from gridengine.serialize.unpicklable import name_of
@@ -112,7 +112,7 @@ class GridEngineBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore
         if run is None:
             run = self._runners[name] = functools.partial(run_batch)
             run.__qualname__ = name  # type: ignore[attr-defined]
-        future = self._submitter.submit(run, (Untold([func]),), {})
+        future = self._submitter.submit(run, (HiddenArguments([func]),), {})
         if callback is not None:
             future.add_done_callback(callback)
         return future
@@ -153,7 +153,7 @@ class GridEngineBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore
             self._submitter = None
 
 
-def run_batch(given: Untold) -> Any:
+def run_batch(given: HiddenArguments) -> Any:
     """Make the calls of a batch; run by a worker. What one raises has a note of which it is."""
     [calls] = given
     noted = copy.copy(calls)

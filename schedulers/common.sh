@@ -1,4 +1,5 @@
-# What the `up` and `down` of every batch system share; sourced by their own common.sh, which sets `system` and `packages`.
+# What the `up` and `down` of every batch system share; sourced by their own common.sh, which sets
+# `system` and `packages`.
 # shellcheck shell=bash disable=SC2154
 
 host=$(hostname)
@@ -51,17 +52,21 @@ stop_daemon() { # stop_daemon NAME PID_FILE
     wait_for 5 is_gone "$@"
 }
 
-# Installs what is missing of `packages`; answers to their questions come on standard input, as debconf-set-selections takes them.
+# Installs what is missing of `packages`; answers to their questions come on standard input, as
+# debconf-set-selections takes them.
 install_packages() {
     local missing=() package
     for package in "${packages[@]}"; do
-        dpkg-query -W -f '${Status}' "$package" 2> /dev/null | grep -q 'ok installed' || missing+=("$package")
+        dpkg-query -W -f '${Status}' "$package" 2> /dev/null | grep -q 'ok installed' ||
+            missing+=("$package")
     done
     ((${#missing[@]})) || return 0
-    command -v apt-get > /dev/null || die "this wants Debian's packages, and there is no apt-get here"
+    command -v apt-get > /dev/null ||
+        die "this wants Debian's packages, and there is no apt-get here"
     say "installing ${missing[*]}"
     debconf-set-selections
     export DEBIAN_FRONTEND=noninteractive
     apt-get update -qq || die "apt-get update fails; is there a network?"
-    apt-get install -y -qq --no-install-recommends -o DPkg::Lock::Timeout=300 "${missing[@]}" < /dev/null > /dev/null || die "apt-get cannot install ${missing[*]}"
+    apt-get install -y -qq --no-install-recommends -o DPkg::Lock::Timeout=300 "${missing[@]}" \
+        < /dev/null > /dev/null || die "apt-get cannot install ${missing[*]}"
 }

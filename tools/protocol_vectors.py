@@ -60,7 +60,7 @@ IN_BUFFERS = (messages.LoggedRecord,)
 """What buffers hold that programs in other languages may want to read, or to write."""
 HEAD = """# The messages
 
-Made by `tools/protocol_vectors.py` of `gridengine/wire/messages.py`, whose words these are. A
+Made by `tools/protocol_vectors.py` of `gridengine/wire/messages`, whose words these are. A
 message is an array: the name of its type, then its fields in this order; an item of a message's
 lists is an array of its fields alone. Fields with a default may be left out from the end. What each
 field means to whom is in [the protocol](../protocol.md).

@@ -26,16 +26,16 @@ export class Client {
 
   #begin(connection) {
     this.connection = connection;
-    connection.send([
-      "ClientHello", VERSION, "javascript 1", VERSION, "", hostname(), process.pid, "client.mjs", "", 0, 1, this.codec,
-    ]);
+    const hello = ["ClientHello", VERSION, "javascript 1", VERSION, "", hostname(), process.pid];
+    connection.send([...hello, "client.mjs", "", 0, 1, this.codec]);
   }
 
   // Return a promise of the results of one call for each item.
   map(name, items, { path = [] } = {}) {
     if (!items.length) return Promise.resolve([]);
     return new Promise((resolve, reject) => {
-      this.#submit({ name, items, path, resolve, reject, values: new Array(items.length), left: items.length });
+      const values = new Array(items.length);
+      this.#submit({ name, items, path, resolve, reject, values, left: items.length });
     });
   }
 
@@ -45,10 +45,13 @@ export class Client {
     const encode = (text) => Buffer.from(text);
     const known = this.#defined.has(name);
     this.#defined.add(name);
-    const item = known ? null : [name, path.map(encode), encode(path[0] ?? ""), [], [], null, 0, this.codec];
-    const task = [number, items.length, 0, 2, null, false, false, "", 0, null, 1, [], number, [], [], 1];
+    const directory = encode(path[0] ?? "");
+    const item = known ? null : [name, path.map(encode), directory, [], [], null, 0, this.codec];
+    const options = [0, 2, null, false, false, "", 0, null, 1, []];
+    const task = [number, items.length, ...options, number, [], [], 1];
     this.#calls.set(number, call);
-    this.connection.send(["ChildTasks", 0, 0, encode(name), [task], item, [], false], [CODECS[this.codec].encode(items)]);
+    const payload = CODECS[this.codec].encode(items);
+    this.connection.send(["ChildTasks", 0, 0, encode(name), [task], item, [], false], [payload]);
   }
 
   async call(name, argument, options) {
@@ -73,7 +76,8 @@ export class Client {
       const [type, ...fields] = message;
       if (type === "ChildrenWelcome") this.#welcome(BigInt(fields[1]) << NUMBER_BITS);
       else if (type === "Rejoin" && !this.closing) return true;
-      else if (type === "Refuse" || type === "Goodbye") this.#fail(new Error(`the dispatcher: ${fields[0]}`));
+      else if (type === "Refuse" || type === "Goodbye")
+        this.#fail(new Error(`the dispatcher: ${fields[0]}`));
       else if (type === "ChildrenFinished") {
         for (const outcome of fields[1]) this.#settle(outcome, buffers);
         if (fields[2]) this.connection.send(["OutcomesTaken", [fields[2]]]);
@@ -101,7 +105,8 @@ export class Client {
     if (raised || failed || told === null) {
       const error = new Error(told?.message ?? "taken back");
       this.#calls.delete(BigInt(task));
-      call.reject(Object.assign(error, { name: told?.type ?? "Cancelled", remote: told?.traceback }));
+      const name = told?.type ?? "Cancelled";
+      call.reject(Object.assign(error, { name, remote: told?.traceback }));
       return;
     }
     told.forEach((value, place) => (call.values[Number(start) + place] = value));
@@ -130,7 +135,8 @@ if (import.meta.url === pathToFileURL(process.argv[1]).href) {
   const client = await Client.connect(path, codec);
   const printable = (key, value) => (typeof value === "bigint" ? Number(value) : value);
   try {
-    console.log(JSON.stringify(await client.map(name, items.map((one) => JSON.parse(one))), printable));
+    const results = await client.map(name, items.map((one) => JSON.parse(one)));
+    console.log(JSON.stringify(results, printable));
   } catch (error) {
     console.log(`${error.name}: ${error.message}`);
     process.exitCode = 1;

@@ -13,9 +13,11 @@ async function reachable(addresses) {
   for (const address of addresses) {
     const { hostname, port } = new URL(address.replace("tcp:", "http:"));
     const found = await new Promise((resolve) => {
-      const socket = net.connect({ host: hostname.replace(/[[\]]/g, ""), port: Number(port), timeout: 3000 });
+      const host = hostname.replace(/[[\]]/g, "");
+      const socket = net.connect({ host, port: Number(port), timeout: 3000 });
       const end = (answer) => (socket.destroy(), resolve(answer));
-      socket.once("connect", () => end(true)).once("error", () => end(false)).once("timeout", () => end(false));
+      socket.once("connect", () => end(true));
+      socket.once("error", () => end(false)).once("timeout", () => end(false));
     });
     if (found) return address;
   }
@@ -54,7 +56,8 @@ export class Connection {
   }
 
   send(message, buffers = []) {
-    for (const frames of this.#session.number(encodeFrames(message, buffers))) this.#sendFrames(frames);
+    for (const frames of this.#session.number(encodeFrames(message, buffers)))
+      this.#sendFrames(frames);
   }
 
   // One send at a time: that is how a socket of zeromq's wants it.

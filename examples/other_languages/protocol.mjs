@@ -1,4 +1,5 @@
-// The protocol as docs/protocol.md has it: messages to frames and back, sessions, codecs. No sockets.
+// The protocol as docs/protocol.md has it: messages to frames and back, sessions, codecs. No
+// sockets.
 import { Decoder, Encoder } from "@msgpack/msgpack";
 
 export const VERSION = 8;
@@ -139,7 +140,8 @@ export class Session {
       for (let start = 0; start === 0 || start < frame.length; start += this.piece) {
         const ends = start + this.piece >= frame.length;
         const last = place === frames.length - 1;
-        yield [ends ? (last ? NUMBERED : FRAME) : PIECE_KIND, [frame.subarray(start, start + this.piece)]];
+        const kind = ends ? (last ? NUMBERED : FRAME) : PIECE_KIND;
+        yield [kind, [frame.subarray(start, start + this.piece)]];
       }
   }
 }

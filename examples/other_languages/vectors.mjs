@@ -48,8 +48,10 @@ for (const { name, frames } of read("malformed")) {
 const ends = { a: new Session(8), b: new Session(8) };
 for (const step of read("session")) {
   const end = ends[step.end];
-  if (step.send) end.number(step.send.map(bytesOf)).forEach((sent, place) => same(sent, step.gives[place]));
-  else if (step.send_unnumbered) same(end.unnumbered(step.send_unnumbered.map(bytesOf)), step.gives[0]);
+  if (step.send)
+    end.number(step.send.map(bytesOf)).forEach((sent, place) => same(sent, step.gives[place]));
+  else if (step.send_unnumbered)
+    same(end.unnumbered(step.send_unnumbered.map(bytesOf)), step.gives[0]);
   else {
     const [whole, answers] = end.receive(step.receive.map(bytesOf));
     if (step.message === null) assert.equal(whole, null);

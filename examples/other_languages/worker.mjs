@@ -15,7 +15,8 @@ export const FUNCTIONS = {
   mean: (numbers) => numbers.reduce((sum, one) => sum + Number(one), 0) / numbers.length,
   reversed: (text) => [...text].reverse().join(""),
   where: () => ({ language: "javascript", pid: process.pid }),
-  slow: (seconds) => new Promise((resolve) => setTimeout(() => resolve(seconds), 1000 * Number(seconds))),
+  slow: (seconds) =>
+    new Promise((resolve) => setTimeout(() => resolve(seconds), 1000 * Number(seconds))),
   refuse: (what) => {
     throw new RangeError(`no ${what} here`);
   },
@@ -24,7 +25,8 @@ export const FUNCTIONS = {
 export class Worker {
   #names = new Map();
   #queue = [];
-  #ended = new Map(); // what became of runs that are not to go on: a signal, or 0 for those recalled
+  // what became of runs that are not to go on: a signal, or 0 for those recalled
+  #ended = new Map();
   #run = null;
   #wake = null;
   reason = "";
@@ -43,7 +45,8 @@ export class Worker {
       "Hello", VERSION, "javascript 1", "", run_id, hostname(), process.pid, 1, "", 0, null, names,
     ]);
     const watching = setInterval(() => {
-      if (performance.now() - this.connection.receivedAt > 1000 * lease_seconds) this.#leave("no word", 1);
+      const silence = performance.now() - this.connection.receivedAt;
+      if (silence > 1000 * lease_seconds) this.#leave("no word", 1);
     }, 1000);
     const terminate = () => this.#leave("terminated");
     process.once("SIGTERM", terminate);
@@ -100,7 +103,8 @@ export class Worker {
   // Give back what is left of a run, from this call on; or say that it was cancelled.
   #tellEnded(run, index, signal) {
     const empty = Buffer.alloc(0);
-    if (signal) this.connection.send(["Crashed", run, index, -signal, "cancelled", 0, 0, 0], [empty, empty]);
+    const crashed = ["Crashed", run, index, -signal, "cancelled", 0, 0, 0];
+    if (signal) this.connection.send(crashed, [empty, empty]);
     else this.connection.send(index < 0 ? ["Returned", [run], ""] : ["Shortened", run, index]);
   }
 
@@ -126,7 +130,8 @@ export class Worker {
       }
       const begun = performance.now();
       const [status, told] = await this.#outcome(this.functions[name], calls[index], form);
-      const result = [run, index, index + 1, status, (performance.now() - begun) / 1000, 1, false, 0, null];
+      const seconds = (performance.now() - begun) / 1000;
+      const result = [run, index, index + 1, status, seconds, 1, false, 0, null];
       this.connection.send(["Results", [result]], [codec.encode(told)]);
     }
     if (!this.reason) this.#run = null;
@@ -138,7 +143,8 @@ export class Worker {
       const given = form === FULL ? [...call[0], call[1]] : form === STAR ? call : [call];
       return [VALUES, [(await f(...given)) ?? null]];
     } catch (error) {
-      return [RAISED, { type: error.name, message: error.message, traceback: error.stack, arguments: "" }];
+      const { name: type, message, stack: traceback } = error;
+      return [RAISED, { type, message, traceback, arguments: "" }];
     }
   }
 }

@@ -18,6 +18,7 @@ from gridengine.dispatcher.standalone_files import client_file
 from gridengine.errors import ConfigurationError, GridEngineError, trimmed
 from gridengine.journal import kept_runs
 from gridengine.journal.run_file import SUFFIX
+from gridengine.resources.units import text
 from gridengine.schedulers.remote import RemoteScheduler
 
 T = TypeVar("T")
@@ -54,7 +55,8 @@ class Client(RemoteScheduler):
         max_calls: int | None = None,
         max_bytes: int | None = None,
     ) -> None:
-        self._name = os.fspath(dispatcher)
+        named = isinstance(dispatcher, os.PathLike)
+        self._name = text("dispatcher", os.fspath(dispatcher) if named else dispatcher)
         super().__init__(
             client_file(self._name), weight=weight, max_calls=max_calls, max_bytes=max_bytes
         )

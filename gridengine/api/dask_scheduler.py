@@ -76,10 +76,9 @@ def dask_get(
         own = dask_get.__kwdefaults__ or {}
         raise unexpected_keyword("dask_get", name, own, f"it takes {', '.join(own)}")
     graph = dsk if isinstance(dsk, Mapping) else dsk.__dask_graph__()
-    limits = retries, timeout, retry_on, escalate_memory, resources, priority
-    options = CallOptions(*limits, forward_logging=forward_logging)
+    limits = retries, timeout, retry_on, escalate_memory, resources, priority, forward_logging
     check_progress(progress)
-    submitter = Submitter(scheduler, None, initializer=None, options=options)
+    submitter = Submitter(scheduler, None, initializer=None, options=CallOptions(*limits))
     show_progress(submitter, progress, "dask")
     wanted = list(_flat(keys))
     try:

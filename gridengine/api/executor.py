@@ -96,8 +96,7 @@ class Executor(concurrent.futures.Executor):
     ) -> None:
         if mp_context is not None and mp_context.get_start_method() == "fork":
             log.warning("processes of a gridengine.Executor inherit nothing, as with 'spawn'")
-        limits = retries, timeout, retry_on, escalate_memory, resources, priority
-        options = CallOptions(*limits, forward_logging=forward_logging)
+        limits = retries, timeout, retry_on, escalate_memory, resources, priority, forward_logging
         check_progress(progress)
         self._submitter = Submitter(
             scheduler,
@@ -105,9 +104,9 @@ class Executor(concurrent.futures.Executor):
             initializer=initializer_of(
                 initializer, initargs, max_tasks_per_child=max_tasks_per_child
             ),
-            options=options,
+            options=CallOptions(*limits),
             detach=detach,
-            kept=run_options(run) if run else None,
+            kept=run_options(run, type(self)) if run else None,
         )
         show_progress(self._submitter, progress, "executor")
         self._max_workers = self._submitter.slots

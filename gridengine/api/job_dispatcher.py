@@ -61,7 +61,7 @@ class JobDispatcher:
             priority=priority,
             forward_logging=forward_logging,
         )
-        kept = run_options(run) if run else None
+        kept = run_options(run, type(self)) if run else None
         self._kept: KeptJobs | None = None
         if kept is not None:
             from gridengine.client.kept_jobs import KeptJobs  # few need it

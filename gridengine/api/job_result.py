@@ -14,7 +14,7 @@ from gridengine.client.dependencies import Found, pickled, supply, unread
 from gridengine.client.outcomes import JOB, add_notes, outcomes_of
 from gridengine.dispatcher.core.tasks import Attempt, CallsFinished, ResultData
 from gridengine.dispatcher.interface import Dispatcher
-from gridengine.errors import TimeoutError, trim, trimmed
+from gridengine.errors import TimeoutError, trimmed
 from gridengine.schedulers.base import SchedulerSpec
 from gridengine.serialize import pickling
 from gridengine.serialize.references import Reference, ResultHolder
@@ -110,6 +110,7 @@ class JobResult(ResultHolder):
         value, error = self._outcome_within(timeout)
         return value if error is None else error
 
+    @trimmed
     def result(self, timeout: float | None = None) -> Any:
         """Return what the target, or `run`, returned.
 
@@ -118,14 +119,10 @@ class JobResult(ResultHolder):
             CallError, ClusterError: what kept it from ending.
             TimeoutError: it has not ended within `timeout` seconds; it runs on.
         """
-        try:
-            value, error = self._outcome_within(timeout)
-            if error is None:
-                return value
-            raise error.with_traceback(None)  # that of an earlier `result`
-        except BaseException as raised:
-            trim(raised)
-            raise
+        value, error = self._outcome_within(timeout)
+        if error is None:
+            return value
+        raise error.with_traceback(None)  # that of an earlier `result`
 
     def __await__(self) -> Generator[Any, None, Any]:
         """Wait in a task of asyncio or trio for what `result` gives. The job runs on when the task

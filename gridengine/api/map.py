@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 
 from gridengine.client.chunking import length_of, zipped
 from gridengine.client.run_options import RunKeywords, run_options
-from gridengine.errors import trim
+from gridengine.errors import trim, trimmed
 from gridengine.schedulers import default_scheduler, named_scheduler
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
 from gridengine.serialize.payload import STAR
@@ -102,6 +102,7 @@ def map(
         raise
 
 
+@trimmed
 def starmap(
     f: Callable[..., T],
     iterable: Iterable[Iterable[Any]],
@@ -122,18 +123,14 @@ def starmap(
     """Return `[f(*args) for args in iterable]`; all else is as for `map`."""
     options = retries, timeout, retry_on, escalate_memory, resources, priority, forward_logging
     total = length_of([iterable])
-    try:
-        if run or progress is not None:
-            _check_keywords("starmap", run, progress)
-        request = _request(f, STAR, scheduler, reraise, chunksize, options, total, run)
-        from gridengine.api.map_results import gather
+    _check_keywords("starmap", run, progress)
+    request = _request(f, STAR, scheduler, reraise, chunksize, options, total, run)
+    from gridengine.api.map_results import gather
 
-        return gather(request, builtins.map(tuple, iterable), total, progress)
-    except BaseException as error:
-        trim(error)
-        raise
+    return gather(request, builtins.map(tuple, iterable), total, progress)
 
 
+@trimmed
 def imap(
     f: Callable[..., T],
     *iterables: Iterable[Any],
@@ -159,14 +156,9 @@ def imap(
     it, and its calls are cancelled.
     """
     options = retries, timeout, retry_on, escalate_memory, resources, priority, forward_logging
+    _check_keywords("imap", run, progress)
     how = {"ordered": True, "progress": progress}
-    try:
-        if run or progress is not None:
-            _check_keywords("imap", run, progress)
-        return _iterator(f, iterables, scheduler, reraise, chunksize, options, run, **how)
-    except BaseException as error:
-        trim(error)
-        raise
+    return _iterator(f, iterables, scheduler, reraise, chunksize, options, run, **how)
 
 
 @overload
@@ -209,6 +201,7 @@ def imap_unordered(
 ) -> ResultIterator[T]: ...
 
 
+@trimmed
 def imap_unordered(
     f: Callable[..., Any],
     *iterables: Iterable[Any],
@@ -230,14 +223,9 @@ def imap_unordered(
     `(number of the call, result)` with `with_index`; all else is as for `imap`.
     """
     options = retries, timeout, retry_on, escalate_memory, resources, priority, forward_logging
+    _check_keywords("imap_unordered", run, progress)
     how = {"ordered": False, "with_index": with_index, "progress": progress}
-    try:
-        if run or progress is not None:
-            _check_keywords("imap_unordered", run, progress)
-        return _iterator(f, iterables, scheduler, reraise, chunksize, options, run, **how)
-    except BaseException as error:
-        trim(error)
-        raise
+    return _iterator(f, iterables, scheduler, reraise, chunksize, options, run, **how)
 
 
 def aimap(
@@ -270,8 +258,7 @@ def aimap(
             raise TypeError(
                 f"{one!r} is an asynchronous iterable: submit to an Executor what comes of it"
             )
-    if run:
-        _check_keywords("aimap", run, None)
+    _check_keywords("aimap", run, progress)
     options = retries, timeout, retry_on, escalate_memory, resources, priority, forward_logging
     how = {"ordered": True, "progress": progress}
     results = _iterator(f, iterables, scheduler, reraise, chunksize, options, run, **how)
@@ -308,9 +295,10 @@ def _check_keywords(called: str, keywords: RunKeywords, progress: Any) -> None:
     Raises:
         TypeError: there is no such keyword, or `progress` is none of True, False, None and a bar.
     """
-    from gridengine.api.progress_displays import check_progress
+    if progress is not None:
+        from gridengine.api.progress_displays import check_progress
 
-    check_progress(progress)
+        check_progress(progress)
     for name in keywords.keys() - RunKeywords.__annotations__.keys():
         from gridengine.client.options import unexpected_keyword
 
@@ -363,5 +351,5 @@ def _request(
     from gridengine.client.options import CallOptions
     from gridengine.client.submission import MapRequest
 
-    kept = run_options(run) if run else None
+    kept = run_options(run, map) if run else None
     return MapRequest(f, form, place, reraise, chunksize, CallOptions(*options), kept)

@@ -79,7 +79,7 @@ class WatchedRun(MapRun):
     def watch(self, most: float | None = None) -> None:
         """Take outcomes, waiting for the first for `most` seconds, or until it is time to draw."""
         results, bar = self.results, self.bar
-        left = REFRESH_SECONDS if bar is None else bar.patience()
+        left = REFRESH_SECONDS if bar is None else bar.wait_seconds()
         self.take(left if most is None else min(left or most, most))
         if results.missing or bar is not None:
             self.bar = bar or self.make_bar()
@@ -107,7 +107,7 @@ class RaisingRun(WatchedRun):
         """Collect what has come; return whether no call has failed."""
         return super().proceed(wait) and self.results.first_error is None
 
-    def heed_errors(self, first: int, known: int | None) -> None:
+    def handle_errors(self, first: int, known: int | None) -> None:
         """Cancel the calls after the first error, and raise it once all before it have
         succeeded.
         """
@@ -221,8 +221,8 @@ class ResultIterator(Generic[T]):
 
     def _await_next(self) -> None:
         with without_slot(None if self._has_next() else self._submission.dispatcher.call_slot):
-            for patience in self._waits():
-                self._take(patience)
+            for seconds in self._waits():
+                self._take(seconds)
 
     def _waits(self) -> Iterator[float | None]:
         """Yield, until the next result or the end is there, for how long to wait for outcomes
@@ -231,7 +231,7 @@ class ResultIterator(Generic[T]):
         if not (self._at_once and self._has_next()):
             self._fill()
         while not self._has_next() and self._fill():
-            waits = self._bar.patience(), self._submission.patience()
+            waits = self._bar.wait_seconds(), self._submission.wait_seconds()
             yield min((one for one in waits if one is not None), default=None)
             self._show_progress()
 
@@ -319,8 +319,8 @@ class AsyncResultIterator(Generic[T]):
         results = self._results
         try:
             await checkpoint()
-            for patience in results._waits():
-                await results._submission.wait(patience)
+            for seconds in results._waits():
+                await results._submission.wait(seconds)
                 results._take(0)
         except GeneratorExit:  # nothing will go on here
             results._submission.cancel()

@@ -73,17 +73,16 @@ class Pool:
     ) -> None:
         if not isinstance(maxtasksperchild, int | None):
             raise ValueError(f"maxtasksperchild must be a whole number, not {maxtasksperchild!r}")
-        limits = retries, timeout, retry_on, escalate_memory, resources, priority
-        options = CallOptions(*limits, forward_logging=forward_logging)
+        limits = retries, timeout, retry_on, escalate_memory, resources, priority, forward_logging
         check_progress(progress)
         self._submitter = Submitter(
             scheduler,
             processes,
             initializer=initializer_of(initializer, initargs, maxtasksperchild=maxtasksperchild),
-            options=options,
+            options=CallOptions(*limits),
             daemon=True,
             word="processes",
-            kept=run_options(run) if run else None,
+            kept=run_options(run, type(self)) if run else None,
         )
         show_progress(self._submitter, progress, "pool")
         self._iterators: weakref.WeakSet[PoolIterator[Any]] = weakref.WeakSet()
@@ -93,6 +92,7 @@ class Pool:
 
     # ---------------------------------------------------------------- calls
 
+    @trimmed
     def apply(
         self,
         func: Callable[..., T],
@@ -100,11 +100,7 @@ class Pool:
         kwds: Mapping[str, Any] | None = None,
     ) -> T:
         """Return `func(*args, **kwds)`, called by a worker."""
-        try:
-            return self.apply_async(func, args, kwds).get()
-        except BaseException as error:
-            trim(error)
-            raise
+        return self.apply_async(func, args, kwds).get()
 
     def apply_async(
         self,
@@ -124,16 +120,14 @@ class Pool:
             error_callback,
         )
 
+    @trimmed
     def map(
         self, func: Callable[[Any], T], iterable: Iterable[Any], chunksize: int | None = None
     ) -> list[T]:
         """Return `[func(x) for x in iterable]`, or raise what the first call that failed raised."""
-        try:
-            return self.map_async(func, iterable, chunksize).get()
-        except BaseException as error:
-            trim(error)
-            raise
+        return self.map_async(func, iterable, chunksize).get()
 
+    @trimmed
     def starmap(
         self,
         func: Callable[..., T],
@@ -141,11 +135,7 @@ class Pool:
         chunksize: int | None = None,
     ) -> list[T]:
         """Return `[func(*args) for args in iterable]`; all else is as for `map`."""
-        try:
-            return self.starmap_async(func, iterable, chunksize).get()
-        except BaseException as error:
-            trim(error)
-            raise
+        return self.starmap_async(func, iterable, chunksize).get()
 
     def map_async(
         self,
@@ -465,20 +455,17 @@ class PoolIterator(ResultIterator[T]):
             trim(error)
             raise
 
+    @trimmed
     def next(self, timeout: float | None = None) -> T:
         """Return the next result.
 
         Raises:
             multiprocessing.TimeoutError: it is not there within `timeout` seconds.
         """
-        try:
-            with self._taking:
-                if timeout is not None:
-                    self._await_within(timeout)
-                return super().__next__()
-        except BaseException as error:
-            trim(error)
-            raise
+        with self._taking:
+            if timeout is not None:
+                self._await_within(timeout)
+            return super().__next__()
 
     def _await_within(self, timeout: float) -> None:
         until = time.monotonic() + timeout
@@ -486,7 +473,7 @@ class PoolIterator(ResultIterator[T]):
             left = until - time.monotonic()
             if left <= 0:
                 raise TimeoutError
-            self._take(min(left, self._submission.patience() or left))
+            self._take(min(left, self._submission.wait_seconds() or left))
 
     def finish(self) -> None:
         """Submit what is left of the arguments, and wait for all results; they are kept until they
@@ -496,7 +483,7 @@ class PoolIterator(ResultIterator[T]):
             while not self._closed and (block := self._next_block()):
                 self._submit(block)
                 while not self._submission.has_room():
-                    self._take(self._submission.patience())
+                    self._take(self._submission.wait_seconds())
             while self._given + len(self._ready) < self._submitted:
                 self._take(None)
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from gridengine.api.progress_displays import (
+    BarText,
     Display,
     ProgressSpec,
-    Said,
     UsersBar,
     display_here,
 )
@@ -54,17 +54,13 @@ class ProgressBar:
         self._label = label[:LONGEST_LABEL]
         self._clock = clock
         self._own = own
-        self._display: Display | None = None
-        if own is not None:
-            self._display = own
-        elif wanted:
-            self._display = display_here(clock)
+        self._display: Display | None = own or (display_here(clock) if wanted else None)
         self._estimate = Estimate()
         self._appears = clock() + APPEARS_SECONDS
         self._due = clock() + REFRESH_SECONDS
         self._counts: tuple[int, int, int | None] = 0, 0, None
 
-    def patience(self) -> float | None:
+    def wait_seconds(self) -> float | None:
         """Return after how many seconds `update` should be called even if nothing happens; None is
         never.
         """
@@ -97,14 +93,14 @@ class ProgressBar:
         if display is not None:
             if self._own is not None:
                 self._own.count(*self._counts)
-            display.close(Said(self._phrases(), label=self._label))
+            display.close(BarText(self._phrases(), label=self._label))
 
     def _phrases(self) -> list[str]:
         done, failed, total = self._counts
         of = plural(done, "call") if total is None else f"{done:,} of {plural(total, 'call')}"
         return [f"{of} done", f"{failed:,} failed"]
 
-    def _said(self, snapshot: Snapshot, rate: float | None) -> Said:
+    def _said(self, snapshot: Snapshot, rate: float | None) -> BarText:
         """Return what is said of calls under way. Where there is little room the rate is left out
         first, then that none has failed, and then, when the time left is known, what runs.
         """
@@ -117,7 +113,7 @@ class ProgressBar:
             if total is not None:
                 optional += [2] * len(running)
                 said.append(f"about {format_seconds((total - done) / rate)} left")
-        return Said(said, optional, self._label)
+        return BarText(said, optional, self._label)
 
 
 class Estimate:

@@ -52,7 +52,7 @@ def check_progress(progress: Any) -> None:
         raise TypeError(f"progress must be True, False, None, or a bar, not {progress!r}")
 
 
-class Said(Struct, frozen=True):
+class BarText(Struct, frozen=True):
     """What is said beside a bar: phrases, those `left_out_first` by their places left out where
     there is no room for all.
     """
@@ -83,8 +83,8 @@ class Said(Struct, frozen=True):
 class Display(Protocol):
     """Where progress is shown: what is said, one thing after the other, and which part is done."""
 
-    def show(self, said: Said, part: float | None) -> None: ...
-    def close(self, said: Said) -> None: ...
+    def show(self, said: BarText, part: float | None) -> None: ...
+    def close(self, said: BarText) -> None: ...
 
 
 class UsersBar:
@@ -108,10 +108,10 @@ class UsersBar:
             self._bar.update(done - self._done)
             self._done = done
 
-    def show(self, said: Said, part: float | None) -> None:
+    def show(self, said: BarText, part: float | None) -> None:
         """Show nothing: the bar has its own words."""
 
-    def close(self, said: Said) -> None:
+    def close(self, said: BarText) -> None:
         """Close it, if it was made here."""
         if self._made and self._bar is not None:
             self._bar.close()
@@ -124,7 +124,7 @@ class Bar:
         self._stream = stream
         self._line: TerminalLine | None = None
 
-    def show(self, said: Said, part: float | None) -> None:
+    def show(self, said: BarText, part: float | None) -> None:
         """Draw the bar, as wide as there is room for, and what is said, as much as there is room
         for.
         """
@@ -133,7 +133,7 @@ class Bar:
         words = said.within(width - NARROWEST)
         self._line.show(f"{_bar(part, width - len(words) - 1)}{words}"[:width])
 
-    def close(self, said: Said) -> None:
+    def close(self, said: BarText) -> None:
         """Take it away."""
         if self._line is not None:
             self._line.close()
@@ -146,7 +146,7 @@ class NotebookCell:
         self._display = display
         self._handle: Any = None
 
-    def show(self, said: Said, part: float | None) -> None:
+    def show(self, said: BarText, part: float | None) -> None:
         """Show a bar and what is said."""
         words = said.text
         content = {
@@ -158,7 +158,7 @@ class NotebookCell:
         else:
             self._handle.update(content, raw=True)
 
-    def close(self, said: Said) -> None:
+    def close(self, said: BarText) -> None:
         """Leave what is said last there, if there was a bar."""
         if self._handle is not None:
             content = {"text/plain": said.text, "text/html": _html(said.text, None)}
@@ -176,7 +176,7 @@ class LogLines:
         self._due = self._began + FIRST_SECONDS
         self._tenths = -1
 
-    def show(self, said: Said, part: float | None) -> None:
+    def show(self, said: BarText, part: float | None) -> None:
         """Write a first line, and then one if another tenth is done and the last is long enough
         ago.
         """
@@ -185,7 +185,7 @@ class LogLines:
             self._tenths, self._due = tenths, self._clock() + LINE_SECONDS
             self._write(said.text)
 
-    def close(self, said: Said) -> None:
+    def close(self, said: BarText) -> None:
         """Write the last line, if there was one, and the log of the run does not tell as much."""
         if self._tenths >= 0 and not logging.getLogger("gridengine").isEnabledFor(logging.INFO):
             self._write(f"{said.text}, in {format_seconds(self._clock() - self._began)}")

@@ -18,7 +18,7 @@ from gridengine.client.tally import Tally
 from gridengine.settings.schema import is_interactive
 from gridengine.settings.values import settings
 
-LINGER_LOOKS = 8
+IDLE_LOOKS = 8
 """After how many looks at which no call was open the thread ends."""
 
 
@@ -76,11 +76,6 @@ class SubmitterProgress:
                     self._end_bar()
             return is_open
 
-    @property
-    def is_open(self) -> bool:
-        """Whether some of the calls have not ended."""
-        return self.tally.is_open
-
     def close(self) -> None:
         """Show how far they came, and no more."""
         self.look()
@@ -116,14 +111,14 @@ class ProgressWatcher:
             progress.tally.watched = self._thread is not None
 
     def _run(self) -> None:
-        fruitless = 0
+        idle_looks = 0
         while True:
             time.sleep(REFRESH_SECONDS)
             with self._lock:
                 watched = list(self._watched)
             is_open = [one.look() for one in watched]
-            fruitless = 0 if any(is_open) else fruitless + 1
-            if fruitless >= LINGER_LOOKS:
+            idle_looks = 0 if any(is_open) else idle_looks + 1
+            if idle_looks >= IDLE_LOOKS:
                 with self._lock:
                     if not self._are_open():
                         self._thread = None
@@ -134,7 +129,7 @@ class ProgressWatcher:
         watched = list(self._watched)
         for one in watched:  # first: who begins meanwhile waits for the lock to wake it
             one.tally.watched = False
-        found = any(one.is_open for one in watched)
+        found = any(one.tally.is_open for one in watched)
         for one in watched:
             one.tally.watched = found
         return found

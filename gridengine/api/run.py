@@ -13,6 +13,7 @@ from gridengine.api.waitgroup import open_waitgroup
 from gridengine.client.loop_tasks import awaited, check_async
 from gridengine.errors import ConfigurationError
 from gridengine.schedulers.base import SchedulerSpec
+from gridengine.worker.running_loop import in_event_loop, in_trio
 
 Main: TypeAlias = Callable[..., Awaitable[Any]]
 LoopRunner: TypeAlias = Callable[[Callable[[], Coroutine[Any, Any, Any]]], Any]
@@ -37,6 +38,7 @@ def run(
     Raises:
         TypeError: `main` is a call of an `async def`, not that itself.
         ConfigurationError: the backend is another one, or not installed.
+        RuntimeError: a loop of asyncio runs in this thread already.
         Exception: what `main` raised. Of several the first that raises cancels the others, and its
             exception comes out in an `ExceptionGroup`, as with `asyncio.TaskGroup` and in trio.
     """
@@ -63,6 +65,11 @@ def _loop_of(backend: str) -> LoopRunner:
     if backend == "asyncio":
         import asyncio
 
+        if in_event_loop() and not in_trio():
+            raise RuntimeError(
+                "an event loop runs here already, as in a notebook: await main(...) itself; its "
+                "calls go to the process's own scheduler"
+            )
         return lambda program: asyncio.run(program())
     try:
         run: LoopRunner = importlib.import_module("trio").run

@@ -39,7 +39,9 @@ class Watch:
             try:
                 self._callback(status)
             except Exception as error:
-                log.warning("what watches is called no more: it raised %s", safe_repr(error))
+                log.warning(
+                    "the function that watches is called no more: it raised %s", safe_repr(error)
+                )
                 break
         self._dispatcher.unfollow(self._followed)
 

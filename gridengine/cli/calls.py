@@ -62,9 +62,8 @@ def command(
 ) -> None:
     """List calls that run, and that have failed lately, with what they were given.
 
-    NAME is a dispatcher as `gridengine ls` lists it; or a run that has ended, of which it was kept
-    how it was: see `gridengine report`. Of very many calls a sample is shown, and how many there
-    are.
+    NAME is a dispatcher as `gridengine ls` lists it; or a run that has ended, if its report was
+    kept: see `gridengine report`. Of very many calls a sample is shown, and their number.
 
     The exit status is 1 when there is no such dispatcher or run.
     """

@@ -9,7 +9,7 @@ from click.shell_completion import CompletionItem
 
 from gridengine.errors import GridEngineError
 
-PATIENCE_SECONDS = 0.5
+ANSWER_SECONDS = 0.5
 """How long a dispatcher has to say its name: who presses TAB does not wait for one that is stopped.
 """
 Completion = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
@@ -34,7 +34,7 @@ def _completion(names: Callable[[], Iterable[tuple[str, str]]]) -> Completion:
 def _watched() -> Iterable[tuple[str, str]]:
     from gridengine.watching.dispatchers import answers
 
-    for one in answers(seconds=PATIENCE_SECONDS)[0]:
+    for one in answers(seconds=ANSWER_SECONDS)[0]:
         who = one.identity
         yield who.name, f"process {who.pid} on {who.host}"
 
@@ -60,7 +60,7 @@ def _dispatchers() -> Iterable[tuple[str, str]]:
     from gridengine.dispatcher.dispatcher_folder import DispatcherFolder
 
     for folder in DispatcherFolder.all():
-        yield folder.name, "a dispatcher of its own"
+        yield folder.name, "a stand-alone dispatcher"
 
 
 watched_names = _completion(_watched)
@@ -70,4 +70,4 @@ seen_names = _completion(_with_ended)
 run_names = _completion(_runs)
 """Of runs with a name."""
 dispatcher_names = _completion(_dispatchers)
-"""Of dispatchers that stand on their own."""
+"""Of stand-alone dispatchers."""

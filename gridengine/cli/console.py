@@ -8,6 +8,8 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+import click
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -18,6 +20,14 @@ def console() -> Console:
 
     # Whoever reads this through a pipe wants whole lines.
     return Console(highlight=False, width=None if sys.stdout.isatty() else 1000)
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Write the file that a command was asked for; an error names it, that of a full disk too."""
+    try:
+        path.write_bytes(content)
+    except OSError as error:
+        raise click.ClickException(f"{path}: {error.strerror}") from error
 
 
 def folded(words: str, stream: TextIO) -> str:

@@ -24,7 +24,7 @@ RESOURCES = ("cores", "memory", "walltime", "gpus", "token")
 
 
 @click.group(
-    short_help="Start and end dispatchers that stand on their own.",
+    short_help="Start and end stand-alone dispatchers.",
     epilog="""\b
 Examples:
   gridengine dispatcher start sweeps --scheduler slurm --max-workers 200
@@ -34,10 +34,10 @@ Examples:
 """,
 )
 def dispatcher() -> None:
-    """Start, list and end dispatchers that stand on their own, for any number of scripts and
-    notebooks: there, gridengine.Client("sweeps") goes wherever a scheduler goes.
+    """Start, list and end stand-alone dispatchers, for any number of scripts and notebooks: there,
+    gridengine.Client("sweeps") goes wherever a scheduler goes.
 
-    The exit status is said by the --help of each of them.
+    The exit status is as the --help of each command says.
     """
 
 
@@ -64,9 +64,9 @@ Examples:
 def start(name: str, *, foreground: bool, **given: Any) -> None:
     """Start the dispatcher NAME, and return when clients can connect to it.
 
-    One that was started before is as it was the last time, but for what the options say; with
-    --scheduler it has what they say, and nothing of before. What it says goes to dispatcher.log in
-    its folder. The exit status is 1 when it does not start, or runs already.
+    A dispatcher that was started before keeps its options, but for those that are given now; with
+    --scheduler it keeps none. It logs to dispatcher.log in its folder. The exit status is 1 when it
+    does not start, or runs already.
     """
     from gridengine.cli import dispatcher_control
 
@@ -109,7 +109,7 @@ def _options(name: str, given: dict[str, Any]) -> StartOptions:
 
 @dispatcher.command(
     "list",
-    short_help="Say which dispatchers there are.",
+    short_help="List the stand-alone dispatchers.",
     epilog="""\b
 Examples:
   gridengine dispatcher list
@@ -118,7 +118,7 @@ Examples:
 )
 @click.option("--json", "as_json", is_flag=True, help="For scripts: a list of what status tells.")
 def list_all(*, as_json: bool) -> None:
-    """Say of each dispatcher whether it runs, where, and what it has to do.
+    """Show of each dispatcher whether it runs, where, and what it has to do.
 
     The exit status is 0 also when there are none.
     """
@@ -135,7 +135,7 @@ def list_all(*, as_json: bool) -> None:
 
 
 @dispatcher.command(
-    short_help="Say how a dispatcher is.",
+    short_help="Show the state of a dispatcher.",
     epilog="""\b
 Examples:
   gridengine dispatcher status sweeps
@@ -146,7 +146,7 @@ Examples:
 @click.argument("name", shell_complete=dispatcher_names)
 @click.option("--json", "as_json", is_flag=True, help="For scripts: an object.")
 def status(name: str, *, as_json: bool) -> None:
-    """Say whether the dispatcher NAME runs, where, since when, and what it has to do.
+    """Show whether the dispatcher NAME runs, where, since when, and what it has to do.
 
     The exit status is 0 when it runs, 1 when it was killed (or there is none of this name), 3 when
     it has ended, 4 when it runs and does not answer.
@@ -173,7 +173,8 @@ Examples:
 @click.option("--now", is_flag=True, help="End the calls that run, and do not wait for them.")
 def stop(name: str, *, now: bool) -> None:
     """End the dispatcher NAME and its workers, once the calls that run have ended; no other call
-    begins. What waits stays in its journal, if it keeps one, until it is started again.
+    begins. What waits is given up, but for calls of runs with a name: these go on when it is
+    started again.
 
     Ctrl-C ends the wait alone. The exit status is 1 when there is none of this name; it is 0 also
     when it has ended before.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import socket
 import time
@@ -95,8 +94,11 @@ def ask(folder: DispatcherFolder, action: str, **arguments: Any) -> Any:
         raise folder.not_running()
     from gridengine.dispatcher.remote import RemoteDispatcher
 
-    with contextlib.closing(RemoteDispatcher(folder.client_file)) as remote:
+    remote = RemoteDispatcher(folder.client_file)
+    try:
         return remote.control(action, arguments)
+    finally:
+        remote.close(detach=True)  # it has no calls, so nobody is to be told what becomes of them
 
 
 def status(folder: DispatcherFolder) -> dict[str, Any]:
@@ -149,8 +151,12 @@ def stop(folder: DispatcherFolder, *, now: bool, again: bool = False) -> str:
         if not now:
             raise
         background.end_processes(folder, CLOSE_SECONDS)
-    # A call may run for days; who waits may go.
-    if not background.wait_for_end(folder, CLOSE_SECONDS if now else float("inf")):
+    try:  # A call may run for days; who waits may go.
+        ended = background.wait_for_end(folder, CLOSE_SECONDS if now else float("inf"))
+    except KeyboardInterrupt:
+        click.echo(f"\ndispatcher {folder.name} ends once its calls have", err=True)
+        raise
+    if not ended:
         background.end_processes(folder, CLOSE_SECONDS)
     return f"dispatcher {folder.name} has ended"
 

@@ -1,5 +1,5 @@
-"""What this machine is: which schedulers answer, what they have, and whether a trivial job comes
-home. Nothing here waits for ever.
+"""Checks this machine: which schedulers answer, what they have, and whether a trivial job returns.
+Nothing here waits for ever.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from gridengine.cli import dispatcher_checks
 from gridengine.cli.trial_job import try_job
 from gridengine.errors import ConfigurationError
-from gridengine.schedulers.checks import Finding, State, said
+from gridengine.schedulers.checks import Finding, State, setting_of
 from gridengine.schedulers.registry import BY_NAME, STARTERS
 from gridengine.settings.values import settings, sources
 
@@ -37,7 +37,7 @@ def examine(asked: str | None, environment: Mapping[str, str], *, wait: float) -
     for finding in _check_machine():
         yield finding
         readable = readable and (finding.check, finding.state) != ("settings", State.BROKEN)
-    alone = asked or said("scheduler").value
+    alone = asked or setting_of("scheduler").value
     for name in (alone,) if alone else STARTERS:
         works = readable
         for finding in BY_NAME[name].findings(environment) if readable else ():
@@ -80,7 +80,7 @@ def _check_machine() -> Iterator[Finding]:
         yield _finding("settings", State.BROKEN, words, getattr(error, "hint", None) or "set HOME")
         return
     words = "read; `gridengine settings` shows them"
-    if (one := said("scheduler")).value:
+    if (one := setting_of("scheduler")).value:
         words += f"; {one.by} says {one.value}: no other is looked at without --scheduler"
     yield _finding("settings", State.OK, words)
     yield _check_run_directory(folder)

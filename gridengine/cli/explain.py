@@ -51,7 +51,7 @@ def command(name: str, which: str, as_json: bool) -> None:
     CALL is a number among a map's calls, or a job's name; WORKER a host, a process id or a cluster
     job.
 
-    Of a run that has ended it is told what was odd at its end, and why its last calls have failed.
+    For a run that has ended it says what was odd at its end, and why its last calls have failed.
 
     The exit status is 1 when there is no such dispatcher, run, call or worker.
     """

@@ -48,7 +48,7 @@ Examples:
 def command(names: tuple[str, ...], older: float | None, journal: str | None, yes: bool) -> None:
     """Delete the runs of these names, with all their results.
 
-    The exit status is 1 when there is none of a name, or a script has it: that is left.
+    The exit status is 1 when a run does not exist, or is kept because a script uses it.
     """
     if not names and older is None:
         raise click.UsageError("give the names of runs, or --older")

@@ -41,8 +41,8 @@ Examples:
     help="How many last lines of each.",
 )
 def command(name: str, which: str, failed: bool, follow: bool, lines: int) -> None:
-    """Show what calls have printed, and workers have told, in the workers' logs: on a cluster each
-    worker has one. What calls of this machine's processes print goes to the script's own output.
+    """Show what calls have printed, and workers have logged: on a cluster each worker has a log.
+    What calls of this machine's processes print goes to the script's own output.
 
     NAME is a dispatcher as `gridengine ls` lists it; or a run that has ended: its script's name,
     its process id, or the beginning of the name of its folder below the run directory.
@@ -59,7 +59,12 @@ def command(name: str, which: str, failed: bool, follow: bool, lines: int) -> No
             click.echo(line)
     if follow:
         _follow(paths)
-    sys.exit(0 if told or paths else 1)
+    if not (told or paths):
+        click.echo(
+            "no log: what calls of this machine's processes print goes to the script's own output",
+            err=True,
+        )
+        sys.exit(1)
 
 
 def _follow(paths: Iterable[Path]) -> None:

@@ -57,10 +57,10 @@ Examples:
     help="For scripts: dispatchers (identity, status), elsewhere, silent, ended.",
 )
 def command(as_json: bool) -> None:
-    """List your dispatchers on this machine, and those that stand on their own on others, with what
-    they do; and by the run directory the scripts under way on others. A dispatcher is in the
-    process of a script, a notebook, or stands alone. Below are the last runs that took over ten
-    seconds and have ended.
+    """List your dispatchers on this machine, and stand-alone ones on others, with what they do; and
+    from the run directory the scripts that run on others. A dispatcher is in the process of a
+    script or of a notebook, or stands alone. Below are the last runs that took over ten seconds and
+    have ended.
 
     The exit status is 1 when none runs.
     """

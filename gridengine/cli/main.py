@@ -1,5 +1,5 @@
-"""The command line: `gridengine settings`, `gridengine up`, `gridengine doctor`. Nothing is decided
-here: words in, words out.
+"""The command line, and of its commands `settings`, `up` and `doctor`; the others have modules of
+their own name. Nothing is decided here: words in, words out.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ RUNS = ("forget", "results", "retry", "runs")
 
 class _Commands(click.Group):
     """Turns this package's errors, and those of files, into a line on standard error and exit
-    status 1, as click does with its own.
+    status 1, as click does with its own; a Ctrl-C into 130, as shells do.
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -69,6 +69,9 @@ class _Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
+        except KeyboardInterrupt:
+            click.echo(err=True)
+            sys.exit(130)
         except GridEngineError as error:
             raise click.ClickException(folded(str(error), sys.stderr)) from error
         except OSError as error:
@@ -84,7 +87,7 @@ class _Commands(click.Group):
 Examples:
   gridengine doctor                       what is this machine, and does it work?
   gridengine doctor --scheduler slurm     is Slurm here, and does it take my jobs?
-  gridengine settings                     each setting, and who said it
+  gridengine settings                     each setting, and where it comes from
   gridengine up RUN_DIRECTORY -n 4        four more workers for a script that runs
   gridengine ls                           which of my scripts run, and how far are they?
   gridengine explain                      why does nothing start?
@@ -96,14 +99,14 @@ def main() -> None:
     """Run Python functions on this machine's processes or on a batch cluster.
 
     The exit status is 0 when a command has done its work; 1 when it could not, with a line on
-    standard error; 2 when its words are not understood. What else it tells scripts is said by the
-    command's own --help.
+    standard error; 2 when its arguments are wrong; 130 after Ctrl-C. The --help of each command
+    lists other exit statuses.
     """
     logging.basicConfig(format="gridengine: %(message)s", level=logging.WARNING)
 
 
 @main.command(
-    short_help="Show each setting, and who said it.",
+    short_help="Show each setting, and where it comes from.",
     epilog="""\b
 Examples:
   gridengine settings
@@ -117,13 +120,13 @@ Examples:
     help="For scripts: an object of names, each with value and by.",
 )
 def settings(as_json: bool) -> None:
-    """Show each setting, and who said it: a file and its line, an environment variable, or the
-    default.
+    """Show each setting, and where it comes from: a file and its line, an environment variable, or
+    the default.
 
-    Files are, the later over the earlier: ~/.config/gridengine/settings.toml; gridengine.toml in
-    this folder, or the nearest above it.
+    Files are read in this order, the later over the earlier: ~/.config/gridengine/settings.toml;
+    gridengine.toml in this folder, or the nearest above it.
 
-    The exit status is 1 when one of them, or a variable, says what is no setting.
+    The exit status is 1 when a file or a variable has an unknown setting, or a wrong value.
     """
     from gridengine.settings.files import describe
     from gridengine.settings.locations import projects_file, users_file
@@ -250,7 +253,7 @@ def _scheduler(name: str | None, count: int | None) -> Scheduler:
 
 
 @main.command(
-    short_help="Say which schedulers work here.",
+    short_help="Check which schedulers work here.",
     epilog="""\b
 Examples:
   gridengine doctor
@@ -277,7 +280,7 @@ Examples:
     help="For scripts: ok, and a list of findings with of, check, state, text, remedy.",
 )
 def doctor(scheduler: str | None, wait: float, as_json: bool) -> None:
-    """Say what this machine is: which schedulers answer, what they have, and whether a trivial job
+    """Check this machine: which schedulers answer, what they have, and whether a trivial job
     returns.
 
     The exit status is 1 when something that is here is broken, or when what --scheduler or the

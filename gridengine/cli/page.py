@@ -45,8 +45,9 @@ Examples:
     "--allow-actions", is_flag=True, help="Let calls be ended, and machines be drained, there."
 )
 def command(name: str, port: int, opens: bool, allow_actions: bool) -> None:
-    """Show how far a dispatcher is in a browser, until Ctrl-C: its calls, workers, graph, timeline,
-    failures and logs; at /metrics as OpenMetrics, for who shows the token as a bearer's.
+    """Show a dispatcher's progress in a browser, until Ctrl-C: its calls, workers, graph, timeline,
+    failures and logs; at /metrics as OpenMetrics, for programs that send the token as a bearer
+    token.
 
     NAME is a dispatcher as `gridengine ls` lists it; one that is started again is found again. The
     page is there for browsers on this machine that know the address that is printed, which has a
@@ -60,7 +61,7 @@ def command(name: str, port: int, opens: bool, allow_actions: bool) -> None:
     except ModuleNotFoundError as error:
         raise ConfigurationError(
             f"the page needs {error.name}, which is not installed",
-            hint="pip install 'gridengine[page]'",
+            hint="pip install '.[page]', in the clone that gridengine was installed from",
         ) from error
 
     with tempfile.TemporaryDirectory(prefix="gridengine-page-") as folder:

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from gridengine.cli.completion import seen_names
+from gridengine.cli.console import write_file
 from gridengine.dispatcher.watch_messages import REPORT
 from gridengine.watching.kept import answer_of
 from gridengine.watching.report import page
@@ -33,12 +34,12 @@ def command(name: str, output: Path | None) -> None:
     took and what memory they used, failures by cause, reasons, settings.
 
     NAME is a dispatcher as `gridengine ls` lists it, or that of a run that has ended: its script's,
-    its process id, or the beginning of its run's name. Without a NAME it is the last. Of runs that
-    took over ten seconds it is kept how they were (the setting `keep_reports`).
+    its process id, or the beginning of its run's name. Without a NAME it is the last. Reports of
+    runs that took over ten seconds are kept (the setting `keep_reports`).
 
     The exit status is 1 when there is no such dispatcher or run.
     """
     answer, _ = answer_of(name, REPORT)
     path = output or Path(f"{Path(answer.identity.name).stem}.html")
-    path.write_text(page(answer), encoding="utf-8")
+    write_file(path, page(answer).encode())
     click.echo(f"{path}: {answer.identity.name}, {answer.identity.run_id}")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+from gridengine.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from gridengine.resources.base import Resource
@@ -16,7 +19,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _OPTIONS = (
     click.option("--cores", type=click.IntRange(min=1), help="Cores of each worker."),
-    click.option("--memory", type=float, metavar="GB", help="Memory of each worker."),
+    click.option("--memory", metavar="GB", help="Memory of each worker, as 1.5 or 512M."),
     click.option(
         "--time",
         "walltime",
@@ -28,15 +31,19 @@ _OPTIONS = (
 )
 
 
-def resource_options(command: F) -> F:
-    """Give a command these options."""
-    return functools.reduce(lambda inner, option: option(inner), reversed(_OPTIONS), command)
+def options(*those: Callable[[Any], Any]) -> Callable[[F], F]:
+    """Return what gives a command these options, in this order."""
+    return lambda command: functools.reduce(lambda it, one: one(it), reversed(those), command)
+
+
+resource_options = options(*_OPTIONS)
+"""Gives a command the options above."""
 
 
 def resources_of(
     *,
     cores: int | None,
-    memory: float | None,
+    memory: str | None,
     walltime: str | None,
     gpus: int | None,
     token: str | None,
@@ -44,7 +51,7 @@ def resources_of(
     """Return what these options say.
 
     Raises:
-        click.BadParameter: a time is none.
+        click.BadParameter: a time, or an amount of memory, is none.
     """
     from gridengine.resources.base import ZERO
     from gridengine.resources.kinds import Cores, GPUs, Memory, Token, WTime
@@ -53,10 +60,25 @@ def resources_of(
         walltime if walltime is None or ":" in walltime else _number("--time", walltime)
     )
     kinds: tuple[Callable[[Any], Resource], ...] = (Cores, Memory, WTime, GPUs, Token)
-    given = zip(kinds, (cores, memory, time, gpus, token), strict=True)
+    gigabytes = None if memory is None else _gigabytes(memory)
+    given = zip(kinds, (cores, gigabytes, time, gpus, token), strict=True)
     return functools.reduce(
         operator.and_, (kind(value) for kind, value in given if value is not None), ZERO
     )
+
+
+def _gigabytes(text: str) -> float:
+    from gridengine.resources.units import parse_gigabytes
+
+    with contextlib.suppress(ValueError):
+        return float(text)
+    try:
+        return parse_gigabytes("memory", text)
+    except ConfigurationError:
+        raise click.BadParameter(
+            f"{text!r} is no amount of memory; write GB, as 1.5, or a unit, as 512M",
+            param_hint="--memory",
+        ) from None
 
 
 def _number(name: str, text: str) -> float:

@@ -15,6 +15,7 @@ import click
 
 from gridengine.api.named_runs import run_named
 from gridengine.cli.completion import run_names
+from gridengine.cli.console import write_file
 from gridengine.errors import ConfigurationError, short_repr
 from gridengine.serialize.by_value import Pickler
 
@@ -59,7 +60,7 @@ def command(name: str, form: str | None, output: Path | None, journal: str | Non
     if output is None:
         sys.stdout.buffer.write(content)
     else:
-        output.write_bytes(content)
+        write_file(output, content)
     if missing := sum(isinstance(one, BaseException) for one in results):
         click.echo(f"{missing} of {len(results)} calls have no result", err=True)
 

@@ -34,7 +34,7 @@ Examples:
     "--dispatcher",
     metavar="NAME",
     shell_complete=dispatcher_names,
-    help="Have a dispatcher of its own run them.",
+    help="Have a stand-alone dispatcher run them.",
 )
 @scheduler_options
 @click.option("--journal", help="Where the run is, if not in the run directory.")
@@ -49,7 +49,7 @@ def command(
     `gridengine runs` lists the runs. A script that waits for its calls has been told of those that
     have failed for good: it has to end first, or to try again itself (retries=).
 
-    The exit status is 1 when a call fails again, or when the run cannot be had.
+    The exit status is 1 when a call fails again, or when the run cannot be used.
     """
     run = _run(name, journal)
     count = run.failed if failed else run.failed + run.left

@@ -8,7 +8,7 @@ from gridengine.cli.completion import dispatcher_names
 
 
 @click.command(
-    short_help="Say how many workers a dispatcher is to have.",
+    short_help="Set how many workers a dispatcher has.",
     epilog="""\b
 Examples:
   gridengine scale sweeps 50
@@ -18,7 +18,9 @@ Examples:
 )
 @click.argument("name", shell_complete=dispatcher_names)
 @click.argument("workers", type=click.IntRange(min=0), required=False)
-@click.option("--auto", is_flag=True, help="As many as its calls need again, within its bounds.")
+@click.option(
+    "--auto", is_flag=True, help="Return to as many as its calls need, within its bounds."
+)
 def scale(name: str, workers: int | None, *, auto: bool) -> None:
     """Have the dispatcher NAME keep so many WORKERS, whether they have something to do or not.
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import click
 
+from gridengine.cli.resource_options import options
 from gridengine.schedulers.registry import STARTERS
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -77,9 +77,8 @@ _OPTIONS = (
 )
 
 
-def scheduler_options(command: F) -> F:
-    """Give a command these options."""
-    return functools.reduce(lambda inner, option: option(inner), reversed(_OPTIONS), command)
+scheduler_options = options(*_OPTIONS)
+"""Gives a command the options above."""
 
 
 def arguments_of(scheduler: str, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -93,7 +93,7 @@ def command(
     follow: str,
     as_json: bool,
 ) -> None:
-    """Show how far a dispatcher is: its functions, calls, workers, failures, and log.
+    """Show a dispatcher's progress: its functions, calls, workers, failures, and log.
 
     NAME is a dispatcher as `gridengine ls` lists it. Where there is no terminal, or a dumb one, a
     plain frame is printed each interval. Of many workers, calls and failures an even sample is
@@ -132,7 +132,7 @@ def _print_on(watched: Watched, view: View, interval: float, *, as_json: bool) -
     watched.follow(most=MOST_SAMPLED, words=words_of(view), interval=interval)
     while True:
         try:
-            answer = watched.told()
+            answer = watched.next_answer()
         except ClusterError as error:
             click.echo(error.message, err=True)
             return
@@ -224,7 +224,7 @@ class _Screen:
         """Take what the dispatcher tells, in a thread of its own, and have it drawn."""
         while self._fault is None:
             try:
-                self._newest.put(self._watched.told())
+                self._newest.put(self._watched.next_answer())
             except ClusterError as error:
                 self._fault = error
                 self._newest.put(None)

@@ -33,7 +33,7 @@ def worker(dispatcher: str, count: int | None) -> None:
     """Start workers on this machine for the dispatcher NAME, or for that of a connection file for
     workers, until it ends or Ctrl-C stops them.
 
-    The exit status is 1 when one of them has failed.
+    The exit status is 1 when one of them has failed, 130 after Ctrl-C.
     """
     from gridengine.cli import up
     from gridengine.dispatcher.dispatcher_folder import DispatcherFolder

@@ -145,7 +145,7 @@ class Batcher(Settlement):
             # It cannot begin yet, and others like it are likely to follow at once.
             if not self._asked:
                 self._asked = True
-                self._courier.do(self._hand_over_gathered)
+                self._helper.do(self._hand_over_gathered)
             return
         # The others gather until there are many, or until the next of those before them have ended.
         if (
@@ -464,7 +464,7 @@ class Batcher(Settlement):
                 self._note_ended(futures)
             more = self._prioritised or (self._waiting and self._window.load <= self._window.low)
         if more:
-            self._courier.do(self.hand_over)
+            self._helper.do(self.hand_over)
 
     def _finish(self, *, wait: bool) -> None:
         super()._finish(wait=wait)

@@ -30,7 +30,7 @@ from gridengine.dispatcher.core.tasks import Function
 from gridengine.errors import ConfigurationError
 from gridengine.serialize import pickling, shared_memory
 from gridengine.serialize.classes import is_by_value, is_importable
-from gridengine.serialize.functions import global_names
+from gridengine.serialize.functions import contents_of, global_names
 from gridengine.serialize.module_changes import own_modules
 from gridengine.serialize.payload import ATOMS, size_of
 from gridengine.serialize.references import (
@@ -232,7 +232,7 @@ def _of_function(f: types.FunctionType) -> Iterator[Reference]:
     yield from _items(f.__kwdefaults__ or {})
     yield from _items(vars(f))
     for cell in f.__closure__ or ():
-        yield _cell_contents, cell, _cell_contents(cell, MISSING)
+        yield contents_of, cell, contents_of(cell, MISSING)
     for name in global_names(f.__code__):
         yield f.__globals__.get, name, f.__globals__.get(name, MISSING)
 
@@ -263,13 +263,6 @@ def _of_wrapper(one: Any) -> Iterator[Reference]:
 def _items(mapping: Mapping[str, Any]) -> Iterator[Reference]:
     yield _length_of(mapping), None, len(mapping)
     yield from ((mapping.get, name, value) for name, value in mapping.items())
-
-
-def _cell_contents(cell: types.CellType, default: object) -> object:
-    try:
-        return cell.cell_contents
-    except ValueError:  # the variable has no value yet
-        return default
 
 
 def _always(value: Any) -> Callable[[Any, Any], Any]:

@@ -33,7 +33,7 @@ from gridengine.client.outcomes import OutcomeListener
 from gridengine.dispatcher.core.tasks import CallsFinished, ResultData, Task
 from gridengine.errors import UNNUMBERED, CallError, call_words
 from gridengine.serialize import pickling
-from gridengine.serialize.argument_snapshot import Untold
+from gridengine.serialize.argument_snapshot import HiddenArguments
 from gridengine.serialize.exceptions import note_on
 from gridengine.serialize.payload import ATOMS, FULL, Payload
 from gridengine.serialize.references import Reference, awaited_in, new_number, numbers
@@ -266,7 +266,7 @@ class GraphSubmission(OutcomeListener):
             if event.error is not None and event.attempts and node:  # else it is of others too
                 note_on(event.error, [f"in node {node}"])
         if batch is not None:
-            outcome = CANCELLED if event.recalled else UndecodedResult(event, Untold())
+            outcome = CANCELLED if event.recalled else UndecodedResult(event, HiddenArguments())
             self._batcher.settle(event.task, batch, outcome, event.path)
             self._wanted -= 1
             if not self._wanted and self._unsettled:  # nobody wants what is left

@@ -17,14 +17,13 @@ from gridengine.client.future import (
     WAITING,
     CallFuture,
     CallTemplate,
-    Failed,
     UndecodedResult,
 )
 from gridengine.client.kept_graph import KeptGraph
-from gridengine.client.kept_run import KeptFunction, KeptRun
+from gridengine.client.kept_run import KeptFunction, RunUser
 from gridengine.client.kept_submission import KeptTrackedSubmission
 from gridengine.client.run_options import RunOptions
-from gridengine.dispatcher.core.tasks import CallsFinished, Function
+from gridengine.dispatcher.core.tasks import CallsFinished
 from gridengine.journal.known_calls import Piece
 from gridengine.schedulers.base import SchedulerSpec
 from gridengine.serialize.payload import Payload
@@ -44,16 +43,13 @@ class KeptFuture(CallFuture):
         self.number = self.block = self.offset = 0
 
 
-class KeptCalls:
+class KeptCalls(RunUser):
     """What a batcher tells of the calls of such an executor."""
 
     def __init__(self, options: RunOptions, place: SchedulerSpec) -> None:
-        self._run = KeptRun(options, place)
-        self.place = self._run.place
-        """Where they are made."""
+        super().__init__(options, place)
         self.options = msgspec.structs.replace(options, resume=options.resume or True)
         """As of others that share the run."""
-        self._numbers = itertools.count(self._run.first)
         self._lock = threading.Lock()
 
     def future_of(
@@ -89,9 +85,9 @@ class KeptCalls:
             made.keep(self._run.function(f, template.function), self._run.begin())
         return made
 
-    def graph(self, function_of: Callable[[Callable[..., Any]], Function]) -> KeptGraph:
+    def graph(self, template_of: Callable[[Callable[..., Any]], CallTemplate]) -> KeptGraph:
         """Return what is to be told of a graph's calls."""
-        return KeptGraph(self._run, self._numbers, function_of)
+        return KeptGraph(self._run, self._numbers, template_of)
 
     def handed_over(self, task: int, batch: Batch, payload: Payload) -> None:
         """Note which calls are handed over, before they are."""
@@ -115,22 +111,13 @@ class KeptCalls:
         for item, stop, first in _in_a_row(futures):
             first.kept.note(first.block, first.offset, first.offset + stop - item, event, item=item)
 
-    def close(self) -> None:
-        """Write what is left, and let others have the run."""
-        self._run.close()
-
 
 def _outcome(kept: KeptFunction, piece: Piece) -> Any:
     """Return the outcome of a call as its future has it; WAITING when it is to be made."""
     found = kept.outcome(piece)
     if found is None:
         return WAITING
-    values, raised, error = found
-    if error is not None:
-        return Failed(error)
-    if raised is not None:
-        return UndecodedResult(CallsFinished(0, 0, 1, raised, raised=True))
-    return values[0]
+    return UndecodedResult(found) if isinstance(found, CallsFinished) else found[0]
 
 
 def _in_a_row(futures: Iterable[CallFuture]) -> Iterator[tuple[int, int, KeptFuture]]:

@@ -1,15 +1,22 @@
-"""The graphs of a run with a name: what of them has been computed before is data."""
+"""The graphs of a run with a name: what of them has been computed before is data, and so is what
+has failed, when that is not to be tried again.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+from msgspec import structs
+
+from gridengine.client.future import CallFuture, CallTemplate, UndecodedResult
 from gridengine.client.graph import Node
 from gridengine.client.kept_run import KeptFunction, KeptRun
-from gridengine.dispatcher.core.tasks import CallsFinished, Function
+from gridengine.client.node_calls import key_text
+from gridengine.dispatcher.core.tasks import CallsFinished
 from gridengine.serialize.kept_payload import KeptPayload
 from gridengine.serialize.payload import FULL
+from gridengine.serialize.shared_objects import identity
 
 _RESULT = b"\0the result of "
 """How that begins in a key which stands for what another call gives."""
@@ -20,18 +27,18 @@ class KeptGraph:
     those that others give by what these are known by.
 
     Args:
-        function_of: gives a function as it travels.
+        template_of: gives the template of a function's calls.
     """
 
     def __init__(
         self,
         run: KeptRun,
         numbers: Iterator[int],
-        function_of: Callable[[Callable[..., Any]], Function],
+        template_of: Callable[[Callable[..., Any]], CallTemplate],
     ) -> None:
         self._run = run
         self._numbers = numbers
-        self._function_of = function_of
+        self._template_of = template_of
         self._functions: dict[int, KeptFunction] = {}
         self._known: dict[Node, tuple[KeptFunction, bytes]] = {}
         self._numbered: dict[Node, int] = {}
@@ -75,7 +82,7 @@ class KeptGraph:
 
     def _kept_of(self, f: Any) -> KeptFunction:
         if id(f) not in self._functions:
-            self._functions[id(f)] = self._run.function(f, self._function_of(f))
+            self._functions[id(f)] = self._run.function(f, self._template_of(f).function)
         return self._functions[id(f)]
 
     def _named(self, argument: Any) -> Any:
@@ -99,13 +106,25 @@ class KeptGraph:
         number = self._numbered[node] = next(self._numbers)
         piece = kept.take_key(key, number)
         found = kept.outcome(piece)
-        if found is None or not found[0]:
+        if found is None:
             if piece.block:
                 self._blocks[node] = piece.block, piece.offset
             return False
-        [node.value] = found[0]
+        if isinstance(found, CallsFinished):
+            node.value = self._failed(node, found)
+        else:
+            [node.value] = found
         node.function, node.args, node.kwargs = None, (), None
         return True
+
+    def _failed(self, node: Node, event: CallsFinished) -> CallFuture:
+        """Return what stands for the result of a call that has failed before."""
+        template = self._template_of(node.function or identity)
+        name = f"{template.function.name} (node {key_text(node.key)})"
+        function = structs.replace(template.function, name=name)
+        return CallFuture(
+            structs.replace(template, function=function), None, UndecodedResult(event)
+        )
 
     def added(self, node: Node, task: int) -> None:
         """Note which task makes a call."""

@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from gridengine.client.kept_run import KeptFunction, KeptRun
-from gridengine.client.run_options import RunOptions
+from gridengine.client.kept_run import KeptFunction, RunUser
 from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
 from gridengine.dispatcher.interface import Dispatcher, Listener
-from gridengine.schedulers.base import SchedulerSpec
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import FULL
 
 
-class KeptJobs:
+class KeptJobs(RunUser):
     """Jobs are calls of their targets: that is what they are known by."""
-
-    def __init__(self, options: RunOptions, place: SchedulerSpec) -> None:
-        self._run = KeptRun(options, place)
-        self.place = self._run.place
-        """Where they are made."""
-        self._numbers = itertools.count(self._run.first)
 
     def place_of(self, target: Any, call: Any, dispatcher: Dispatcher) -> Dispatcher:
         """Return the dispatcher to submit a job to, given its target and what that is called with:
@@ -37,29 +28,16 @@ class KeptJobs:
         piece = kept.take_key(keys[0], number)
         found = kept.outcome(piece)
         place: Any = _KeptDispatcher(dispatcher, kept)
-        if found is not None:
-            values, raised, error = found
-            place.end = (
-                CallsFinished(0, 0, 1, raised, raised=True, exitcode=1)
-                if raised is not None
-                else CallsFinished(0, 0, 1, None, error=error, exitcode=1)
-                if error is not None
-                else CallsFinished(0, 0, 1, pickling.dump_values(values))
-            )
+        if isinstance(found, CallsFinished):
+            place.end = found
+        elif found is not None:
+            place.end = CallsFinished(0, 0, 1, pickling.dump_values(found))
         elif piece.block:
             place.place = piece.block, piece.offset
         else:
             arguments = pickling.dump_calls([call])
             place.place = kept.add_block(FULL, [number], arguments, keys[0]), 0
         return place  # type: ignore[no-any-return]
-
-    def tell(self) -> None:
-        """Tell the log how many jobs were known."""
-        self._run.tell()
-
-    def close(self) -> None:
-        """Write what is left, and let others have the run."""
-        self._run.close()
 
 
 class _KeptDispatcher:

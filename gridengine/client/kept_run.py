@@ -4,6 +4,7 @@ kept.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 import time
@@ -13,10 +14,10 @@ from typing import Any
 
 from gridengine.client.run_options import RunOptions
 from gridengine.dispatcher.core.tasks import CallsFinished, Function
-from gridengine.errors import Cancelled, GridEngineError, JournalError
+from gridengine.errors import Cancelled, JournalError
 from gridengine.journal.call_keys import CallKeys, FunctionKey
 from gridengine.journal.known_calls import KnownCalls, Piece, digest_of
-from gridengine.journal.run_file import MOST_ARGUMENTS, RunFile, open_run, path_of, release
+from gridengine.journal.run_file import MOST_ARGUMENTS, Block, RunFile, open_run, path_of, release
 from gridengine.resources.units import plural
 from gridengine.schedulers.base import SchedulerSpec
 from gridengine.schedulers.remote import RemoteScheduler
@@ -91,17 +92,31 @@ class KeptRun:
             self._current[function.digest] = kept
         return self._current[function.digest]
 
-    def tell(self) -> None:
+    def log_counts(self) -> None:
         """Tell the log how many calls were known, and why others were not."""
         for one in self._functions.values():
-            one.tell()
+            one.log_counts()
 
     def close(self) -> None:
         """Write what is left, and let others have the run. May be called twice."""
         if self._finalizer.alive:
-            self.tell()
+            self.log_counts()
             self._use.end()
             self._finalizer.detach()
+
+
+class RunUser:
+    """What has its calls, one by one, kept in a run."""
+
+    def __init__(self, options: RunOptions, place: SchedulerSpec) -> None:
+        self._run = KeptRun(options, place)
+        self.place = self._run.place
+        """Where they are made."""
+        self._numbers = itertools.count(self._run.first)
+
+    def close(self) -> None:
+        """Write what is left, and let others have the run."""
+        self._run.close()
 
 
 class _Use:
@@ -138,14 +153,10 @@ class KeptFunction:
         )
         self._number = self._file.function(key, payload)
         by_name = f"{key.name}\0{key.parts.get('itself')}".encode()
-        self._identity = by_name if options.resume == "anyway" else key.digest
+        self.identity = by_name if options.resume == "anyway" else key.digest
+        """What it is known by in the keys of calls that need its results."""
         self._lock = threading.Lock()
         self._taken = self._made = self._unreadable = self._told = 0
-
-    @property
-    def identity(self) -> bytes:
-        """What it is known by in the keys of calls that need its results."""
-        return self._identity
 
     @property
     def pickled(self) -> int:
@@ -185,18 +196,20 @@ class KeptFunction:
                 self._file.add_order(first + piece.start, piece.block, piece.offset, stop)
         return pieces
 
-    def outcome(
-        self, piece: Piece
-    ) -> tuple[Sequence[Any], Payload | None, GridEngineError | None] | None:
-        """Return the outcome of known calls, as `KnownCalls.outcome` does; None when they are to be
-        made, or what they gave cannot be rebuilt here.
+    def outcome(self, piece: Piece) -> Sequence[Any] | CallsFinished | None:
+        """Return the values of known calls, or how they failed; None when they are to be made, or
+        what they gave cannot be rebuilt here.
         """
         count = piece.stop - piece.start
         if piece.row:
             try:
-                found = self._known.outcome(piece)
+                values, raised, error = self._known.outcome(piece)
                 self._taken += count
-                return found
+                if raised is None and error is None:
+                    return values
+                return CallsFinished(
+                    0, piece.start, piece.stop, raised, raised is not None, error, exitcode=1
+                )
             except (JournalError, KeyboardInterrupt):
                 raise
             except Exception as error:
@@ -231,15 +244,15 @@ class KeptFunction:
         arguments.
         """
         digest = b"" if keys is not None or arguments is None else digest_of(arguments[0], form)
-        block = self._file.add_block(self._number, form, len(numbers), digest, keys)
-        self._file.write_block(block, arguments)
+        calls = Block(self._number, form, len(numbers), digest, keys)
+        block = self._file.add_block(calls, arguments)
         start = 0
         while start < len(numbers):
             first = numbers[start]
             stop = _end_of_row(numbers, start)
-            self._file.add_order(first, block.id, start, stop)
+            self._file.add_order(first, block, start, stop)
             start = stop
-        return block.id
+        return block
 
     def hand_over(self, task: int, first: int, stop: int, block: int, start: int) -> None:
         """Note that the calls `first` to `stop` of a task are those of a block from `start` on."""
@@ -256,7 +269,7 @@ class KeptFunction:
             place = block, start, stop, item
             self._file.add_result(place, event.payload, event.error, raised=event.raised)
 
-    def tell(self) -> None:
+    def log_counts(self) -> None:
         """Tell the log how many calls were known, and why others were not; nothing when it has been
         told.
         """
@@ -320,5 +333,5 @@ class ResubmittedFunction(KeptFunction):
     def outcome(self, piece: Piece) -> None:
         """There is none."""
 
-    def tell(self) -> None:
+    def log_counts(self) -> None:
         """Tell nothing: who makes calls again knows which."""

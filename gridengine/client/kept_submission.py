@@ -96,11 +96,9 @@ class KeptSubmission(Submission):
         found = self._kept.outcome(piece)
         if found is None:
             return None
-        values, raised, error = found
-        if raised is None and error is None:
-            return [Outcome(first + piece.start, first + piece.stop, values, None)]
-        event = CallsFinished(0, piece.start, piece.stop, raised, raised is not None, error)
-        return outcomes_of(event, self._function.name, first=first)
+        if isinstance(found, CallsFinished):
+            return outcomes_of(found, self._function.name, first=first)
+        return [Outcome(first + piece.start, first + piece.stop, found, None)]
 
     def _add_new(self, calls: Sequence[Any], first: int, piece: Piece, add: Add) -> int:
         first += piece.start
@@ -134,7 +132,7 @@ class KeptSubmission(Submission):
     def note_all_sent(self) -> None:
         """Note that no more calls will be added."""
         super().note_all_sent()
-        self._kept.tell()
+        self._kept.log_counts()
 
     def close(self) -> None:
         """As that of `Submission`; what there is to keep is on disk then."""

@@ -45,7 +45,7 @@ class Lifetime(ABC):
         """Why no more calls can be made."""
         self._finishing = threading.Lock()
         self._finished = self._finish_at_end = False
-        self._courier = HelperThread("gridengine-courier")
+        self._helper = HelperThread("gridengine-helper")
         self._callbacks: HelperThread | None = None
         atexit.register(self._at_exit)
 
@@ -76,7 +76,7 @@ class Lifetime(ABC):
             if self._awaited:
                 self._all_ended.notify_all()
             if self._finish_at_end:
-                self._courier.do(lambda: self._finish(wait=False))
+                self._helper.do(lambda: self._finish(wait=False))
 
     @abstractmethod
     def kill_all(self) -> None:
@@ -93,7 +93,7 @@ class Lifetime(ABC):
         """
         self._closed = True
         if not wait:
-            self._courier.do(self._finish_soon)
+            self._helper.do(self._finish_soon)
         elif self._owner == os.getpid():
             self.join()
             self._finish(wait=True)
@@ -105,8 +105,8 @@ class Lifetime(ABC):
             return self._all_ended.wait_for(lambda: not self._open, timeout)
 
     def _finish_soon(self) -> None:
-        """Have the courier finish once all calls have ended. From Python 3.12 on no thread could be
-        started for it at the very end.
+        """Have the helper thread finish once all calls have ended. From Python 3.12 on no thread
+        could be started for it at the very end.
         """
         with self.lock:
             self._finish_at_end = bool(self._open)
@@ -114,8 +114,8 @@ class Lifetime(ABC):
             self._finish(wait=False)
 
     def _finish(self, *, wait: bool) -> None:
-        """Close what is ours, once. The courier does so without waiting for who is at it, and who
-        may wait for the courier.
+        """Close what is ours, once. The helper thread does so without waiting for who is at it, and
+        who may wait for it.
         """
         if not self._finishing.acquire(blocking=wait):
             return
@@ -125,7 +125,7 @@ class Lifetime(ABC):
             with self.lock:
                 self._finished = True
             atexit.unregister(self._at_exit)
-            for helper in (self._courier, self._callbacks):
+            for helper in (self._helper, self._callbacks):
                 if helper is not None:
                     helper.end(wait=wait)
             scheduler, self._scheduler = self._scheduler, None
@@ -179,7 +179,7 @@ class Lifetime(ABC):
         with self.lock:
             elsewhere = not self._finished
             if elsewhere:
-                self._courier.do(act)
+                self._helper.do(act)
         if not elsewhere:
             act()
 

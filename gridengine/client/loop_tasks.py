@@ -30,7 +30,16 @@ async def task_group() -> AsyncIterator[Callable[..., object]]:
         import asyncio
 
         async with asyncio.TaskGroup() as group:
-            yield lambda f, *args: group.create_task(awaited(f, *args))
+
+            def start(f: AsyncFunction, *args: Any) -> object:
+                task = awaited(f, *args)
+                try:
+                    return group.create_task(task)
+                except BaseException:  # the block has been left
+                    task.close()
+                    raise
+
+            yield start
 
 
 async def awaited(f: AsyncFunction, *args: Any) -> Any:

@@ -14,7 +14,7 @@ from gridengine.client.outcomes import Outcome, warn_of_exit
 from gridengine.client.submission import LOOK_SECONDS, Submission
 from gridengine.dispatcher.call_slot import without_slot
 from gridengine.errors import Cancelled, trim
-from gridengine.serialize.exceptions import PartialResults, note_on, twin_of
+from gridengine.serialize.exceptions import PartialResults, copy_without_traceback, note_on
 
 GATHER_SECONDS = 0.001
 """For how long blocks are gathered before they are sent."""
@@ -67,7 +67,7 @@ class Results:
         """
         if self.first_error is not None and self.settled_from_start() > self.first_error:
             error = self.errors[self.first_error]
-            twin = twin_of(error)
+            twin = copy_without_traceback(error)
             self.errors = {
                 index: twin if one is error else one for index, one in self.errors.items()
             }
@@ -163,10 +163,10 @@ class MapRun:
             taken = True
             del outcome  # an error that is raised would hold it, and it the error
         if results.first_error is not None:
-            self.heed_errors(results.first_error, known)
+            self.handle_errors(results.first_error, known)
         return taken
 
-    def heed_errors(self, first: int, known: int | None) -> None:
+    def handle_errors(self, first: int, known: int | None) -> None:
         """Be called when there are errors: which call's is the first of them, and which call's was
         known before to be so.
         """

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from gridengine.client.call_sequence import Step, Value, as_list, as_tuple
 from gridengine.client.graph import Node
 from gridengine.errors import short_repr
-from gridengine.serialize.argument_snapshot import Untold
+from gridengine.serialize.argument_snapshot import HiddenArguments
 from gridengine.serialize.payload import ATOMS, FULL, SINGLE, STAR
 
 MOST_SHOWN = 60
@@ -76,7 +76,7 @@ class _Sequencer:
     def __init__(self, sequence: Iterable[Node]) -> None:
         self.functions: dict[int, Callable[..., Any]] = {}
         """By their ids, in the order of their numbers."""
-        self.steps: list[Step] = Untold()
+        self.steps: list[Step] = HiddenArguments()
         self._numbers: dict[int, int] = {}
         self._values: dict[Node, Value] = {}
         self._last_uses: dict[int, Step] = {}

@@ -25,7 +25,7 @@ from gridengine.errors import (
 from gridengine.resources.units import plural
 from gridengine.schedulers.logs import add_log
 from gridengine.serialize import pickling
-from gridengine.serialize.exceptions import note_on, twin_of
+from gridengine.serialize.exceptions import copy_without_traceback, note_on
 from gridengine.serialize.itemwise_unpickler import Unloadable
 from gridengine.serialize.kept_payload import KeptPayload
 from gridengine.serialize.payload import Payload
@@ -85,7 +85,7 @@ def outcomes_of(
     elif event.payload is None:
         error = event.error
         if error is not None and event.path:  # others have the same
-            error = twin_of(error)
+            error = copy_without_traceback(error)
             note_on(error, [_way(event.path, name, "failed")])
     elif event.raised:
         error, arguments = pickling.load_raised(event.payload)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Literal, TypeAlias, TypedDict
 
 from msgspec import Struct
@@ -42,14 +43,20 @@ class RunOptions(Struct, frozen=True):
             raise ConfigurationError(f'resume must be True, False or "anyway", not {self.resume!r}')
 
 
-def run_options(keywords: RunKeywords) -> RunOptions | None:
-    """Return what these keywords say; None without a name.
+def run_options(keywords: RunKeywords, called: Callable[..., object]) -> RunOptions | None:
+    """Return what these keywords, which `called` was given, say; None without a name.
 
     Raises:
         TypeError, ConfigurationError: as `RunOptions`; or they say more, without a name.
     """
     for unknown in keywords.keys() - RunKeywords.__annotations__.keys():
-        raise TypeError(f"got an unexpected keyword argument {unknown!r}")
+        import inspect
+
+        from gridengine.client.options import unexpected_keyword
+
+        known = [*inspect.signature(called).parameters, *RunKeywords.__annotations__]
+        listed = f"help(gridengine.{called.__name__}) lists what it takes"
+        raise unexpected_keyword(called.__name__, unknown, known, listed)
     name = keywords.get("name")
     if name is not None:
         return RunOptions(

@@ -92,6 +92,8 @@ class Submission(OutcomeListener):
     ) -> None:
         self.dispatcher = dispatcher
         self._function = function
+        self.name = function.name
+        """What people call the function."""
         self._options = options
         self._form = form
         self._submitter = submitter
@@ -134,11 +136,6 @@ class Submission(OutcomeListener):
         """Whether the outcomes of all calls have been read."""
         return not self._blocks and self._unread is None and self._events.empty()
 
-    @property
-    def name(self) -> str:
-        """What people call the function."""
-        return self._function.name
-
     def snapshot(self) -> Snapshot:
         """Return the dispatcher's state, where only these calls count as running."""
         return self.dispatcher.snapshot().of(self._submitter)
@@ -153,7 +150,7 @@ class Submission(OutcomeListener):
         waiting = max(blocks - self.snapshot().running, 0)
         return waiting * held <= WINDOW_BYTES * blocks
 
-    def patience(self) -> float | None:
+    def wait_seconds(self) -> float | None:
         """Return for how long to wait for outcomes before room is looked for again; None is until
         one comes.
         """

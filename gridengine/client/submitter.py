@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from gridengine.client.batcher import Batcher
 from gridengine.client.connect import connect
@@ -14,7 +15,7 @@ from gridengine.client.dependencies import introduce
 from gridengine.client.functions import FunctionCache, make_function
 from gridengine.client.future import CallFuture, CallTemplate, Failed
 from gridengine.client.graph import Graph, fuse, read
-from gridengine.client.graph_submission import GraphSubmission
+from gridengine.client.graph_submission import FunctionTemplates, GraphSubmission
 from gridengine.client.initializer import Initializer, Prepared
 from gridengine.client.map_run import MapRun
 from gridengine.client.options import CallOptions
@@ -31,7 +32,6 @@ from gridengine.schedulers import make_scheduler
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
 from gridengine.serialize.argument_snapshot import CallSnapshot, pickled_call, snapshot
 from gridengine.serialize.payload import ATOMS, FULL, SINGLE, STAR, size_of
-from gridengine.serialize.references import Reference
 from gridengine.serialize.unpicklable import name_of
 from gridengine.worker.call_context import GVAR
 from gridengine.worker.environment import own_variables
@@ -39,8 +39,6 @@ from gridengine.worker.environment import own_variables
 if TYPE_CHECKING:
     from gridengine.client.kept_calls import KeptCalls
 
-Templates: TypeAlias = tuple[tuple[CallTemplate, ...], tuple[Reference, ...]]
-"""Of the calls of a function, for each form, and the results of other calls that it refers to."""
 PLAIN = ATOMS - {str, bytes}
 """Types whose values are small and never change: by far the most frequent arguments are not looked
 at any closer.
@@ -82,18 +80,14 @@ class Submitter:
 
             self._kept = KeptCalls(kept, place)
             place = self._kept.place
-        try:
-            dispatcher, self._scheduler, ours = connect(place)
-            try:
-                _check(dispatcher, options)
-            except BaseException:
-                if ours:
-                    self._scheduler.close()
-                raise
-        except BaseException:
+        with contextlib.ExitStack() as undo:
             if self._kept is not None:
-                self._kept.close()
-            raise
+                undo.callback(self._kept.close)
+            dispatcher, self._scheduler, ours = connect(place)
+            if ours:
+                undo.callback(self._scheduler.close)
+            _check(dispatcher, options)
+            undo.pop_all()
         self.slots = dispatcher.slots
         # The batcher alone may outlive its users: what they submitted still runs, and then their
         # workers end.
@@ -255,16 +249,16 @@ class Submitter:
         each = options.timeout or options.exceptions or options.demand.resources.get(WTime)
         submission = GraphSubmission(self.batcher, self._functions.find, self._unsent)
         if self._kept is not None:
-            submission.keeper = self._kept.graph(self._function_of)
+            submission.keeper = self._kept.graph(self._template_of)
             calls = submission.keeper.left(wanted, calls)
         for node in fuse(calls) if fuses and not each else calls:
             submission.add(node)
         return submission.hand_over(wanted)
 
-    def _function_of(self, f: Callable[..., Any]) -> Function:
+    def _template_of(self, f: Callable[..., Any]) -> CallTemplate:
         templates, _ = self._functions.find(f)
-        function: Function = templates[SINGLE].function
-        return function
+        template: CallTemplate = templates[SINGLE]
+        return template
 
     def request(self, f: Callable[..., Any], form: int, chunksize: int) -> MapRequest:
         """Return a request for calls that are submitted as their results are taken, beside this
@@ -280,8 +274,8 @@ def _make_templates(
     initializer: Initializer | None,
     options: CallOptions,
     f: Callable[..., Any],
-    before: Templates | None,
-) -> tuple[Templates, int]:
+    before: FunctionTemplates | None,
+) -> tuple[FunctionTemplates, int]:
     """Return the templates of a function's calls, for each form, and the size of its pickle; calls
     of equal functions travel together.
 

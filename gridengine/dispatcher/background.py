@@ -164,8 +164,9 @@ def end_processes(folder: DispatcherFolder, grace_seconds: float) -> None:
         )
     for number in (signal.SIGTERM, signal.SIGKILL):
         for process in _processes(folder, folder.holder() or holder):
-            process.send_signal(number)
-            process.resume()  # what is stopped takes no signal
+            with contextlib.suppress(psutil.NoSuchProcess):  # it has ended meanwhile
+                process.send_signal(number)
+                process.resume()  # what is stopped takes no signal
         if wait_for_end(folder, grace_seconds):
             return
 

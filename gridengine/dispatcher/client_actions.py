@@ -10,7 +10,7 @@ import msgspec
 
 from gridengine.errors import GridEngineError, safe_repr
 from gridengine.wire.messages import Control, Controlled
-from gridengine.wire.transport import Server
+from gridengine.wire.server import Server
 
 if TYPE_CHECKING:
     from gridengine.dispatcher.watch_streams import Told

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gridengine.dispatcher.absent_clients import AbsentClients, record_of
 from gridengine.dispatcher.client_actions import Action, answered
@@ -38,10 +38,7 @@ from gridengine.wire.messages import (
     OutcomesTaken,
     Refuse,
 )
-from gridengine.wire.transport import Server
-
-if TYPE_CHECKING:
-    pass
+from gridengine.wire.server import Server
 
 log = logging.getLogger("gridengine")
 

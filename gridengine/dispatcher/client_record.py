@@ -28,7 +28,7 @@ from gridengine.dispatcher.journal_rows import (
     read_content,
 )
 from gridengine.dispatcher.nested_encoding import dump_error_by
-from gridengine.journal.dispatcher_file import Later
+from gridengine.journal.dispatcher_file import DeferredWrite
 from gridengine.serialize.codecs import PICKLE
 from gridengine.serialize.payload import Buffer, Payload, size_of
 from gridengine.wire.messages import (
@@ -91,7 +91,7 @@ class ClientRecord:
         self._dump_error = dump_error_by(hello.codec)
         self._held: dict[int, tuple[ChildrenFinished, Sequence[Buffer]]] = {}
         """Of those that wait the messages that are not on disk yet."""
-        self._later: dict[int, tuple[Later, ChildrenFinished, Sequence[Buffer]]] = {}
+        self._later: dict[int, tuple[DeferredWrite, ChildrenFinished, Sequence[Buffer]]] = {}
         """Those that were sent, and are large: in a moment the client may have taken them, and they
         need not be written. What their workers sent is acknowledged when they are, or that is.
         """
@@ -192,7 +192,7 @@ class ClientRecord:
             self._later[number] = later, message, buffers
         else:
             if behind:
-                self._journal.file.hasten(later for later, *_ in self._later.values())
+                self._journal.file.write_now(later for later, *_ in self._later.values())
             self._write_inserted((insert, rows), committed)
 
     def _in_place_of(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from gridengine.dispatcher.metrics import MetricsFile
     from gridengine.dispatcher.standalone_files import Home
     from gridengine.journal.dispatcher_file import DispatcherFile
-    from gridengine.wire.transport import Server
+    from gridengine.wire.server import Server
 
 
 def metrics_file(settings: Settings, run_id: str, name: str) -> MetricsFile | None:

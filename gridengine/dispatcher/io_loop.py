@@ -166,7 +166,8 @@ class IOLoop:
             else:
                 perform(core.handle(Received(peer, message, buffers), now))
         if self.listener is not None:
-            for event in self.listener.events(now, MOST_MESSAGES):
+            came = self.listener.fd in ready or self.listener.pending
+            for event in self.listener.events(now, MOST_MESSAGES if came else 0):
                 perform(core.handle(event, now))
             if now >= self.listener.deadline:
                 for event in self.listener.look(now):

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from gridengine.dispatcher.watch_streams import Follower
     from gridengine.journal.dispatcher_file import DispatcherFile
     from gridengine.wire.connection_file import ServerKeys
-    from gridengine.wire.transport import Server
+    from gridengine.wire.server import Server
 
 log = logging.getLogger("gridengine")
 

@@ -15,8 +15,7 @@ from gridengine.wire.messages import ChildrenFinished
 
 MOST_UNTOLD, TELL_SECONDS = 16, 0.05
 """Of how many messages with outcomes, and for how long, the dispatcher is not told that they are
-here, when there is nothing else to say: that would have it, and its journal, at work while the next
-call is on its way.
+here: each message would have it, and its journal, at work while the next call is on its way.
 """
 
 
@@ -48,8 +47,8 @@ def left_of(message: ChildrenFinished, buffers: Payload, life: int) -> Left:
 
 
 class TakenOutcomes:
-    """The numbers of outcomes that the dispatcher is to be told of: at once with what else it is
-    sent, else after `TELL_SECONDS`. For one thread.
+    """The numbers of outcomes that the dispatcher is to be told of: when they are many, or
+    `TELL_SECONDS` after the first of them was seen. For one thread.
     """
 
     def __init__(self) -> None:
@@ -62,7 +61,7 @@ class TakenOutcomes:
 
     @property
     def are_many(self) -> bool:
-        """Whether they are so many that the dispatcher is told of them alone."""
+        """Whether they are so many that the dispatcher is told of them at once."""
         return len(self._numbers) >= MOST_UNTOLD
 
     def seconds_left(self, now: float) -> float:

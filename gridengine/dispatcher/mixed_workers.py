@@ -74,8 +74,10 @@ class MixedWorkers:
         self, ready: Iterable[int], now: float, most: int
     ) -> Iterable[tuple[bytes, Message, Payload]]:
         """Return messages of workers, at most so many of each kind, each with its sender."""
+        came = self._remote.fd in ready or self._remote.pending
         return itertools.chain(
-            self._local.receive(ready, now, most), self._remote.receive(ready, now, most)
+            self._local.receive(ready, now, most),
+            self._remote.receive(ready, now, most if came else 0),
         )
 
     def send(self, peer: bytes, message: Message, buffers: Payload = ()) -> None:

@@ -46,6 +46,7 @@ from gridengine.errors import ConfigurationError, DispatcherGone, GridEngineErro
 from gridengine.serialize.payload import Buffer, Payload
 from gridengine.settings.values import settings
 from gridengine.wire.channel import Received
+from gridengine.wire.client import Client
 from gridengine.wire.connection_file import ClientConnection, load_private
 from gridengine.wire.messages import (
     DETACHED,
@@ -69,7 +70,6 @@ from gridengine.wire.messages import (
     TaskItem,
 )
 from gridengine.wire.processes import started, this_machine
-from gridengine.wire.transport import Client
 
 log = logging.getLogger("gridengine")
 
@@ -258,7 +258,6 @@ class RemoteDispatcher(RequestingDispatcher):
 
     def _receive(self) -> Received:
         connection, queue = self._connection, self._queue
-        asks = bool(queue.events)
         while queue.events and not self._resuming:
             if isinstance(event := queue.events.popleft(), threading.Event):
                 self._requests.when_taken(event)
@@ -277,7 +276,7 @@ class RemoteDispatcher(RequestingDispatcher):
             self._sender.send(message, buffers)
             if type(message) is Goodbye:
                 raise EOFError("this client has disconnected")
-        if not self._resuming and (asks or self._taken.are_many):
+        if not self._resuming and self._taken.are_many:
             self._tell_ended()
         queue.sleeping = True
         try:
@@ -288,7 +287,7 @@ class RemoteDispatcher(RequestingDispatcher):
             queue.sleeping = False
         if queue.fd in ready:
             queue.drain()
-        received = connection.receive()
+        received = connection.receive() if connection.socket in ready else []
         if not received:
             self._look(time.monotonic())
         return received

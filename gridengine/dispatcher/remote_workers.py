@@ -17,7 +17,7 @@ from gridengine.serialize.shared_memory import KeptBlocks, in_own_block
 from gridengine.settings.values import Settings
 from gridengine.wire.connection_file import ServerKeys
 from gridengine.wire.messages import Beat, Fetched, Measured, Message, Output, OutputTaken
-from gridengine.wire.transport import Server
+from gridengine.wire.server import Server
 from gridengine.worker.memory_limit import memory_here
 from gridengine.worker.output_relay import JobsOutput
 from gridengine.worker.stream_writer import StandardStreams

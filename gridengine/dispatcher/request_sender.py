@@ -9,8 +9,8 @@ from gridengine.dispatcher.joined_tasks import Outgoing, joined
 from gridengine.dispatcher.kept_requests import KeptRequests
 from gridengine.dispatcher.requesting import definitions_of
 from gridengine.serialize.payload import Payload
+from gridengine.wire.client import Client
 from gridengine.wire.messages import JOURNALED, ChildTasks, Message
-from gridengine.wire.transport import Client
 
 log = logging.getLogger("gridengine")
 

@@ -28,7 +28,7 @@ from gridengine.wire.connection_file import (
 )
 
 if TYPE_CHECKING:
-    from gridengine.wire.transport import Server
+    from gridengine.wire.server import Server
 
 GATHER_SECONDS = 0.05
 

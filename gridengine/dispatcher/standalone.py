@@ -37,9 +37,10 @@ from gridengine.wire.connection_file import (
     replace_private,
     to_json,
 )
+from gridengine.wire.keys import new_keys
 from gridengine.wire.messages import ClientHello
 from gridengine.wire.processes import started, this_machine
-from gridengine.wire.transport import Server, new_keys
+from gridengine.wire.server import Server
 
 log = logging.getLogger("gridengine")
 

@@ -25,7 +25,7 @@ from gridengine.journal.imported_code import imported_code
 from gridengine.serialize.by_value import Pickler, Reduction
 from gridengine.serialize.classes import MADE_ANEW, is_importable
 from gridengine.serialize.encoding import with_dill
-from gridengine.serialize.functions import codes, global_names
+from gridengine.serialize.functions import codes, contents_of, global_names
 from gridengine.serialize.module_changes import MAINS, is_own_module
 from gridengine.serialize.payload import ATOMS, FULL, SINGLE, STAR
 from gridengine.serialize.references import ResultHolder, hook
@@ -264,7 +264,7 @@ class _Walk:
 def _of_function(f: types.FunctionType) -> Iterator[tuple[str, Any]]:
     """Yield what a function is made of, the parts of its own as ":...", variables by their name."""
     data = [getattr(f, name) or None for name in _FUNCTION_DATA]
-    closure = [_contents(cell) for cell in f.__closure__ or ()]
+    closure = [contents_of(cell) for cell in f.__closure__ or ()]
     code = f.__code__
     if code.co_consts and code.co_consts[0] == f.__doc__:  # no matter to what it does
         code = code.replace(co_consts=(None, *code.co_consts[1:]))
@@ -309,13 +309,6 @@ def _of_class(cls: type) -> Iterator[tuple[str, Any]]:
         ):
             continue
         yield f":.{name}", value
-
-
-def _contents(cell: types.CellType) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:  # the variable has no value yet
-        return None
 
 
 def _facts(code: types.CodeType) -> tuple[Any, ...]:

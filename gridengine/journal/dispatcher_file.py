@@ -37,8 +37,8 @@ ADDED = "CREATE TABLE IF NOT EXISTS absent (client INTEGER PRIMARY KEY, since RE
 """What files of this version may lack."""
 
 
-class Later(Struct, frozen=True):
-    """What is to be written later."""
+class DeferredWrite(Struct, frozen=True):
+    """A change that is to be written later, unless it is withdrawn."""
 
     number: int
     change: Change
@@ -147,7 +147,7 @@ class DispatcherFile:
         row: Sequence[Any],
         size: int,
         then: Callable[[], object],
-    ) -> Later:
+    ) -> DeferredWrite:
         """As `write`, of one row with so many bytes, that may be withdrawn for a while."""
         self._last_later = number = self._last_later + 1
         self._later[number] = None
@@ -156,7 +156,7 @@ class DispatcherFile:
             self.settle_later([number])
             then()
 
-        return Later(
+        return DeferredWrite(
             number,
             self._writer.do_later(
                 lambda connection: connection.execute(statement, row),
@@ -165,15 +165,15 @@ class DispatcherFile:
             ),
         )
 
-    def withdraw(self, later: Iterable[Later]) -> list[int]:
+    def withdraw(self, later: Iterable[DeferredWrite]) -> list[int]:
         """Have those of these not written that are not yet; return their numbers, to be given to
         `settle_later` once what makes them needless is on disk.
         """
         return [one.number for one in later if self._writer.withdraw(one.change)]
 
-    def hasten(self, later: Iterable[Later]) -> None:
+    def write_now(self, later: Iterable[DeferredWrite]) -> None:
         """Have these written now, before what is asked for from here on."""
-        self._writer.hasten(one.change for one in later)
+        self._writer.write_now(one.change for one in later)
 
     def settle_later(self, numbers: Iterable[int]) -> None:
         """Note that what had these numbers is on disk, or what makes it needless is."""

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gridengine.errors import JournalError
+from gridengine.journal.kept_runs import reading
 from gridengine.journal.run_file import RunFile
-from gridengine.journal.run_schema import explained, open_to_read
 
 _TABLES = (
     "CREATE TABLE IF NOT EXISTS origin (name TEXT NOT NULL)",
@@ -50,7 +50,7 @@ def origin(file: RunFile) -> str:
     file.writer.do(make)
     if not file.writer.flush():
         return ""
-    with _reading(file) as connection:
+    with reading(file.name, file.path) as connection:
         name: str = connection.execute("SELECT name FROM origin").fetchone()[0]
     return name
 
@@ -59,7 +59,7 @@ def has_handed(name: str, path: Path) -> bool:
     """Return whether calls of a run were handed to a dispatcher of which it does not know all that
     came of them. False, too, of a file that cannot be read.
     """
-    with contextlib.suppress(JournalError, OSError), _opened(name, path) as connection:
+    with contextlib.suppress(JournalError, OSError), reading(name, path) as connection:
         [[tables]] = connection.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'handed'")
         return bool(tables and connection.execute("SELECT 1 FROM handed LIMIT 1").fetchone())
     return False
@@ -68,7 +68,7 @@ def has_handed(name: str, path: Path) -> bool:
 def handed_calls(file: RunFile, dispatcher: str) -> dict[int, list[HandedCalls]]:
     """Return the calls that earlier processes have handed to a dispatcher, by their tasks."""
     found: dict[int, list[HandedCalls]] = {}
-    with _reading(file) as connection:
+    with reading(file.name, file.path) as connection:
         for row in connection.execute(
             "SELECT task, first, stop, block, start FROM handed WHERE dispatcher = ?", (dispatcher,)
         ):
@@ -93,17 +93,3 @@ def places_of(
         if first < last:
             at = one.start + first - one.first
             yield one.block, at, at + last - first, first - start
-
-
-def _reading(file: RunFile) -> contextlib.AbstractContextManager[sqlite3.Connection]:
-    return _opened(file.name, file.path)
-
-
-@contextlib.contextmanager
-def _opened(name: str, path: Path) -> Iterator[sqlite3.Connection]:
-    with explained(name, path):
-        connection = open_to_read(name, path)
-        try:
-            yield connection
-        finally:
-            connection.close()

@@ -17,7 +17,7 @@ from typing import Any
 from msgspec import Struct
 
 from gridengine.errors import ConfigurationError, JournalError
-from gridengine.journal.owner_lock import OwnerLock
+from gridengine.journal.owner_lock import take_lock
 from gridengine.journal.run_file import (
     FAILED,
     LOCK,
@@ -129,13 +129,9 @@ def reading(name: str, path: Path) -> Iterator[sqlite3.Connection]:
     Raises:
         JournalError: it cannot be read.
     """
-    with explained(name, path):
-        connection = open_to_read(name, path)
-        try:
-            connection.execute("BEGIN")
-            yield connection
-        finally:
-            connection.close()
+    with explained(name, path), contextlib.closing(open_to_read(name, path)) as connection:
+        connection.execute("BEGIN")
+        yield connection
 
 
 def calls(connection: sqlite3.Connection) -> Iterator[KeptCall]:
@@ -228,10 +224,7 @@ def forget(path: Path) -> None:
         OSError: it cannot be deleted.
     """
     name = path.name.removesuffix(SUFFIX)
-    lock = OwnerLock(path.with_name(f"{path.name}{LOCK}"), f'the run "{name}"')
-    lock.acquire(wait=False)
-    try:
+    lock = path.with_name(f"{path.name}{LOCK}")
+    with contextlib.closing(take_lock(lock, f'the run "{name}"', wait=False)):
         for one in files(path):
             one.unlink(missing_ok=True)
-    finally:
-        lock.release()

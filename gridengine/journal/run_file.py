@@ -27,7 +27,7 @@ import msgspec
 
 from gridengine.errors import ConfigurationError, JournalError
 from gridengine.journal.call_keys import FunctionKey
-from gridengine.journal.owner_lock import OwnerLock
+from gridengine.journal.owner_lock import take_lock
 from gridengine.journal.run_schema import connect, open_to_read
 from gridengine.journal.writer import JournalWriter, is_of_the_file
 from gridengine.serialize import pickling
@@ -73,13 +73,10 @@ def path_of(name: str, journal: str | os.PathLike[str] | None = None) -> Path:
 
 
 class Block(NamedTuple):
-    """A row of `blocks` without the arguments: calls of one function that were handed in
-    together. `digest` is of their arguments; `keys`, those of the calls one after the other, are
-    left out where they follow from the arguments.
+    """Calls of one function that were handed in together. `digest` is of their arguments; `keys`,
+    those of the calls one after the other, are left out where they follow from the arguments.
     """
 
-    id: int
-    session: int
     function: int
     form: int
     calls: int
@@ -144,18 +141,20 @@ class RunFile:
             except ConfigurationError:
                 if not path.parent.exists():  # else another was quicker
                     raise
-        self._lock = OwnerLock(path.with_name(f"{path.name}{LOCK}"), self.what)
         try:
-            self._lock.acquire(wait=wait)
+            self._lock = take_lock(path.with_name(f"{path.name}{LOCK}"), self.what, wait=wait)
         except OSError as error:
-            raise JournalError(f"{self.what} cannot be kept in {path}: {error}") from None
+            raise JournalError(
+                f"{self.what} cannot be kept in {path}: {error.strerror or error}",
+                hint=f"see that there is a folder {path.parent} in which you may write",
+            ) from None
         self._reader: sqlite3.Connection | None = None
         try:
             if path.exists():
                 self._reader = open_to_read(name, path)
             self.session, block, function = _last_ids(self._reader)
         except BaseException:
-            self._lock.release()
+            self._lock.close()
             raise
         self._has_blocks = False
         """Whether this process has added any."""
@@ -210,17 +209,13 @@ class RunFile:
         """Note that the file has a function."""
         self._ids[digest] = number
 
-    def add_block(
-        self, function: int, form: int, calls: int, digest: bytes, keys: bytes | None
-    ) -> Block:
-        """Note calls that are handed in; their arguments are to follow."""
+    def add_block(self, block: Block, arguments: Payload | None) -> int:
+        """Have calls written that are handed in; return the number of their block."""
         self._has_blocks = True
-        return Block(next(self._block_numbers), self.session, function, form, calls, digest, keys)
-
-    def write_block(self, block: Block, arguments: Payload | None) -> None:
-        """Have a block written."""
+        number = next(self._block_numbers)
         blob = None if arguments is None or not _is_whole(arguments) else _Blob(arguments)
-        self._insert("blocks", *block, blob)
+        self._insert("blocks", number, self.session, *block, blob)
+        return number
 
     def add_order(self, first: int, block: int, start: int, stop: int) -> None:
         """Note which calls this session has from its call `first` on."""
@@ -283,7 +278,7 @@ class RunFile:
             self.writer.finish()
             if self._reader is not None:
                 self._reader.close()
-            self._lock.release()
+            self._lock.close()
 
 
 def _write_or_tell(connection: sqlite3.Connection, statement: str, row: Row, what: str) -> None:

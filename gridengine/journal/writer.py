@@ -124,7 +124,7 @@ class JournalWriter:
             self._changed.notify_all()
             return True
 
-    def hasten(self, changes: Iterable[Change]) -> None:
+    def write_now(self, changes: Iterable[Change]) -> None:
         """Have those of these changes for later written now that are not yet, in this order."""
         with self._changed:
             for change in changes:

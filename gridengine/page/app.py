@@ -53,7 +53,7 @@ from before: only then does it send a cookie that is `SameSite=Strict`.
 """
 
 
-class Guard:
+class AccessCheck:
     """Answers those who may see the page, and has each answer say what browsers must keep to."""
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
@@ -207,7 +207,7 @@ class Page:
 
 def guarded(page: Page, access: Access) -> ASGIApp:
     """Return the whole page, for those alone who may see it."""
-    return Guard(page.app(), access)
+    return AccessCheck(page.app(), access)
 
 
 def _number(words: str | None, default: int) -> int:

@@ -86,7 +86,7 @@ def window(source: Source, view: View, most: int) -> Window:
         columns, found = view.columns, rows_of(answer, view)
     first = _first(view, most, len(found))
     rows = [_row(one, columns) for one in found[first : first + most]]
-    note = _NOTES.get(view.name, _of_all)(answer.status)
+    note = _NOTES[view.name](answer.status) if view.name in _NOTES else ""
     return Window(_headings(columns), rows, first, len(found), note)
 
 
@@ -118,10 +118,6 @@ def _headings(columns: Sequence[Column]) -> list[Heading]:
 def _row(one: Any, columns: Sequence[Column]) -> Row:
     key = one.host if isinstance(one, WorkerStatus) else getattr(one, "id", "")
     return Row(key, [column.show(column.value(one)) for column in columns])
-
-
-def _of_all(status: Status) -> str:
-    return ""
 
 
 def _of_workers(status: Status) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from gridengine.resources.base import Combined, Resource
 
 
-class Books:
-    """What somebody holds, each kind with books of its own. Who does not ask for a kind runs none
+class FreeResources:
+    """What a holder has left to give, kept kind by kind. Who does not ask for a kind runs none
     of its code, which may be a user's.
 
     Args:
@@ -20,7 +20,7 @@ class Books:
         self._parts: dict[type[Resource], Resource] = {}
 
     def of(self, request: Resource, now: float | None = None) -> Combined:
-        """Return the books of the kinds in a request, told the time.
+        """Return what is free of the kinds in a request, told the time.
 
         Raises:
             BaseException: what a kind raised.

@@ -20,7 +20,7 @@ from msgspec import Struct, field
 
 from gridengine.errors import ConfigurationError, safe_repr
 from gridengine.resources.base import Resource, ResourceKey, key_of
-from gridengine.resources.free_resources import Books
+from gridengine.resources.free_resources import FreeResources
 
 MOST_OUTDATED = 64
 """How many places that tasks have no more a queue keeps at least."""
@@ -65,15 +65,15 @@ class _Waiting(NamedTuple):
 
 
 class _Holder(Struct, eq=False):
-    """`books` is what is given from; `empty` what could be given if nothing else were. Nothing is
+    """`free` is what is given from; `empty` what could be given if nothing else were. Nothing is
     given to tasks whose depth is not `above` this.
     """
 
     key: Hashable
     number: int
     resources: Resource
-    books: Books
-    empty: Books
+    free: FreeResources
+    empty: FreeResources
     tasks: set[Hashable] = field(default_factory=set)
     drains_for: _Queue | None = None
     paused: bool = False
@@ -83,11 +83,11 @@ class _Holder(Struct, eq=False):
         return self.empty.of(request, now)._request(request)
 
     def has_room(self, request: Resource, now: float) -> bool:
-        return self.books.of(request, now)._request(request)
+        return self.free.of(request, now)._request(request)
 
     def load(self, request: Resource) -> float:
         """Return how much is in use of that of the kinds in a request of which most is."""
-        used, all_of_it = self.books.of(request)._stat()
+        used, all_of_it = self.free.of(request)._stat()
         return used / all_of_it if all_of_it else 0.0
 
 
@@ -136,13 +136,9 @@ class Packer(Generic[TaskT, HolderT]):
         self._given: dict[Hashable, tuple[_Holder, Resource]] = {}
         self._restricted: set[int] = set()
         self._last_holder = self._last_order = self._last_entry = 0
-        self._furthest = 0
-        self._changes = 0
-
-    @property
-    def furthest(self) -> int:
+        self.furthest = 0
         """The last place in the order that something was given at."""
-        return self._furthest
+        self._changes = 0
 
     @property
     def waiting(self) -> int:
@@ -157,7 +153,11 @@ class Packer(Generic[TaskT, HolderT]):
             raise ValueError(f"holder {key!r} is open already")
         self._last_holder += 1
         holder = _Holder(
-            key, self._last_holder, resources, Books(resources, now), Books(resources, now)
+            key,
+            self._last_holder,
+            resources,
+            FreeResources(resources, now),
+            FreeResources(resources, now),
         )
         self._holders[key] = self._by_number[holder.number] = holder
         self._freed(holder)
@@ -265,7 +265,7 @@ class Packer(Generic[TaskT, HolderT]):
             holder, given = self._given.pop(task)
             holder.tasks.discard(task)
             try:
-                holder.books.of(given)._dealloc(given)
+                holder.free.of(given)._dealloc(given)
             finally:  # the kinds that raise nothing have theirs back
                 self._freed(holder)
 
@@ -280,7 +280,7 @@ class Packer(Generic[TaskT, HolderT]):
         holder = self._holders[key]
         if not holder.has_room(request, now):
             return None
-        given = holder.books.of(request)._alloc(request)
+        given = holder.free.of(request)._alloc(request)
         self._given[task] = holder, given
         holder.tasks.add(task)
         return Placed(task, key, given, 0)
@@ -334,7 +334,7 @@ class Packer(Generic[TaskT, HolderT]):
 
     def _must_be_possible(self, request: Resource, asked: Resource) -> None:
         shapes = [*self._offers, *(holder.resources for holder in self._holders.values())]
-        if not any(Books(shape).of(request)._request(request) for shape in shapes):
+        if not any(FreeResources(shape).of(request)._request(request) for shape in shapes):
             held = ", or ".join(sorted(set(map(safe_repr, shapes)))) or "nothing"
             raise ConfigurationError(
                 f"no worker can ever hold {safe_repr(asked)}: they hold {held}",
@@ -375,13 +375,13 @@ class Packer(Generic[TaskT, HolderT]):
         return head is None or order <= head.order
 
     def _give(self, queue: _Queue, head: _Waiting, holder: _Holder) -> Placed[TaskT, HolderT]:
-        given = holder.books.of(queue.request)._alloc(queue.request)
+        given = holder.free.of(queue.request)._alloc(queue.request)
         heapq.heappop(queue.tasks)
         del self._entries[head.task]
         self._given[head.task] = holder, given
         holder.tasks.add(head.task)
         self._stop_draining(queue)
-        self._furthest = max(self._furthest, head.order)
+        self.furthest = max(self.furthest, head.order)
         self._forgive(queue)
         return Placed(head.task, holder.key, given, head.order)  # type: ignore[arg-type]
 
@@ -390,7 +390,7 @@ class Packer(Generic[TaskT, HolderT]):
         next, perhaps with an earlier order.
         """
         head = self._head(queue)
-        if head is not None and head.order > self._furthest:
+        if head is not None and head.order > self.furthest:
             queue.overtaken_since = None
 
     def _freed(self, holder: _Holder) -> None:
@@ -443,7 +443,7 @@ class Packer(Generic[TaskT, HolderT]):
             if head is None:
                 queue.overtaken_since = None
                 empty.append(queue.key)
-            elif queue.overtaken_since is None and head.order < self._furthest:
+            elif queue.overtaken_since is None and head.order < self.furthest:
                 queue.overtaken_since = now
         for key in empty[:-KEPT_QUEUES]:
             del self._queues[key]

@@ -119,7 +119,7 @@ def number(name: str, value: Any, *, least: float = 0, hint: str | None = None) 
 def whole(
     name: str, value: Any, *, least: int = 1, most: int = MOST, hint: str | None = None
 ) -> int:
-    """Return a whole number of at least `least` and at most `most`.
+    """Return a whole number of at least `least` and at most `most`; `hint` is for a smaller one.
 
     Raises:
         TypeError, ConfigurationError: it is none; the text names the argument and the value.
@@ -130,7 +130,7 @@ def whole(
         isinstance(value, bool) or not isinstance(value, numbers.Integral)
     ):
         raise TypeError(f"{name} must be a whole number, not {value!r}")
-    _check_range(name, int(value), least, most, hint)
+    _check_range(name, int(value), least, most, hint if int(value) < least else None)
     return int(value)
 
 

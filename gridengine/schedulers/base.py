@@ -9,7 +9,6 @@ import socket
 import subprocess
 import threading
 import weakref
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Protocol, Self, TypeAlias
@@ -30,7 +29,7 @@ class Closeable(Protocol):
     def status(self) -> Any: ...
 
 
-class Scheduler(ABC):
+class Scheduler:
     """What a user holds: settings, and with them the workers that all users of this instance share.
 
     Args of every scheduler:
@@ -108,9 +107,13 @@ class Scheduler(ABC):
         )
         self.slots = self.worker_resources.get(Cores).N  # type: ignore[union-attr]
 
-    @abstractmethod
     def launcher(self, run: LaunchContext) -> Launcher:
-        """Return what starts this scheduler's workers for a dispatcher."""
+        """Return what starts this scheduler's workers for a dispatcher.
+
+        Raises:
+            NotImplementedError: it starts none.
+        """
+        raise NotImplementedError(f"{self!r} has no workers to launch")
 
     def dry_run(
         self, resources: Resource = ZERO, *, count: int = 1, connection: Path | None = None
@@ -147,7 +150,7 @@ class Scheduler(ABC):
         finally:
             launcher.close()
 
-    def _prepare(self) -> None:  # noqa: B027 - most have nothing to begin
+    def _prepare(self) -> None:
         """Calls are about to be submitted: begin what takes long and needs no dispatcher."""
 
     def _share(self, make: Callable[[], Closeable]) -> Closeable:

@@ -34,7 +34,7 @@ class Finding:
     remedy: str = ""
 
 
-def said(setting: str) -> Setting:
+def setting_of(setting: str) -> Setting:
     """Return a setting and who said it; an empty one when the settings cannot be read, which is
     told elsewhere.
     """
@@ -44,11 +44,11 @@ def said(setting: str) -> Setting:
         return Setting("", "")
 
 
-def judged(finding: Finding, setting: str, there: Collection[str]) -> Finding:
+def check_names(finding: Finding, setting: str, there: Collection[str]) -> Finding:
     """Return a finding of the names that there are; a broken one if a setting names others, with
     who said it. Patterns, and groups of hosts, are left for the batch system to judge.
     """
-    one = said(setting)
+    one = setting_of(setting)
     names = [name.strip().partition("@")[0] for name in one.value.split(",")]
     missing = [name for name in names if name not in there and re.fullmatch(r"[^*?\[\]|&!]+", name)]
     if not missing:

@@ -9,11 +9,9 @@ import functools
 import logging
 import os
 import socket
-from typing import NoReturn
 
 from gridengine.resources.units import whole
 from gridengine.schedulers.base import Scheduler
-from gridengine.schedulers.launcher import LaunchContext
 from gridengine.worker.call_context import GVAR
 
 logger = logging.getLogger("gridengine")
@@ -44,10 +42,6 @@ class InlineScheduler(Scheduler):
 
     def __repr__(self) -> str:
         return "InlineScheduler()"
-
-    def launcher(self, run: LaunchContext) -> NoReturn:
-        """Raise: nothing is launched for inline calls."""
-        raise NotImplementedError("an InlineScheduler has no workers to launch")
 
 
 def inner_scheduler() -> InlineScheduler:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
-
 from gridengine.schedulers.base import Scheduler
-from gridengine.schedulers.launcher import LaunchContext
 
 
 class NestedScheduler(Scheduler):
@@ -18,10 +15,6 @@ class NestedScheduler(Scheduler):
 
     def __repr__(self) -> str:
         return "<the scheduler of the call that runs here>"
-
-    def launcher(self, run: LaunchContext) -> NoReturn:
-        """Raise: its workers are there."""
-        raise NotImplementedError("a call starts no workers for the calls that it makes")
 
     def close(self) -> None:
         """End what this process's calls have made and what has not ended. It can be used as

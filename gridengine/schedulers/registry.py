@@ -132,6 +132,6 @@ def entry_of(name: str) -> SchedulerEntry:
     if name in BY_NAME:
         return BY_NAME[name]
     from gridengine.errors import ConfigurationError
-    from gridengine.settings.files import meant
+    from gridengine.settings.files import suggestion
 
-    raise ConfigurationError(f"there is no scheduler {name!r}", hint=meant(name, BY_NAME))
+    raise ConfigurationError(f"there is no scheduler {name!r}", hint=suggestion(name, BY_NAME))

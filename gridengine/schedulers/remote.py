@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import weakref
 from pathlib import Path
-from typing import NoReturn, Protocol
+from typing import Protocol
 
 from gridengine.resources.units import number, whole
 from gridengine.schedulers.base import Scheduler
-from gridengine.schedulers.launcher import LaunchContext
 
 
 class GathersCalls(Protocol):
@@ -61,7 +60,3 @@ class RemoteScheduler(Scheduler):
         )
         self.kept.add(made)
         return made
-
-    def launcher(self, run: LaunchContext) -> NoReturn:
-        """Raise: its workers are there."""
-        raise NotImplementedError("a client starts no workers: its dispatcher does")

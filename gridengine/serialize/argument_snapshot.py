@@ -35,9 +35,9 @@ class CallSnapshot:
         return restore, (first, *map(pickle.PickleBuffer, buffers))
 
 
-class Untold(list[Any]):
-    """What a call was given, where it is not to be told: its function says so itself, in notes, or
-    nobody has it any more.
+class HiddenArguments(list[Any]):
+    """The arguments of a call that its errors do not show: its function shows them itself, in
+    notes, or they are gone.
     """
 
     __slots__ = ()
@@ -75,7 +75,7 @@ def given_words(call: Any, form: int) -> str:
     empty for what is hidden, and for a snapshot, which is not rebuilt here: that may be what the
     call died of.
     """
-    if type(call) is CallSnapshot or type(call) is Untold:
+    if type(call) is CallSnapshot or type(call) is HiddenArguments:
         return ""
     positional, named = (call, {}) if form == STAR else call if form == FULL else ((call,), {})
     shown = [short_repr(value) for value in itertools.islice(positional, MOST_SHOWN)]

@@ -173,7 +173,7 @@ def note_on(error: BaseException, notes: list[str]) -> None:
     error.__dict__["__notes__"] = [*(present if isinstance(present, list) else ()), *notes]
 
 
-def twin_of(error: BaseException) -> BaseException:
+def copy_without_traceback(error: BaseException) -> BaseException:
     """Return an exception equal to one that is raised, without its traceback: what the exception
     refers to may hold this, and is freed with it all the same.
     """

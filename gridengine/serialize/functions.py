@@ -141,6 +141,14 @@ def note_source(filename: str, first: int, lines: list[str]) -> None:
     linecache.cache[filename] = (sum(map(len, known)), None, known, filename)
 
 
+def contents_of(cell: types.CellType, default: object = None) -> Any:
+    """Return what is in a closure's cell; the default while the variable has no value."""
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return default
+
+
 def fill_cell(cell: types.CellType, state: tuple[Any]) -> None:
     """Give a closure's cell its contents."""
     cell.cell_contents = state[0]

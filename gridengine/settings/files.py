@@ -46,7 +46,7 @@ def read_files(environment: Mapping[str, str]) -> list[dict[str, Setting]]:
             found.append(said)
             if path.name == PROJECTS and CODE in said:
                 raise ConfigurationError(
-                    f"{said[CODE].by}: {CODE} is not believed from a project's file: it names "
+                    f"{said[CODE].by}: {CODE} is not read from a project's file: it names "
                     "code that is loaded",
                     hint=f"say it in {users_file(environment)}, in GRIDENGINE_DRMAA_LIBRARY or as "
                     "an argument",
@@ -76,8 +76,13 @@ def _read(path: Path) -> str | None:
         )
         return None
     except (OSError, UnicodeDecodeError) as error:
+        said, hint = (
+            (error.strerror, "see that you may read it, or move it away")
+            if isinstance(error, OSError)
+            else (error, "a settings file is TOML, in UTF-8")
+        )
         raise ConfigurationError(
-            f"cannot read the settings in {path}: {error}", hint="a settings file is TOML, in UTF-8"
+            f"cannot read the settings in {path}: {said}", hint=hint
         ) from error
     if len(content) > MOST_BYTES:
         raise ConfigurationError(f"{path} is no settings file: it has more than {MOST_BYTES} bytes")
@@ -173,7 +178,7 @@ def _unknown(place: str, name: str) -> ConfigurationError:
         )
     return ConfigurationError(
         f"{place}: there is no setting {name!r}",
-        hint=meant(
+        hint=suggestion(
             name,
             [*setting_types(), *TABLES],
             lambda name: f"[{name}]" if name in TABLES else repr(name),
@@ -181,7 +186,7 @@ def _unknown(place: str, name: str) -> ConfigurationError:
     )
 
 
-def meant(name: str, known: Iterable[str], shown: Callable[[str], str] = repr) -> str:
+def suggestion(name: str, known: Iterable[str], shown: Callable[[str], str] = repr) -> str:
     """Return, as a hint, which of these names a misspelt one is nearest to, or all of them."""
     near = nearest(name, known)
     return f"{shown(near)} is one" if near else f"there are: {', '.join(map(shown, known))}"

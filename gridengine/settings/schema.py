@@ -22,8 +22,12 @@ WholeNumber: TypeAlias = Annotated[
 Number: TypeAlias = Annotated[
     float, Meta(gt=0, le=MOST, description=f"a positive number, at most {MOST:,}")
 ]
-Bytes: TypeAlias = Annotated[
+Count: TypeAlias = Annotated[
     int, Meta(ge=0, le=MOST, description=f"a whole number, at most {MOST:,}")
+]
+MOST_BYTES = 2**50
+Bytes: TypeAlias = Annotated[
+    int, Meta(ge=0, le=MOST_BYTES, description=f"a whole number, at most {MOST_BYTES:,}")
 ]
 Switch: TypeAlias = Annotated[bool, Meta(description="true or false")]
 Line: TypeAlias = Annotated[str, Meta(pattern=r"\A[^\n\0]*\Z", description="a line of text")]
@@ -160,7 +164,7 @@ class Settings(Struct, frozen=True):
     log_bytes: WholeNumber = 10_000_000
     kept_bytes: Bytes = 0
     keep_runs: Number = 14.0
-    keep_reports: Bytes = 50
+    keep_reports: Count = 50
     metrics_file: Line = ""
     watch_directory: Folder = Path()
     idle_seconds: Number = field(default_factory=lambda: 60.0 if is_interactive() else 5.0)

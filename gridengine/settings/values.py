@@ -12,7 +12,7 @@ from typing import Any
 
 from gridengine.errors import ConfigurationError, safe_repr
 from gridengine.resources.units import SHOWN
-from gridengine.settings.files import meant, nearest, read_files
+from gridengine.settings.files import nearest, read_files, suggestion
 from gridengine.settings.locations import PREFIX
 from gridengine.settings.schema import (
     GridEngineSite,
@@ -114,7 +114,7 @@ def from_environment(environment: Mapping[str, str]) -> dict[str, Setting]:
             value = _parsed(variable, setting_types()[name], environment[variable])
             found[name] = Setting(value, variable)
         elif not word.startswith(OURS):
-            hint = meant(
+            hint = suggestion(
                 word.lower(), setting_types(), lambda name: PREFIX + name.replace(".", "_").upper()
             )
             raise ConfigurationError(

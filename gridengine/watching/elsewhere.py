@@ -62,7 +62,7 @@ class RemoteWatched(Watched):
         except GridEngineError as error:
             raise self._fault("it does not answer", error) from error
 
-    def told(self) -> Answer:
+    def next_answer(self) -> Answer:
         """See there."""
         try:
             line = self._told.get(timeout=self._seconds)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from gridengine.dispatcher.core.status import FunctionStatus, RunStatus, Status, WorkerStatus
+from gridengine.dispatcher.core.status import FunctionStatus, Status, WorkerStatus
 from gridengine.resources.units import plural
 from gridengine.watching.figures import memory_to_ask_for, seconds, size
 from gridengine.watching.phrases import Explanation, ago, are, where
@@ -69,19 +69,15 @@ def _stragglers(status: Status) -> Iterator[Explanation]:
         usual = p95.get(run.function)
         limit = max(STRAGGLING * (usual or 0.0), LEAST_STRAGGLING_SECONDS)
         if usual is not None and run.seconds > limit:
-            yield _straggler(run, usual)
+            yield Explanation(
+                "straggler",
+                f"{run.call} has run for {ago(run.seconds)} on {where(run.host, run.job)}, where "
+                f"95 % of the calls of {run.function} took {seconds(usual)} at most",
+                "look at what it prints and at its node; timeout= has such calls end, and retries= "
+                "run again",
+                run.host,
+            )
             return
-
-
-def _straggler(run: RunStatus, usual: float) -> Explanation:
-    return Explanation(
-        "straggler",
-        f"{run.call} has run for {ago(run.seconds)} on {where(run.host, run.job)}, where 95 % of "
-        f"the calls of {run.function} took {seconds(usual)} at most",
-        "look at what it prints and at its node; timeout= has such calls end, and retries= run "
-        "again",
-        run.host,
-    )
 
 
 def _ending(worker: WorkerStatus, left: float) -> Explanation:

@@ -80,11 +80,11 @@ class Watched:
             ClusterError: it does not answer, has ended, or refuses.
         """
         self._send(Request(ask, most, words, first))
-        return self.told()
+        return self.next_answer()
 
     def follow(self, *, most: int = 100, words: Sequence[str] = (), interval: float = 1.0) -> None:
-        """Have the dispatcher tell its status, at once and then each `interval` seconds with what
-        has happened since, for `told` to return; or this instead of what was followed before.
+        """Have the dispatcher send its status, at once and then each `interval` seconds with what
+        has happened since, for `next_answer` to return, in the place of what was followed before.
 
         Raises:
             ClusterError: it does not answer, or has ended.
@@ -92,7 +92,7 @@ class Watched:
         self._sock.settimeout(self._seconds + interval)
         self._send(Request(FOLLOW, most, words, interval=interval))
 
-    def told(self) -> Answer:
+    def next_answer(self) -> Answer:
         """Wait for what is told next, and return it.
 
         Raises:

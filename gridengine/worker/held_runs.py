@@ -32,7 +32,7 @@ from gridengine.wire.messages import (
 from gridengine.worker.agent import Agent
 
 if TYPE_CHECKING:
-    from gridengine.wire.transport import Client
+    from gridengine.wire.client import Client
 
 
 class _Run(Struct):

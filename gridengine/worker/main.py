@@ -49,7 +49,7 @@ from gridengine.worker.signals import restore_dispositions, unblock
 from gridengine.worker.stream_writer import StandardStreams
 
 if TYPE_CHECKING:
-    from gridengine.wire.transport import Client
+    from gridengine.wire.client import Client
 
 REFUSED = 3
 """The exit status of a worker that its dispatcher does not want."""
@@ -79,7 +79,7 @@ def main(arguments: Sequence[str]) -> int:
     fork_server = ForkServer.fork_off(
         partial(runner.main, site=Site.here())
     )  # forked before ZeroMQ is loaded: it must have neither its threads nor its sockets
-    from gridengine.wire.transport import Client
+    from gridengine.wire.client import Client
 
     connection = None
     try:
@@ -209,8 +209,9 @@ class Worker:
                 wake.recv(4096)
             if self._agent.fileno() in ready:
                 self._agent.on_ready()
-            for message, buffers in self._client.receive():
-                self.handle(message, buffers)
+            if self._client.socket in ready:
+                for message, buffers in self._client.receive():
+                    self.handle(message, buffers)
 
     def _next(self, now: float) -> float:
         """Do what is due; return after how many seconds to be called again, at least a millisecond,

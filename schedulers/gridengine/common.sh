@@ -24,10 +24,12 @@ answers() { timeout 5 qconf -sm > /dev/null 2>&1; }
 
 # An execution daemon that has reported has an architecture, where others have a dash.
 execd_is_there() {
-    is_there sge_execd "$execd_pid" && timeout 5 qhost -h "$host" 2> /dev/null | grep -q "^$host  *lx-"
+    is_there sge_execd "$execd_pid" &&
+        timeout 5 qhost -h "$host" 2> /dev/null | grep -q "^$host  *lx-"
 }
 
-# An execution daemon takes a minute to notice a new master, and registers at once when it starts: with each master it is started anew. Its jobs go on meanwhile.
+# An execution daemon takes a minute to notice a new master, and registers at once when it starts:
+# with each master it is started anew. Its jobs go on meanwhile.
 run_execd() {
     stop_daemon sge_execd "$execd_pid"
     rm -f "$execd_pid"

@@ -5,7 +5,8 @@ source "$here/../common.sh"
 # A user's own settings must not lead these scripts to another cluster.
 unset "${!SLURM@}" "${!SBATCH@}" "${!SQUEUE@}" "${!SINFO@}" "${!SCANCEL@}"
 system=slurm
-# The last three are for tests of accounts, which bring up a Slurm of their own with a database of its own; `up` starts none.
+# The last three are for tests of accounts, which bring up a Slurm of their own with a database of
+# its own; `up` starts none.
 packages=(munge slurmctld slurmd slurm-client slurmdbd mariadb-server-core mariadb-client-core)
 nodes=(n1 n2)
 slots_of_node=4
@@ -28,7 +29,8 @@ pid_file_of() { echo "$run_directory/slurmd-$1.pid"; } # pid_file_of NODE
 is_ours() { [[ -e $configuration ]] && grep -q "^$mark" "$configuration"; }
 
 refuse_foreign_cluster() {
-    [[ ! -e $configuration ]] || is_ours || die "this machine has a $configuration that was not made by $here/up; leaving it alone"
+    [[ ! -e $configuration ]] || is_ours ||
+        die "this machine has a $configuration that was not made by $here/up; leaving it alone"
 }
 
 munge_answers() { timeout 5 munge -n 2> /dev/null | timeout 5 unmunge > /dev/null 2>&1; }

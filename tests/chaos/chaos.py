@@ -28,7 +28,7 @@ from call_log import Tally, judge, read
 from faults import Injector, injected
 from places import PLACES
 
-LEAVE_SECONDS = 30.0
+LEAVE_SECONDS = 120.0
 KINDS = {"graphs": graphs.make_calls, "maps": maps.make_calls}
 
 

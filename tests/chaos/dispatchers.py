@@ -15,6 +15,7 @@ import argparse
 import contextlib
 import json
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -256,10 +257,10 @@ class DispatcherInjector(Injector):
         return self._random.choice(running) if running else None
 
     def _kill_client(self, others: list[Worker]) -> bool:
-        if (one := self._client()) is None or one.process is None or one.tries > 2:
+        if (one := self._client()) is None or (process := one.process) is None or one.tries > 2:
             return False
         one.struck = True
-        one.process.kill()
+        process.kill()  # and no other, which may be about to take its place
         return True
 
     def _stop_client(self, others: list[Worker]) -> bool:
@@ -404,6 +405,9 @@ def main() -> int:
     runs.parent.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="chaos-", dir=runs.parent))
     os.environ["GRIDENGINE_RUN_DIRECTORY"] = str(folder / "runs")
+    # None that the kernel gives to somebody else while a dispatcher is away.
+    first = random.randrange(10_000, 30_000)
+    os.environ["GRIDENGINE_PORTS"] = f"{first}-{first + 99}"
     try:
         print(json.dumps(run(options, folder)))
     finally:

@@ -311,7 +311,7 @@ def _resume(processes: list[psutil.Process]) -> None:
 
 def _command(*arguments: str) -> None:
     # That a job is gone by now is no error.
-    subprocess.run(arguments, env=dict(os.environ), capture_output=True, timeout=60, check=False)
+    subprocess.run(arguments, env=dict(os.environ), capture_output=True, timeout=300, check=False)
 
 
 @contextlib.contextmanager

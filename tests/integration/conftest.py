@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.script_driver import ROOT, MakeScript, Script
+from tests.support.waiting import kill_all
 from tests.support.worker_driver import WorkerDriver
 
 
@@ -31,8 +32,7 @@ def script(tmp_path: Path) -> Iterator[MakeScript]:
 
     yield make
     for one in made:
-        for process in one.processes():
-            process.kill()
+        kill_all(one.processes)
     temporary.cleanup()
 
 

@@ -87,7 +87,7 @@ class Writer(JournalWriter):
     def withdraw(self, change: Change) -> bool:
         return change in self.later and self.later.pop(change) is None
 
-    def hasten(self, changes: Iterable[Change]) -> None:
+    def write_now(self, changes: Iterable[Change]) -> None:
         self.asked += [one for one in changes if self.withdraw(one)]
 
     def commit(self, most: int) -> None:
@@ -170,7 +170,7 @@ class Dispatcher(RemoteDispatcher):
         super().__init__(SimpleNamespace())  # type: ignore[arg-type]
 
     def _begin(self, hello: Message, name: str) -> None:
-        self._poller = SimpleNamespace(poll=lambda timeout: [])  # type: ignore[assignment]
+        self._poller = SimpleNamespace(poll=lambda timeout: [(self._connection.socket, 1)])  # type: ignore[assignment]
         self._world.connection = self._connection
         self._connection.introduced_to = self._world.epoch
         self._questions[0] = Question()

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from gridengine.journal.call_keys import CallKeys, FunctionKey
 from gridengine.journal.known_calls import KnownCalls, Piece, digest_of
-from gridengine.journal.run_file import RunFile
+from gridengine.journal.run_file import Block, RunFile
 from gridengine.serialize.payload import SINGLE
 
 VERSIONS = [FunctionKey("f", bytes([number]) * 16, {"f:": str(number)}) for number in (1, 2)]
@@ -63,9 +63,8 @@ class Session:
             arguments = pickle.dumps(calls, 5)
             keys = b"".join(CallKeys().of_calls(calls, SINGLE)) if keyed else None
             digest = b"" if keyed else digest_of(arguments, SINGLE)
-            row = self._run.add_block(self._function, SINGLE, len(calls), digest, keys)
-            self._run.write_block(row, [arguments])
-            block = row.id
+            new = Block(self._function, SINGLE, len(calls), digest, keys)
+            block = self._run.add_block(new, [arguments])
         for place, (call, fate) in enumerate(zip(calls, fates, strict=True), offset):
             if fate == "done":
                 value = next(self._values)

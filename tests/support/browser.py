@@ -23,7 +23,7 @@ def chromium() -> Iterator[Browser]:
     # Its sandbox is not for root.
     words = ["--no-sandbox"] if os.getuid() == 0 else []
     with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=path, args=words)
+        browser = driver.chromium.launch(executable_path=path, args=words, timeout=120_000)
         try:
             yield browser
         finally:

@@ -313,7 +313,12 @@ def account_on(kind: type[T]) -> Iterator[T]:
     folder = Path(tempfile.mkdtemp(prefix="gridengine-tests.", dir=user.pw_dir))
     os.chown(folder, user.pw_uid, user.pw_gid)
     python = os.environ.get("GRIDENGINE_TEST_PYTHON", sys.executable)
-    yield kind(user, python, user_environment(user, python), folder)
+    # Those of both clusters, which run at the same time, are of one user.
+    environment = {
+        **user_environment(user, python),
+        "GRIDENGINE_WATCH_DIRECTORY": str(folder / "watch"),
+    }
+    yield kind(user, python, environment, folder)
     shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -355,11 +360,23 @@ def plain_user() -> pwd.struct_passwd:
     if os.getuid():
         return pwd.getpwuid(os.getuid())
     name = os.environ.get("GRIDENGINE_TEST_USER", "gridtest")
+    with _alone():
+        try:
+            return pwd.getpwnam(name)
+        except KeyError:
+            subprocess.run(["useradd", "--create-home", "--shell", "/bin/bash", name], check=True)
+            return pwd.getpwnam(name)
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """Have no other tests be here while the block runs: those of both clusters begin at once."""
+    descriptor = os.open("/etc", os.O_RDONLY)
     try:
-        return pwd.getpwnam(name)
-    except KeyError:
-        subprocess.run(["useradd", "--create-home", "--shell", "/bin/bash", name], check=True)
-        return pwd.getpwnam(name)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def user_environment(user: pwd.struct_passwd, python: str) -> dict[str, str]:

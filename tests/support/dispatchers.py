@@ -1,4 +1,4 @@
-"""`gridengine dispatcher` as a user has it: from shells whose run directory is one's own."""
+"""`gridengine dispatcher` as a user has it: from shells that see what is one's own alone."""
 
 from __future__ import annotations
 
@@ -12,16 +12,23 @@ from typing import Any
 
 import psutil
 
+from tests.support.ports import some_ports
+from tests.support.waiting import kill_all
+
 
 class Shell:
-    """Runs `gridengine`, with the run directory below a folder."""
+    """Runs `gridengine`, with the run directory below a folder, and so the sockets by which runs
+    are watched: other tests may have dispatchers of the same name at the same time.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.dispatchers = folder / "runs" / "dispatchers"
         self.environment: Mapping[str, str] = {
             **os.environ,
+            "GRIDENGINE_PORTS": some_ports(),
             "GRIDENGINE_RUN_DIRECTORY": str(folder / "runs"),
+            "GRIDENGINE_WATCH_DIRECTORY": str(folder / "watch"),
         }
 
     def command(self, *words: str) -> list[str]:
@@ -83,6 +90,5 @@ class Shell:
         return found
 
     def kill_all(self) -> None:
-        """Kill what is left, those first that would start others again."""
-        for process in sorted(self.processes(), key=lambda one: one.pid):
-            process.kill()
+        """Kill what is left."""
+        kill_all(self.processes)

@@ -13,6 +13,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from gridengine.serialize.codecs import CODECS
+from gridengine.wire.client import Client
 from gridengine.wire.connection_file import ClientConnection, load_private
 from gridengine.wire.messages import (
     NUMBER_BITS,
@@ -37,9 +38,8 @@ from gridengine.wire.messages import (
     Welcome,
     portions,
 )
-from gridengine.wire.transport import Client
 
-SECONDS = 10.0
+SECONDS = 120.0
 
 
 class _End:

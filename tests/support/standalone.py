@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.support.ports import some_ports
 from tests.support.waiting import wait_until
 
 
@@ -29,13 +30,14 @@ class Standalone:
         if not module:
             words = ["gridengine", "dispatcher", "start", name, "--foreground"]
             words += ["--scheduler", "processes"]
+        places = {"GRIDENGINE_RUN_DIRECTORY": str(folder), "GRIDENGINE_PORTS": some_ports()}
         self.process = subprocess.Popen(
             [sys.executable, "-m", *words, "--max-workers", str(max_workers)],
-            env={**os.environ, "GRIDENGINE_RUN_DIRECTORY": str(folder), **settings},
+            env={**os.environ, **places, **settings},
             stderr=subprocess.PIPE,
             text=True,
         )
-        wait_until(lambda: self.path.exists() or self.process.poll() is not None, 30)
+        wait_until(lambda: self.path.exists() or self.process.poll() is not None)
 
     def end(self) -> str:
         """End it, and return what it has written to its standard error."""

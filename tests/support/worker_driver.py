@@ -16,7 +16,7 @@ from gridengine.serialize import pickling
 from gridengine.serialize.payload import Payload
 from gridengine.wire.connection_file import Connection
 from gridengine.wire.messages import Assign, Assignment, Define, Hello, Message, Welcome
-from gridengine.wire.transport import Server
+from gridengine.wire.server import Server
 from tests.support.agent_driver import PATIENCE, ROOT
 
 

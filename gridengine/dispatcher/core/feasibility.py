@@ -11,7 +11,7 @@ from gridengine.errors import ConfigurationError, safe_repr
 from gridengine.resources.base import ZERO, Resource
 from gridengine.resources.demand import Demand
 from gridengine.resources.estimates import GroupTimes, replaced
-from gridengine.resources.free_resources import Books
+from gridengine.resources.free_resources import FreeResources
 from gridengine.resources.kinds import Cores, WTime
 from gridengine.resources.packing import Packer
 
@@ -46,11 +46,11 @@ def fitting(policy: Policy, request: Resource) -> int:
         return policy.slots
     request = booked(request)
     try:
-        books = Books(offered(policy, policy.resources)).of(request)
+        free = FreeResources(offered(policy, policy.resources)).of(request)
         for count in range(MOST_FITTING):
-            if not books._request(request):
+            if not free._request(request):
                 return count
-            books._alloc(request)
+            free._alloc(request)
     except BaseException:  # what it raised comes out when it is asked for
         return 0
     return MOST_FITTING

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from gridengine.schedulers.checks import Finding, State, judged, listed, said
+from gridengine.schedulers.checks import Finding, State, check_names, listed, setting_of
 from gridengine.schedulers.detect import library_paths, why_no_slurm
 from gridengine.schedulers.grid_engine.diagnostics import Diagnostics
 from gridengine.schedulers.grid_engine.drmaa import named_system
@@ -102,7 +102,7 @@ def _master(
         return
     yield _finding("master", State.OK, f"answers ({command})")
     queues = answer.output.split()
-    yield judged(_finding("queues", State.OK, listed(queues)), "grid_engine.queue", queues)
+    yield check_names(_finding("queues", State.OK, listed(queues)), "grid_engine.queue", queues)
     yield _parallel_environments(diagnostics)
 
 
@@ -114,7 +114,7 @@ def _parallel_environments(diagnostics: Diagnostics) -> Finding:
         remedy = "is sge_qmaster being restarted? Try again in a minute"
         return _finding(check, State.BROKEN, str(error), remedy)
     setting = "grid_engine.parallel_environment"
-    fit = said(setting).value or next(
+    fit = setting_of(setting).value or next(
         (name for name, rule in rules.items() if rule == PER_SLOT), ""
     )
     use = (
@@ -123,4 +123,4 @@ def _parallel_environments(diagnostics: Diagnostics) -> Finding:
         else f"; none has the allocation_rule {PER_SLOT}, which Cores(n) wants for n > 1"
     )
     words = listed(f"{name} ({rule})" for name, rule in rules.items())
-    return judged(_finding(check, State.OK, words + use), setting, rules)
+    return check_names(_finding(check, State.OK, words + use), setting, rules)

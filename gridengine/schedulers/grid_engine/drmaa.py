@@ -229,23 +229,19 @@ class Session:
         self._lock = threading.Lock()
         self._users = 0
         self._running: DrmaaProcess | None = None
-        self._contact = ""
+        self.contact = ""
+        """What names the session to a later process; empty while there is none."""
         self._jobs: set[str] = set()
         self._files: set[str] = set()
         self._to_delete: set[str] = set()
         self._kept: set[str] = set()
-
-    @property
-    def contact(self) -> str:
-        """What names the session to a later process; empty while there is none."""
-        return self._contact
 
     def take_over(self, contact: str, jobs: Iterable[str]) -> None:
         """Be the session of this name, in which an earlier process has submitted these cluster
         tasks. To be called first of all.
         """
         with self._lock:
-            self._contact = contact
+            self.contact = contact
             self._jobs.update(jobs)
 
     def keep(self, jobs: Collection[str], others: Collection[str]) -> None:
@@ -265,7 +261,7 @@ class Session:
             self._users -= 1
             if self._users == 0 and self._running is not None:
                 self._running.close()
-                self._running, self._contact = None, ""
+                self._running, self.contact = None, ""
 
     def start(self) -> System:
         """Start the process, if it does not run, and return the batch system.
@@ -341,8 +337,8 @@ class Session:
             logger.warning("the process that speaks DRMAA died; starting another")
             self._running.close()
             self._running = None
-        process = self._restarted() if self._contact else DrmaaProcess(self._library)
-        self._running, self._contact = process, process.contact
+        process = self._restarted() if self.contact else DrmaaProcess(self._library)
+        self._running, self.contact = process, process.contact
         process.ask(
             "adopt",
             REQUEST_SECONDS,
@@ -357,7 +353,7 @@ class Session:
 
     def _restarted(self) -> DrmaaProcess:
         try:
-            return DrmaaProcess(self._library, self._contact)
+            return DrmaaProcess(self._library, self.contact)
         except Unavailable as error:
             logger.info("the last session cannot be taken up again: %s", error)
         try:

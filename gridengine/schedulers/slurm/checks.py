@@ -6,7 +6,7 @@ import functools
 import shutil
 from collections.abc import Iterator, Mapping
 
-from gridengine.schedulers.checks import Finding, State, judged, listed
+from gridengine.schedulers.checks import Finding, State, check_names, listed
 from gridengine.schedulers.command import Answer
 from gridengine.schedulers.launcher import BatchSystemError
 from gridengine.schedulers.slurm.commands import Slurm
@@ -64,7 +64,7 @@ def _partitions(answer: Answer) -> Finding:
     )
     if any(state == "up" for _, state, _ in found):
         there = [name.rstrip("*") for name, _, _ in found]
-        return judged(_finding("partitions", State.OK, words), "slurm.partition", there)
+        return check_names(_finding("partitions", State.OK, words), "slurm.partition", there)
     return _finding(
         "partitions", State.BROKEN, f"none is up: {words}", "ask whoever runs this Slurm"
     )

@@ -33,4 +33,4 @@ tell(first=first, last=last)
 def test_the_least_workers_come_without_calls_and_leave_when_there_are_to_be_fewer(
     cluster: Cluster,
 ) -> None:
-    assert play(cluster, KEPT).result() == {"first": [1], "last": [2]}
+    assert play(cluster, KEPT).result(300) == {"first": [1], "last": [2]}

@@ -14,6 +14,7 @@ import pytest
 
 from tests.support.clusters import Cluster
 from tests.support.command_line import command
+from tests.support.ports import some_ports
 from tests.support.waiting import wait_until
 
 MAP = """
@@ -49,7 +50,7 @@ SUBMIT = {
 @pytest.fixture
 def runs(cluster: Cluster) -> Iterator[dict[str, str]]:
     folder = cluster.folder / f"dispatchers-{cluster.name}"
-    environment = {"GRIDENGINE_RUN_DIRECTORY": str(folder)}
+    environment = {"GRIDENGINE_RUN_DIRECTORY": str(folder), "GRIDENGINE_PORTS": some_ports()}
     yield environment
     if Path(folder, "dispatchers", "sweeps", "options.json").exists():
         command(cluster, "dispatcher", "stop", "sweeps", "--now", environment=environment)

@@ -54,7 +54,7 @@ with open("again.py", "w") as file:
 second = subprocess.run([sys.executable, "again.py"], capture_output=True, text=True)
 tell(results=eval(second.stdout), log=second.stderr)
 """.replace("AGAIN", repr(SCRIPT)),
-    ).result()
+    ).result(300)
     values, jobs = zip(*told["results"], strict=True)
     assert values == tuple(range(8))
     assert None not in jobs

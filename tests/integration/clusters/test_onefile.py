@@ -38,7 +38,7 @@ def run(*words):
 
 run("dispatcher", "start", "night", "--scheduler", NAME, "--max-workers", "1")
 try:
-    subprocess.run([FILE, "client.py"], check=True, timeout=100)
+    subprocess.run([FILE, "client.py"], check=True, timeout=250)
 finally:
     run("dispatcher", "stop", "night")
 """
@@ -81,5 +81,5 @@ def test_dispatcher_client_and_workers_are_all_of_it(cluster: Cluster, shared: s
         "GRIDENGINE_RUN_DIRECTORY": str(cluster.folder / "runs"),
     }
     script = ALL.replace("FILE", repr(shared)).replace("NAME", repr(cluster.name))
-    done = cluster.run(script, files={"client.py": CLIENT}, environment=environment)
+    done = cluster.run(script, files={"client.py": CLIENT}, environment=environment, seconds=400)
     assert done.stdout.split()[0] == "True"

@@ -308,8 +308,8 @@ exec "{python}" "$@"
 
 def test_a_worker_that_takes_long_to_start_is_told(cluster: Cluster) -> None:
     """Its Python comes late, as from a home that is slow."""
-    path = cluster.folder / "slow-python"
-    path.write_text(SLOW.format(go=cluster.folder / "quick", python=cluster.python))
+    path, quick = (cluster.folder / f"{cluster.name}-{name}" for name in ("python", "quick"))
+    path.write_text(SLOW.format(go=quick, python=cluster.python))
     path.chmod(0o755)
     arguments = f"max_workers=1, python={str(path)!r}"
     scenario = play(cluster, HOLD.format(count=1, arguments=arguments, more=""))
@@ -320,10 +320,10 @@ def test_a_worker_that_takes_long_to_start_is_told(cluster: Cluster) -> None:
         assert told["place"].split(".")[0].split("_")[0] in cluster.jobs()
         assert "its log is /" in told["next_step"]
         told_everywhere(cluster, scenario, told)
-        (cluster.folder / "quick").touch()
+        quick.touch()
         scenario.began(1)
     finally:
-        (cluster.folder / "quick").touch()
+        quick.touch()
         end(scenario)
 
 

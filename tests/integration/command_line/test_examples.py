@@ -29,7 +29,7 @@ def start_example(
         env={**os.environ, "PYTHONPATH": search, "GRIDENGINE_PROGRESS": "no"},
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=300,
         check=False,
         **options,
     )
@@ -57,7 +57,7 @@ def test_the_sweep_through_a_dispatcher_takes_its_results_the_second_time(tmp_pa
             env={**os.environ, "PYTHONPATH": search, "GRIDENGINE_PROGRESS": "no"},
             capture_output=True,
             text=True,
-            timeout=110,
+            timeout=300,
             check=True,
         )
         for _ in range(2)

@@ -24,7 +24,7 @@ from gridengine.wire.messages import (
     Durable,
     Message,
 )
-from gridengine.wire.transport import Server
+from gridengine.wire.server import Server
 from tests.support.waiting import wait_until
 
 CLIENT = 7

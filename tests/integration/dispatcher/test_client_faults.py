@@ -21,7 +21,7 @@ from gridengine.dispatcher.remote import RemoteDispatcher
 from gridengine.errors import Cancelled, ConfigurationError, DispatcherGone
 from tests.support.cable import Cable
 from tests.support.standalone import Standalone
-from tests.support.waiting import wait_until
+from tests.support.waiting import kill_all, wait_until
 
 SCRIPT = """
 import sys, time, gridengine
@@ -58,7 +58,7 @@ def holding(standalone: Standalone, folder: Path, **more: str) -> Iterator[subpr
         env={**os.environ, **more},
     )
     try:
-        wait_until((folder / "began").exists, 60)
+        wait_until((folder / "began").exists)
         yield process
     finally:
         process.kill()
@@ -77,8 +77,8 @@ def test_the_calls_of_a_killed_client_end_after_the_grace_time(
     with gridengine.Client(impatient.path) as other, holding(impatient, tmp_path) as process:
         assert other.status().running == 1
         process.kill()
-        wait_until(lambda: len(other.describe()["clients"]) == 1, 60)
-        wait_until(lambda: other.status().running == 0, 60)
+        wait_until(lambda: len(other.describe()["clients"]) == 1)
+        wait_until(lambda: other.status().running == 0)
         assert other.submit(abs, -1).result() == 1
 
 
@@ -88,7 +88,7 @@ def test_a_client_that_was_stopped_finds_its_way_back(
     with holding(impatient, tmp_path) as process:
         assert connections(impatient) == 1
         process.send_signal(signal.SIGSTOP)
-        wait_until(lambda: connections(impatient) == 0, 60)
+        wait_until(lambda: connections(impatient) == 0)
         (tmp_path / "go").touch()
         process.send_signal(signal.SIGCONT)
         assert process.communicate(timeout=60)[0] == "held\n"
@@ -121,11 +121,11 @@ def test_futures_are_told_when_the_dispatcher_ends(impatient: Standalone, tmp_pa
 def test_futures_are_told_when_the_dispatcher_was_killed_and_stays_away(
     impatient: Standalone, tmp_path: Path
 ) -> None:
-    lease = {"GRIDENGINE_CLIENT_LEASE": "2"}
+    lease = {"GRIDENGINE_CLIENT_LEASE": "5"}
     with holding(impatient, tmp_path, **lease) as process:
-        for one in psutil.Process(impatient.process.pid).children(recursive=True):
-            one.kill()
+        workers = psutil.Process(impatient.process.pid).children(recursive=True)
         impatient.process.kill()
+        kill_all(lambda: filter(psutil.Process.is_running, workers))
         assert "DispatcherGone nothing was heard" in process.communicate(timeout=60)[0]
 
 
@@ -178,7 +178,8 @@ def test_a_child_that_was_forked_is_told_that_the_client_is_its_parent_s(
                 client.map(abs, [1])
             except ConfigurationError as error:
                 os._exit(3 if "forked" in str(error) else 4)
-            os._exit(5)
+            finally:
+                os._exit(5)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
         assert client.submit(abs, -2).result() == 2
 

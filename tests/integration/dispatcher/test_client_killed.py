@@ -85,11 +85,9 @@ class Scripts:
 
     def kill(self, process: subprocess.Popen[str]) -> None:
         """Kill the script while calls of its run are at work, others have ended."""
-        wait_until(lambda: max(self.calls(), default=0) >= 4, 15)
-        wait_until(lambda: self.in_file("SELECT ifnull(sum(stop - first), 0) FROM handed") >= 8, 15)
-        wait_until(
-            lambda: self.in_file("SELECT ifnull(sum(stop - start), 0) FROM results") >= 4, 15
-        )
+        wait_until(lambda: max(self.calls(), default=0) >= 4)
+        wait_until(lambda: self.in_file("SELECT ifnull(sum(stop - first), 0) FROM handed") >= 8)
+        wait_until(lambda: self.in_file("SELECT ifnull(sum(stop - start), 0) FROM results") >= 4)
         process.send_signal(signal.SIGKILL)
         process.wait()
 
@@ -163,8 +161,8 @@ def test_a_call_of_a_graph_that_is_made_again_goes_on_without_its_script(scripts
     assert scripts.start().communicate(timeout=60)[0] == "broken\n"
     (scripts.folder / "repaired").touch()
     killed = scripts.start()
-    wait_until(lambda: scripts.calls() == [7, 7], 30)
-    wait_until(lambda: scripts.in_file("SELECT count(*) FROM handed") > 0, 15)
+    wait_until(lambda: scripts.calls() == [7, 7])
+    wait_until(lambda: scripts.in_file("SELECT count(*) FROM handed") > 0)
     killed.kill()
     killed.wait()
     again = scripts.start()
@@ -195,7 +193,7 @@ def test_what_a_client_leaves_is_there_for_the_next(scripts: Scripts) -> None:
     (scripts.folder / "go").touch()
     wait_until(lambda: look() == ["7 0 ['sweep']", GIVEN.strip()])
     assert scripts.calls() == list(range(8))
-    wait_until(lambda: scripts.rows("absent") == scripts.rows("outcomes") == 0, 30)
+    wait_until(lambda: scripts.rows("absent") == scripts.rows("outcomes") == 0)
 
 
 def test_what_a_client_leaves_is_there_though_it_is_killed_right_after(scripts: Scripts) -> None:
@@ -236,14 +234,14 @@ def test_a_process_sees_what_is_left_again_and_again(scripts: Scripts) -> None:
         wait_until(lambda: seen() == (7, 1, 0))
         assert str(client.run_named("sweep").results()) == GIVEN.strip()
         assert [run.name for run in client.runs()] == ["sweep"]
-    wait_until(lambda: scripts.rows("absent") == scripts.rows("outcomes") == 0, 30)
+    wait_until(lambda: scripts.rows("absent") == scripts.rows("outcomes") == 0)
 
 
 def test_calls_without_a_name_end_with_their_client(scripts: Scripts) -> None:
     scripts.write("client.submit(work, 5); client.disconnect(detach=True)")
     _, errors = scripts.start().communicate(timeout=60)
     assert not errors
-    wait_until(lambda: scripts.rows("clients") == 0, 30)
+    wait_until(lambda: scripts.rows("clients") == 0)
 
 
 def test_beginning_anew_ends_what_was_left(scripts: Scripts) -> None:
@@ -251,10 +249,10 @@ def test_beginning_anew_ends_what_was_left(scripts: Scripts) -> None:
     scripts.kill(scripts.start())
     scripts.write(MAP.replace("name=", "resume=False, name="))
     again = scripts.start()
-    wait_until(lambda: scripts.calls().count(2) == 2, 15)
+    wait_until(lambda: scripts.calls().count(2) == 2)
     (scripts.folder / "go").touch()
     assert again.communicate(timeout=60)[0] == GIVEN
-    wait_until(lambda: scripts.rows("clients") == 0, 30)
+    wait_until(lambda: scripts.rows("clients") == 0)
 
 
 def test_the_calls_of_a_killed_client_outlive_their_dispatcher(tmp_path: Path) -> None:
@@ -269,7 +267,7 @@ def test_the_calls_of_a_killed_client_outlive_their_dispatcher(tmp_path: Path) -
     try:
         said, errors = scripts.start().communicate(timeout=60)
         assert said == GIVEN, errors
-        wait_until(lambda: scripts.rows("clients") == 0, 30)
+        wait_until(lambda: scripts.rows("clients") == 0)
     finally:
         second.end()
 
@@ -280,7 +278,7 @@ def test_what_nobody_takes_goes_when_the_time_is_over(tmp_path: Path) -> None:
         scripts = Scripts(made, tmp_path)
         scripts.write(SINGLE)
         scripts.start("detach").communicate(timeout=60)
-        wait_until(lambda: scripts.rows("clients") == scripts.rows("requests") == 0, 30)
+        wait_until(lambda: scripts.rows("clients") == scripts.rows("requests") == 0)
         assert scripts.rows("absent") == 0
     finally:
         made.end()

@@ -149,3 +149,7 @@ def test_the_files_are_for_their_user_alone(standalone: Standalone) -> None:
 def test_a_dispatcher_that_does_not_run_is_named(tmp_path: object) -> None:
     with pytest.raises(ConfigurationError, match="no dispatcher 'nosuch' runs"):
         gridengine.Client("nosuch")
+    with pytest.raises(ConfigurationError, match="dispatcher must not be empty"):
+        gridengine.Client("")
+    with pytest.raises(TypeError, match="dispatcher must be a text, not 5"):
+        gridengine.Client(5)  # type: ignore[arg-type]

@@ -68,20 +68,29 @@ def test_calls_that_wait_are_made_by_the_next(killed: Killed, client: gridengine
     assert not killed.rows("outcomes")
 
 
-def test_a_map_under_way_has_each_result_once(killed: Killed, client: gridengine.Client) -> None:
+def test_a_map_under_way_has_each_result_once(
+    killed: Killed, client: gridengine.Client, tmp_path: Path
+) -> None:
     done: list[list[int]] = []
 
+    def call(number: int) -> int:
+        _when_there(tmp_path / f"part {number // 500}")  # else it might end before the last kill
+        time.sleep(0.002)
+        return number
+
     def work() -> None:
-        done.append(client.map(lambda x: (time.sleep(0.002), x)[1], range(2000)))
+        done.append(client.map(call, range(2000)))
 
     thread = threading.Thread(target=work)
     thread.start()
-    for _ in range(3):
+    for part in range(3):
         before = client.status().done
-        wait_until(lambda: client.status().done > before + 20, 30)  # noqa: B023
+        (tmp_path / f"part {part}").touch()
+        wait_until(lambda: client.status().done > before + 20)  # noqa: B023
         killed.kill()
         killed.start()
-    thread.join(60)
+    (tmp_path / "part 3").touch()
+    thread.join(120)
     assert done == [list(range(2000))]
 
 

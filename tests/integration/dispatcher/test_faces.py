@@ -15,6 +15,7 @@ import pytest
 import gridengine
 from gridengine.errors import ConfigurationError, WorkerCrashed
 from gridengine.resources import Capacity, Cores, Memory, Token
+from tests.support.waiting import wait_until
 
 
 def pid_of(x: int) -> tuple[int, int]:
@@ -151,6 +152,7 @@ def test_more_than_a_client_may_have_open_is_an_error_where_it_is_submitted(
             limited.submit(abs, 1)
         with pytest.raises(ConfigurationError, match="max_calls"):
             limited.map(abs, range(4))
+        wait_until(lambda: client.status().running == 2)
         assert client.submit(abs, -1).done() is False
         (tmp_path / "go").touch()
         for future in futures:

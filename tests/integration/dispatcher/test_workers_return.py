@@ -19,7 +19,7 @@ from gridengine.schedulers.worker_command import worker_command
 from tests.support.standalone import Standalone
 from tests.support.waiting import wait_until
 
-PATIENCE = 60
+PATIENCE = 120
 TCP = "tests.support.tcp_dispatcher"
 
 

@@ -10,6 +10,7 @@ import pytest
 
 import gridengine
 from gridengine.errors import ConfigurationError
+from tests.support.waiting import wait_until
 
 
 def wait_for(path: Path) -> None:
@@ -36,6 +37,7 @@ def test_of_calls_that_wait_those_of_a_higher_priority_begin_first(tmp_path: Pat
         job = gridengine.Job(target=note, args=(told, "job"), scheduler=scheduler, priority=1)
         job.start()
         executor.submit(os.getpid)
+        wait_until(lambda: scheduler.status().waiting == 6)
         go.touch()
         for future in (first, *later):
             future.result()

@@ -20,7 +20,7 @@ from pathlib import Path
 from gridengine.worker.agent import make_hello
 from gridengine.wire.messages import Assign, Result, Results
 from gridengine.wire.connection_file import Connection
-from gridengine.wire.transport import Client
+from gridengine.wire.client import Client
 
 connection = Connection.load(Path(sys.argv[-1]))
 client = Client(connection)

@@ -212,7 +212,8 @@ print(gridengine.map(slow, range(8), name="killed", scheduler=place, chunksize=1
             return False
         connection = sqlite3.connect(f"file:{file}?mode=ro", uri=True)
         try:
-            return connection.execute("SELECT count(*) FROM results").fetchone() == (5,)
+            query = "SELECT sum(stop - start) FROM results"
+            return connection.execute(query).fetchone() == (5,)
         except sqlite3.OperationalError:  # it has no tables yet
             return False
         finally:
@@ -577,7 +578,7 @@ def work(x):
     note(x)
     return x
 print(gridengine.map(work, range(3), name="locked", scheduler=place))
-other = sqlite3.connect("runs/named/locked.sqlite", isolation_level=None, timeout=0)
+other = sqlite3.connect("runs/named/locked.sqlite", isolation_level=None, timeout=60)
 from gridengine.journal import run_schema, writer
 writer.RETRY_SECONDS = 0.1
 connect = writer.open_connection
@@ -650,6 +651,38 @@ print(found.done, found.failed, len(found.results()))
     assert run(source)[0] == "0 1 1\n"
     (run.folder / "repaired").touch()
     assert run(source)[0] == "1 0 1\n"
+
+
+@pytest.mark.parametrize("fuse", [True, False])
+def test_what_failed_of_a_graph_stays_so_when_asked_for_and_with_it_what_needs_it(
+    run: Runner, fuse: bool
+) -> None:
+    source = f"""
+def work(x):
+    note(f"work{{x}}")
+    if x and not os.path.exists("repaired"):
+        raise ValueError(f"no {{x}}")
+    return x
+def add(x, y):
+    note("add")
+    return x + y
+def ways(error):
+    notes = getattr(error, "__notes__", ())
+    return [note.partition(", and with it ")[0] for note in notes if "and with it" in note]
+graph = {{"a": (work, 0), "b": (work, 1), "c": (add, "a", "b"), "d": (add, "c", "a")}}
+with gridengine.Executor(name="graph", scheduler=place, retry_failed=RETRY) as executor:
+    for future in executor.submit_graph(graph, keys=["a", "b", "d"], fuse={fuse}):
+        error = future.exception()
+        print(repr(error or future.result()), ways(error))
+"""
+    (first, _), made = run(f"RETRY = False\n{source}"), run.made
+    assert made == ["work0", "work1"]
+    *_, last = first.splitlines()
+    assert "ValueError('no 1') [\"the call of work (node 'b')" in last
+    (run.folder / "repaired").touch()
+    assert (run(f"RETRY = False\n{source}")[0], run.made) == (first, [])
+    again = run(f"RETRY = True\n{source}")[0]
+    assert (again, run.made) == ("0 []\n1 []\n1 []\n", ["add", "add", "work1"])
 
 
 def test_a_full_disk_keeps_nobody_from_going_on(run: Runner) -> None:

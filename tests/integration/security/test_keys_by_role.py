@@ -14,6 +14,7 @@ import gridengine
 from gridengine.client.connect import dispatcher_of
 from gridengine.dispatcher.remote import RemoteDispatcher
 from gridengine.errors import ConfigurationError
+from gridengine.wire.client import Client as Peer
 from gridengine.wire.connection_file import (
     ClientConnection,
     Connection,
@@ -21,7 +22,6 @@ from gridengine.wire.connection_file import (
     replace_private,
     to_json,
 )
-from gridengine.wire.transport import Client as Peer
 from tests.support.waiting import wait_until
 
 
@@ -32,8 +32,8 @@ def folder() -> Iterator[Path]:
         yield Path(dispatcher.address).parent
 
 
-@pytest.fixture(autouse=True)
-def _soon_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def soon_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ClientConnection, "lease_seconds", 1.0)
 
 
@@ -67,6 +67,7 @@ def test_each_role_has_keys_of_its_own_and_none_has_a_server_s(folder: Path) -> 
         assert not any(kept[of]["secret"] in text for text in secrets.values())
 
 
+@pytest.mark.usefixtures("soon_given_up")
 def test_a_workers_key_does_not_open_the_clients_door(folder: Path, tmp_path: Path) -> None:
     public, secret = worker_of(folder).pair
     forged = msgspec.structs.replace(client_of(folder), client_public=public, client_secret=secret)

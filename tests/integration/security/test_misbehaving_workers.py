@@ -22,6 +22,7 @@ from gridengine.schedulers.launcher import LaunchContext
 from gridengine.schedulers.local import ProcessLauncher
 from gridengine.serialize import pickling
 from gridengine.settings.values import settings
+from gridengine.wire.client import Client
 from gridengine.wire.connection_file import Connection
 from gridengine.wire.framing import MAGIC, encode
 from gridengine.wire.messages import (
@@ -37,7 +38,6 @@ from gridengine.wire.messages import (
     Results,
 )
 from gridengine.wire.session import _FRAME, _PIECE, MOST_FIRST, Session
-from gridengine.wire.transport import Client
 
 PATIENCE_SECONDS = 120
 PIECE = 256 * 1024

@@ -21,7 +21,7 @@ from gridengine.wire.connection_file import ClientConnection, Connection, load_p
 from tests.support.tcp_scheduler import TcpScheduler
 from tests.support.waiting import wait_until
 
-PATIENCE_SECONDS = 30
+PATIENCE_SECONDS = 120
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             kwargs={"stopped": stopped, "ready": ready.set},
         )
         thread.start()
-        wait_until(ready.is_set, 30)
+        wait_until(ready.is_set)
         yield folder
         stopped.set()
         thread.join(60)

@@ -33,6 +33,7 @@ from gridengine._version import __version__
 from gridengine.dispatcher.run_directory import python_version
 from gridengine.errors import ConfigurationError
 from gridengine.settings.values import settings
+from gridengine.wire.client import Client
 from gridengine.wire.connection_file import Connection
 from gridengine.wire.framing import MAGIC, decode, encode
 from gridengine.wire.messages import (
@@ -55,8 +56,8 @@ from gridengine.wire.messages import (
     Stop,
     Welcome,
 )
+from gridengine.wire.server import Server
 from gridengine.wire.session import Session
-from gridengine.wire.transport import Client, Server
 from tests.support.tcp_scheduler import TcpScheduler
 
 if TYPE_CHECKING:

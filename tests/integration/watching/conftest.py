@@ -22,6 +22,8 @@ def runtime_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     monkeypatch.setenv("GRIDENGINE_WATCH_DIRECTORY", str(folder))
     monkeypatch.setenv("GRIDENGINE_RUN_DIRECTORY", str(tmp_path / "runs"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    # Those that a run leaves which takes ten seconds, as on a slow machine, nobody expects.
+    monkeypatch.setenv("GRIDENGINE_KEEP_REPORTS", "0")
     settings.cache_clear()
     yield folder
     monkeypatch.undo()

@@ -32,6 +32,8 @@ from pathlib import Path
 
 def slow(number):
     if number == 0:
+        while not Path("begun-1").exists():
+            time.sleep(0.01)
         raise ValueError("zero is bad")
     Path(f"begun-{number}").touch()
     while not Path("over").exists():
@@ -321,12 +323,12 @@ def test_the_terminal_is_left_as_it_was_whatever_ends_it(
     process: subprocess.Popen[str], number: int, status: int
 ) -> None:
     with top_at_terminal() as (top, terminal):
-        before = termios.tcgetattr(terminal)[3] & termios.ICANON
         assert ENTER in read_until(terminal, "[functions]")
+        assert not termios.tcgetattr(terminal)[3] & termios.ICANON
         top.send_signal(number)
         read_until(terminal, LEAVE)
         assert top.wait(60) == status
-        assert before or termios.tcgetattr(terminal)[3] & termios.ICANON
+        assert termios.tcgetattr(terminal)[3] & termios.ICANON
 
 
 def test_when_the_dispatcher_is_killed_the_terminal_is_left_as_it_was(

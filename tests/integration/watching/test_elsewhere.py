@@ -119,7 +119,7 @@ one = RemoteWatched(DispatcherFolder.of("night"))
 if sys.argv[1] == "follow":
     one.follow(interval=0.1)
     for _ in range(3):
-        one.told()
+        one.next_answer()
 one.ask()
 print("here", flush=True)
 try:
@@ -150,8 +150,8 @@ def test_a_watcher_that_is_stopped_is_dropped_and_meanwhile_no_burden(
         with RemoteWatched(night) as watched:
             for _ in range(20):
                 assert watched.ask().identity.name == "night"
-            wait_until(lambda: watched.ask() and watchers(remote) == 1, 60)
-        wait_until(lambda: watchers(remote) == 0, 60)
+            wait_until(lambda: watched.ask() and watchers(remote) == 1)
+        wait_until(lambda: watchers(remote) == 0)
     os.kill(stuck.pid, signal.SIGCONT)
     told, _ = stuck.communicate(timeout=60)
     assert "cannot be watched: it does not answer" in told
@@ -161,17 +161,17 @@ def test_a_watcher_that_is_stopped_is_dropped_and_meanwhile_no_burden(
 def test_who_follows_is_told_what_happens_from_now_on(night: DispatcherFolder) -> None:
     with RemoteWatched(night) as watched:
         watched.follow(interval=0.1)
-        before = watched.told().status
+        before = watched.next_answer().status
         assert (before.done, before.events) == (0, [])
         with gridengine_package.Client("night") as client:
             assert client.submit(abs, -1).result() == 1
             events = list[Any]()
             while "call done" not in [one.kind for one in events]:
-                events += watched.told().status.events
+                events += watched.next_answer().status.events
         kinds = [one.kind for one in events if one.kind.startswith("call")]
         assert kinds == ["call waiting", "call started", "call done"]
         watched.follow(interval=0.1, most=0)
-        assert watched.told().status.done == 1
+        assert watched.next_answer().status.done == 1
 
 
 def test_who_follows_goes_on_with_a_dispatcher_that_was_started_again(
@@ -187,7 +187,7 @@ def test_who_follows_goes_on_with_a_dispatcher_that_was_started_again(
         assert client.describe()["pid"] != pid
         del seen[:]
         assert client.submit(abs, -1).result() == 1
-        wait_until(lambda: seen and seen[-1].done == 1, 30)
+        wait_until(lambda: seen and seen[-1].done == 1)
 
 
 def test_who_follows_one_that_is_stopped_is_told_so(night: DispatcherFolder) -> None:

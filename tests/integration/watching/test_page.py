@@ -78,6 +78,7 @@ Show = Callable[..., Page]
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    expect.set_options(timeout=1000 * SECONDS)
     with chromium() as found:
         yield found
 
@@ -119,7 +120,6 @@ def show(browser: Browser) -> Iterator[Show]:
         tab.click(f"#tabs a[href='#{view}']")
         return tab
 
-    expect.set_options(timeout=1000 * SECONDS)
     yield opened
     for context in contexts:
         context.close()
@@ -159,6 +159,7 @@ def test_a_file_that_leads_to_the_address_lets_the_browser_in(
     file.write_text(OPENER.format(server.address))
     with browser.new_context() as context:
         tab = context.new_page()
+        tab.set_default_timeout(1000 * SECONDS)
         tab.goto(file.as_uri())
         expect(tab.locator("#name")).to_have_text("sweep.py")
 
@@ -316,7 +317,7 @@ def test_a_million_calls_are_scrolled_through_in_little_memory(
         with tab.expect_response(lambda answer: "/rows/open" in answer.url):
             region.evaluate(f"one => {{ one.scrollTop = one.scrollHeight * {part} / 100 }}")
     expect(tab.locator(".range")).to_contain_text(" of 1,000,000")
-    assert table.locator("tbody tr").count() == 20
+    expect(table.locator("tbody tr")).to_have_count(20)
     assert _memory_of_tabs() - before < MOST_GROWTH
 
 

@@ -30,7 +30,7 @@ class Terminal:
         self.tmux(
             "-f", "/dev/null", "new-session", "-d", "-s", "t", *size, "-c", str(folder), shell
         )
-        self.until(PROMPT)
+        self.until_prompted()
 
     def tmux(self, *words: str) -> str:
         return subprocess.run(
@@ -47,8 +47,18 @@ class Terminal:
     def screen(self) -> str:
         return self.tmux("capture-pane", "-p", "-t", "t")
 
-    def until(self, words: str) -> str:
-        return str(wait_until(lambda: words in (seen := self.screen()) and seen))
+    def until(self, *words: str) -> str:
+        """Return a screen with all these words on it: it may be seen while it is drawn."""
+
+        def look() -> str:
+            seen = self.screen()
+            return seen if all(one in seen for one in words) else ""
+
+        return str(wait_until(look))
+
+    def until_prompted(self) -> None:
+        """Wait until the shell takes what is typed: before, that may be thrown away."""
+        wait_until(lambda: self.screen().rstrip().endswith(PROMPT))
 
     def on_alternate_screen(self) -> bool:
         return self.tmux("display-message", "-p", "-t", "t", "#{alternate_on}").strip() == "1"
@@ -100,16 +110,14 @@ def test_what_is_typed_and_clicked_changes_what_is_seen(top: Terminal) -> None:
     top.type("2")
     top.until("call 2 of slow")
     top.type("/1", "Enter")
-    seen = top.until("only rows with '1'")
-    assert "call 1 of slow" in seen
+    top.until("only rows with '1'", "call 1 of slow")
     top.type("/", "Enter")
-    top.until("call 2 of slow")
-    lines = top.screen().splitlines()
+    lines = top.until("call 2 of slow", "\ncall ", "time").splitlines()
     titles = next(place for place, line in enumerate(lines) if line.startswith("call "))
     top.click(lines[titles].index("time"), titles)
     top.until("time*")
     top.click(lines[titles - 1].index("workers"), titles - 1)
-    seen = top.until("[workers]")
+    top.until("[workers]")
     top.click(2, titles + 1)
     top.until("only what is of '")
     top.type("h")
@@ -122,7 +130,7 @@ def test_what_happens_is_listed(top: Terminal) -> None:
     top.type("5")
     top.until("[events]")
     gridengine("cancel", "sweep", "4")
-    assert "call 4 of slow" in top.until("call failed")
+    top.until("call failed", "call 4 of slow")
 
 
 def test_a_frame_fits_when_the_terminal_is_made_smaller_and_larger(top: Terminal) -> None:
@@ -151,6 +159,7 @@ def test_the_terminal_is_as_it_was_before(
 ) -> None:
     ENDS[end](top, process)
     wait_until(lambda: not top.on_alternate_screen())
+    top.until_prompted()
     # Keys are shown again as they are typed, a line at a time, and clicks are not sent.
     top.type("echo so-it-", "is", "Enter")
     seen = top.until("\nso-it-is")

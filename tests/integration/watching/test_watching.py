@@ -137,11 +137,11 @@ from gridengine.watching.dispatchers import connect
 
 with connect() as watched:
     watched.follow(interval=0.1, most=1000)
-    watched.told()
+    watched.next_answer()
     print("here", flush=True)
     try:
         while True:
-            watched.told()
+            watched.next_answer()
     except Exception as error:
         print(error.message, flush=True)
 """
@@ -172,13 +172,13 @@ def test_who_follows_is_told_how_it_ended(start_script: StartScript, tmp_path: P
     wait_for_one()
     with dispatchers.connect("sweep") as one:
         one.follow(interval=60.0)
-        assert one.told().status.done == 0
+        assert one.next_answer().status.done == 0
         (tmp_path / "over").touch()
-        last = one.told().status
+        last = one.next_answer().status
         assert (last.done, last.running) == (5, 0)
         assert sum(event.count for event in last.events if event.kind == "call done") == 5
         with pytest.raises(ClusterError, match="it has ended"):
-            one.told()
+            one.next_answer()
     assert process.wait(60) == 0
 
 
@@ -190,7 +190,7 @@ def test_what_who_follows_asks_for_can_be_changed(
     wait_for_one()
     with dispatchers.connect("sweep") as one:
         one.follow(interval=0.1)
-        assert len(one.told().status.runs) == 2
+        assert len(one.next_answer().status.runs) == 2
         one.follow(interval=0.1, words=["nobody"])
-        wait_until(lambda: one.told().status.runs == [])
+        wait_until(lambda: one.next_answer().status.runs == [])
     (tmp_path / "over").touch()

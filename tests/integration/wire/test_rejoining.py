@@ -13,9 +13,11 @@ import zmq
 from msgspec.structs import replace
 
 from gridengine.errors import ConfigurationError
-from gridengine.wire import transport
+from gridengine.wire import server
+from gridengine.wire.client import Client
 from gridengine.wire.connection_file import Connection
 from gridengine.wire.framing import encode
+from gridengine.wire.keys import new_keys
 from gridengine.wire.messages import (
     Beat,
     Goodbye,
@@ -29,8 +31,8 @@ from gridengine.wire.messages import (
     Rejoin,
     Welcome,
 )
+from gridengine.wire.server import Server
 from gridengine.wire.session import Session
-from gridengine.wire.transport import Client, Server, new_keys
 
 PATIENCE = 60
 
@@ -300,7 +302,8 @@ def test_a_port_that_another_has_is_named() -> None:
         server.close()
 
 
-def test_a_port_that_is_about_to_be_free_is_waited_for() -> None:
+def test_a_port_that_is_about_to_be_free_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gridengine.wire.server._BIND_SECONDS", 20.0)
     server = Server(host="127.0.0.1")
     taken = threading.Timer(0.3, server.close)
     taken.start()
@@ -328,7 +331,7 @@ def test_a_first_message_that_is_not_gone_on_with_is_dropped_and_may_come_again(
     first, *rest = restarts.client._session.number(encode(HELLO))
     restarts.client._send_frames(first)
     restarts.until(lambda: restarts.server._greetings)
-    monkeypatch.setattr(transport, "_GREETING_SECONDS", -1.0)
+    monkeypatch.setattr(server, "_GREETING_SECONDS", -1.0)
     restarts.client._send_frames(rest[0])
     restarts.until(lambda: not restarts.server._greetings)
     monkeypatch.undo()

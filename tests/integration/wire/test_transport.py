@@ -23,6 +23,7 @@ import zmq
 
 import gridengine
 from gridengine.errors import ConfigurationError
+from gridengine.wire.client import Client
 from gridengine.wire.connection_file import Connection
 from gridengine.wire.messages import (
     Beat,
@@ -35,7 +36,7 @@ from gridengine.wire.messages import (
     Stop,
     Welcome,
 )
-from gridengine.wire.transport import Client, Server, resolve
+from gridengine.wire.server import Server
 from tests.support.cable import Cable
 
 PACKAGE_PARENT = Path(gridengine.__file__).parents[1]
@@ -334,7 +335,7 @@ import sys, time
 from pathlib import Path
 from gridengine.wire.messages import *
 from gridengine.wire.connection_file import Connection
-from gridengine.wire.transport import Client
+from gridengine.wire.client import Client
 
 client = Client(Connection.load(Path(sys.argv[1])))
 client.send(Hello(1, "1", "3.11", "run", "there", 1, 1, ""))
@@ -447,15 +448,6 @@ def test_a_host_that_does_not_resolve_is_named_with_the_setting_to_change() -> N
         Server(host="no-such-host.invalid")
 
 
-def test_what_can_be_no_host_is_named_too() -> None:
-    with pytest.raises(ConfigurationError, match=r"'a\.\.b' .*does not resolve"):
-        resolve("a..b")
-
-
-def test_a_host_that_resolves_is_taken() -> None:
-    resolve("127.0.0.1")
-
-
 def test_of_several_addresses_the_one_that_answers_is_used(server: Server) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         dead = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
@@ -512,7 +504,7 @@ def test_the_soft_limit_of_open_files_is_raised_to_what_the_workers_need() -> No
         4096,
         """
         import contextlib, resource
-        from gridengine.wire.transport import Server
+        from gridengine.wire.server import Server
         with contextlib.closing(Server(host="127.0.0.1", workers=1000)):
             print(*resource.getrlimit(resource.RLIMIT_NOFILE))
         """,
@@ -526,7 +518,7 @@ def test_a_hard_limit_of_open_files_that_is_too_small_is_named_with_what_to_chan
         64,
         512,
         """
-        from gridengine.wire.transport import Server
+        from gridengine.wire.server import Server
         Server(host="127.0.0.1", workers=1000)
         """,
     )
@@ -541,7 +533,7 @@ def test_a_limit_of_open_files_that_is_large_enough_is_left_alone() -> None:
         4096,
         """
         import contextlib, resource
-        from gridengine.wire.transport import Server
+        from gridengine.wire.server import Server
         with contextlib.closing(Server(host="127.0.0.1")):
             print(*resource.getrlimit(resource.RLIMIT_NOFILE))
         """,

@@ -16,7 +16,7 @@ import pytest
 from gridengine.api import progress
 from gridengine.api.map import imap, map
 from gridengine.api.progress import REFRESH_SECONDS, Estimate, ProgressBar
-from gridengine.api.progress_displays import Said
+from gridengine.api.progress_displays import BarText
 from gridengine.dispatcher.core.snapshot import DemandCounts, Snapshot
 from gridengine.resources.demand import ANY
 from gridengine.schedulers import InlineScheduler
@@ -155,8 +155,8 @@ def test_it_wants_to_be_called_in_time_only_while_it_may_show(
     environment: pytest.MonkeyPatch,
 ) -> None:
     environment.setattr(sys, "stderr", Terminal())
-    assert ProgressBar(snapshot, shown=False, clock=Clock()).patience() is None
-    assert ProgressBar(snapshot, shown=True, clock=Clock()).patience() == REFRESH_SECONDS
+    assert ProgressBar(snapshot, shown=False, clock=Clock()).wait_seconds() is None
+    assert ProgressBar(snapshot, shown=True, clock=Clock()).wait_seconds() == REFRESH_SECONDS
 
 
 def lines_in_a_log(environment: pytest.MonkeyPatch, total: int | None, seconds: float) -> list[str]:
@@ -254,7 +254,7 @@ def test_a_rate_is_told_in_the_unit_that_fits(rate: float, words: str) -> None:
 
 
 def test_where_there_is_little_room_the_rate_is_left_out_first() -> None:
-    said = Said(["5 done", "0 failed", "3 running", "9/s", "about 00:10 left"], [3, 1], "f")
+    said = BarText(["5 done", "0 failed", "3 running", "9/s", "about 00:10 left"], [3, 1], "f")
     assert said.within(100) == "f: 5 done, 0 failed, 3 running, 9/s, about 00:10 left"
     assert said.within(50) == "f: 5 done, 0 failed, 3 running, about 00:10 left"
     assert said.within(40) == said.within(4) == "f: 5 done, 3 running, about 00:10 left"

@@ -14,15 +14,15 @@ from gridengine.api.progress_displays import (
     FIRST_SECONDS,
     LINE_SECONDS,
     Bar,
+    BarText,
     LogLines,
     NotebookCell,
-    Said,
     UsersBar,
     check_progress,
     display_here,
 )
 
-SAID = Said(["5 of 10 done", "0 failed", "3 running", "2/s"], [3, 1], "f")
+SAID = BarText(["5 of 10 done", "0 failed", "3 running", "2/s"], [3, 1], "f")
 
 
 @pytest.mark.parametrize("progress", [True, False, None, SimpleNamespace(update=len), list])
@@ -109,9 +109,9 @@ def lines(parts: list[tuple[float, float | None]], level: int = logging.WARNING)
     try:
         for seconds, part in parts:
             clock.now += seconds
-            log.show(Said([f"{part}"]), part)
-        log.close(Said(["end"]))
-        log.close(Said(["end"]))
+            log.show(BarText([f"{part}"]), part)
+        log.close(BarText(["end"]))
+        log.close(BarText(["end"]))
     finally:
         logger.setLevel(before)
     return [line.removeprefix("gridengine: ") for line in stream.getvalue().splitlines()]
@@ -140,9 +140,9 @@ def test_a_notebook_shows_users_words_as_text_and_keeps_the_last() -> None:
     cell = NotebookCell(display)
     cell.close(SAID)
     assert shown == []
-    cell.show(Said(["<b>"]), 0.5)
-    cell.close(Said(["<i>"]))
-    cell.close(Said(["again"]))
+    cell.show(BarText(["<b>"]), 0.5)
+    cell.close(BarText(["<i>"]))
+    cell.close(BarText(["again"]))
     assert [one["text/html"].count("<progress") for one in shown] == [1, 0]
     assert "&lt;b&gt;" in shown[0]["text/html"]
     assert shown[1]["text/plain"] == "<i>"

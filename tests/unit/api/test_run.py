@@ -164,6 +164,18 @@ def plain() -> int:
     return 5
 
 
+def test_in_a_loop_that_runs_already_it_says_to_await_the_program() -> None:
+    async def main() -> int:
+        return 3
+
+    async def notebook() -> int:
+        with pytest.raises(RuntimeError, match=r"await main\(\.\.\.\) itself"):
+            run(main)
+        return await main()
+
+    assert asyncio.run(notebook()) == 3
+
+
 @backends
 def test_a_delayed_function_may_be_the_program(backend: Backend) -> None:
     assert run(double, 4, scheduler="inline", backend=backend) == 8

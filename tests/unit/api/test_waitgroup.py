@@ -35,7 +35,7 @@ def test_subtasks_that_begin_at_once_have_places_of_their_own() -> None:
     assert run(main, scheduler="inline") == [2, 1, 0]
 
 
-@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")  # asyncio's own
+@pytest.mark.filterwarnings("error")  # of a coroutine that was never awaited, say
 @backends
 def test_a_wait_group_that_was_left_takes_nothing_and_has_its_results(backend: Any) -> None:
     async def main() -> Any:
@@ -135,7 +135,7 @@ def held(monkeypatch: pytest.MonkeyPatch) -> HeldExecutor:
     return one
 
 
-@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")  # asyncio's own
+@pytest.mark.filterwarnings("error")  # of a coroutine that was never awaited, say
 @backends
 def test_a_call_that_comes_after_the_block_was_left_is_ended(
     backend: Any, held: HeldExecutor

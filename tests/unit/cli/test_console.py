@@ -6,9 +6,10 @@ import io
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
-from gridengine.cli.console import folded, shown, text
+from gridengine.cli.console import folded, shown, text, write_file
 
 WORDS = "no dispatcher runs here\n  try: say which of them, by its process"
 
@@ -42,3 +43,8 @@ def test_a_value_is_shown_as_people_have_it(value: Any, words: str) -> None:
 
 def test_what_is_in_brackets_is_no_style() -> None:
     assert text("[bold]x").plain == "[bold]x"
+
+
+def test_a_file_that_cannot_be_written_is_named() -> None:
+    with pytest.raises(click.ClickException, match=r"/dev/full: No space left on device"):
+        write_file(Path("/dev/full"), b"x")

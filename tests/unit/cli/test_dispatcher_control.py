@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from gridengine.cli import dispatcher_control
 from gridengine.cli.dispatcher_control import show, show_all
+from gridengine.dispatcher.dispatcher_folder import State
 
 FOUND: dict[str, Any] = {
     "name": "sweeps",
@@ -45,3 +48,17 @@ def test_several_are_shown_a_line_for_each(capsys: pytest.CaptureFixture[str]) -
     _, first, second = (line.split() for line in capsys.readouterr().out.splitlines())
     assert first == ["sweeps", "running", "[slurm]", "2", "0"]
     assert second == ["old", "ended", "processes"]
+
+
+def test_who_stops_waiting_for_the_end_is_told_that_it_comes_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(folder: object, seconds: float) -> bool:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(dispatcher_control, "ask", lambda *args, **kwargs: None)
+    monkeypatch.setattr(dispatcher_control.background, "wait_for_end", interrupted)
+    folder: Any = SimpleNamespace(name="sweeps", state=lambda: State.RUNNING)
+    with pytest.raises(KeyboardInterrupt):
+        dispatcher_control.stop(folder, now=False)
+    assert capsys.readouterr().err == "\ndispatcher sweeps ends once its calls have\n"

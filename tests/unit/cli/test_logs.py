@@ -42,7 +42,20 @@ def test_no_more_lines_are_shown_than_there_may_be(
 
 
 def test_where_there_is_none_the_status_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert logs(monkeypatch, [], []).exit_code == 1
+    result = logs(monkeypatch, [], [])
+    assert result.exit_code == 1
+    assert "no log" in result.output
+
+
+def test_a_ctrl_c_is_told_by_the_status_that_shells_have_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupted(name: str, which: str, *, failed: bool) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "find_logs", interrupted)
+    result = CliRunner().invoke(main, ["logs"])
+    assert (result.exit_code, result.output) == (130, "\n")
 
 
 def follow(monkeypatch: pytest.MonkeyPatch, paths: list[Path], *acts: Callable[[], object]) -> None:

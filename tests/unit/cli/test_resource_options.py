@@ -30,6 +30,7 @@ def resources(*words: str) -> Resource:
     [
         ((), ZERO),
         (("--cores", "4", "--memory", "1.5"), Cores(4) & Memory(1.5)),
+        (("--memory", "512M"), Memory(0.5)),
         (("--time", "2:00:00"), WTime("2:00:00")),
         (("--time", "1-12:30:00"), WTime("1-12:30:00")),
         (("--time", "90"), WTime(90)),
@@ -47,6 +48,7 @@ def test_each_option_is_a_kind_of_resource(words: tuple[str, ...], meant: Resour
         (("--time", "25:61:00"), ConfigurationError),
         (("--time", "nan"), ConfigurationError),
         (("--time", "-5"), ConfigurationError),
+        (("--memory", "lots"), click.BadParameter),
         (("--memory", "0"), ConfigurationError),
         (("--memory", "inf"), ConfigurationError),
         (("--cores", "0"), click.BadParameter),

@@ -240,7 +240,7 @@ def test_a_call_that_is_handed_over_while_it_is_being_cancelled_is_recalled(
 ) -> None:
     dispatcher.slots = 0  # nothing has begun
     batcher = waiting._submitter.batcher
-    monkeypatch.setattr(batcher._courier, "do", lambda act: None)
+    monkeypatch.setattr(batcher._helper, "do", lambda act: None)
     future = waiting.submit(square, Future())
     waiting.submit(square, future)
     assert not future.running()

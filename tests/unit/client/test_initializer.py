@@ -8,7 +8,7 @@ from concurrent.futures import BrokenExecutor, ThreadPoolExecutor
 
 import pytest
 
-from gridengine.client.initializer import Initializer
+from gridengine.client.initializer import Initializer, initializer_of
 from gridengine.serialize import pickling
 from gridengine.worker.call_context import GVAR
 
@@ -72,3 +72,8 @@ def test_once_it_has_failed_it_is_not_tried_again() -> None:
         with pytest.raises(BrokenExecutor, match="no licence"):
             prepared.run()
     assert runs == [1]
+
+
+def test_arguments_that_are_none_are_named() -> None:
+    with pytest.raises(TypeError, match=r"initargs must be a tuple of arguments, as \(x,\), not 5"):
+        initializer_of(print, 5, most=None)  # type: ignore[arg-type]

@@ -8,11 +8,16 @@ from typing import Any
 
 import pytest
 
+from gridengine.client.future import CallTemplate
 from gridengine.client.graph import Node, read
 from gridengine.client.kept_graph import KeptGraph
+from gridengine.client.options import CallOptions
+from gridengine.dispatcher.core import tasks
 from gridengine.dispatcher.core.tasks import CallsFinished
 from gridengine.journal.known_calls import Piece
 from gridengine.serialize.kept_payload import KeptPayload
+from gridengine.serialize.payload import SINGLE
+from gridengine.serialize.pickling import dump_exception
 
 
 def one() -> int:
@@ -69,6 +74,11 @@ class Run:
         return self.functions.setdefault(f.__name__, Function(self, f.__name__))
 
 
+def template_of(f: Any) -> CallTemplate:
+    function = tasks.Function(b"", (), (), b"", f.__name__)
+    return CallTemplate(None, function, SINGLE, CallOptions())  # type: ignore[arg-type]
+
+
 @pytest.fixture
 def run() -> Run:
     return Run()
@@ -77,7 +87,7 @@ def run() -> Run:
 def left(run: Run, graph: dict[str, Any], *wanted: str) -> tuple[KeptGraph, list[Node]]:
     """Return what is told of a graph, and the calls of it that are to be made."""
     nodes, calls = read(graph, wanted)
-    kept: Any = KeptGraph(run, itertools.count(10), lambda f: f)  # type: ignore[arg-type]
+    kept: Any = KeptGraph(run, itertools.count(10), template_of)  # type: ignore[arg-type]
     for node in calls:
         kept._find(node)
     run.names = {key: str(node.key) for node, (_, key) in kept._known.items()}
@@ -89,10 +99,10 @@ def made(calls: list[Node]) -> list[str]:
 
 
 def gave(run: Run, name: str, value: Any) -> None:
-    """Have a call of the graph known, with its result."""
+    """Have a call of the graph known, with its result, or with how it failed."""
     row = len(run.outcomes) + 1
     run.pieces[name] = Piece(0, 1, 5, row, row)
-    run.outcomes[row] = [value], None, None
+    run.outcomes[row] = value if isinstance(value, CallsFinished) else [value]
 
 
 def test_of_a_graph_that_is_new_all_that_is_wanted_is_made(run: Run) -> None:
@@ -111,6 +121,16 @@ def test_what_is_known_is_data_and_what_it_alone_needs_is_not_made(run: Run) -> 
 def test_a_known_result_that_is_false_is_a_result(run: Run) -> None:
     gave(run, "c", None)
     assert left(run, GRAPH, "c")[1] == []
+
+
+def test_what_has_failed_is_data_that_raises_and_what_needs_it_is_made(run: Run) -> None:
+    gave(run, "b", CallsFinished(0, 0, 1, dump_exception(ValueError("no")), raised=True))
+    _, calls = left(run, GRAPH, "c")
+    [call] = calls
+    [failed] = [node.value for node in call.needs]
+    assert (made(calls), failed.template.function.name) == (["c"], "double (node 'b')")
+    with pytest.raises(ValueError, match="no"):
+        failed.result()
 
 
 def test_what_needs_a_call_without_a_key_has_none_and_is_made(run: Run) -> None:

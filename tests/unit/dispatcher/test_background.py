@@ -1,16 +1,19 @@
-"""How a dispatcher in the background is started."""
+"""How a dispatcher in the background is started and ended."""
 
 from __future__ import annotations
 
 import errno
 import os
+import signal
 from pathlib import Path
 
+import psutil
 import pytest
 
 from gridengine.dispatcher import background
 from gridengine.dispatcher.dispatcher_folder import DispatcherFolder, StartOptions
 from gridengine.errors import ConfigurationError
+from gridengine.journal.lock_file import Holder, LockFile
 
 
 def test_options_that_a_full_disk_does_not_take_are_an_error_that_says_so(
@@ -23,3 +26,30 @@ def test_options_that_a_full_disk_does_not_take_are_an_error_that_says_so(
     with pytest.raises(ConfigurationError, match=r"options.json: No space left on device"):
         background.keep_options(DispatcherFolder(tmp_path), StartOptions("processes"))
     assert not list(tmp_path.iterdir())
+
+
+class Ending:
+    """A process that ends, and is gone, as soon as it is told to."""
+
+    def __init__(self) -> None:
+        self.told: list[int] = []
+
+    def send_signal(self, number: int) -> None:
+        self.told.append(number)
+
+    def resume(self) -> None:
+        raise psutil.NoSuchProcess(1)
+
+
+def test_processes_that_are_gone_once_they_were_told_to_end_are_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, processes = DispatcherFolder(tmp_path), [Ending(), Ending()]
+    lock = LockFile.take(folder.lock)
+    assert lock is not None
+    lock.write(Holder.here())
+    monkeypatch.setattr(background, "_processes", lambda *_: processes)
+    monkeypatch.setattr(background, "wait_for_end", lambda *_: True)
+    background.end_processes(folder, 1.0)
+    lock.close()
+    assert [one.told for one in processes] == [[signal.SIGTERM]] * 2

@@ -21,6 +21,7 @@ class Link:
     def __init__(self, *peers: bytes) -> None:
         self.peers = set(peers)
         self.asked: list[tuple[Any, ...]] = []
+        self.fd = 5
         self.deadline = 7.0
         self.pending = False
         self.streams: Any = None
@@ -42,7 +43,7 @@ class Link:
     def receive(
         self, ready: object, now: float, most: int
     ) -> Iterator[tuple[bytes, str, tuple[()]]]:
-        yield from ((peer, "message", ()) for peer in self.peers)
+        yield from ((peer, "message", ()) for peer in sorted(self.peers)[:most])
 
     def stop_workers(self) -> None:
         self.asked.append(("stop",))
@@ -85,8 +86,17 @@ def test_those_of_this_process_end_with_it_and_are_stopped(
 
 
 def test_messages_of_both_come_in(links: tuple[MixedWorkers, Link, Link]) -> None:
-    mixed, _, _ = links
+    mixed, _, remote = links
+    assert [peer for peer, _, _ in mixed.receive([remote.fd], 0.0, 10)] == [HERE, ELSEWHERE]
+    remote.pending = True
     assert [peer for peer, _, _ in mixed.receive([], 0.0, 10)] == [HERE, ELSEWHERE]
+
+
+def test_a_socket_by_which_nothing_has_come_is_left_alone(
+    links: tuple[MixedWorkers, Link, Link],
+) -> None:
+    mixed, _, _ = links
+    assert [peer for peer, _, _ in mixed.receive([], 0.0, 10)] == [HERE]
 
 
 def test_what_has_come_by_tcp_is_received_at_once(links: tuple[MixedWorkers, Link, Link]) -> None:

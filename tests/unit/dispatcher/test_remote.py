@@ -12,9 +12,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from gridengine.dispatcher import remote
+from gridengine.dispatcher import left_outcomes, remote
 from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
 from gridengine.dispatcher.dispatcher_silence import LOOK_SECONDS
+from gridengine.dispatcher.left_outcomes import MOST_UNTOLD
 from gridengine.dispatcher.questions import Question
 from gridengine.dispatcher.remote import RemoteDispatcher
 from gridengine.errors import ConfigurationError, DispatcherGone, VersionMismatch
@@ -78,7 +79,7 @@ class Remote(RemoteDispatcher):
 
     def _begin(self, hello: Message, name: str) -> None:
         self._thread = threading.current_thread()
-        self._poller = SimpleNamespace(poll=lambda timeout: [])  # type: ignore[assignment]
+        self._poller = SimpleNamespace(poll=lambda timeout: [(self._connection.socket, 1)])  # type: ignore[assignment]
         self._questions[0] = Question()
         self._send(hello)
         self.step(ChildrenWelcome(0, CLIENT, 8, epoch=3, taken=0))
@@ -185,7 +186,16 @@ def test_a_file_that_cannot_be_written_is_told_of_once_and_again_to_the_next_pro
     assert msgspec.json.decode(now.arguments)["path"] == ""
 
 
-def test_what_has_ended_counts_no_more_and_is_acknowledged(make: Any) -> None:
+def taken_of(client: Remote) -> list[int]:
+    """Return the numbers of outcomes that the client says it has."""
+    said = [one for one in client.take_sent() if isinstance(one, OutcomesTaken)]
+    return [number for one in said for number in one.numbers]
+
+
+def test_what_has_ended_counts_no_more_and_is_acknowledged_soon(
+    make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(left_outcomes, "TELL_SECONDS", 3600.0)
     client = make(max_calls=1)
     events = submit(client)
     [sent] = client.take_sent()
@@ -196,10 +206,20 @@ def test_what_has_ended_counts_no_more_and_is_acknowledged(make: Any) -> None:
     client.step(ChildrenWelcome(0, CLIENT, 8, epoch=4, taken=1))
     client.step(ChildrenFinished(0, [item], number=9))
     submit(client)
-    [taken] = [one for one in client.take_sent() if isinstance(one, OutcomesTaken)]
-    assert set(taken.numbers) == {9}
+    assert taken_of(client) == []  # that would have the dispatcher at work before the call
+    monkeypatch.setattr(left_outcomes, "TELL_SECONDS", 0.0)
+    assert set(taken_of(client)) == {9}
     with pytest.raises(ConfigurationError, match="1 call open"):
         submit(client)
+
+
+def test_outcomes_are_acknowledged_together(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(left_outcomes, "TELL_SECONDS", 3600.0)
+    client = make()
+    for number in range(1, MOST_UNTOLD + 1):
+        assert taken_of(client) == []
+        client.step(ChildrenFinished(0, [], number=number))
+    assert taken_of(client) == [*range(1, MOST_UNTOLD + 1)]
 
 
 @pytest.mark.parametrize("interruption", [TimeoutError, KeyboardInterrupt])
@@ -219,7 +239,9 @@ def test_what_nobody_waits_for_any_more_is_not_asked_again(
     assert not [one for one in client.take_sent() if isinstance(one, Control)]
 
 
-def test_outcomes_of_another_client_are_those_that_it_has_left(make: Any) -> None:
+def test_outcomes_of_another_client_are_those_that_it_has_left(
+    make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     client = make(keep="night")
     client.left.get_nowait()  # the welcome, with how much there is
     item = FinishedItem((CLIENT - 1) << NUMBER_BITS | 1, 2, 4, buffers=1)
@@ -227,8 +249,8 @@ def test_outcomes_of_another_client_are_those_that_it_has_left(make: Any) -> Non
     left = client.left.get_nowait()
     assert (left.number, left.life, left.outcomes[0].start) == (4, 3, 2)
     client.took([left])
-    [taken] = client.take_sent()
-    assert taken == OutcomesTaken([4])
+    monkeypatch.setattr(left_outcomes, "TELL_SECONDS", 0.0)
+    assert taken_of(client) == [4]
 
 
 @pytest.mark.parametrize(

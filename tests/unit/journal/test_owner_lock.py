@@ -11,19 +11,17 @@ from pathlib import Path
 import pytest
 
 from gridengine.errors import JournalError
-from gridengine.journal.owner_lock import OwnerLock
+from gridengine.journal.owner_lock import take_lock
 
 
 def test_the_second_is_told_who_has_it(tmp_path: Path) -> None:
-    first, second = (OwnerLock(tmp_path / "lock", "the run") for _ in range(2))
-    first.acquire(wait=False)
+    path = tmp_path / "lock"
+    first = take_lock(path, "the run", wait=False)
     who = f"the run is in use by process {os.getpid()} on {socket.gethostname()}, since 20"
     with pytest.raises(JournalError, match=who):
-        second.acquire(wait=False)
-    first.release()
-    second.acquire(wait=False)
-    second.release()
-    second.release()
+        take_lock(path, "the run", wait=False)
+    first.close()
+    take_lock(path, "the run", wait=False).close()
 
 
 def test_who_waited_while_the_file_was_deleted_has_the_lock_of_the_new_one(
@@ -37,11 +35,10 @@ def test_who_waited_while_the_file_was_deleted_has_the_lock_of_the_new_one(
         return real(descriptor, command, request)
 
     monkeypatch.setattr(fcntl, "fcntl", delete_first)
-    first, second = (OwnerLock(path, "the run") for _ in range(2))
-    first.acquire(wait=True)
+    first = take_lock(path, "the run", wait=True)
     with pytest.raises(JournalError):
-        second.acquire(wait=False)
-    first.release()
+        take_lock(path, "the run", wait=False)
+    first.close()
 
 
 def test_a_file_system_without_locks_is_told_of(
@@ -51,7 +48,6 @@ def test_a_file_system_without_locks_is_told_of(
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr(fcntl, "fcntl", refuse)
-    lock = OwnerLock(tmp_path / "lock", "the run")
-    lock.acquire(wait=False)
+    lock = take_lock(tmp_path / "lock", "the run", wait=False)
     assert "has no locks (No locks available)" in caplog.text
-    lock.release()
+    lock.close()

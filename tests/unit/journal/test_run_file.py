@@ -31,6 +31,12 @@ def test_a_payload_is_read_as_it_was_written(payload: list[bytes]) -> None:
     assert [bytes(one) for one in payload_of(blob)] == [bytes(one) for one in payload]
 
 
+def test_where_there_is_no_folder_for_the_file_that_is_said(tmp_path: Path) -> None:
+    with pytest.raises(JournalError, match=r"a.sqlite: No such file or directory") as caught:
+        RunFile("a", tmp_path / "nosuch" / "a.sqlite")
+    assert f"a folder {tmp_path}/nosuch in which" in str(caught.value.hint)
+
+
 def test_those_of_one_process_share_a_run(tmp_path: Path) -> None:
     path = tmp_path / "a.sqlite"
     first, second = (open_run("a", path, wait=False) for _ in range(2))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gridengine.resources.base import ZERO
-from gridengine.resources.free_resources import Books
+from gridengine.resources.free_resources import FreeResources
 from gridengine.resources.kinds import Capacity, Cores, Memory, WTime
 
 
@@ -17,25 +17,25 @@ class Licence(Capacity):
 
 
 def test_what_one_request_takes_is_missing_to_the_next() -> None:
-    books = Books(Cores(4) & Memory(8))
+    free = FreeResources(Cores(4) & Memory(8))
     given = Cores(3)
-    assert books.of(given)._request(given)
-    books.of(given)._alloc(given)
-    assert not books.of(Cores(2))._request(Cores(2))
-    assert books.of(Memory(8))._request(Memory(8))
+    assert free.of(given)._request(given)
+    free.of(given)._alloc(given)
+    assert not free.of(Cores(2))._request(Cores(2))
+    assert free.of(Memory(8))._request(Memory(8))
 
 
 def test_a_kind_that_nobody_asks_for_runs_none_of_its_code() -> None:
-    books = Books(Cores(4) & Licence(1))
-    assert books.of(Cores(1))._request(Cores(1))
+    free = FreeResources(Cores(4) & Licence(1))
+    assert free.of(Cores(1))._request(Cores(1))
 
 
 def test_of_what_is_not_held_there_are_no_books() -> None:
-    assert list(Books(Cores(4)).of(Memory(1))) == []
-    assert list(Books(ZERO).of(ZERO)) == []
+    assert list(FreeResources(Cores(4)).of(Memory(1))) == []
+    assert list(FreeResources(ZERO).of(ZERO)) == []
 
 
 def test_time_runs_out_since_then_and_not_since_the_first_request() -> None:
-    books = Books(WTime(100), since=1000.0)
-    assert books.of(WTime(30), 1060.0)._request(WTime(30))
-    assert not books.of(WTime(30), 1080.0)._request(WTime(30))
+    free = FreeResources(WTime(100), since=1000.0)
+    assert free.of(WTime(30), 1060.0)._request(WTime(30))
+    assert not free.of(WTime(30), 1080.0)._request(WTime(30))

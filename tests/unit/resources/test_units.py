@@ -12,6 +12,7 @@ from gridengine.resources.units import (
     plural,
     to_bytes,
     to_gigabytes,
+    whole,
 )
 
 
@@ -90,3 +91,11 @@ def test_one_of_a_thing_is_no_plural() -> None:
         "1 worker",
         "2 workers",
     ]
+
+
+def test_what_is_said_of_too_small_a_number_is_not_said_of_too_large_a_one() -> None:
+    with pytest.raises(ConfigurationError) as small:
+        whole("N", 0, hint="say none")
+    with pytest.raises(ConfigurationError) as large:
+        whole("N", 10**30, hint="say none")
+    assert (small.value.hint, large.value.hint) == ("say none", None)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gridengine.schedulers.checks import Finding, State, judged
+from gridengine.schedulers.checks import Finding, State, check_names
 
 FINE = Finding("grid_engine", "queues", State.OK, "all.q, long.q")
 
@@ -22,12 +22,12 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize("queue", ["", "all.q", "all.q@node7, long.q", "*.q", "@@gpus", "all|x"])
 def test_what_is_there_or_may_match_is_fine(project: Path, queue: str) -> None:
     project.write_text(f"[grid_engine]\nqueue = {queue!r}\n")
-    assert judged(FINE, "grid_engine.queue", ["all.q", "long.q"]) == FINE
+    assert check_names(FINE, "grid_engine.queue", ["all.q", "long.q"]) == FINE
 
 
 def test_a_name_that_is_not_there_is_told_with_the_file_and_the_line(project: Path) -> None:
     project.write_text("host = 'a'\n[grid_engine]\nqueue = 'all.q,nosuch.q@node7'\n")
-    found = judged(FINE, "grid_engine.queue", ["all.q", "long.q"])
+    found = check_names(FINE, "grid_engine.queue", ["all.q", "long.q"])
     assert (found.state, found.remedy) == (State.BROKEN, f"correct {project}:3")
     assert found.text == (
         f"there is no queue nosuch.q, which {project}:3 names; there are: all.q, long.q"
@@ -36,4 +36,4 @@ def test_a_name_that_is_not_there_is_told_with_the_file_and_the_line(project: Pa
 
 def test_settings_that_cannot_be_read_are_told_elsewhere(project: Path) -> None:
     project.write_text("nosuch = 1")
-    assert judged(FINE, "grid_engine.queue", ["all.q"]) == FINE
+    assert check_names(FINE, "grid_engine.queue", ["all.q"]) == FINE

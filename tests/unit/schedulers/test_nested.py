@@ -28,7 +28,7 @@ def test_it_can_be_closed_and_used_again() -> None:
 
 
 def test_it_launches_nothing() -> None:
-    with pytest.raises(NotImplementedError, match="starts no workers"):
+    with pytest.raises(NotImplementedError, match="no workers to launch"):
         NestedScheduler().launcher(None)  # type: ignore[arg-type]
 
 

@@ -46,5 +46,5 @@ def test_what_is_no_number_is_refused(given: dict[str, Any]) -> None:
 
 
 def test_it_launches_nothing() -> None:
-    with pytest.raises(NotImplementedError, match="its dispatcher does"):
+    with pytest.raises(NotImplementedError, match="no workers to launch"):
         RemoteScheduler(PATH).launcher(None)  # type: ignore[arg-type]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from pathlib import Path
@@ -102,7 +103,7 @@ def test_a_project_s_file_may_not_name_a_library_to_load_and_the_user_s_may(
     assert read_files(environment) == [{"drmaa_library": Setting("/opt/libdrmaa.so", f"{users}:1")}]
     (tmp_path / "gridengine.toml").write_text('max_workers = 2\ndrmaa_library = "./libdrmaa.so"')
     with pytest.raises(
-        ConfigurationError, match=r"gridengine\.toml:2: drmaa_library is not believed"
+        ConfigurationError, match=r"gridengine\.toml:2: drmaa_library is not read"
     ) as caught:
         read_files(environment)
     assert str(users) in str(caught.value.hint)
@@ -117,6 +118,18 @@ def test_a_file_of_one_s_own_that_may_not_be_read_is_an_error(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigurationError, match="cannot read the settings"):
         read_files({"HOME": "/nosuch"})
+
+
+def test_the_error_of_a_file_that_may_not_be_read_says_nothing_of_its_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path) -> int:
+        raise PermissionError(errno.EACCES, "Permission denied", path.name)
+
+    monkeypatch.setattr("gridengine.settings.files.open_trusted", refuse)
+    with pytest.raises(ConfigurationError, match=r"settings.toml: Permission denied") as caught:
+        read_files({"HOME": str(tmp_path)})
+    assert "may read it" in str(caught.value.hint)
 
 
 def test_a_file_that_is_no_text_is_an_error_that_names_it(

@@ -42,6 +42,7 @@ def test_without_variables_the_settings_are_the_defaults() -> None:
         ("GRIDENGINE_SCHEDULER", "slurm", "scheduler", "slurm"),
         ("GRIDENGINE_SCHEDULER", "", "scheduler", ""),
         ("GRIDENGINE_MAX_WORKERS", "12", "max_workers", 12),
+        ("GRIDENGINE_KEPT_BYTES", "64000000000", "kept_bytes", 64_000_000_000),
         ("GRIDENGINE_LEASE_SECONDS", "0.5", "lease_seconds", 0.5),
         ("GRIDENGINE_PROGRESS", "no", "progress", False),
         ("GRIDENGINE_PROGRESS", "0", "progress", False),

@@ -8,7 +8,7 @@ import pytest
 from gridengine._version import __version__
 from gridengine.wire.framing import MAGIC, decode, encode, foreign_greeting, in_protocol
 from gridengine.wire.messages import VERSION, Beat, Refuse
-from gridengine.wire.transport import _refusal
+from gridengine.wire.server import _refusal
 
 
 def greeting(kind: str, protocol: int, *more: object) -> list[bytes]:

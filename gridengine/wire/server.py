@@ -1,0 +1,360 @@
+"""A dispatcher's end of its connections: a ROUTER socket of ZeroMQ.
+
+Every connection is CURVE with both keys checked (RFC 26, and RFC 27 for the check of the client's).
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import msgspec
+import zmq
+
+from gridengine._version import __version__
+from gridengine.errors import ConfigurationError, MessageTooLong, ProtocolError
+from gridengine.serialize.payload import Buffer
+from gridengine.wire.addresses import own_addresses, resolve
+from gridengine.wire.connection_file import ServerKeys
+from gridengine.wire.framing import decode, encode, foreign_greeting, in_protocol, rest_of
+from gridengine.wire.keys import PeersKeys, new_keys
+from gridengine.wire.messages import VERSION, Beat, Goodbye, Hello, Message, Refuse, Rejoin
+from gridengine.wire.open_files import allow_open_files
+from gridengine.wire.session import Frames, Session
+from gridengine.wire.sockets import (
+    PIECE,
+    buffers_of,
+    is_readable,
+    receive_frames,
+    send_frames,
+    set_up,
+)
+
+if TYPE_CHECKING:
+    from zmq.auth.thread import ThreadAuthenticator
+
+log = logging.getLogger("gridengine")
+
+_HANDSHAKE_SECONDS = 10
+_BACKLOG = 4096
+"""How many connections may wait to be accepted: all workers of a cluster may start at once, and one
+that the kernel refuses is tried again a second later.
+"""
+_FILES_FOR_HANDSHAKES = 2048
+_GREETING_SECONDS = 60.0
+"""After how long without another piece a first message that is not complete is dropped."""
+_BIND_SECONDS = 2.0
+
+
+class Server:
+    """A dispatcher's socket. All methods are for one thread.
+
+    Args:
+        host: the one address or name that workers get; empty for every address of this
+            machine.
+        workers: how many will connect at a time, at most.
+        keys: those it is to use, and the port (default: new ones, and any).
+        greeting: what a peer sends first.
+        ports: those of which it may take a new one (default: any).
+        epoch: the number of this process among those that are one dispatcher, started again: peers
+            that it does not know are asked to come back. 0 where there are no others: those are
+            refused.
+
+    Raises:
+        ConfigurationError: no address to listen at, `host` does not resolve, or too few files may
+        be open for so many workers.
+    """
+
+    def __init__(
+        self,
+        *,
+        host: str = "",
+        workers: int = 1,
+        keys: ServerKeys | None = None,
+        greeting: type[Message] = Hello,
+        epoch: int = 0,
+        ports: Sequence[int] = (),
+    ) -> None:
+        allow_open_files(workers, handshakes=_FILES_FOR_HANDSHAKES)
+        self._context = zmq.Context()
+        self._socket = self._context.socket(zmq.ROUTER)
+        self._sessions: dict[bytes, Session] = {}
+        self._greetings: dict[bytes, tuple[Session, float]] = {}
+        """Those whose first message is long and not complete, and when the last of it came."""
+        self._authenticator: ThreadAuthenticator | None = None
+        self._is_quiet = False
+        """Whether nothing has come, as far as can be known without asking: what comes from then on
+        has the descriptor poll, unless something is sent, by which ZeroMQ may take note of it.
+        """
+        self._rest = partial(rest_of, most=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+        self._greeting = greeting
+        self._ports = ports
+        self._epoch = epoch
+        self._holds = False
+        self._receipts: dict[bytes, int] = {}
+        self.watchers: set[bytes] = set()
+        """Those that may only look, by the key that they have."""
+        self.keys = keys or new_keys()
+        try:
+            set_up(self._socket)
+            self._socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
+            self.addresses = self._listen_on_tcp(host)
+        except BaseException:
+            self.close()
+            raise
+
+    def _listen_on_tcp(self, host: str) -> tuple[str, ...]:
+        names = [host] if host else own_addresses()
+        if host:
+            resolve(host)
+        # Here, as psutil below: they take long to import, and workers need none.
+        from zmq.auth.thread import ThreadAuthenticator
+
+        # It tells of each connection with its key: a logger of its own keeps that from who wants
+        # to see what a run does.
+        quiet = log.getChild("authentication")
+        quiet.setLevel(quiet.level or logging.WARNING)
+        self._authenticator = ThreadAuthenticator(self._context, log=quiet)
+        self._authenticator.start()
+        self._authenticator.configure_curve_callback("*", PeersKeys(self.keys))
+        self._socket.curve_server = True
+        self._socket.setsockopt(zmq.HANDSHAKE_IVL, _HANDSHAKE_SECONDS * 1000)
+        self._socket.setsockopt(zmq.BACKLOG, _BACKLOG)
+        self._socket.curve_secretkey = self.keys.secret.encode()
+        self._socket.curve_publickey = self.keys.public.encode()
+        port = self._bind()
+        return tuple(f"tcp://{f'[{name}]' if ':' in name else name}:{port}" for name in names)
+
+    def _bind(self) -> int:
+        port = self.keys.port
+        deadline = time.monotonic() + _BIND_SECONDS
+        while port:
+            try:
+                self._socket.bind(f"tcp://*:{port}")
+                break
+            except zmq.ZMQError as error:
+                if error.errno != zmq.EADDRINUSE or time.monotonic() > deadline:
+                    raise ConfigurationError(
+                        f"port {port} cannot be listened at: {error}",
+                        hint="another process has it; end that, or have the dispatcher take "
+                        "another port",
+                    ) from None
+                time.sleep(_BIND_SECONDS / 20)  # whoever had it may just be ending
+        else:
+            port = self._bind_to_new_port()
+            self.keys = msgspec.structs.replace(self.keys, port=port)
+        return port
+
+    def _bind_to_new_port(self) -> int:
+        if not self._ports:
+            return self._socket.bind_to_random_port("tcp://*")
+        for port in self._ports:
+            try:
+                self._socket.bind(f"tcp://*:{port}")
+            except zmq.ZMQError as error:
+                if error.errno not in (zmq.EADDRINUSE, errno.EACCES):
+                    raise
+            else:
+                return port
+        raise ConfigurationError(
+            f"no port of {self._ports[0]} to {self._ports[-1]} can be listened at",
+            hint="have the setting ports name more of them, from 1024 on",
+        )
+
+    @property
+    def fd(self) -> int:
+        """Polls as readable when there may be something to receive: once, and not again before
+        `receive` was called; not at all when something has come by the time of a `send`, so that
+        `pending` is to be asked before each wait.
+        """
+        return int(self._socket.getsockopt(zmq.FD))
+
+    @property
+    def pending(self) -> bool:
+        """Whether there is something to receive now."""
+        if not self._is_quiet:
+            self._is_quiet = not is_readable(self._socket)
+        return not self._is_quiet
+
+    def poller(self) -> zmq.Poller:
+        """Return what wakes when there is something to receive; more may be registered."""
+        poller = zmq.Poller()
+        poller.register(self._socket, zmq.POLLIN)
+        return poller
+
+    def send(self, peer: bytes, message: Message, buffers: Sequence[Buffer] = ()) -> None:
+        """Send a worker a message; kept until the worker has it. A worker that is forgotten is sent
+        nothing.
+        """
+        session = self._sessions.get(peer)
+        if session is not None:
+            for frames in session.number(encode(message, buffers)):
+                self._send_frames(peer, frames)
+
+    def beat(self, peer: bytes) -> None:
+        """Send a worker a sign of life."""
+        session = self._sessions.get(peer)
+        if session is not None:
+            self._send_frames(peer, session.unnumbered(encode(Beat())))
+
+    def unacknowledged(self, peer: bytes) -> int:
+        """Return how many pieces of what a peer was sent it may not have.
+
+        Raises:
+            KeyError: it was forgotten.
+        """
+        return self._sessions[peer].unacknowledged
+
+    def forget(self, peer: bytes) -> None:
+        """Drop what is kept for a worker; should it come back it is refused."""
+        self._sessions.pop(peer, None)
+        self.watchers.discard(peer)
+
+    def hold_acknowledgements(self) -> None:
+        """From here on acknowledge only what `acknowledge` is told."""
+        self._holds = True
+
+    def take_receipts(self) -> dict[bytes, int]:
+        """Return what has come since this was last asked, for `acknowledge`, once that is safe."""
+        receipts, self._receipts = self._receipts, {}
+        return receipts
+
+    def acknowledge(self, receipts: Mapping[bytes, int]) -> None:
+        """Let workers know, with whatever they are sent next, that they need not keep this."""
+        for peer, number in receipts.items():
+            session = self._sessions.get(peer)
+            if session is not None:
+                session.acknowledge(number)
+
+    def receive(self, most: int = 1000) -> Iterator[tuple[bytes, Message, list[Buffer]]]:
+        """Yield at most `most` messages that have come, each with its sender; malformed ones are
+        logged and dropped.
+
+        What a known worker sends and is no message yet, such as a piece of one, is yielded as a
+        `Beat`: it is a sign of life. One whose message is too long is forgotten, and its `Goodbye`
+        is yielded. What has begun to greet and does not go on is forgotten too.
+        """
+        self._drop_greetings(time.monotonic() - _GREETING_SECONDS)
+        for _ in range(most):
+            self._is_quiet = not is_readable(self._socket)
+            if self._is_quiet:
+                return
+            peer, *raw = receive_frames(self._socket)
+            sender = peer.bytes
+            try:
+                taken = self._decode(sender, raw)
+            except MessageTooLong as error:
+                taken = self._disconnect(sender, error)
+            except ProtocolError as error:
+                log.warning(
+                    "dropped a malformed message of worker %s: %s", sender.hex()[:8], error.message
+                )
+                continue
+            if taken is not None:
+                yield sender, *taken
+
+    def _decode(self, peer: bytes, raw: Sequence[zmq.Frame]) -> tuple[Message, list[Buffer]] | None:
+        session, frames = self._sessions.get(peer), buffers_of(raw)
+        if session is None:
+            greeting = self._receive_hello(peer, frames)
+            if greeting is not None and self._may_only_look(raw):
+                self.watchers.add(peer)
+            return greeting
+        content, answers = session.receive(frames)
+        message = decode(content) if content is not None else (Beat(), [])
+        if self._holds and content is not None and session.received > session.told:
+            self._receipts[peer] = session.received
+        if isinstance(message[0], Goodbye):  # who takes leave waits to hear that all is here
+            answers.append(session.unnumbered(encode(Beat())))
+        for answer in answers:
+            self._send_frames(peer, answer)
+        return message
+
+    def _may_only_look(self, raw: Sequence[zmq.Frame]) -> bool:
+        return bool(self.keys.watcher_public) and raw[0]["User-Id"] != self.keys.peer_public
+
+    def _disconnect(self, peer: bytes, error: MessageTooLong) -> tuple[Message, list[Buffer]]:
+        """Refuse a worker from here on: the results in that message are lost, and its calls are not
+        to wait for them.
+        """
+        log.warning("worker %s is sent away: %s", peer.hex()[:8], error.message)
+        self._send_frames(peer, self._sessions.pop(peer).unnumbered(encode(Refuse(error.message))))
+        return Goodbye(error.message), []
+
+    def _receive_hello(
+        self, peer: bytes, frames: Sequence[Buffer]
+    ) -> tuple[Message, list[Buffer]] | None:
+        """Return the first message of a worker, once it is complete. One that sends another was
+        forgotten, and is refused; or its dispatcher was another process.
+        """
+        session, since = self._greetings.pop(peer, (None, 0.0))
+        # What is acknowledged would not come again, should this have to be dropped.
+        session = session or Session(PIECE, self._rest, holds=True, succeeds=True)
+        before, content = session.received, None
+        try:
+            content, answers = session.receive(frames)
+            message, buffers = decode(content) if content is not None else (Beat(), [])
+        except MessageTooLong as error:
+            answer = encode(Refuse(error.message))
+        except ProtocolError:
+            answer = self._refusal(content or ())
+        else:
+            if isinstance(message, self._greeting):
+                self._sessions[peer] = session
+                session.holds = self._holds
+                if self._holds:
+                    self._receipts[peer] = session.received
+                else:
+                    session.acknowledge(session.received)
+                return message, buffers
+            if self._epoch and session.received and isinstance(message, Beat):
+                since = time.monotonic() if session.received > before else since
+                self._greetings[peer] = session, since
+                for one in (*answers, session.unnumbered(encode(Beat()))):
+                    self._send_frames(peer, one)
+                return None
+            answer = self._refusal(content or ())
+        self._send_frames(peer, Session(PIECE).unnumbered(answer))
+        return None
+
+    def _refusal(self, content: Sequence[Buffer]) -> Frames:
+        """Return the answer to a first message that is no greeting."""
+        if self._epoch and foreign_greeting(content) is None:
+            return encode(Rejoin(self._epoch))
+        return _refusal(content)
+
+    def _drop_greetings(self, before: float) -> None:
+        """Forget those whose first message is not complete, and was not gone on with since then."""
+        if not self._greetings:
+            return
+        for peer in [peer for peer, (_, since) in self._greetings.items() if since < before]:
+            del self._greetings[peer]
+
+    def _send_frames(self, peer: bytes, frames: Frames) -> None:
+        self._is_quiet = False
+        send_frames(self._socket, [peer, *frames])
+
+    def close(self, linger_seconds: float = 0.5) -> None:
+        """Close the socket, giving what is under way a moment. May be called twice."""
+        if self._authenticator is not None and self._authenticator.is_alive():
+            self._authenticator.stop()
+        self._socket.close(linger=int(linger_seconds * 1000))
+        self._context.term()
+
+
+def _refusal(content: Sequence[Buffer]) -> Frames:
+    """Return the answer to a first message that cannot be taken."""
+    foreign = foreign_greeting(content)
+    if foreign is None:
+        return encode(Refuse("this dispatcher does not know you, or no longer"))
+    protocol, version = foreign
+    reason = (
+        f"gridengine {version} speaks protocol {protocol}, and its dispatcher, gridengine "
+        f"{__version__}, speaks {VERSION}"
+    )
+    return in_protocol(protocol, encode(Refuse(reason, mismatch=True)))

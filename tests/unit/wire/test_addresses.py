@@ -1,0 +1,23 @@
+"""The addresses of this machine."""
+
+from __future__ import annotations
+
+import pytest
+
+from gridengine.errors import ConfigurationError
+from gridengine.wire.addresses import own_addresses, resolve
+
+
+def test_what_can_be_no_host_is_named_too() -> None:
+    with pytest.raises(ConfigurationError, match=r"'a\.\.b' .*does not resolve"):
+        resolve("a..b")
+
+
+def test_a_host_that_resolves_is_taken() -> None:
+    resolve("127.0.0.1")
+
+
+def test_loopback_is_the_last_address_that_others_are_told() -> None:
+    *outer, last = own_addresses()
+    assert last == "127.0.0.1"
+    assert not [one for one in outer if one.startswith(("127.", "fe80")) or one == "::1"]
