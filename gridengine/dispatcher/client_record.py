@@ -160,7 +160,8 @@ class ClientRecord:
     def _finish(self, items: list[FinishedItem], buffers: Sequence[Buffer]) -> None:
         number = self._journal.numbers()
         requests = self._requests
-        waits = any(is_taken_back(one) or requests.is_needed(one.task) for one in items)
+        needed = requests.needed
+        waits = any((one.recalled and not one.path) or one.task in needed for one in items)
         apart = self._tells_apart and not self._waiting
         requests.supply(items, buffers)
         self._outcomes[number] = _calls_of(items)

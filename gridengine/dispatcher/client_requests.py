@@ -81,7 +81,7 @@ class ClientRequests:
         """The rows that go once no older request is left, and what is forgotten then."""
         self._definitions: dict[bytes | int, list[int]] = {}
         """The rows of functions, shared objects and supplied results, by their names."""
-        self._kept: dict[int, dict[tuple[int, int], None]] = {}
+        self.needed: dict[int, dict[tuple[int, int], None]] = {}
         """Of tasks that have not ended: the calls whose results others need, and by which
         references.
         """
@@ -95,10 +95,6 @@ class ClientRequests:
         """Return whether calls of this task, or of others handed in with it, may run only once."""
         request = self._find(task)
         return request is not None and request.once
-
-    def is_needed(self, task: int) -> bool:
-        """Return whether others need results of this task, which has not ended."""
-        return task in self._kept
 
     def _find(self, task: int) -> _Request | None:
         for one in self._blocks.get(task >> _BLOCK_BITS, ()):
@@ -159,7 +155,7 @@ class ClientRequests:
     def _add_other(self, id: int, message: Message) -> None:
         if type(message) is ChildWant and self._find(message.task) is not None:
             # The client of a dispatcher that was started again asks again.
-            self._kept.setdefault(message.task, {})[message.index, message.reference] = None
+            self.needed.setdefault(message.task, {})[message.index, message.reference] = None
         self._others.append((id, message if type(message) is ChildForget else None))
 
     def _define(self, name: bytes | int, id: int) -> None:
@@ -176,19 +172,19 @@ class ClientRequests:
         """Note whose results others need."""
         for task in tasks:
             if task.kept:
-                self._kept[task.id] = dict.fromkeys(task.kept)
+                self.needed[task.id] = dict.fromkeys(task.kept)
 
     # ---------------------------------------------------------------- what has come of it
 
     def supply(self, items: Iterable[FinishedItem], buffers: Sequence[Buffer]) -> None:
         """Note results that other calls need, as if the client had supplied them."""
-        if not self._kept:
+        if not self.needed:
             return
         offset = 0
         for one in items:
             payload = buffers[offset : offset + one.count_buffers()]
             offset += len(payload)
-            kept = self._kept.get(one.task, ())
+            kept = self.needed.get(one.task, ())
             for index, reference in [each for each in kept if one.start <= each[0] < one.stop]:
                 if is_taken_back(one):
                     continue  # the client says what became of it
@@ -199,7 +195,7 @@ class ClientRequests:
                 )
                 self._insert_supply(supply, its)
             if one.last:
-                self._kept.pop(one.task, None)
+                self.needed.pop(one.task, None)
 
     def end(self, outcomes: Iterable[array[int]]) -> tuple[dict[int, array[int]], list[int]]:
         """Note that the client knows what came of these calls, as `ranges_of` takes them; return

@@ -105,9 +105,10 @@ class NamedClient(_End):
     def outcome(self, task: int) -> tuple[FinishedItem, Any]:
         """Return the next outcome of a task, and what came with it."""
         while True:
-            while self.outcomes:
-                item, payload = self.outcomes.popleft()
+            for one in self.outcomes:
+                item, payload = one
                 if item.task == task:
+                    self.outcomes.remove(one)
                     return item, self.codec.decode(payload[0]) if payload else None
             message, buffers = self.wait_for(lambda one: isinstance(one, ChildrenFinished))
             for item in message.outcomes:

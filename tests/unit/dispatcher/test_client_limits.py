@@ -51,7 +51,7 @@ def test_an_outcome_that_comes_twice_makes_room_once() -> None:
     unsettled.add(tasks, SimpleNamespace(daemon=True, settled=lambda event: None))  # type: ignore[arg-type]
     client: Any = object.__new__(RemoteDispatcher)
     client._limits, client._unsettled, client._repeats = limits, unsettled, True
-    client._ended, client._number = [], 0
+    client._number = 0
     for _ in range(2):
         client._finished(ChildrenFinished(0, [FinishedItem(1, 0, 1, last=True)]), [])
     limits.check(1)
