@@ -63,7 +63,8 @@ def command(name: str, which: str, failed: bool, follow: bool, lines: int) -> No
         _follow(paths)
     if not (told or paths):
         click.echo(
-            "no log: what calls of this machine's processes print goes to the script's own output",
+            "there is no such log; what calls of this machine's processes print goes to the output "
+            "of the script",
             err=True,
         )
         sys.exit(1)

@@ -44,7 +44,7 @@ def test_no_more_lines_are_shown_than_there_may_be(
 def test_where_there_is_none_the_status_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     result = logs(monkeypatch, [], [])
     assert result.exit_code == 1
-    assert "no log" in result.output
+    assert "no such log" in result.output
     followed = logs(monkeypatch, ["it begins"], [], "--follow")
     assert followed.exit_code == 0
     assert "no worker has a log to follow" in followed.output
