@@ -60,7 +60,7 @@ def command(name: str, port: int, opens: bool, allow_actions: bool) -> None:
     except ModuleNotFoundError as error:
         raise ConfigurationError(
             f"the page needs {error.name}, which is not installed",
-            hint="pip install 'gridengine[page]'",
+            hint="pip install '.[page]', in the clone that gridengine was installed from",
         ) from error
 
     with tempfile.TemporaryDirectory(prefix="gridengine-page-") as folder:
