@@ -24,6 +24,7 @@ from gridengine.dispatcher.core.tasks import CallsFinished
 from gridengine.dispatcher.run_directory import python_version
 from gridengine.dispatcher.worker_record import read_runs, read_workers
 from gridengine.errors import ConfigurationError, GridEngineError, ProtocolError, safe_repr
+from gridengine.resources.units import plural
 from gridengine.serialize.codecs import CODECS, PICKLE
 from gridengine.serialize.payload import Buffer, Payload
 from gridengine.settings.values import Settings
@@ -238,7 +239,8 @@ class ClientListener:
             yield from self._table.events(peer, message, ())
         if found:
             self.deadline = 0.0  # none of them may come back
-            log.info("%d clients' calls are taken up again from %s", len(found), journal.file.path)
+            who = plural(len(found), "client")
+            log.info("the calls of %s are taken up again from %s", who, journal.file.path)
 
     def events(self, now: float, most: int) -> Iterator[Event]:
         """Yield what the core is to handle of at most so many messages."""
