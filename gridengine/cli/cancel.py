@@ -38,5 +38,6 @@ def command(name: str, calls: tuple[str, ...], yes: bool) -> None:
             left = plural(status.waiting + status.running, "call")
             click.confirm(f"End all {left} of {answer.identity.name}?", abort=True)
         ended = watched.ask(CANCEL, words=calls).count
-    click.echo(f"{plural(ended, 'call')} ended" if ended else "no such call waits or runs")
+    none = f"no such call waits or runs; `gridengine calls {name}` lists those that run"
+    click.echo(f"{plural(ended, 'call')} ended" if ended else none)
     sys.exit(0 if ended else 1)

@@ -35,5 +35,6 @@ def command(hosts: tuple[str, ...]) -> None:
         except ClusterError as error:
             silent += 1
             click.echo(str(error), err=True)
-    click.echo(f"{plural(count, 'worker')} will leave" if count else "no worker is there")
+    nowhere = f"no worker is on {', '.join(hosts)}; `gridengine top` shows where they are"
+    click.echo(f"{plural(count, 'worker')} will leave" if count else nowhere)
     sys.exit(0 if count and not silent else 1)

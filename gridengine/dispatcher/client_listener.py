@@ -21,6 +21,7 @@ from gridengine.dispatcher.nested_encoding import dump_error_by
 from gridengine.dispatcher.remote_client import RemoteClient, why_refused
 from gridengine.dispatcher.worker_record import read_runs, read_workers
 from gridengine.errors import ConfigurationError, ProtocolError, safe_repr
+from gridengine.resources.units import plural
 from gridengine.serialize.payload import Payload
 from gridengine.settings.values import Settings
 from gridengine.wire.messages import (
@@ -126,7 +127,8 @@ class ClientListener:
             yield from self._table.events(peer, message, ())
         if found:
             self.deadline = 0.0  # none of them may come back
-            log.info("%d clients' calls are taken up again from %s", len(found), journal.file.path)
+            who = plural(len(found), "client")
+            log.info("the calls of %s are taken up again from %s", who, journal.file.path)
 
     def events(self, now: float, most: int) -> Iterator[Event]:
         """Yield what the core is to handle of at most so many messages."""

@@ -34,7 +34,8 @@ from gridengine.worker.signals import restore_dispositions, unblock
 
 log = logging.getLogger("gridengine")
 
-_ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2)
+"""What ends a dispatcher in order; Grid Engine announces SIGKILL by SIGUSR2 (qsub(1), -notify)."""
 
 
 def main(arguments: Sequence[str]) -> int:

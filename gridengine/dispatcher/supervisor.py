@@ -17,7 +17,7 @@ NOT_AGAIN = 2
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.5, 60.0
 STEADY_SECONDS = 60.0
 """After how long a process that dies has not died of its start."""
-_ENDING = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
+_ENDING = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2})
 _WATCHED = _ENDING | {signal.SIGCHLD}
 
 

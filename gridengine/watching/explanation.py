@@ -15,7 +15,7 @@ from gridengine.resources.units import format_seconds, plural
 from gridengine.watching.causes import cause_of, causes
 from gridengine.watching.next_steps import failure_step, next_step
 from gridengine.watching.oddities import oddities
-from gridengine.watching.phrases import Explanation, ago, are, ordinal, were, where
+from gridengine.watching.phrases import RESUME, Explanation, ago, are, ordinal, were, where
 
 
 def explain(status: Status) -> list[Explanation]:
@@ -137,6 +137,10 @@ def _of_silence(status: Status, one: LaunchStatus, calls: str) -> Explanation | 
     silent = status.statuses.get("silent", 0)
     if not silent or silent < status.worker_count:
         return None
+    quiet = [one for one in status.workers if one.phase == "silent"]
+    if quiet and all(one.suspended for one in quiet):
+        all_of = f"{plural(silent, 'worker')}, all that there are, {are(silent)} suspended"
+        return Explanation("silent", f"{calls}: {all_of}", RESUME)
     worst = max((worker.heard_seconds for worker in status.workers), default=0.0)
     return Explanation(
         "silent",

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from gridengine.dispatcher.core.status import FunctionStatus, Status, WorkerStatus
 from gridengine.resources.units import plural
 from gridengine.watching.figures import memory_to_ask_for, seconds, size
-from gridengine.watching.phrases import Explanation, ago, are, where
+from gridengine.watching.phrases import RESUME, Explanation, ago, are, where
 
 STRAGGLING = 4.0
 """How many times as long as most of its function's calls one takes that is told of."""
@@ -48,10 +48,14 @@ def _silent(status: Status) -> Iterator[Explanation]:
         return
     first = max(
         (one for one in status.workers if one.phase == "silent"),
-        key=lambda one: one.heard_seconds,
+        key=lambda one: (not one.suspended, one.heard_seconds),
         default=None,
     )
     place = where(first.host, first.job) if first is not None else ""
+    if first is not None and first.suspended:
+        of_all = f"{silent:,} of {plural(status.worker_count, 'worker')} {are(silent)} suspended"
+        yield Explanation("silent", f"{of_all}, the first on {place}", RESUME, first.host)
+        return
     on = f", the longest of that on {place}, for {ago(first.heard_seconds)}" if first else ""
     yield Explanation(
         "silent",

@@ -6,6 +6,13 @@ from msgspec import Struct
 
 from gridengine.resources.units import format_seconds
 
+RESUME = (
+    "their calls go on when they are resumed: `qmod -usj JOB` on Grid Engine, `scontrol resume "
+    "JOB` on Slurm, `kill -CONT` of a process of this machine; or delete their jobs, and the calls "
+    "run elsewhere"
+)
+"""What can be done about workers that are suspended."""
+
 
 class Explanation(Struct, frozen=True):
     """Why something waits, or what is odd: a word for scripts, where it is, a sentence or two, and

@@ -101,6 +101,7 @@ class WorkerStatus(Struct, frozen=True):
         and how many of these there are; None until it has said so.
     clock_ahead: by how many seconds its machine's clock is ahead of the dispatcher's, to some
         tenths; None until it has said so.
+    suspended: whether its scheduler says that its job, or its process, is suspended.
     """
 
     id: str
@@ -122,6 +123,7 @@ class WorkerStatus(Struct, frozen=True):
     memory: int | None = None
     runners: int | None = None
     clock_ahead: float | None = None
+    suspended: bool = False
 
 
 class RunStatus(Struct, frozen=True):

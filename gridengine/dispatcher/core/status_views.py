@@ -218,6 +218,7 @@ def worker_status(worker: Worker, now: float, epoch: float = 0.0) -> WorkerStatu
         memory,
         len(measured.runners) if measured is not None else None,
         _clock_ahead(worker, epoch),
+        worker.launch is not None and worker.launch.state is launcher.WorkerStatus.SUSPENDED,
     )
 
 

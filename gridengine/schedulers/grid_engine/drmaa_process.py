@@ -298,6 +298,8 @@ def main(arguments: Sequence[str]) -> int:
     channel = socket.socket(fileno=os.dup(0))
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     signal.signal(signal.SIGTERM, _leave)
+    # Grid Engine (qsub -notify) sends it to all of a job: who has started this decides what ends.
+    signal.signal(signal.SIGUSR2, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())  # the caller may have blocked it
     try:
         import drmaa

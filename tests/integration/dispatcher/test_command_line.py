@@ -146,7 +146,7 @@ def test_without_its_supervisor_a_dispatcher_goes_on(shell: Shell) -> None:
     assert shell.processes() == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2])
 def test_a_signal_ends_one_in_order(shell: Shell, number: signal.Signals) -> None:
     shell.done("dispatcher", "start", "sweeps", *HERE)
     psutil.Process(shell.status("sweeps")["pid"]).send_signal(number)

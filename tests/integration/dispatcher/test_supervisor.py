@@ -56,7 +56,7 @@ def test_one_that_could_not_start_is_not_started_again(tmp_path: Path) -> None:
     assert turns(tmp_path) == 1
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR2])
 def test_what_ends_the_supervisor_is_passed_on_and_waited_for(
     tmp_path: Path, number: signal.Signals
 ) -> None:

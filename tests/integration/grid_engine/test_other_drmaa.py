@@ -113,6 +113,29 @@ def test_cluster_tasks_that_have_ended_keep_none_of_the_others_from_being_delete
     assert any(line.startswith("ended") for line in done.record)
 
 
+def test_the_process_that_speaks_drmaa_does_not_die_of_what_announces_the_end_of_a_job(
+    site: Site,
+) -> None:
+    source = """
+import signal
+import psutil
+
+if __name__ == "__main__":
+    with gridengine.GridEngineScheduler() as scheduler:
+        before = gridengine.map(abs, [-1], scheduler=scheduler)
+        [speaker] = [
+            one for one in psutil.Process().children()
+            if any("drmaa_process" in word for word in one.cmdline())
+        ]
+        speaker.send_signal(signal.SIGUSR2)
+        options = dict(scheduler=scheduler, resources=gridengine.Memory(1))
+        print(json.dumps(before + gridengine.map(abs, [-2], **options)))
+"""
+    done = site.run(source)
+    assert done.value == [1, 2]
+    assert "died" not in done.errors
+
+
 def words_of(process: psutil.Process) -> list[str]:
     try:
         return process.cmdline()

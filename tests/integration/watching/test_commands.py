@@ -161,7 +161,7 @@ def test_the_log_of_the_dispatcher_is_shown(process: subprocess.Popen[str]) -> N
 def test_workers_leave_a_machine_that_is_drained(
     process: subprocess.Popen[str], tmp_path: Path
 ) -> None:
-    assert "no worker is there" in gridengine("drain", "nosuch", status=1)
+    assert "no worker is on nosuch" in gridengine("drain", "nosuch", status=1)
     assert "1 worker will leave" in gridengine("drain", socket.gethostname())
     (tmp_path / "over").touch()
     assert process.wait(60) == 0

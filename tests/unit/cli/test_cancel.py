@@ -53,4 +53,7 @@ def test_who_says_yes_has_all_ended(
 def test_where_nothing_was_ended_the_status_says_so(watched: FakeWatched) -> None:
     watched.answer = lambda ask: Answer(WHO, Status())
     result = call("sweep", "999")
-    assert (result.exit_code, result.output) == (1, "no such call waits or runs\n")
+    assert (result.exit_code, result.output) == (
+        1,
+        "no such call waits or runs; `gridengine calls sweep` lists those that run\n",
+    )

@@ -42,4 +42,7 @@ def test_where_there_is_none_the_status_says_so(
     monkeypatch: pytest.MonkeyPatch, found: tuple[int, ...]
 ) -> None:
     result = drain(monkeypatch, *map(leaving, found))
-    assert (result.exit_code, result.output) == (1, "no worker is there\n")
+    assert (result.exit_code, result.output) == (
+        1,
+        "no worker is on node7, node8; `gridengine top` shows where they are\n",
+    )

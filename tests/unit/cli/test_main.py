@@ -135,4 +135,4 @@ def test_without_its_extra_the_page_says_what_to_install(monkeypatch: pytest.Mon
     result = call("page")
     assert result.exit_code == 1
     assert "the page needs uvicorn, which is not installed" in result.output
-    assert "pip install '.[page]'" in result.output
+    assert "pip install '.[page]', in the clone" in result.output

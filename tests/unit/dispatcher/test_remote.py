@@ -15,7 +15,6 @@ import pytest
 from gridengine.dispatcher import left_outcomes, remote
 from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
 from gridengine.dispatcher.dispatcher_silence import LOOK_SECONDS
-from gridengine.dispatcher.left_outcomes import MOST_UNTOLD
 from gridengine.dispatcher.questions import Question
 from gridengine.dispatcher.remote import RemoteDispatcher
 from gridengine.errors import ConfigurationError, DispatcherGone, VersionMismatch

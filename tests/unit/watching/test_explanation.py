@@ -123,6 +123,17 @@ def test_workers_of_which_nothing_is_heard_are_told() -> None:
     assert causes(play)[0] == "silent"
 
 
+def test_workers_that_are_suspended_are_told_apart_from_those_of_which_nothing_is_heard() -> None:
+    play = Play(max_workers=1)
+    play.running(3)
+    play.poll(Handle("41", "/runs/x/1.log"), WorkerStatus.SUSPENDED)
+    play.later(1)
+    waits, odd = [one for one in explain(told(play)) if one.cause == "silent"]
+    assert "1 worker, all that there are, is suspended" in waits.text
+    assert "1 of 1 worker is suspended, the first on" in odd.text
+    assert "scontrol resume" in waits.next_step
+
+
 def test_a_call_that_takes_much_longer_than_others_is_told() -> None:
     play = Play()
     one = play.running(2)

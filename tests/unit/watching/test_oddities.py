@@ -63,6 +63,13 @@ def test_workers_of_which_nothing_is_heard_are_told_though_others_work() -> None
     assert "node1 (cluster job 4711.1), for 40.0 s" in causes(status)["silent"]
 
 
+def test_one_that_is_silent_for_no_known_reason_is_told_before_those_that_are_suspended() -> None:
+    silent = replace(BUSY, phase="silent", heard_seconds=40.0)
+    suspended = replace(silent, heard_seconds=50.0, host="node2", suspended=True)
+    status = Status(workers=[suspended, silent], worker_count=2, statuses={"silent": 2})
+    assert "node1 (cluster job 4711.1), for 40.0 s" in causes(status)["silent"]
+
+
 @pytest.mark.parametrize(("left", "words"), [(90.0, "00:01:30"), (0.0, "0.0 s"), (-5.0, "0.0 s")])
 def test_a_worker_whose_time_ends_is_told_though_it_is_over(left: float, words: str) -> None:
     ending = replace(BUSY, left_seconds=left)
