@@ -1,7 +1,8 @@
 // A worker: node worker.mjs CONNECTION_FILE
 //
-// It announces the functions below; calls of these come here, and nowhere else. It makes one call at
-// a time, in its own process: limits of time and memory that a client asks for do not hold here.
+// It announces the functions below; calls of these come here, and nowhere else. It makes one call
+// at a time, in its own process: limits of time and memory that a client asks for do not hold
+// here.
 import { hostname } from "node:os";
 import { pathToFileURL } from "node:url";
 

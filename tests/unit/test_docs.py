@@ -14,6 +14,13 @@ PAGES = {
     for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("benchmarks/*.md")]
 }
 NAMED = {page: set(re.findall(r"`(test_\w+)`", text)) for page, text in PAGES.items()}
+WIDTH = 100
+SCRIPTS = [
+    path
+    for folder in ("schedulers", "tools", "examples")
+    for path in (ROOT / folder).rglob("*")
+    if path.is_file() and path.suffix not in (".py", ".pyc") and "node_modules" not in path.parts
+]
 SESSIONS = [page for page, text in PAGES.items() if "\n>>> " in text]
 
 
@@ -64,3 +71,22 @@ def test_each_place_that_a_page_points_to_is_there(page: str) -> None:
 def test_sessions_of_the_interpreter_are_as_shown(page: str) -> None:
     failed, tried = doctest.testfile(str(ROOT / page), module_relative=False)
     assert (failed, tried > 0) == (0, True)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_prose_and_code_of_a_page_are_not_too_wide(page: str) -> None:
+    """Tables, what programs print, and what the benchmarks write are as wide as they are."""
+    written = re.sub(r"<!-- figures.*<!-- end of the figures -->", "", PAGES[page], flags=re.DOTALL)
+    wide = [line for line in written.splitlines() if len(line) > WIDTH]
+    assert [line for line in wide if not line.startswith(("|", "    "))] == []
+
+
+def test_scripts_are_not_too_wide() -> None:
+    """Python is ruff's to check."""
+    assert len(SCRIPTS) > 20
+    wide = {
+        str(path.relative_to(ROOT))
+        for path in SCRIPTS
+        if any(len(line) > WIDTH for line in path.read_text().splitlines())
+    }
+    assert wide == set()
