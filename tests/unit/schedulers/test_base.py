@@ -38,8 +38,9 @@ def test_a_dry_run_shows_the_whole_request_and_the_script(here: Path) -> None:
 
 
 def test_a_command_of_several_words_may_act_as_the_interpreter() -> None:
-    script = SlurmScheduler(python=["apptainer", "exec", "a b.sif", "python3"]).dry_run(Cores(1))
-    [line] = [line for line in script.script.splitlines() if line.startswith("exec ")]
+    python = ["apptainer", "exec", "a b.sif", "python3"]
+    plan = GridEngineScheduler(python=python).dry_run(Memory(1))
+    [line] = [line for line in plan.script.splitlines() if line.startswith("exec ")]
     assert line.startswith("exec apptainer exec 'a b.sif' python3 ")
 
 
