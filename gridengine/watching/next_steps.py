@@ -66,6 +66,11 @@ FAILURE_STEPS = (
         "whether the nodes have it",
     ),
     (
+        r"refuses the job.*(unknown queue|[Ii]nvalid partition|parallel environment .*not exist)",
+        "name another: `sinfo` lists Slurm's partitions, `qconf -sql` the queues of Grid Engine, "
+        "`qconf -spl` its parallel environments",
+    ),
+    (
         r"refuses the job|SubmissionRefused",
         "ask for less (Memory, Cores, WTime), or name another queue=, partition= or "
         "parallel_environment=: no machine there may run such a job",

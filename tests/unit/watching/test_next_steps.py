@@ -37,6 +37,15 @@ def test_what_is_said_of_queues_that_were_not_meant_counts_only_when_nothing_els
     ("cause", "step"),
     [
         ("OSError: [Errno 28] No space left on device: 'x'", "make room"),
+        (
+            "Slurm refuses the job: Batch job submission failed: Invalid partition name specified",
+            "sinfo",
+        ),
+        (
+            'the batch system refuses the job: job rejected: requested an unknown queue "x"',
+            "qconf -sql",
+        ),
+        ("Slurm refuses the job: Requested node configuration is not available", "ask for less"),
         ("OutOfMemory: a call of f", "more Memory"),
         ("TimeLimitExceeded: a call of f took longer than its WTime", "more time"),
         ("ModuleNotFoundError: No module named 'x'", "python="),
