@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import signal
 import subprocess
@@ -20,7 +21,7 @@ import pytest
 from tests.support.clusters import Slurm
 from tests.support.command_line import command
 from tests.support.own_slurm import own_slurm
-from tests.support.scenario import QUICK, Scenario, play
+from tests.support.scenario import QUICK, Began, Scenario, play
 from tests.support.situations import FULL_DISK, SITUATIONS
 from tests.support.small_disk import filled, small_disk, without_more_files
 from tests.support.waiting import stop_process, wait_until
@@ -332,8 +333,9 @@ def test_a_worker_that_takes_long_to_start_is_told(cluster: Cluster) -> None:
         end(scenario)
 
 
-def test_workers_that_are_not_heard_of_are_told(cluster: Cluster) -> None:
-    """Their job is suspended, which is what a network that is cut looks like from here."""
+@contextlib.contextmanager
+def one_call_held(cluster: Cluster) -> Iterator[tuple[Scenario, Began]]:
+    """Have one worker run one call while the block runs."""
     scenario = play(
         cluster,
         HOLD.format(count=1, arguments="max_workers=1", more=""),
@@ -341,14 +343,33 @@ def test_workers_that_are_not_heard_of_are_told(cluster: Cluster) -> None:
     )
     try:
         [call] = scenario.began(1)
-        cluster.suspend(call)
+        yield scenario, call
+    finally:
+        end(scenario)
+
+
+def test_workers_that_are_not_heard_of_are_told(cluster: Cluster) -> None:
+    """Their processes are stopped, which is what a network that is cut looks like from here."""
+    with one_call_held(cluster) as (scenario, call):
+        [worker] = ask(cluster, scenario, "top", "--once")["status"]["workers"]
+        stop_process(worker["pid"])
         told = explained(cluster, scenario, "silent")
         assert f"(cluster job {cluster.worker_id(call)}), for " in told["text"]
         assert "runs again elsewhere" in told["next_step"]
         told_everywhere(cluster, scenario, told)
+        os.kill(worker["pid"], signal.SIGCONT)
+
+
+def test_workers_whose_job_is_suspended_are_told(cluster: Cluster) -> None:
+    with one_call_held(cluster) as (scenario, call):
+        cluster.suspend(call)
+        told = explained(cluster, scenario, "silent", "suspended, the first on ")
+        assert f"(cluster job {cluster.worker_id(call)})" in told["text"]
+        assert {"grid_engine": "qmod -usj", "slurm": "scontrol resume"}[cluster.name] in told[
+            "next_step"
+        ]
+        told_everywhere(cluster, scenario, told)
         cluster.resume(call)
-    finally:
-        end(scenario)
 
 
 def test_a_dispatcher_that_is_frozen_is_told(cluster: Cluster) -> None:
