@@ -301,7 +301,7 @@ def test_a_lost_worker_without_retries_left_says_so(
 
 
 SPILLING = """
-    import errno, os
+    import errno, os, time
     import numpy
     from gridengine.errors import CallError
 
@@ -331,11 +331,18 @@ def test_where_the_disk_takes_no_more_the_call_says_so_and_others_go_on(
     done = script(
         SPILLING.split("    with ")[0]
         + """
+    def wait_for_go():
+        while not os.path.exists("go"):
+            time.sleep(0.01)
+
     with gridengine.Executor(max_workers=1) as executor:
         first = executor.submit(made, 1)
         print(executor.submit(total, first).result())
+        executor.submit(wait_for_go)  # what they make is needed when they make it
         others = [executor.submit(made, number) for number in (2, 3)]
-        error = executor.submit(total, *others).exception()
+        needs = executor.submit(total, *others)
+        open("go", "w").close()
+        error = needs.exception()
         print(type(error).__name__, "cannot be kept" in str(error), "KEPT_BYTES" in error.hint)
         print(error.__notes__)
         print(executor.submit(total, first).result(), first.result()[0])
