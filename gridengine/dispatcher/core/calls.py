@@ -48,8 +48,8 @@ _STEPS, _LEAST, _MOST = 4, -40, 96
 """Durations are told apart by so many steps for each power of two, of which these are the first and
 the last: from a millisecond to half a year.
 """
-_BOUNDS = [2.0 ** (step / _STEPS) for step in range(_LEAST, _MOST)]
-"""Up to how many seconds each of them is but the last."""
+_BOUNDS = [2.0 ** (step / _STEPS) for step in range(_LEAST, _MOST + 1)]
+"""Up to how many seconds each of them is; the last is of all that take longer, too."""
 
 
 @dataclass(slots=True, eq=False)
@@ -76,18 +76,15 @@ class FunctionCounts:
     def note_seconds(self, seconds: float, calls: int, peak_memory: int = 0) -> None:
         """Note that calls took so long each, and what memory at most."""
         if self.lasting is None:
-            self.lasting = [0] * (_MOST - _LEAST + 1)
-        self.lasting[bisect_left(_BOUNDS, seconds)] += calls
+            self.lasting = [0] * len(_BOUNDS)
+        self.lasting[bisect_left(_BOUNDS, seconds, hi=_MOST - _LEAST)] += calls
         if peak_memory > self.peak_memory:
             self.peak_memory = peak_memory
 
     def histogram(self) -> list[tuple[float, int]]:
         """Return up to how many seconds how many calls took that were not quick."""
-        return [
-            (2.0 ** (step / _STEPS), count)
-            for step, count in enumerate(self.lasting or [], _LEAST)
-            if count
-        ]
+        found = zip(_BOUNDS, self.lasting or (), strict=False)
+        return [(bound, count) for bound, count in found if count]
 
     def quantile(self, part: float) -> float | None:
         """Return how many seconds so great a part of the calls took at most, to a tenth of it; None
