@@ -25,7 +25,7 @@ from gridengine.dispatcher.background import (
     process_command,
 )
 from gridengine.dispatcher.dispatcher_folder import DispatcherFolder
-from gridengine.dispatcher.supervisor import NOT_AGAIN, supervise
+from gridengine.dispatcher.supervisor import ENDING, NOT_AGAIN, supervise
 from gridengine.errors import GridEngineError
 from gridengine.journal.lock_file import TOUCH_SECONDS, Holder, LockFile
 from gridengine.settings.values import settings
@@ -33,9 +33,6 @@ from gridengine.worker.log_limit import LogLimit
 from gridengine.worker.signals import restore_dispositions, unblock
 
 log = logging.getLogger("gridengine")
-
-_ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2)
-"""What ends a dispatcher in order; Grid Engine announces SIGKILL by SIGUSR2 (qsub(1), -notify)."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -90,7 +87,7 @@ class _Process:
         wake, woken = socket.socketpair()
         woken.setblocking(False)
         signal.set_wakeup_fd(woken.fileno(), warn_on_full_buffer=False)
-        for number in _ENDING:
+        for number in ENDING:
             signal.signal(number, lambda number, frame: None)  # the thread is woken that looks
         unblock()
         threading.Thread(target=self._watch, args=(wake,), daemon=True).start()

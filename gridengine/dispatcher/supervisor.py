@@ -17,8 +17,11 @@ NOT_AGAIN = 2
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.5, 60.0
 STEADY_SECONDS = 60.0
 """After how long a process that dies has not died of its start."""
-_ENDING = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2})
-_WATCHED = _ENDING | {signal.SIGCHLD}
+ENDING = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2})
+"""What ends a dispatcher, and who supervises it, in order; Grid Engine announces SIGKILL by SIGUSR2
+(qsub(1), -notify).
+"""
+_WATCHED = ENDING | {signal.SIGCHLD}
 
 
 def supervise(start: Callable[[], subprocess.Popen[bytes]]) -> int:
@@ -55,7 +58,7 @@ def _wait(process: subprocess.Popen[bytes]) -> tuple[int, bool]:
     told = False
     while (status := process.poll()) is None:
         number = signal.sigwait(_WATCHED)
-        if number in _ENDING:
+        if number in ENDING:
             told = True
             process.send_signal(number)
     return status, told
@@ -66,6 +69,6 @@ def _told_within(seconds: float) -> bool:
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0:
         received = signal.sigtimedwait(_WATCHED, left)
-        if received is not None and received.si_signo in _ENDING:
+        if received is not None and received.si_signo in ENDING:
             return True
     return False
