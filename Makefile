@@ -8,7 +8,6 @@ PYTEST_ARGS ?=
 
 METADATA := setup.cfg pyproject.toml
 SOURCES := $(shell find gridengine -name '*.py' -o -name py.typed -o -path '*/static/*')
-PIP := -m pip install --quiet --disable-pip-version-check --use-pep517
 
 # As root, where Debian's packages are to be had, the tests run on a real Grid Engine and a real
 # Slurm too. They take no jobs of root, so that their tests run as a plain user, who must be able to
@@ -116,15 +115,15 @@ $(VENV)/pyvenv.cfg: tools/make-venv
 	tools/make-venv '$(PYTHON)' $(VENV)
 
 $(VENV)/ready: $(VENV)/pyvenv.cfg $(METADATA)
-	$(VENV)/bin/python $(PIP) --editable .
+	tools/install $(VENV) --editable .
 	@touch $@
 
 $(VENV)/ready-test: $(VENV)/ready
-	$(VENV)/bin/python $(PIP) --editable '.[test,third-parties]'
+	tools/install $(VENV) --editable '.[test,third-parties]'
 	@touch $@
 
 $(VENV)/ready-dev: $(VENV)/ready
-	$(VENV)/bin/python $(PIP) --editable '.[dev]'
+	tools/install $(VENV) --editable '.[dev]'
 	@touch $@
 
 $(PLAIN_VENV)/pyvenv.cfg: tools/make-venv tools/plain-python
@@ -134,33 +133,36 @@ $(PLAIN_VENV)/pyvenv.cfg: tools/make-venv tools/plain-python
 # build/ would go into it.
 $(PLAIN_VENV)/ready: $(PLAIN_VENV)/pyvenv.cfg $(METADATA) $(SOURCES)
 	rm -rf build
-	umask 022 && $(PLAIN_VENV)/bin/python $(PIP) '.[test,third-parties]'
+	tools/install $(PLAIN_VENV) '.[test,third-parties]'
 	@rm -rf build
 	@touch $@
 
 $(BENCH_VENV)/pyvenv.cfg: tools/make-venv tools/plain-python
 	tools/make-venv "$(BENCH_PYTHON)" $(BENCH_VENV)
 
+# Who runs these may not write there.
+$(PLAIN_VENV)/ready $(BENCH_VENV)/ready $(BENCH_VENV)-executorlib/ready: \
+	export UV_COMPILE_BYTECODE = 1
+
 # Those that can be installed are: what is missing is told in the tables.
 $(BENCH_VENV)/ready-peers: $(BENCH_VENV)/pyvenv.cfg benchmarks/peers.txt
-	umask 022 && $(BENCH_VENV)/bin/python $(PIP) --requirement benchmarks/peers.txt || \
+	tools/install $(BENCH_VENV) --requirement benchmarks/peers.txt || \
 	grep -v '^#' benchmarks/peers.txt | while read -r peer; do \
-	$(BENCH_VENV)/bin/python $(PIP) "$$peer" || echo "$$peer cannot be installed"; done
-	umask 022 && $(BENCH_VENV)/bin/python $(PIP) numpy matplotlib
+	tools/install $(BENCH_VENV) "$$peer" || echo "$$peer cannot be installed"; done
+	tools/install $(BENCH_VENV) numpy matplotlib
 	@touch $@
 
 # It pins an older pyzmq than we and others have.
 $(BENCH_VENV)-executorlib/ready: tools/make-venv tools/plain-python
 	tools/make-venv "$(BENCH_PYTHON)" $(BENCH_VENV)-executorlib
-	umask 022 && $(BENCH_VENV)-executorlib/bin/python $(PIP) executorlib numpy || \
+	tools/install $(BENCH_VENV)-executorlib executorlib numpy || \
 	echo "executorlib cannot be installed"
 	@touch $@
 
 $(BENCH_VENV)/ready: $(BENCH_VENV)/ready-peers $(BENCH_VENV)-executorlib/ready \
 	$(METADATA) $(SOURCES)
 	rm -rf build
-	umask 022 && $(BENCH_VENV)/bin/python $(PIP) --force-reinstall --no-deps . && \
-	$(BENCH_VENV)/bin/python $(PIP) .
+	tools/install $(BENCH_VENV) .
 	@rm -rf build
 	@touch $@
 
