@@ -15,25 +15,31 @@ act_qmaster=$SGE_ROOT/$SGE_CELL/common/act_qmaster
 # Says that this cluster was made by `up`, so that `down` never touches another.
 mark=$SGE_ROOT/$SGE_CELL/common/made-by-up
 hosts_mark="# made by schedulers/gridengine/up"
-qmaster_pid=$spool/qmaster/qmaster.pid
-execd_pid=$spool/execd/$host/execd.pid
+declare -A pid_file=([sge_qmaster]=$spool/qmaster/qmaster.pid
+    [sge_execd]=$spool/execd/$host/execd.pid)
 # Jobs inherit the daemon's environment, and must not see that of whoever ran `up`.
 clean=(env -i "PATH=/usr/sbin:/usr/bin:/sbin:/bin" "SGE_ROOT=$SGE_ROOT" "SGE_CELL=$SGE_CELL")
 
 answers() { timeout 5 qconf -sm > /dev/null 2>&1; }
 
+# start_daemon NAME: in the background, kept by run-daemon.
+start_daemon() {
+    setsid "$here/run-daemon" "$1" >> "$run_directory/$1.out" 2>&1 < /dev/null &
+}
+
+stop() { stop_daemon "$1" "${pid_file[$1]}"; }
+
 # An execution daemon that has reported has an architecture, where others have a dash.
 execd_is_there() {
-    is_there sge_execd "$execd_pid" &&
+    is_there sge_execd "${pid_file[sge_execd]}" &&
         timeout 5 qhost -h "$host" 2> /dev/null | grep -q "^$host  *lx-"
 }
 
 # An execution daemon takes a minute to notice a new master, and registers at once when it starts:
 # with each master it is started anew. Its jobs go on meanwhile.
-run_execd() {
-    stop_daemon sge_execd "$execd_pid"
-    rm -f "$execd_pid"
-    "${clean[@]}" /usr/sbin/sge_execd > "$run_directory/execd.out" 2>&1 < /dev/null
+start_execd() {
+    stop sge_execd
+    start_daemon sge_execd
 }
 
 discard_state() {

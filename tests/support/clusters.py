@@ -197,7 +197,7 @@ class GridEngine(Cluster):
 
     def _command(self, arguments: tuple[str, ...], identity: Mapping[str, object]) -> str:
         """Run it again while the master does not answer: it may just be starting again after it
-        aborted (see schedulers/gridengine/run-qmaster).
+        aborted (see schedulers/gridengine/run-daemon).
         """
         told = ""
 
