@@ -3,6 +3,7 @@
 
 PYTHON ?= python3
 VENV := .venv
+ONEFILE := dist/gridengine.pyz
 REPORT := .reports/tests.xml
 PYTEST_ARGS ?=
 
@@ -50,8 +51,9 @@ ifeq ($(WITH_CLUSTERS),)
 test: $(VENV)/ready-test
 	$(VENV)/bin/python -m pytest --junitxml=$(REPORT) $(PYTEST_ARGS)
 else
-test: $(VENV)/ready-test $(PLAIN_VENV)/ready grid-engine slurm cpython-tests debian-packages
-	GRIDENGINE_TEST_PYTHON=$(PLAIN_VENV)/bin/python \
+test: $(VENV)/ready-test $(PLAIN_VENV)/ready $(ONEFILE) grid-engine slurm cpython-tests \
+	debian-packages
+	GRIDENGINE_TEST_PYTHON=$(PLAIN_VENV)/bin/python GRIDENGINE_TEST_ONEFILE=$(CURDIR)/$(ONEFILE) \
 	tools/test-on-clusters $(VENV)/bin/python $(PYTEST_ARGS)
 endif
 
@@ -61,7 +63,8 @@ test-pythons: other-pythons
 	xargs tools/test-pythons <$(VENV)/other-pythons
 
 # All that the tests need to be installed: those of all Pythons may then run at the same time.
-environments: $(VENV)/ready-test $(if $(WITH_CLUSTERS),$(PLAIN_VENV)/ready cpython-tests) other-pythons
+environments: $(VENV)/ready-test \
+	$(if $(WITH_CLUSTERS),$(PLAIN_VENV)/ready $(ONEFILE) cpython-tests) other-pythons
 
 other-pythons: $(VENV)/pyvenv.cfg
 	tools/other-pythons $(VENV)/bin/python | while read -r version python; do \
@@ -90,7 +93,7 @@ grid-engine:
 slurm:
 	schedulers/slurm/up --yes
 
-bench: $(BENCH_VENV)/ready dist/gridengine.pyz $(if $(WITH_CLUSTERS),grid-engine slurm)
+bench: $(BENCH_VENV)/ready $(ONEFILE) $(if $(WITH_CLUSTERS),grid-engine slurm)
 	$(BENCH_VENV)/bin/python -m benchmarks $(or $(BENCH_ARGS),--write)
 
 bench-quick: $(BENCH_VENV)/ready
@@ -106,9 +109,9 @@ format: $(VENV)/ready-dev
 	$(VENV)/bin/python -m ruff check --fix
 	$(VENV)/bin/python -m ruff format
 
-onefile: dist/gridengine.pyz
+onefile: $(ONEFILE)
 
-dist/gridengine.pyz: $(VENV)/ready-test tools/onefile $(METADATA) $(SOURCES)
+$(ONEFILE): $(VENV)/ready-test tools/onefile $(METADATA) $(SOURCES)
 	tools/onefile $(VENV)/bin/python $@
 
 $(VENV)/pyvenv.cfg: tools/make-venv

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -46,7 +47,9 @@ def driver(tmp_path: Path) -> Iterator[WorkerDriver]:
 
 @pytest.fixture(scope="session")
 def onefile(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The package in one file, as `make onefile` builds it, for this Python."""
+    """The package in one file for this Python: what `make onefile` has built, or else built now."""
+    if (built := os.environ.get("GRIDENGINE_TEST_ONEFILE")) is not None:
+        return Path(built)
     path = tmp_path_factory.mktemp("onefile") / "gridengine.pyz"
     subprocess.run([ROOT / "tools" / "onefile", sys.executable, path], check=True)
     return path

@@ -14,6 +14,8 @@ import pytest
 from tests.support.clusters import said
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.support.clusters import Cluster
 
 WHERE = """
@@ -59,10 +61,14 @@ def test_a_cluster_that_nobody_named_is_said_once_on_the_terminal(cluster: Clust
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root is refused by the batch systems")
-def test_root_whose_jobs_are_refused_has_calls_run_on_this_machine(cluster: Cluster) -> None:
+def test_root_whose_jobs_are_refused_has_calls_run_on_this_machine(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    # The folder of watches is of the plain user, or would be root's.
+    own = {"GRIDENGINE_WATCH_DIRECTORY": str(tmp_path / "watch")}
     done = subprocess.run(
         [sys.executable, "-c", WHERE],
-        env={**os.environ, **cluster.environment},
+        env={**os.environ, **cluster.environment, **own},
         capture_output=True,
         text=True,
         timeout=150,
