@@ -600,6 +600,8 @@ def play(
         least = random.choice([0, client_requests.LEAST_OTHERS])
         patch.setattr(client_requests, "LEAST_OTHERS", least)
         patch.setattr(remote, "Client", lambda connection: Connection())
+        # How long a play takes is no silence of the dispatcher's.
+        patch.setattr(remote, "time", SimpleNamespace(monotonic=lambda: 0.0))
         patch.setattr(
             remote,
             "load_private",
