@@ -267,21 +267,29 @@ class ClientRequests:
         """Yield the rows that no request needs though an older one is left, of which a call may
         take a week. This is done the more seldom the longer it takes.
         """
-        uses, left = self._used(), deque[tuple[int, Other]]()
+        tasks = self._tasks_left()
+        uses, left = self._used(tasks), deque[tuple[int, Other]]()
         for id, message in self._others:
-            if self._is_needed(message, uses):
-                left.append((id, message))
-            else:
+            about, needed = _about(message), uses if isinstance(message, ChildForget) else tasks
+            if needed.isdisjoint(about):
                 yield from self._end_other(id, message)
+            else:
+                left.append((id, message))
         self._others = left
-        more = LEAST_OTHERS * (1 + (len(left) + len(uses)) // 1000)
-        self._most_others = len(left) + more
+        looked_at = len(left) + len(uses) + sum(len(one.tasks) for one in self._requests.values())
+        self._most_others = len(left) + LEAST_OTHERS * (1 + looked_at // 1000)
 
-    def _used(self) -> set[Name]:
-        """Return what requests that are left name, and what that needs."""
+    def _tasks_left(self) -> set[Name]:
+        """Return those of the tasks that rows are about whose requests are left."""
+        rows = (message for _, message in self._others if not isinstance(message, ChildForget))
+        tasks = set(chain.from_iterable(map(_about, rows)))
+        return {task for one in self._requests.values() for task in tasks.intersection(one.tasks)}
+
+    def _used(self, tasks: set[Name]) -> set[Name]:
+        """Return what requests that are left name, or want of these tasks, and what that needs."""
         uses = set(chain.from_iterable(one.uses for one in self._requests.values()))
         for _, message in self._others:
-            if type(message) is ChildWant and self._find(message.task) is not None:
+            if isinstance(message, ChildWant) and message.task in tasks:
                 uses.add(message.reference)
         names = list(uses)
         while names:
@@ -290,13 +298,6 @@ class ClientRequests:
                 uses |= more
                 names += more
         return uses
-
-    def _is_needed(self, message: Other, uses: set[Name]) -> bool:
-        """Return whether the next process would come to something else without this."""
-        if isinstance(message, ChildForget):
-            names = chain(message.functions, message.shared, message.references)
-            return not uses.isdisjoint(names)
-        return any(self._find(task) is not None for task in _tasks_of(message))
 
     def _end_other(self, id: int, message: Other) -> Iterator[int]:
         """Yield this row, and those of what it has forgotten: of functions and shared objects those
@@ -371,8 +372,10 @@ class ClientRequests:
             yield replace(message, tasks=tasks), its
 
 
-def _tasks_of(message: ChildCancel | ChildRecall | ChildWant) -> Iterable[int]:
-    """Return the tasks that a message is about."""
+def _about(message: Other) -> Iterable[Name]:
+    """Return the tasks that a message is about, or the names that it forgets."""
+    if isinstance(message, ChildForget):
+        return chain(message.functions, message.shared, message.references)
     if isinstance(message, ChildWant):
         return (message.task,)
     tasks = message.tasks if isinstance(message, ChildCancel) else ()
