@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from gridengine.dispatcher import journal_limits
 from gridengine.dispatcher.client_journal import Journal
-from gridengine.dispatcher.client_requests import ClientRequests, is_taken_back
+from gridengine.dispatcher.client_requests import ClientRequests, Request, is_taken_back
 from gridengine.dispatcher.journal_rows import (
     LARGE,
     RowContent,
@@ -100,7 +100,7 @@ class ClientRecord:
 
     # ---------------------------------------------------------------- what the client hands in
 
-    def take(self, message: Message, buffers: Sequence[Buffer]) -> None:
+    def take(self, message: Request, buffers: Sequence[Buffer]) -> None:
         """Note a message; the client is told once it is on disk.
 
         Raises:
@@ -108,7 +108,7 @@ class ClientRecord:
                 message counts all the same.
         """
         refusal = None
-        if type(message) is ChildTasks:
+        if isinstance(message, ChildTasks):
             refusal = journal_limits.why_refused_as_sent(message, buffers)
         if refusal is None:
             self._requests.take(message, buffers)

@@ -11,6 +11,7 @@ from array import array
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -28,7 +29,9 @@ from gridengine.journal.dispatcher_file import DispatcherFile
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import Buffer
 from gridengine.wire.messages import (
+    ChildCancel,
     ChildForget,
+    ChildRecall,
     ChildSupply,
     ChildTasks,
     ChildWant,
@@ -43,18 +46,25 @@ Row: TypeAlias = tuple[int, int, int, RowContent]
 """The number of a request, its client, its kind, and its message."""
 Calls: TypeAlias = dict[int, list[tuple[int, int, int]]]
 """Of tasks some calls, as `ranges_of` returns them."""
+Name: TypeAlias = bytes | int
+"""Of a function, a shared object, or (a number) a result that calls refer to."""
+Other: TypeAlias = ChildCancel | ChildRecall | ChildForget | ChildWant
+Request: TypeAlias = ChildTasks | ChildSupply | Other
+LEAST_OTHERS = 1000
+"""When so many more rows wait for older requests it is asked which of them are needed."""
 _BLOCK_BITS = 10
 
 
 class _Request(Struct, eq=False):
     """Tasks that were handed in together: their ids, sorted, and how many have not ended, or their
-    client does not know so. `once`: whether some may run only once.
+    client does not know so. `once`: whether some may run only once; `uses`: what they name.
     """
 
     id: int
     tasks: array[int]
     left: int
     once: bool
+    uses: tuple[Name, ...]
 
     def has(self, task: int) -> bool:
         """Return whether this is one of the tasks."""
@@ -77,10 +87,13 @@ class ClientRequests:
         self._rows: list[Row] = []
         self._requests: dict[int, _Request] = {}
         self._blocks: dict[int, list[_Request]] = {}
-        self._others: deque[tuple[int, ChildForget | None]] = deque()
-        """The rows that go once no older request is left, and what is forgotten then."""
-        self._definitions: dict[bytes | int, list[int]] = {}
-        """The rows of functions, shared objects and supplied results, by their names."""
+        self._others: deque[tuple[int, Other]] = deque()
+        """The rows that go once no older request is left, or none that they are about."""
+        self._most_others = LEAST_OTHERS
+        self._definitions: dict[Name, dict[int, Sequence[Name]]] = {}
+        """The rows of functions, shared objects and supplied results, by their names, and what each
+        needs.
+        """
         self.needed: dict[int, dict[tuple[int, int], None]] = {}
         """Of tasks that have not ended: the calls whose results others need, and by which
         references.
@@ -104,16 +117,16 @@ class ClientRequests:
 
     # ---------------------------------------------------------------- what is handed in
 
-    def take(self, message: Message, buffers: Sequence[Buffer]) -> None:
+    def take(self, message: Request, buffers: Sequence[Buffer]) -> None:
         """Take a message."""
-        if type(message) is ChildTasks:
+        if isinstance(message, ChildTasks):
             buffers = self._take_definitions(message, buffers)
             message = replace(message, function=None, shared=())
             for tasks, its in portions_of(message.tasks, buffers):
-                id = self._insert(TASKS, replace(message, tasks=tasks), its)
-                self._add(id, tasks)
+                part = replace(message, tasks=tasks)
+                self._add(self._insert(TASKS, part, its), part)
                 self._keep(tasks)
-        elif type(message) is ChildSupply:
+        elif isinstance(message, ChildSupply):
             self._insert_supply(message, buffers)
         else:
             self._add_other(self._insert(OTHER, message, buffers), message)
@@ -124,19 +137,21 @@ class ClientRequests:
         own = () if function is None else buffers[: function.buffers]
         buffers = buffers[len(own) :]
         for one in message.shared:
-            name, its = one.name, buffers[: one.buffers]
-            buffers = buffers[one.buffers :]
-            defines = replace(message, tasks=[], function=None, shared=[one])
-            self._define(name, self._insert(DEFINITION, defines, its))
+            its, buffers = buffers[: one.buffers], buffers[one.buffers :]
+            self._insert_definition(replace(message, tasks=[], function=None, shared=[one]), its)
         if function is not None:  # last, since it may need the others
-            defines = replace(message, tasks=[], shared=())
-            self._define(message.digest, self._insert(DEFINITION, defines, own))
+            self._insert_definition(replace(message, tasks=[], shared=()), own)
         return buffers
 
     def _insert(self, kind: int, message: Message, buffers: Sequence[Buffer]) -> int:
         id = self._new_id()
         self._rows.append((id, self._number, kind, RowContent(message, buffers)))
         return id
+
+    def _insert_definition(
+        self, message: ChildTasks | ChildSupply, buffers: Sequence[Buffer]
+    ) -> None:
+        self._define(self._insert(DEFINITION, message, buffers), message)
 
     def _insert_supply(self, message: ChildSupply, buffers: Sequence[Buffer]) -> None:
         """Note what a reference stands for: of a result that no row can hold, that it is lost when
@@ -145,25 +160,41 @@ class ClientRequests:
         if journal_limits.is_large(buffers):
             buffers = pickling.dump_exception(journal_limits.lost(buffers))[:1]
             message = replace(message, raised=True, buffers=1)
-        self._define(message.reference, self._insert(DEFINITION, message, buffers))
+        self._insert_definition(message, buffers)
 
     def take_rows(self) -> list[Row]:
         """Return the rows that are to be written, once."""
         rows, self._rows = self._rows, []
         return rows
 
-    def _add_other(self, id: int, message: Message) -> None:
+    def _add_other(self, id: int, message: Other) -> None:
         if type(message) is ChildWant and self._find(message.task) is not None:
             # The client of a dispatcher that was started again asks again.
             self.needed.setdefault(message.task, {})[message.index, message.reference] = None
-        self._others.append((id, message if type(message) is ChildForget else None))
+        self._others.append((id, message))
 
-    def _define(self, name: bytes | int, id: int) -> None:
-        self._definitions.setdefault(name, []).append(id)
+    def _define(self, id: int, message: ChildTasks | ChildSupply) -> None:
+        """Note what a row defines."""
+        name: Name
+        needs: Sequence[Name]
+        if isinstance(message, ChildSupply):
+            name, needs = message.reference, ()
+        elif (function := message.function) is not None:
+            name, needs = message.digest, (*function.needs, *function.after)
+        else:
+            [shared] = message.shared
+            name, needs = shared.name, shared.needs
+        self._definitions.setdefault(name, {})[id] = needs
 
-    def _add(self, id: int, tasks: Sequence[TaskItem]) -> _Request:
+    def _add(self, id: int, message: ChildTasks) -> _Request:
+        tasks = message.tasks
+        uses: set[Name] = {message.digest}
         once = not all(task.retries for task in tasks)
-        request = self._requests[id] = _Request(id, task_ids(tasks), len(tasks), once)
+        for task in tasks:
+            if task.needs or task.after or task.kept:
+                uses.update(task.needs, task.after, (reference for _, reference in task.kept))
+        request = _Request(id, task_ids(tasks), len(tasks), once, tuple(uses))
+        self._requests[id] = request
         for block in {task >> _BLOCK_BITS for task in request.tasks}:
             self._blocks.setdefault(block, []).append(request)
         return request
@@ -227,21 +258,61 @@ class ClientRequests:
         oldest = next(iter(self._requests), math.inf)
         rows: list[int] = []
         while self._others and self._others[0][0] < oldest:
-            id, forget = self._others.popleft()
-            rows.append(id)
-            if forget is not None:
-                names: tuple[bytes | int, ...] = (*forget.functions, *forget.shared)
-                for name in (*names, *forget.references):
-                    rows += self._undefine(name, id)
+            rows += self._end_other(*self._others.popleft())
+        if len(self._others) > self._most_others:
+            rows += self._compact()
         return rows
 
-    def _undefine(self, name: bytes | int, before: int) -> list[int]:
-        """Return the rows that define this, from before another."""
-        rows = self._definitions.pop(name, [])
-        later = [row for row in rows if row > before]
-        if later:
-            self._definitions[name] = later
-        return [row for row in rows if row < before]
+    def _compact(self) -> Iterator[int]:
+        """Yield the rows that no request needs though an older one is left, of which a call may
+        take a week. This is done the more seldom the longer it takes.
+        """
+        tasks = self._tasks_left()
+        uses, left = self._used(tasks), deque[tuple[int, Other]]()
+        for id, message in self._others:
+            about, needed = _about(message), uses if isinstance(message, ChildForget) else tasks
+            if needed.isdisjoint(about):
+                yield from self._end_other(id, message)
+            else:
+                left.append((id, message))
+        self._others = left
+        looked_at = len(left) + len(uses) + sum(len(one.tasks) for one in self._requests.values())
+        self._most_others = len(left) + LEAST_OTHERS * (1 + looked_at // 1000)
+
+    def _tasks_left(self) -> set[Name]:
+        """Return those of the tasks that rows are about whose requests are left."""
+        rows = (message for _, message in self._others if not isinstance(message, ChildForget))
+        tasks = set(chain.from_iterable(map(_about, rows)))
+        return {task for one in self._requests.values() for task in tasks.intersection(one.tasks)}
+
+    def _used(self, tasks: set[Name]) -> set[Name]:
+        """Return what requests that are left name, or want of these tasks, and what that needs."""
+        uses = set(chain.from_iterable(one.uses for one in self._requests.values()))
+        for _, message in self._others:
+            if isinstance(message, ChildWant) and message.task in tasks:
+                uses.add(message.reference)
+        names = list(uses)
+        while names:
+            for needs in self._definitions.get(names.pop(), {}).values():
+                more = set(needs) - uses
+                uses |= more
+                names += more
+        return uses
+
+    def _end_other(self, id: int, message: Other) -> Iterator[int]:
+        """Yield this row, and those of what it has forgotten: of functions and shared objects those
+        from before, since they may be named anew; of results those too that have come since.
+        """
+        yield id
+        if isinstance(message, ChildForget):
+            for name in (*message.functions, *message.shared):
+                rows = self._definitions.pop(name, {})
+                later = {row: needs for row, needs in rows.items() if row > id}
+                if later:
+                    self._definitions[name] = later
+                yield from rows.keys() - later.keys()
+            for reference in message.references:
+                yield from self._definitions.pop(reference, ())
 
     # ---------------------------------------------------------------- after a restart
 
@@ -265,12 +336,8 @@ class ClientRequests:
                 continue
             if kind == OTHER:
                 self._add_other(id, message)
-            elif type(message) is ChildSupply:
-                self._define(message.reference, id)
-            elif message.function is not None:
-                self._define(message.digest, id)
             else:
-                self._define(message.shared[0].name, id)
+                self._define(id, message)
             yield message, buffers
 
     def _replay_tasks(
@@ -282,7 +349,7 @@ class ClientRequests:
         settled: dict[int, list[tuple[int, int]]],
     ) -> Iterator[tuple[Message, Sequence[Buffer]]]:
         message, buffers = content
-        request = self._add(id, message.tasks)
+        request = self._add(id, message)
         if not taken and ended.keys().isdisjoint(request.tasks):
             self._keep(message.tasks)
             yield content
@@ -303,6 +370,16 @@ class ClientRequests:
         self._keep(tasks)
         if tasks:
             yield replace(message, tasks=tasks), its
+
+
+def _about(message: Other) -> Iterable[Name]:
+    """Return the tasks that a message is about, or the names that it forgets."""
+    if isinstance(message, ChildForget):
+        return chain(message.functions, message.shared, message.references)
+    if isinstance(message, ChildWant):
+        return (message.task,)
+    tasks = message.tasks if isinstance(message, ChildCancel) else ()
+    return chain(tasks, (task for task, _, _ in message.calls))
 
 
 def is_taken_back(item: FinishedItem) -> bool:

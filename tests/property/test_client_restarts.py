@@ -20,7 +20,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gridengine.dispatcher import client_record, remote
+from gridengine.dispatcher import client_record, client_requests, remote
 from gridengine.dispatcher.client_journal import Journal
 from gridengine.dispatcher.client_listener import ClientListener
 from gridengine.dispatcher.clients import Clients
@@ -199,8 +199,10 @@ class Call:
     place: tuple[int, int] = (0, 0)
     waits: bool = True
     unwanted: bool = False
+    recalled: bool = False
     outcome: ResultData | None = None
     reference: int = 0
+    released: bool = False
     acts: list[Callable[[], object]] = field(default_factory=list)
 
 
@@ -398,8 +400,9 @@ class World:
     def submit(self, choice: int) -> None:
         """Hand in a group of calls, or one that needs results of others."""
         retries = 2 * (choice % 3 > 0)
-        if choice % 2 and self.calls:
-            others = [self.calls[-1 - choice % min(len(self.calls), k)] for k in (3, 7)]
+        calls = [one for one in self.calls if not one.released]
+        if choice % 2 and calls:
+            others = [calls[-1 - choice % min(len(calls), k)] for k in (3, 7)]
             self._hand_in([Call(retries, needs=tuple(others))])
         else:
             self._hand_in([Call(retries) for _ in range(choice % 5 + 1)])
@@ -446,6 +449,14 @@ class World:
         assert call.outcome is not None
         self.client.supply(call.reference, call.outcome)
 
+    def release(self, choice: int) -> None:
+        """Have no more calls that need the result of one."""
+        again = {id(one) for call in self.calls if call.recalled for one in (call, *call.needs)}
+        referred = [one for one in self.calls if one.reference and id(one) not in again]
+        if referred and not (call := referred[choice % len(referred)]).released:
+            call.released = True
+            self.client.release_references([call.reference])
+
     def settled(self, event: CallsFinished) -> None:
         """Take what came of calls, as their listener."""
         if event.payload is not None and not event.raised:
@@ -491,6 +502,11 @@ class World:
             return
         task, index = call.place
         if choice % 2:
+            batch = self.batches[task]
+            if any(one.released for call in batch for one in (call, *call.needs)):
+                return
+            for call in batch:
+                call.recalled = True
             self.client.recall([(task, 0, len(self.batches[task]))])
         else:
             call.unwanted = True
@@ -542,9 +558,10 @@ class World:
         return max(counts.values(), default=0)
 
     def rows(self) -> int:
-        """How many outcomes, and requests of tasks, the journal has."""
+        """How many outcomes, and requests of tasks and about them, the journal has."""
         found = self.tables.execute(
-            "SELECT (SELECT count(*) FROM outcomes), (SELECT count(*) FROM requests WHERE kind = 0)"
+            "SELECT (SELECT count(*) FROM outcomes), "
+            "(SELECT count(*) FROM requests WHERE kind != 1)"
         ).fetchone()
         return sum(found)
 
@@ -566,6 +583,7 @@ ACTIONS: Sequence[Callable[[World, int], None]] = (
     World.rebalance,
     World.recall,
     World.cancel,
+    World.release,
     World.hand_in_again,
 )
 
@@ -579,7 +597,11 @@ def play(
     """Have so many things happen, and then all end."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(client_record, "LARGE", random.choice([0, client_record.LARGE]))
+        least = random.choice([0, client_requests.LEAST_OTHERS])
+        patch.setattr(client_requests, "LEAST_OTHERS", least)
         patch.setattr(remote, "Client", lambda connection: Connection())
+        # How long a play takes is no silence of the dispatcher's.
+        patch.setattr(remote, "time", SimpleNamespace(monotonic=lambda: 0.0))
         patch.setattr(
             remote,
             "load_private",

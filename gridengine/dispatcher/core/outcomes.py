@@ -266,16 +266,13 @@ def settle(
 ) -> None:
     """Tell the outcome of calls, once; see `CallsFinished`."""
     one, start, stop = span.open_task, span.start, span.stop
-    calls, client = stop - start, one.submitter.client
+    calls = stop - start
     one.unsettled = left = one.unsettled - calls
-    client.unsettled -= calls
+    one.submitter.client.unsettled -= calls
     attempts = tuple(one.attempts.get(start, ())) if one.attempts and calls == 1 else ()
     last = not left
     if one.kept and payload is not None:
-        if type(payload) is KeptPayload:
-            state.effects += [] if one.remade else [ResultKept(payload)]
-        elif len(payload) > 1 or type(payload[0]) is not bytes:
-            payload = unwritable(payload)
+        payload = _kept(state, one, payload)
     finished = CallsFinished(
         one.task.id,
         start,
@@ -294,28 +291,49 @@ def settle(
     )
     if one.kept or one.inputs:
         state.linked.append((one, finished))
-    if one.remade:
+    if not one.remade:
+        state.effects.append(finished)
+        _count(state, span, finished, calls)
+    if last:
         _close_task(state, one)
-        return
-    state.effects.append(finished)
-    done = payload is not None and not raised
+    else:
+        _note_settled(one, start, stop)
+
+
+def _kept(state: CoreState, one: OpenTask, payload: Payload) -> Payload:
+    """Return a result that others need as they may have it."""
+    if type(payload) is KeptPayload:
+        if not one.remade:
+            state.effects.append(ResultKept(payload))
+    elif len(payload) > 1 or type(payload[0]) is not bytes:
+        return unwritable(payload)
+    return payload
+
+
+def _count(state: CoreState, span: Span, finished: CallsFinished, calls: int) -> None:
+    """Count calls that have ended, and tell who follows."""
+    one = span.open_task
+    counts, client = one.function.counts, one.submitter.client
+    done = finished.payload is not None and not finished.raised
     events = state.log.events
-    if events is not None and not recalled:
+    if events is not None and not finished.recalled:
         kind = DONE if done else FAILED
         if events.takes(kind, calls):
             events.add(_ended(kind, span, finished))
     if done:
         state.done += calls
         client.done += calls
-        one.function.counts.done += calls
-    elif not recalled:
+        counts.done += calls
+    elif not finished.recalled:
         state.failed += calls
         client.failed += calls
-        one.function.counts.failed += calls
+        counts.failed += calls
         state.failures.append(_failure(finished, one))
-    if last:
-        _close_task(state, one)
-    elif one.settled is None:
+
+
+def _note_settled(one: OpenTask, start: int, stop: int) -> None:
+    """Note which calls of a task are settled, while others are not."""
+    if one.settled is None:
         one.settled = [(start, stop)]
     elif one.settled[-1][1] == start:
         one.settled[-1] = one.settled[-1][0], stop

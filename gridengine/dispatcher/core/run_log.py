@@ -55,20 +55,21 @@ class RunLog(Struct):
     events: EventRecorder | None = None
     """What takes in what happens, while somebody follows."""
 
+    def note(self, kind: str, count: int = 1, **facts: str) -> None:
+        """Have who follows told of something; see `WatchEvent`."""
+        if self.events is not None:
+            self.events.note(WatchEvent(kind, count, **facts))  # type: ignore[arg-type]
+
     def worker(self, kind: str, worker: Worker, reason: str = "") -> None:
         """Have who follows told of a worker."""
-        if self.events is not None:
-            host, job = worker.hello.host, worker.job
-            self.events.note(WatchEvent(kind, host=host, job=job, reason=reason))
+        self.note(kind, host=worker.hello.host, job=worker.job, reason=reason)
 
     def launched(self, event: Launched, label: str, now: float) -> list[Effect]:
         """Tell what was submitted to the scheduler, and for which calls."""
         if not event.handles:
             return []
-        if self.events is not None:
-            kind, job = (QUEUED, event.handles[0].id) if event.handles[0].log else (RUNNING, "")
-            count = len(event.handles)
-            self.events.note(WatchEvent(kind, count, function=label, job=job, reason=event.asked))
+        kind, job = (QUEUED, event.handles[0].id) if event.handles[0].log else (RUNNING, "")
+        self.note(kind, len(event.handles), function=label, job=job, reason=event.asked)
         for_whom = f" for {label}" if label else ""
         asked = f": {event.asked}" if event.asked else ""
         text = f"{plural(len(event.handles), 'worker')}{for_whom}, {_names(event.handles)}{asked}"
@@ -100,13 +101,8 @@ class RunLog(Struct):
         one = span.open_task
         last = (one.attempts or {})[span.start][-1]
         name = name_of(span, span.start)
-        if self.events is not None:
-            function = one.function.function.name
-            self.events.note(
-                WatchEvent(
-                    RETRIED, span.calls, 0.0, function, name, last.host, last.job, reason=str(last)
-                )
-            )
+        function, where = one.function.function.name, {"host": last.host, "job": last.job}
+        self.note(RETRIED, span.calls, function=function, call=name, reason=str(last), **where)
         others = f" and {span.calls - 1} more" if span.calls > 1 else ""
         which = f"attempt {span.attempt + 1} of {one.task.retries + 1}"
         text = f"{name}{others} is run again ({which}): {last}"

@@ -70,12 +70,10 @@ from gridengine.dispatcher.core.feasibility import can_hold
 from gridengine.dispatcher.core.long_waits import LongWait
 from gridengine.dispatcher.core.model import SILENT, Phase, Run, TaskQueue
 from gridengine.dispatcher.core.policy import Policy
-from gridengine.dispatcher.core.provisioner import Provisioner
 from gridengine.dispatcher.core.state import CoreState
-from gridengine.dispatcher.core.status import WatchEvent
 from gridengine.dispatcher.core.task_blocks import TaskBlock
-from gridengine.dispatcher.core.tasks import Function, Task
-from gridengine.dispatcher.core.watch_events import REQUESTED, WAITING, EventRecorder
+from gridengine.dispatcher.core.tasks import Task
+from gridengine.dispatcher.core.watch_events import REQUESTED, WAITING
 from gridengine.resources.demand import ANY
 from gridengine.wire.messages import NUMBER_BITS, Hello
 
@@ -123,32 +121,27 @@ def _scale(state: CoreState, now: float) -> None:
     total = sum(one.size_for_others for one in state.provisioners.values())
     needed_slots = list(state.needed_slots().items())
     if state.active_clients > 1:
-        needed_slots.sort(key=_has_workers)
+        # First those that have no workers: else others would take the place again that was made
+        # for them.
+        needed_slots.sort(key=lambda pair: pair[0].size > 0)
     for one, needed in needed_slots:
         total -= one.size_for_others
         least = state.policy.min_workers if one is state.common else 0
         effects = one.scale(now, needed, others=total, least=least)
         if state.log.events is not None:
-            _note_requested(state.log.events, effects)
+            _note_requested(state, effects)
         state.effects += effects
         total += one.size_for_others
 
 
-def _note_requested(events: EventRecorder, effects: Sequence[Effect]) -> None:
+def _note_requested(state: CoreState, effects: Sequence[Effect]) -> None:
     """Have who follows told of the workers that the scheduler is asked for."""
     from gridengine.dispatcher.core.status_views import request_words  # few follow
 
     for effect in effects:
         if isinstance(effect, Launch):
             request = request_words(effect.demand.request)
-            events.note(WatchEvent(REQUESTED, effect.count, function=effect.label, reason=request))
-
-
-def _has_workers(pair: tuple[Provisioner, int]) -> bool:
-    """Return what puts those first that have none: else others would take the place again that was
-    made for them.
-    """
-    return pair[0].size > 0
+            state.log.note(REQUESTED, effect.count, function=effect.label, reason=request)
 
 
 # ------------------------------------------------------------------ what clients ask
@@ -186,13 +179,9 @@ def _submitted(state: CoreState, event: Submitted, now: float) -> None:
         cancellation.reject(state, everything, signal.SIGKILL)
     else:
         if state.log.events is not None:
-            _note_waiting(state.log.events, event.function, sum(one.count for one in event.tasks))
+            calls = sum(one.count for one in event.tasks)
+            state.log.note(WAITING, calls, function=event.function.name)
         _provide(state, queues, one.submitter, one.task.name, now)
-
-
-def _note_waiting(events: EventRecorder, function: Function, calls: int) -> None:
-    """Have who follows told of calls that were submitted."""
-    events.note(WatchEvent(WAITING, calls, function=function.name))
 
 
 def _open(
@@ -270,8 +259,7 @@ def _submitted_alike(state: CoreState, event: SubmittedAlike, now: float) -> Non
     if state.closing:
         cancellation.reject(state, [(one, 0, 1) for one in block.numbers], signal.SIGKILL)
     else:
-        if state.log.events is not None:
-            _note_waiting(state.log.events, event.function, count)
+        state.log.note(WAITING, count, function=event.function.name)
         _provide(state, (queue,), submitter, task.name, now)
 
 
@@ -364,8 +352,7 @@ def _received(state: CoreState, event: Received, now: float) -> None:
     worker.heard_at = now
     if worker.phase is SILENT:
         worker_lifecycle.heard_again(state, worker)
-        if not worker.batches:
-            worker_lifecycle.finished_batch(state, worker, now)
+        worker_lifecycle.finished_batch(state, worker, now)
     handler = worker_messages.HANDLERS.get(type(message))
     if handler is not None:
         handler(state, worker, message, event.buffers, now)

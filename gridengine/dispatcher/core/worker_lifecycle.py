@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from gridengine.dispatcher.core import adoption, allocator, failures, lineage
 from gridengine.dispatcher.core.calls import Span
 from gridengine.dispatcher.core.events import DrainHosts, Lost, Send
-from gridengine.dispatcher.core.model import READY, Phase, TaskQueue, Worker
+from gridengine.dispatcher.core.model import READY, Phase, Run, TaskQueue, Worker
 from gridengine.dispatcher.core.outcomes import (
     end_run,
     may_grow,
@@ -177,8 +177,8 @@ def _unlist(worker: Worker) -> None:
 
 
 def finished_batch(state: CoreState, worker: Worker, now: float) -> None:
-    """Note since when a worker has nothing to do; have it leave when it has done its share."""
-    if worker.phase is READY:
+    """If a worker has nothing to do, note since when; have it leave when it has done its share."""
+    if worker.phase is READY and not worker.batches:
         worker.idle_since = now
         if worker.to_release is not None:
             adoption.open_emptied(state, worker, now)
@@ -292,10 +292,6 @@ def forget_launch(
 def lose(state: CoreState, worker: Worker, reason: str, now: float) -> None:
     """Forget a worker that is no more: what it was assigned waits again, or has been tried often
     enough.
-
-    With `blamed_runs` only the first open calls of these are charged with an attempt, else all that
-    the worker held; and none when the batch system says that they are not to blame. Calls that may
-    run only once, and may have begun, have failed.
     """
     state.effects += state.log.lost(worker, reason, now)
     state.enter(worker, Phase.GONE)
@@ -316,23 +312,33 @@ def lose(state: CoreState, worker: Worker, reason: str, now: float) -> None:
     lineage.bring_again(state, asked)
     for run in reversed(list(worker.runs.values())):
         end_run(state, run)
-        span = run.rest
-        unknown = not (worker.knows_begun or span.open_task.task.retries)
-        blamed = None if unknown else worker.blamed_runs
-        innocent = blamed is not None and run.number not in blamed
-        if innocent or (not unknown and span.open_task.cancelled_by(span.start)):
-            requeue(state, span)
-            continue
-        if blamed is not None and span.calls > 1:
-            requeue(state, replace(span, start=span.start + 1))
-            span = replace(span, stop=span.start + 1)
-        record_attempt(run, run.done, now, f"the worker {reason}")
-        if now >= worker.leave_at and not span.open_task.task.retries:
-            error = failures.why_relieved(worker, span, run.touched)
-            settle_failed(state, span, error, -signal.SIGKILL)
-        else:
-            _retry_lost(state, worker, span, reason)
+        _end_lost(state, worker, run, reason, now)
     state.scale_due = True
+
+
+def _end_lost(state: CoreState, worker: Worker, run: Run, reason: str, now: float) -> None:
+    """Have the calls of a run whose worker is lost wait again, or fail.
+
+    With `blamed_runs` only the first open calls of these are charged with an attempt, else all that
+    the worker held; and none when the batch system says that they are not to blame. Calls that may
+    run only once, and may have begun, have failed.
+    """
+    span = run.rest
+    unknown = not (worker.knows_begun or span.open_task.task.retries)
+    blamed = None if unknown else worker.blamed_runs
+    innocent = blamed is not None and run.number not in blamed
+    if innocent or (not unknown and span.open_task.cancelled_by(span.start)):
+        requeue(state, span)
+        return
+    if blamed is not None and span.calls > 1:
+        requeue(state, replace(span, start=span.start + 1))
+        span = replace(span, stop=span.start + 1)
+    record_attempt(run, run.done, now, f"the worker {reason}")
+    if now >= worker.leave_at and not span.open_task.task.retries:
+        error = failures.why_relieved(worker, span, run.touched)
+        settle_failed(state, span, error, -signal.SIGKILL)
+    else:
+        _retry_lost(state, worker, span, reason)
 
 
 def _retry_lost(state: CoreState, worker: Worker, span: Span, reason: str) -> None:

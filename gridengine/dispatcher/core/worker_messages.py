@@ -160,8 +160,7 @@ def crashed(
         _crashed_call(state, run, message, buffers)
     else:
         requeue(state, run.rest)
-    if not worker.batches:
-        worker_lifecycle.finished_batch(state, worker, now)
+    worker_lifecycle.finished_batch(state, worker, now)
 
 
 def _unanswered_calls(state: CoreState, run: Run, message: Crashed) -> None:
@@ -212,8 +211,7 @@ def returned(
     for run in runs:
         end_run(state, run)
         requeue(state, run.rest)
-    if not worker.batches:
-        worker_lifecycle.finished_batch(state, worker, now)
+    worker_lifecycle.finished_batch(state, worker, now)
 
 
 def shortened(
@@ -233,8 +231,7 @@ def shortened(
     requeue(state, rest)
     if run.done == stop:
         end_run(state, run)
-    if not worker.batches:
-        worker_lifecycle.finished_batch(state, worker, now)
+    worker_lifecycle.finished_batch(state, worker, now)
 
 
 def started(

@@ -19,8 +19,7 @@ from gridengine.dispatcher.core.model import Phase, Worker
 from gridengine.dispatcher.core.outcomes import fail, give_up
 from gridengine.dispatcher.core.provisioner import LaunchedWorker, Provisioner, keys_of
 from gridengine.dispatcher.core.state import CoreState
-from gridengine.dispatcher.core.status import WatchEvent
-from gridengine.dispatcher.core.watch_events import RUNNING, SCHEDULER, EventRecorder
+from gridengine.dispatcher.core.watch_events import RUNNING, SCHEDULER
 from gridengine.errors import VersionMismatch
 from gridengine.resources.units import plural
 from gridengine.schedulers.launcher import Handle, Report, WorkerStatus
@@ -76,8 +75,7 @@ def launch_failed(state: CoreState, event: LaunchFailed, now: float) -> None:
     provisioner = state.provisioner_for(event.demand)
     provisioner.requested = 0
     provisioner.reason = event.error.message
-    if state.log.events is not None:
-        state.log.events.note(WatchEvent(SCHEDULER, reason=event.error.message))
+    state.log.note(SCHEDULER, reason=event.error.message)
     if event.for_now or provisioner.size:
         provisioner.hold_back(now)
         state.effects.append(
@@ -93,7 +91,7 @@ def launch_failed(state: CoreState, event: LaunchFailed, now: float) -> None:
 def polled(state: CoreState, event: Polled, now: float) -> None:
     """Note what the scheduler reports of workers."""
     if state.log.events is not None:
-        _note_running(state, event.reports, state.log.events)
+        _note_running(state, event.reports)
     for provisioner in list(state.provisioners.values()):
         for launch in provisioner.update(event.reports, now):
             if launch.worker is None and provisioner.knows(launch):
@@ -104,21 +102,19 @@ def polled(state: CoreState, event: Polled, now: float) -> None:
     state.scale_due = True
 
 
-def _note_running(
-    state: CoreState, reports: Mapping[Handle, Report], events: EventRecorder
-) -> None:
+def _note_running(state: CoreState, reports: Mapping[Handle, Report]) -> None:
     """Have who follows told of the jobs that the batch system has begun to run."""
     begun = WorkerStatus.RUNNING
     for launch in state.launched_workers():
         report = reports.get(launch.handle)
         if report is not None and report.state is begun and launch.state is not begun:
-            events.note(WatchEvent(RUNNING, job=launch.handle.id, reason=report.reason))
+            state.log.note(RUNNING, job=launch.handle.id, reason=report.reason)
 
 
 def explained(state: CoreState, event: Explained, now: float) -> None:
     """Note what a queued worker waits for, or keeps one that runs from connecting."""
-    if state.log.events is not None and not event.running:
-        state.log.events.note(WatchEvent(SCHEDULER, job=event.handle.id, reason=event.words))
+    if not event.running:
+        state.log.note(SCHEDULER, job=event.handle.id, reason=event.words)
     for provisioner in state.provisioners.values():
         provisioner.explained(event.handle, event.words, now, running=event.running)
 

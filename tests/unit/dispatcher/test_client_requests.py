@@ -9,13 +9,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from gridengine.dispatcher import journal_limits, journal_rows
+from gridengine.dispatcher import client_requests, journal_limits, journal_rows
+from gridengine.dispatcher.client_requests import Request
 from gridengine.errors import ConfigurationError
 from gridengine.journal.writer import Act
 from gridengine.serialize import pickling
 from gridengine.wire.framing import decode
 from gridengine.wire.messages import (
+    ChildCancel,
     ChildForget,
+    ChildRecall,
     ChildSupply,
     ChildTasks,
     ChildWant,
@@ -242,3 +245,166 @@ def test_a_needed_result_that_no_row_can_hold_is_told_as_lost_after_a_restart(
     )
     assert other.tasks() == [2]
     other.file.close()
+
+
+# ---------------------------------------------------------------- though an older call runs on
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is asked what is needed whenever something is said of calls, or forgotten."""
+    monkeypatch.setattr(client_requests, "LEAST_OTHERS", 0)
+
+
+@pytest.fixture
+def beside_a_long_call(at_once: None, process: Process) -> Process:
+    """A process of whose client task 1 has not ended, of which there are two rows."""
+    hand_in(process, 1)
+    assert process.rows("requests") == 2
+    return process
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        pytest.param(ChildCancel(0, [2], 9, []), id="cancelled"),
+        pytest.param(ChildCancel(0, [], 9, [(2, 0, 1)]), id="cancelled by call"),
+        pytest.param(ChildRecall(0, [(2, 0, 1)]), id="recalled"),
+        pytest.param(ChildWant(0, 2, 0, 50), id="wanted"),
+    ],
+)
+def test_what_is_said_of_a_call_stays_until_that_has_ended(
+    beside_a_long_call: Process, tmp_path: Path, message: Request
+) -> None:
+    process = beside_a_long_call
+    hand_in(process, 2, defines=False)
+    process.record.take(message, [])
+    process.record.take(ChildCancel(0, [3], 9), [])
+    process.sync()
+    other = again(process, tmp_path)
+    assert [one for one, _ in other.replayed[-1:]] == [message]
+    other.file.close()
+    finish(process, 2)
+    process.record.taken([1])
+    process.record.take(ChildForget(0, references=[50]), [])
+    assert process.rows("requests") == 2
+
+
+def test_a_function_goes_though_an_older_call_of_another_runs(
+    beside_a_long_call: Process, tmp_path: Path
+) -> None:
+    process = beside_a_long_call
+    for task in range(2, 10):
+        digest = b"f%d" % task
+        item = FunctionItem(f"f{task}", [], b"/")
+        process.record.take(ChildTasks(0, 0, digest, [TaskItem(task)], item), [b"f", b"1"])
+        process.record.take(ChildForget(0, functions=[digest]), [])
+        finish(process, task)
+        process.record.taken([task - 1])
+        assert process.rows("requests") == 4
+    process.record.take(ChildCancel(0, [2], 9), [])
+    assert process.rows("requests") == 2
+    other = again(process, tmp_path)
+    assert [buffers for _, buffers in other.replayed] == [[b"function"], [b"1"]]
+    other.file.close()
+
+
+@pytest.mark.parametrize(
+    ("forgotten", "needed"),
+    [
+        pytest.param({"functions": [b"digest"]}, True, id="its function"),
+        pytest.param({"shared": [b"whole"]}, True, id="a shared object of its function"),
+        pytest.param({"shared": [b"part"]}, True, id="a shared object of that"),
+        pytest.param({"shared": [b"own"]}, True, id="its shared object"),
+        pytest.param({"references": [50]}, True, id="a result that its function refers to"),
+        pytest.param({"references": [51]}, True, id="a result that it refers to"),
+        pytest.param({"shared": [b"no"], "references": [51]}, True, id="among others"),
+        pytest.param({"shared": [b"no"], "references": [52]}, False, id="not at all"),
+    ],
+)
+def test_what_a_call_needs_stays_though_it_was_forgotten(
+    at_once: None, process: Process, forgotten: dict[str, list[Any]], needed: bool
+) -> None:
+    function = FunctionItem("f", [], b"/", [b"whole"], [50])
+    needs = {b"part": [], b"whole": [b"part"], b"own": [], b"no": []}
+    shared = [SharedItem(name, its) for name, its in needs.items()]
+    defines = ChildTasks(0, 0, b"digest", [], function, shared)
+    process.record.take(defines, [b"1", b"2", b"3", b"4", b"f"])
+    for reference in (50, 51, 52):
+        process.record.take(ChildSupply(0, reference, buffers=1), [b"result"])
+    task = TaskItem(1, needs=[b"own"], after=[51])
+    process.record.take(ChildTasks(0, 0, b"digest", [task]), [b"1"])
+    assert process.rows("requests") == 9
+    process.record.take(ChildForget(0, **forgotten), [])
+    assert process.rows("requests") == (10 if needed else 7)
+    finish(process, 1)
+    process.record.taken([1])
+    assert process.rows("requests") == 8 - sum(map(len, forgotten.values()))
+
+
+def test_a_function_that_is_named_anew_stays(beside_a_long_call: Process, tmp_path: Path) -> None:
+    process = beside_a_long_call
+    item = FunctionItem("g", [], b"/")
+    for task in (2, 3):
+        process.record.take(ChildTasks(0, 0, b"g", [TaskItem(task)], item), [b"%d" % task, b"1"])
+        process.record.take(ChildForget(0, functions=[b"g"]), [])
+    process.record.take(ChildTasks(0, 0, b"g", [TaskItem(4)], item), [b"4", b"1"])
+    for task in (2, 3):
+        finish(process, task)
+    process.record.taken([1, 2])
+    finish(process, 4)
+    process.record.taken([3])
+    process.record.take(ChildCancel(0, [2], 9), [])
+    process.sync()
+    other = again(process, tmp_path)
+    assert [buffers for _, buffers in other.replayed] == [[b"function"], [b"1"], [b"4"]]
+    other.file.close()
+
+
+@pytest.mark.parametrize("long", [False, True])
+def test_a_result_goes_that_was_released_before_its_call_had_ended(
+    at_once: None, process: Process, long: bool
+) -> None:
+    if long:
+        hand_in(process, 9, defines=False)
+    hand_in(process, 1, defines=False, kept=[(0, 50)])
+    hand_in(process, 2, defines=False, after=[50])
+    process.record.take(ChildForget(0, references=[50]), [])
+    finish(process, 1)
+    process.record.taken([1])
+    assert process.rows("requests") == long + 3
+    finish(process, 2)
+    process.record.taken([2])
+    process.record.take(ChildCancel(0, [1], 9), [])
+    assert process.rows("requests") == long
+
+
+def test_a_result_that_was_wanted_late_is_known_as_released_as_long_as_its_call_runs(
+    beside_a_long_call: Process, tmp_path: Path
+) -> None:
+    process = beside_a_long_call
+    wanted, forgotten = ChildWant(0, 1, 0, 50), ChildForget(0, [], [], [50])
+    process.record.take(wanted, [])
+    process.record.take(forgotten, [])
+    process.record.take(ChildCancel(0, [3], 9), [])
+    process.sync()
+    other = again(process, tmp_path)
+    assert [one for one, _ in other.replayed[2:]] == [wanted, forgotten]
+    other.file.close()
+
+
+def test_a_journal_does_not_grow_as_long_as_a_call_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_requests, "LEAST_OTHERS", 10)
+    process = Process(tmp_path / "journal.sqlite")
+    hand_in(process, 1)
+    most = 0
+    for task in range(2, 100):
+        hand_in(process, task, defines=False)
+        process.record.take(ChildCancel(0, [task], 9), [])
+        finish(process, task)
+        process.record.taken([task - 1])
+        most = max(most, process.rows("requests"))
+    assert most <= 2 + 10 + 2
+    process.file.close()
