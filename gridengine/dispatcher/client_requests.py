@@ -47,13 +47,14 @@ _BLOCK_BITS = 10
 
 
 class _Request(Struct, eq=False):
-    """Tasks that were handed in together: their ids, sorted, and how many have not ended, or their
-    client does not know so. `once`: whether some may run only once.
+    """Tasks that were handed in together: their ids, sorted, and how many of them, and of their
+    calls, have not ended, or their client does not know so. `once`: whether some may run only once.
     """
 
     id: int
     tasks: array[int]
     left: int
+    calls: int
     once: bool
 
     def has(self, task: int) -> bool:
@@ -90,6 +91,11 @@ class ClientRequests:
     def owed(self) -> int:
         """How many tasks there are that have not ended, or of which the client does not know so."""
         return sum(one.left for one in self._requests.values())
+
+    @property
+    def owed_calls(self) -> int:
+        """As `owed`, of calls."""
+        return sum(one.calls for one in self._requests.values())
 
     def runs_once(self, task: int) -> bool:
         """Return whether calls of this task, or of others handed in with it, may run only once."""
@@ -163,7 +169,8 @@ class ClientRequests:
 
     def _add(self, id: int, tasks: Sequence[TaskItem]) -> _Request:
         once = not all(task.retries for task in tasks)
-        request = self._requests[id] = _Request(id, task_ids(tasks), len(tasks), once)
+        count = sum(task.count for task in tasks)
+        request = self._requests[id] = _Request(id, task_ids(tasks), len(tasks), count, once)
         for block in {task >> _BLOCK_BITS for task in request.tasks}:
             self._blocks.setdefault(block, []).append(request)
         return request
@@ -209,6 +216,7 @@ class ClientRequests:
                 if request is not None:
                     ended.setdefault(request.id, array("q")).extend(calls[place : place + 4])
                     request.left -= calls[place + 3]
+                    request.calls -= calls[place + 2] - calls[place + 1]
         whole = [id for id in ended if not self._requests[id].left]
         for id in whole:
             del ended[id]
@@ -288,6 +296,7 @@ class ClientRequests:
             yield content
             return
         request.left -= sum(any(one[2] for one in calls) for calls in taken.values())
+        request.calls -= sum(stop - start for calls in taken.values() for start, stop, _ in calls)
         tasks: list[TaskItem] = []
         its: list[Buffer] = []
         offset = 0
