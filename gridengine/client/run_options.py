@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias, TypedDict
 from msgspec import Struct
 
 from gridengine.errors import ConfigurationError
+from gridengine.resources.units import flag
 
 Resume: TypeAlias = bool | Literal["anyway"]
 
@@ -41,6 +42,8 @@ class RunOptions(Struct, frozen=True):
     def __post_init__(self) -> None:
         if not (isinstance(self.resume, bool) or self.resume == "anyway"):  # 0 would be False
             raise ConfigurationError(f'resume must be True, False or "anyway", not {self.resume!r}')
+        flag("retry_failed", self.retry_failed)
+        flag("wait", self.wait)
 
 
 def run_options(keywords: RunKeywords, called: Callable[..., object]) -> RunOptions | None:
