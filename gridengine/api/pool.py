@@ -435,7 +435,6 @@ class MapSource(CallSource):
         return False
 
     def data(self) -> ResultData:
-        """Return what came of it."""
         value, error = self._result._outcome()
         return pickled(value, error, self._future.template.function.name)
 
@@ -447,13 +446,10 @@ class PoolIterator(ResultIterator[T]):
         self._taking = threading.RLock()
         super().__init__(*arguments, **options)
 
+    @trimmed
     def __next__(self) -> T:
-        try:
-            with self._taking:
-                return super().__next__()
-        except BaseException as error:
-            trim(error)
-            raise
+        with self._taking:
+            return super().__next__()
 
     @trimmed
     def next(self, timeout: float | None = None) -> T:

@@ -134,7 +134,6 @@ class Bar:
         self._line.show(f"{_bar(part, width - len(words) - 1)}{words}"[:width])
 
     def close(self, said: BarText) -> None:
-        """Take it away."""
         if self._line is not None:
             self._line.close()
 
@@ -147,7 +146,6 @@ class NotebookCell:
         self._handle: Any = None
 
     def show(self, said: BarText, part: float | None) -> None:
-        """Show a bar and what is said."""
         words = said.text
         content = {
             "text/plain": f"{_bar(part, WIDEST)}{words}",

@@ -241,7 +241,6 @@ class Submission(OutcomeListener):
             self._needed_by_added.clear()
 
     def settled(self, event: CallsFinished) -> None:
-        """Take an event, in the I/O thread."""
         block = self._blocks.get(event.task)
         if block is None:
             return

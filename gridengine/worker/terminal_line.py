@@ -13,6 +13,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, TextIO, TypeGuard
 
+from msgspec import Struct
+
 STALE_SECONDS = 2.0
 """After how long one that nobody draws is the first to be left out where there is no room for all:
 of an iterator, say, whose next result nobody waits for.
@@ -22,15 +24,14 @@ MOST_LINES = 8
 _ERASE, _ERASE_ABOVE = "\r\x1b[2K", "\x1b[1A\x1b[2K"
 
 
-class TerminalLine:
+class TerminalLine(Struct, eq=False):
     """One of the lines at the foot of the terminal that a stream is, in the order in which they
     were shown first.
     """
 
-    def __init__(self, stream: TextIO) -> None:
-        self.stream = stream
-        self.text = ""
-        self.shown_at = 0.0
+    stream: TextIO
+    text: str = ""
+    shown_at: float = 0.0
 
     @property
     def width(self) -> int:
