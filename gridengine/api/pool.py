@@ -446,10 +446,13 @@ class PoolIterator(ResultIterator[T]):
         self._taking = threading.RLock()
         super().__init__(*arguments, **options)
 
-    @trimmed
     def __next__(self) -> T:
-        with self._taking:
-            return super().__next__()
+        try:
+            with self._taking:
+                return super().__next__()
+        except BaseException as error:
+            trim(error)
+            raise
 
     @trimmed
     def next(self, timeout: float | None = None) -> T:

@@ -359,7 +359,6 @@ class CallFuture(Future[Any]):
         return self.outcome is RUNNING
 
     def cancelled(self) -> bool:
-        """Return whether the call was cancelled."""
         return self.outcome is CANCELLED
 
     def result(self, timeout: float | None = None) -> Any:

@@ -48,7 +48,8 @@ class MapRequest(Struct, frozen=True):
     def __post_init__(self) -> None:
         if not callable(self.f):
             raise TypeError(f"{self.f!r} is not callable")
-        flag("reraise", self.reraise)
+        if self.reraise is not True:  # a call less for most maps
+            flag("reraise", self.reraise)
         if self.chunksize is not None:
             check_chunksize(self.chunksize)
 

@@ -202,11 +202,9 @@ class Agent:
         self._fetch(Fetch(list(self._definitions.held)), ())
 
     def allocations(self) -> list[int]:
-        """Return the numbers of the allocations that there are."""
         return self.pool.allocations()
 
     def defined(self) -> list[bytes]:
-        """Return the names of all that was defined."""
         return list(self._definitions.messages)
 
     def end_nested_calls(self) -> None:

@@ -126,7 +126,6 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _wake(woken: socket.socket) -> None:
-    """Wake who waits at the other end."""
     with contextlib.suppress(OSError):  # it has enough to read, or has ended
         woken.send(b"\0")
 

@@ -31,9 +31,9 @@ def prepare(descriptor: int, number: int) -> None:
         "multiprocessing.process": functools.partial(_be_child, name, descriptor),
     }
     parent_requests.connect(descriptor)
-    shared_objects.fetch_descriptors_by(
-        lambda name: parent_requests.ask(parent_requests.DESCRIPTOR + name)[1]
-    )
+    shared_objects.registry().fetch_descriptor = lambda name: parent_requests.ask(
+        parent_requests.DESCRIPTOR + name
+    )[1]
     sys.meta_path.insert(0, _Finder(adaptations))
     for module, adapt in adaptations.items():
         if module in sys.modules:
