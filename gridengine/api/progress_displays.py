@@ -117,12 +117,11 @@ class UsersBar:
             self._bar.close()
 
 
-class Bar:
+class Bar(Struct, eq=False):
     """A line at the foot of a terminal."""
 
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._line: TerminalLine | None = None
+    _stream: TextIO
+    _line: TerminalLine | None = None
 
     def show(self, said: BarText, part: float | None) -> None:
         """Draw the bar, as wide as there is room for, and what is said, as much as there is room
@@ -138,12 +137,11 @@ class Bar:
             self._line.close()
 
 
-class NotebookCell:
+class NotebookCell(Struct, eq=False):
     """An output of the cell that runs, which is changed in its place and stays at the end."""
 
-    def __init__(self, display: Callable[..., Any]) -> None:
-        self._display = display
-        self._handle: Any = None
+    _display: Callable[..., Any]
+    _handle: Any = None
 
     def show(self, said: BarText, part: float | None) -> None:
         words = said.text

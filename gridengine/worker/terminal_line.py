@@ -61,7 +61,8 @@ class Foot:
         self.lines: list[TerminalLine] = []
         self._drawn = 0
         """How many rows of the terminal are its own."""
-        self._is_at_start = True
+        self.is_at_start = True
+        """Whether what was written last ends with a whole line."""
         self._owner = os.getpid()
         # Reentrant: what is collected, or a signal's handler, may print in the midst of it.
         self._lock = threading.RLock()
@@ -93,7 +94,7 @@ class Foot:
                     if vars(one).get("write") is hook:
                         del vars(one)["write"]
                 self._hooks.clear()
-                self._stream, self._is_at_start = None, True
+                self._stream, self.is_at_start = None, True
 
     def _hook(self, stream: TextIO) -> None:
         self._stream, self._put = stream, stream.write
@@ -113,7 +114,7 @@ class Foot:
             try:
                 yield
             finally:
-                texts = self._texts() if self._is_at_start and not self._drawn else []
+                texts = self._texts() if self.is_at_start and not self._drawn else []
                 if texts:
                     self._drawn = len(texts)
                     self._print("\n".join(texts))
@@ -130,17 +131,13 @@ class Foot:
             shown = [line for line in self.lines if line in shown[:room]]
         return [line.text for line in shown]
 
-    def written(self, ends_line: bool) -> None:
-        """Note whether what was written last ends with a whole line."""
-        self._is_at_start = ends_line
-
     def _write(self, write: Callable[[str], int], text: str) -> int:
         """Write for somebody else to one of the streams."""
         if os.getpid() != self._owner or not text:
             return write(text)
         with self.lifted():
             count = write(text)
-            self.written(text.endswith("\n"))
+            self.is_at_start = text.endswith("\n")
         return count
 
     def _print(self, text: str) -> None:
@@ -172,7 +169,7 @@ def write_above(fd: int, data: memoryview) -> int:
         return os.write(fd, data)
     with foot.lifted():
         count = os.write(fd, data)
-        foot.written(bytes(data[count - 1 : count]) == b"\n")
+        foot.is_at_start = bytes(data[count - 1 : count]) == b"\n"
     return count
 
 
