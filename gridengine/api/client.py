@@ -18,7 +18,7 @@ from gridengine.dispatcher.standalone_files import client_file
 from gridengine.errors import ConfigurationError, GridEngineError, trimmed
 from gridengine.journal import kept_runs
 from gridengine.journal.run_file import SUFFIX
-from gridengine.resources.units import text
+from gridengine.resources.units import flag, text
 from gridengine.schedulers.remote import RemoteScheduler
 
 T = TypeVar("T")
@@ -135,7 +135,7 @@ class Client(RemoteScheduler):
         Raises:
             ConfigurationError: they cannot be written; nothing was disconnected.
         """
-        if detach and not self._closed:
+        if flag("detach", detach) and not self._closed:
             if not self._flush_calls(None):
                 raise ConfigurationError(
                     "the dispatcher cannot write its journal: what this client leaves could be lost"

@@ -14,6 +14,7 @@ from gridengine.client.future import CallFuture
 from gridengine.client.loop_tasks import value_of
 from gridengine.errors import short_repr
 from gridengine.resources.base import Resource
+from gridengine.resources.units import flag
 from gridengine.serialize.expressions import (
     Operation,
     compute,
@@ -299,7 +300,7 @@ def delayedval(value: Any, length: int | None = None, *, copy_on_setitem: bool =
     operation = operation_of(value)
     if type(operation) is not Operation:
         operation = Operation(None, (value,))
-    return Delayed(operation, length, copy_on_setitem)
+    return Delayed(operation, length, flag("copy_on_setitem", copy_on_setitem))
 
 
 def each(*values: Any) -> Delayed:

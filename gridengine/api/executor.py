@@ -29,6 +29,7 @@ from gridengine.client.run_options import RunKeywords, run_options
 from gridengine.client.submitter import Submitter
 from gridengine.errors import trimmed
 from gridengine.resources.base import Resource
+from gridengine.resources.units import flag
 from gridengine.schedulers.base import SchedulerSpec
 
 T = TypeVar("T")
@@ -105,7 +106,7 @@ class Executor(concurrent.futures.Executor):
                 initializer, initargs, max_tasks_per_child=max_tasks_per_child
             ),
             options=CallOptions(*limits),
-            detach=detach,
+            detach=flag("detach", detach),
             kept=run_options(run, type(self)) if run else None,
         )
         show_progress(self._submitter, progress, "executor")
@@ -190,7 +191,7 @@ class Executor(concurrent.futures.Executor):
             graphlib.CycleError: a node needs itself; its `args[1]` is the way round.
             RuntimeError: as `submit`.
         """
-        return [*self._submitter.submit_graph(graph, keys, strict=True, fuses=fuse)]
+        return [*self._submitter.submit_graph(graph, keys, strict=True, fuses=flag("fuse", fuse))]
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Take no more calls, and end the workers that were started for this executor once its
@@ -200,8 +201,9 @@ class Executor(concurrent.futures.Executor):
             wait: return when they have.
             cancel_futures: withdraw those that have not begun.
         """
+        wait, cancels = flag("wait", wait), flag("cancel_futures", cancel_futures)
         self._submitter.batcher.stop()
-        if cancel_futures:
+        if cancels:
             self._submitter.batcher.cancel_waiting()
         self._submitter.batcher.close(wait=wait)
 

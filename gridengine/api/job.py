@@ -20,6 +20,7 @@ from gridengine.dispatcher.core.tasks import Function, Task
 from gridengine.errors import UNNUMBERED, trimmed
 from gridengine.resources.base import Resource
 from gridengine.resources.tables import html_table
+from gridengine.resources.units import flag
 from gridengine.schedulers import scheduler_of_jobs
 from gridengine.schedulers.base import SchedulerSpec
 from gridengine.serialize import pickling
@@ -116,8 +117,8 @@ class Job(JobResult):
         self._kwargs = dict(kwargs or {})
         number = next(Job._numbers)  # one with a name counts too, as with processes
         self._name = name or f"{type(self).__name__}-{number}"
-        self._daemon = bool(daemon)
-        self._mutable = mutable
+        self._daemon = daemon is not None and flag("daemon", daemon)
+        self._mutable = flag("mutable", mutable)
         self._parent_pid = os.getpid()
         self._closed = False
         self._is_running_here = False
@@ -217,7 +218,7 @@ class Job(JobResult):
     @daemon.setter
     def daemon(self, daemonic: bool) -> None:
         _require(self._handle is None, "process has already started")
-        self._daemon = bool(daemonic)
+        self._daemon = flag("daemon", daemonic)
 
     @property
     def ident(self) -> int | None:

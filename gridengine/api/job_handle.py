@@ -12,8 +12,8 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from gridengine.client.log_relay import drain_logs, log_relay
-from gridengine.client.outcomes import JOB, add_notes
+from gridengine.client.log_relay import drain_logs
+from gridengine.client.outcomes import JOB, OutcomeListener, add_notes
 from gridengine.dispatcher.call_slot import without_slot
 from gridengine.dispatcher.core.tasks import (
     CallsFinished,
@@ -37,7 +37,7 @@ UNPRINTED = PicklingError.__name__, OutOfMemory.__name__
 log = logging.getLogger("gridengine")
 
 
-class JobHandle:
+class JobHandle(OutcomeListener):
     """A started job, and what the dispatcher reports of it (see `Listener`).
 
     The scheduler, and with it its workers, lives at least as long as the handle; with `ours` it is
@@ -89,16 +89,12 @@ class JobHandle:
     def began(self, event: TaskStarted) -> None:
         self.start = event
 
-    def abandoned(self) -> None:
-        """Ignore it: all was handed over."""
-
     def noted(self, event: TaskMessage) -> None:
-        if event.log:
-            log_relay().take(event.payload)
-            return
-        with self._changed:
-            self._messages.append(event.payload)
-            self._changed.notify_all()
+        super().noted(event)
+        if not event.log:
+            with self._changed:
+                self._messages.append(event.payload)
+                self._changed.notify_all()
 
     def wait(self, timeout: float | None, *, messages: float = math.inf) -> bool:
         """Wait for the end, or for more than so many messages; return whether it has come within

@@ -8,6 +8,8 @@ import threading
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
+from msgspec import Struct
+
 from gridengine.api.job_handle import JobHandle, Outcome
 from gridengine.api.job_target import JobOutcome, attributes_of
 from gridengine.client.dependencies import Found, pickled, supply, unread
@@ -20,29 +22,25 @@ from gridengine.serialize import pickling
 from gridengine.serialize.references import Reference, ResultHolder
 
 
-class Host:
+class Host(Struct, eq=False):
     """What of a job is not pickled with it: where it runs, and what is known of its run. None takes
     its place where the job is unpickled.
     """
 
-    __slots__ = ("handle", "scheduler")
-
-    def __init__(self, scheduler: SchedulerSpec) -> None:
-        self.scheduler = scheduler
-        self.handle: JobHandle | None = None
+    scheduler: SchedulerSpec
+    handle: JobHandle | None = None
 
     # Here and not in Job.__getstate__, so that a subclass is free to have its own.
     def __reduce__(self) -> tuple[Any, ...]:
         return type(None), ()
 
 
-class JobSource:
+class JobSource(Struct, frozen=True, eq=False):
     """A started job whose result others need; see `ResultSource`."""
 
-    def __init__(self, handle: JobHandle, name: str, *, mutable: bool) -> None:
-        self._handle = handle
-        self._name = name
-        self._mutable = mutable
+    _handle: JobHandle
+    _name: str
+    _mutable: bool
 
     def keep(self, reference: Reference, dispatcher: Dispatcher) -> bool:
         """Tell the dispatcher which job it is, if it runs it, and the result comes alone. One that
@@ -187,7 +185,7 @@ class JobResult(ResultHolder):
         handle = self._handle
         if handle is None:
             return None
-        return handle, JobSource(handle, self._name, mutable=self._mutable)
+        return handle, JobSource(handle, self._name, self._mutable)
 
     @property
     def _handle(self) -> JobHandle | None:

@@ -6,13 +6,12 @@ which takes as long.
 
 from __future__ import annotations
 
-import builtins
 import functools
 import re
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 
-from gridengine.client.chunking import length_of, zipped
+from gridengine.client.chunking import argument_tuples, length_of, zipped
 from gridengine.client.run_options import RunKeywords, run_options
 from gridengine.errors import trim, trimmed
 from gridengine.schedulers import default_scheduler, named_scheduler
@@ -127,7 +126,7 @@ def starmap(
     request = _request(f, STAR, scheduler, reraise, chunksize, options, total, run)
     from gridengine.api.map_results import gather
 
-    return gather(request, builtins.map(tuple, iterable), total, progress)
+    return gather(request, argument_tuples(iterable), total, progress)
 
 
 @trimmed

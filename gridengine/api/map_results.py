@@ -16,6 +16,7 @@ from gridengine.client.outcomes import warn_of_exit
 from gridengine.client.submission import MapRequest, Submission
 from gridengine.dispatcher.call_slot import WithoutSlot, without_slot
 from gridengine.errors import trim
+from gridengine.resources.units import flag
 
 T = TypeVar("T")
 Value = TypeVar("Value")
@@ -135,7 +136,7 @@ class ResultIterator(Generic[T]):
         self._chunksize = request.chunksize or 1
         self._calls = calls
         self._ordered = ordered
-        self._with_index = with_index
+        self._with_index = flag("with_index", with_index)
         submission = Submission.of(request) if request.kept is None else _kept(request)
         self._submission = submission
         self._window = max(SMALLEST_WINDOW, SHARES * submission.dispatcher.slots * self._chunksize)

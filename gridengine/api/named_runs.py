@@ -13,6 +13,7 @@ from gridengine.journal import kept_runs
 from gridengine.journal.kept_runs import KeptCall, RunSummary
 from gridengine.journal.run_file import RETURNED
 from gridengine.resources.tables import html_table
+from gridengine.resources.units import flag
 from gridengine.schedulers.base import SchedulerSpec
 from gridengine.serialize.classes import known_classes
 
@@ -141,7 +142,8 @@ class NamedRun:
         limits = retries, timeout, retry_on, escalate_memory, resources, priority
         options = CallOptions(*limits, forward_logging=forward_logging)
         results: list[Any] = []
-        for function, form, given, places in calls_to_make(self.name, self.path, failed_only):
+        only_failures = flag("failed_only", failed_only)
+        for function, form, given, places in calls_to_make(self.name, self.path, only_failures):
             kept = RunOptions(self.name, self.path, places=tuple(places))
             how = scheduler, reraise, chunksize, options, kept
             results += gather(MapRequest(function, form, *how), iter(given), len(given), progress)

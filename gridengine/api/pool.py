@@ -13,7 +13,7 @@ from typing import Any, Generic, Literal, Self, TypeVar, Unpack, overload
 from gridengine.api.map_results import ResultIterator
 from gridengine.api.progress_displays import ProgressSpec, check_progress
 from gridengine.api.progress_watch import show_progress
-from gridengine.client.chunking import length_of, zipped
+from gridengine.client.chunking import argument_tuples, length_of, zipped
 from gridengine.client.dependencies import CallSource, Found, pickled
 from gridengine.client.future import CallFuture, call_safely
 from gridengine.client.initializer import initializer_of
@@ -164,8 +164,8 @@ class Pool:
     ) -> MapResult[T]:
         """As `map_async`, for `starmap`."""
         self._check_running()
-        calls = (tuple(arguments) for arguments in iterable)
-        run, end = self._submitter.map(func, STAR, calls, length_of([iterable]), chunksize)
+        calls, total = argument_tuples(iterable), length_of([iterable])
+        run, end = self._submitter.map(func, STAR, calls, total, chunksize)
         return MapResult(run, end, callback, error_callback)
 
     def imap(
@@ -435,7 +435,6 @@ class MapSource(CallSource):
         return False
 
     def data(self) -> ResultData:
-        """Return what came of it."""
         value, error = self._result._outcome()
         return pickled(value, error, self._future.template.function.name)
 

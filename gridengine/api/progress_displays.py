@@ -117,12 +117,11 @@ class UsersBar:
             self._bar.close()
 
 
-class Bar:
+class Bar(Struct, eq=False):
     """A line at the foot of a terminal."""
 
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._line: TerminalLine | None = None
+    _stream: TextIO
+    _line: TerminalLine | None = None
 
     def show(self, said: BarText, part: float | None) -> None:
         """Draw the bar, as wide as there is room for, and what is said, as much as there is room
@@ -134,20 +133,17 @@ class Bar:
         self._line.show(f"{_bar(part, width - len(words) - 1)}{words}"[:width])
 
     def close(self, said: BarText) -> None:
-        """Take it away."""
         if self._line is not None:
             self._line.close()
 
 
-class NotebookCell:
+class NotebookCell(Struct, eq=False):
     """An output of the cell that runs, which is changed in its place and stays at the end."""
 
-    def __init__(self, display: Callable[..., Any]) -> None:
-        self._display = display
-        self._handle: Any = None
+    _display: Callable[..., Any]
+    _handle: Any = None
 
     def show(self, said: BarText, part: float | None) -> None:
-        """Show a bar and what is said."""
         words = said.text
         content = {
             "text/plain": f"{_bar(part, WIDEST)}{words}",

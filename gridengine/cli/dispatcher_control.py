@@ -193,7 +193,7 @@ def _shown(found: Mapping[str, Any], name: str) -> str:
         )
         return "; ".join(clients) or "none"
     if name == "left_runs" and isinstance(value, list):
-        runs = (f"{one['run']}: {plural(one['tasks'], 'task')}" for one in value)
+        runs = (f"{one['run']}: {plural(one['calls'], 'call')}" for one in value)
         return "; ".join(runs) or "none"
     if isinstance(value, list):
         return ", ".join(map(str, value))

@@ -38,7 +38,6 @@ class Batch(OutcomeListener):
         self.unwanted: set[CallFuture] = set()
 
     def settled(self, event: CallsFinished) -> None:
-        """Take an event, in the I/O thread."""
         self.on_event(self, event)
 
     def abandoned(self) -> None:

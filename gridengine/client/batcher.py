@@ -214,7 +214,6 @@ class Batcher(Settlement):
         return not wait.expired
 
     def withdraw_waiting(self) -> None:
-        """Withdraw what was not handed over."""
         with self._handing_over:
             with self.lock:
                 waiting = [*self._prioritised, *self._waiting]
@@ -222,7 +221,6 @@ class Batcher(Settlement):
                 future.cancel()
 
     def recall(self, future: CallFuture) -> None:
-        """Withdraw a call that was handed over, if it has not begun."""
         task, index, batch = self._find(future)
         if batch is not None:
             batch.unwanted.add(future)
@@ -237,13 +235,11 @@ class Batcher(Settlement):
         return task, index, batch
 
     def note_cancelled(self) -> None:
-        """Note, under the lock, that a call that waited was cancelled."""
         if self.tally is not None:
             self.tally.withdraw(1)
         self._note_ended(1)
 
     def is_durable(self, future: CallFuture) -> bool:
-        """Return whether the dispatcher has the call on disk, or needs it no more."""
         if future.outcome is WAITING:
             return False
         task, _, batch = self._find(future)
@@ -267,7 +263,6 @@ class Batcher(Settlement):
         return True
 
     def kill_all(self) -> None:
-        """Take no more, and end all calls."""
         self.stop()
         with self._handing_over:
             with self.lock:

@@ -71,10 +71,8 @@ class CallSequence:
 
 
 def as_list(*items: Any) -> list[Any]:
-    """Return these as a list."""
     return list(items)
 
 
 def as_tuple(*items: Any) -> tuple[Any, ...]:
-    """Return these as a tuple."""
     return items

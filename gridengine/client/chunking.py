@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+from gridengine.errors import short_repr
 from gridengine.serialize.payload import SINGLE, STAR
 
 SMALL_BLOCK, LARGE_BLOCK = 64 * 1024, 256 * 1024
@@ -33,6 +34,24 @@ def zipped(f: Callable[..., Any], iterables: Sequence[Iterable[Any]]) -> tuple[i
         if len(iterables) == 1
         else (STAR, zip(*iterables, strict=False))
     )
+
+
+def argument_tuples(iterable: Iterable[Iterable[Any]]) -> Iterator[tuple[Any, ...]]:
+    """Yield the arguments of each call of a `starmap`.
+
+    Raises:
+        TypeError: an element is none; the text says which.
+    """
+    for index, element in enumerate(iterable):
+        try:
+            arguments = iter(element)
+        except TypeError:
+            shown = short_repr(element)
+            raise TypeError(
+                f"starmap takes tuples of arguments, and element {index} of the iterable is "
+                f"{shown}; for calls with one argument each use map, or ({shown},)"
+            ) from None
+        yield element if type(element) is tuple else tuple(arguments)
 
 
 def length_of(iterables: Sequence[Iterable[Any]]) -> int | None:

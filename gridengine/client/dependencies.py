@@ -38,7 +38,7 @@ class ResultSource(Protocol):
         """Have a dispatcher that makes the result know it by a reference; return False when it does
         not make it, or has made it.
         """
-        ...
+        return False
 
     def when_done(self, act: Callable[[], object]) -> None:
         """Do something once the call has ended; now if it has."""
@@ -52,15 +52,11 @@ Found: TypeAlias = tuple[Any, ResultSource]
 """What a result is known by, which may be referred to weakly, and its source."""
 
 
-class FutureSource:
+class FutureSource(ResultSource):
     """A future of `concurrent.futures`: who settles it is not known."""
 
     def __init__(self, future: Future[Any]) -> None:
         self._future = future
-
-    def keep(self, reference: Reference, dispatcher: Dispatcher) -> bool:
-        """Return False: no dispatcher makes it."""
-        return False
 
     def when_done(self, act: Callable[[], object]) -> None:
         """Do it in the thread that settles the future."""
@@ -185,7 +181,6 @@ class _References:
 
 @functools.cache
 def known_references() -> _References:
-    """Return them."""
     return _References()
 
 

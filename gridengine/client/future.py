@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from abc import abstractmethod
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, InvalidStateError
 from concurrent.futures import TimeoutError as FutureTimeoutError
@@ -17,10 +18,11 @@ from concurrent.futures._base import CANCELLED_AND_NOTIFIED, FINISHED, LOGGER, P
 from concurrent.futures._base import RUNNING as FUTURE_RUNNING
 from enum import Enum
 from time import monotonic
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, ClassVar, Final, TypeAlias
 
 from msgspec import Struct, field
 
+from gridengine.client.lifetime import Lifetime
 from gridengine.client.options import CallOptions
 from gridengine.client.outcomes import ONE_CALL, cancelled_error, outcomes_of
 from gridengine.dispatcher.call_slot import CallSlot, Releasable, WithoutSlot
@@ -53,47 +55,42 @@ RUNNING: Final = Phase.RUNNING
 CANCELLED: Final = Phase.CANCELLED
 
 
-class FutureBatcher(Protocol):
-    """What a future needs of the batcher that its call was submitted to.
+class FutureBatcher(Lifetime):
+    """What a future needs of the batcher that its call was submitted to."""
 
-    `lock` is held for moments, to change futures; it is never held while anything is waited for.
-    """
-
-    lock: threading.Lock
     dispatcher: Dispatcher
 
-    def is_durable(self, future: CallFuture, /) -> bool:
+    @abstractmethod
+    def is_durable(self, future: CallFuture) -> bool:
         """Return whether the dispatcher has a call on disk, or needs it no more."""
-        ...
 
-    def keep(self, future: CallFuture, reference: Reference, /) -> bool:
-        """Have the dispatcher know the result by a reference; return False when it is there."""
-        ...
+    @abstractmethod
+    def keep(self, future: CallFuture, reference: Reference) -> bool:
+        """Have the dispatcher know the result of a call by a reference; return False when the call
+        has ended.
+        """
 
-    def when_done(self, future: CallFuture, act: Callable[[], object], /) -> None:
-        """Do something once the call has ended; now if it has."""
+    @abstractmethod
+    def when_done(self, future: CallFuture, act: Callable[[], object]) -> None:
+        """Do something once a call has ended; now if it has."""
 
-    def pass_on(self, future: CallFuture, outcome: FutureOutcome | Phase, /) -> None:
-        """Note that a call, whose result others may need, has ended."""
+    @abstractmethod
+    def pass_on(self, future: CallFuture, outcome: FutureOutcome | Phase) -> None:
+        """Have those who need the result of a call that has ended supplied with it, unless the
+        dispatcher did so itself.
+        """
 
-    def recall(self, future: CallFuture, /) -> None:
+    @abstractmethod
+    def recall(self, future: CallFuture) -> None:
         """Withdraw a call that was handed over, if it has not begun."""
 
+    @abstractmethod
     def withdraw_waiting(self) -> None:
         """Withdraw all that was not handed over."""
 
+    @abstractmethod
     def note_cancelled(self) -> None:
         """Note, under the lock, that a call that waited was cancelled."""
-
-    def prepare_callbacks(self) -> None:
-        """Have a thread in which callbacks can be called."""
-
-    def call_back(self, act: Callable[[], object], /) -> None:
-        """Have something done in that thread, at once if this is it."""
-
-    def is_callback_thread(self) -> bool:
-        """Return whether the caller runs in it."""
-        ...
 
 
 class CallTemplate(Struct, frozen=True, eq=False):
@@ -147,15 +144,12 @@ class UndecodedResult:
             future.outcome = self._values.pop(future.place % MOST_CALLS)
 
 
-class Failed:
+class Failed(Struct, eq=False):
     """An exception as an outcome, and as it came, if it did."""
 
-    __slots__ = ("error", "event")
-    failed = True
-
-    def __init__(self, error: BaseException, event: CallsFinished | None = None) -> None:
-        self.error = error
-        self.event = event
+    error: BaseException
+    event: CallsFinished | None = None
+    failed: ClassVar = True
 
 
 class Done:
@@ -173,7 +167,7 @@ def is_failure(outcome: FutureOutcome) -> bool:
     return type(outcome) is Failed or (type(outcome) is UndecodedResult and outcome.failed)
 
 
-class Waiters:
+class Waiters(Struct, eq=False):
     """What a future has once somebody waits for it.
 
     Who waits for it alone sleeps on a lock. To be woken by a condition takes two more switches of
@@ -184,15 +178,12 @@ class Waiters:
     acts: what is to be done for other dispatchers once it is there.
     """
 
-    __slots__ = ("acts", "callbacks", "condition", "kept", "locks", "registered")
-
-    def __init__(self) -> None:
-        self.condition: threading.Condition | None = None
-        self.locks: list[Releasable] = []
-        self.registered: list[Any] = []
-        self.callbacks: list[Callable[[Future[Any]], object]] = []
-        self.kept: Reference | None = None
-        self.acts: list[Callable[[], object]] = []
+    condition: threading.Condition | None = None
+    locks: list[Releasable] = []
+    registered: list[Any] = []
+    callbacks: list[Callable[[Future[Any]], object]] = []
+    kept: Reference | None = None
+    acts: list[Callable[[], object]] = []
 
     def take_locks(self) -> list[Releasable]:
         """Return the locks to release once the batcher's lock, which is held now, is free."""
@@ -368,7 +359,6 @@ class CallFuture(Future[Any]):
         return self.outcome is RUNNING
 
     def cancelled(self) -> bool:
-        """Return whether the call was cancelled."""
         return self.outcome is CANCELLED
 
     def result(self, timeout: float | None = None) -> Any:
@@ -412,14 +402,10 @@ class CallFuture(Future[Any]):
             raise FutureTimeoutError
         if self.outcome is CANCELLED:
             raise cancelled_error(self.call, self.template.function.name)
-        if deadline is not None:
-            self._await_result(deadline)
-
-    def _await_result(self, deadline: float) -> None:
-        """Wait until a result is here that has stayed at its worker, up to a time."""
-        here = threading.Event()
-        if self._comes(here.set) and not here.wait(max(0.0, deadline - monotonic())):
-            raise FutureTimeoutError
+        if deadline is not None:  # the result may have stayed at its worker
+            here = threading.Event()
+            if self._comes(here.set) and not here.wait(max(0.0, deadline - monotonic())):
+                raise FutureTimeoutError
 
     def _comes(self, act: Callable[[], object]) -> bool:
         """Have a result come that has stayed at its worker, and something done once it is here;
@@ -556,7 +542,6 @@ class CallFuture(Future[Any]):
         raise InvalidStateError(f"the outcome of a call is set by the workers: {self!r}")
 
     def set_exception(self, exception: BaseException | None) -> None:
-        """As `set_result`."""
         self.set_result(None)
 
     def __reduce__(self) -> Any:

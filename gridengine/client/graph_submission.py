@@ -248,7 +248,6 @@ class GraphSubmission(OutcomeListener):
         return [(task, 0, 1) for task, one in list(self._unsettled.items()) if one is None]
 
     def settled(self, event: CallsFinished) -> None:
-        """Take an event, in the I/O thread."""
         if self.keeper is not None:
             self.keeper.settled(event)
         if event.raised and event.payload is not None:

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import BrokenExecutor
 from typing import Any
 
+from msgspec import Struct, field
+
 from gridengine.resources.units import whole
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import Payload
@@ -91,18 +93,17 @@ class Initializer:
         return str(error) if vars(error).get(TOKEN) == self.token else None
 
 
-class _Outcome:
+class _Outcome(Struct, eq=False):
     """What became of an initializer in this process: why it failed, or what it has changed in the
     environment, and for which number of that these changes are in place.
     """
 
-    def __init__(self) -> None:
-        # where calls run in the caller's threads, one of them runs it
-        self.lock = threading.RLock()
-        self.is_known = False
-        self.failure: str | None = None
-        self.changes: dict[bytes, bytes | None] = {}
-        self.environment_number = 0
+    # where calls run in the caller's threads, one of them runs it
+    lock: Any = field(default_factory=threading.RLock)
+    is_known: bool = False
+    failure: str | None = None
+    changes: dict[bytes, bytes | None] = {}
+    environment_number: int = 0
 
 
 class Prepared:

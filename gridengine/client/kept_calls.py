@@ -14,7 +14,6 @@ import msgspec
 from gridengine.client.batch import Batch
 from gridengine.client.batcher import Batcher
 from gridengine.client.future import (
-    WAITING,
     CallFuture,
     CallTemplate,
     UndecodedResult,
@@ -24,7 +23,6 @@ from gridengine.client.kept_run import KeptFunction, RunUser
 from gridengine.client.kept_submission import KeptTrackedSubmission
 from gridengine.client.run_options import RunOptions
 from gridengine.dispatcher.core.tasks import CallsFinished
-from gridengine.journal.known_calls import Piece
 from gridengine.schedulers.base import SchedulerSpec
 from gridengine.serialize.payload import Payload
 from gridengine.serialize.references import Reference
@@ -64,9 +62,9 @@ class KeptCalls(RunUser):
             if keys is None:
                 return CallFuture(template, call)
             number = next(self._numbers)
-            piece = kept.take_key(keys[0], number)
-            outcome = _outcome(kept, piece)
-        if outcome is not WAITING:
+            piece, found = kept.look_up(keys[0], number)
+        if found is not None:
+            outcome = UndecodedResult(found) if isinstance(found, CallsFinished) else found[0]
             return CallFuture(template, None, outcome)
         future = KeptFuture(template, call, kept, keys[0])
         future.number, future.block, future.offset = number, piece.block, piece.offset
@@ -110,14 +108,6 @@ class KeptCalls(RunUser):
         """Keep the outcome of these calls; in the I/O thread."""
         for item, stop, first in _in_a_row(futures):
             first.kept.note(first.block, first.offset, first.offset + stop - item, event, item=item)
-
-
-def _outcome(kept: KeptFunction, piece: Piece) -> Any:
-    """Return the outcome of a call as its future has it; WAITING when it is to be made."""
-    found = kept.outcome(piece)
-    if found is None:
-        return WAITING
-    return UndecodedResult(found) if isinstance(found, CallsFinished) else found[0]
 
 
 def _in_a_row(futures: Iterable[CallFuture]) -> Iterator[tuple[int, int, KeptFuture]]:

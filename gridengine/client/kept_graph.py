@@ -104,8 +104,7 @@ class KeptGraph:
             return False
         kept, key = self._known[node]
         number = self._numbered[node] = next(self._numbers)
-        piece = kept.take_key(key, number)
-        found = kept.outcome(piece)
+        piece, found = kept.look_up(key, number)
         if found is None:
             if piece.block:
                 self._blocks[node] = piece.block, piece.offset

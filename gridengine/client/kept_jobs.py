@@ -25,8 +25,7 @@ class KeptJobs(RunUser):
         if keys is None:
             return dispatcher
         number = next(self._numbers)
-        piece = kept.take_key(keys[0], number)
-        found = kept.outcome(piece)
+        piece, found = kept.look_up(keys[0], number)
         place: Any = _KeptDispatcher(dispatcher, kept)
         if isinstance(found, CallsFinished):
             place.end = found
@@ -56,7 +55,6 @@ class _KeptDispatcher:
         return getattr(self._dispatcher, name)
 
     def submit(self, function: Function, tasks: Sequence[Task], listener: Listener) -> None:
-        """As `Dispatcher.submit`."""
         if self.end is not None:
             listener.settled(self.end)
         else:
@@ -77,7 +75,6 @@ class _Keeper:
         self._place = place
 
     def settled(self, event: CallsFinished) -> None:
-        """Take an event, in the I/O thread."""
         block, offset = self._place
         self._kept.note(block, offset, offset + 1, event)
         self._settled(event)

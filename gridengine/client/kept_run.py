@@ -48,7 +48,10 @@ class KeptRun:
         )
         try:
             if isinstance(place, RemoteScheduler):
-                self._find_place(place)
+                from gridengine.client.left_calls import place_of_run  # few need it
+
+                anew = options.resume is False
+                self.place, self.left_at = place_of_run(self._file, place, anew=anew)
         except BaseException:
             release(self._file)
             raise
@@ -63,12 +66,6 @@ class KeptRun:
         # Of an iterator, say, that was left: the collector must not wait for a disk. The exit of
         # the interpreter does, also when a thread that it ends has begun to close this.
         self._finalizer = weakref.finalize(self, _release_elsewhere, self._use)
-
-    def _find_place(self, client: RemoteScheduler) -> None:
-        from gridengine.client.left_calls import place_of_run  # few need it
-
-        anew = self._options.resume is False
-        self.place, self.left_at = place_of_run(self._file, client, anew=anew)
 
     def begin(self) -> int:
         """Begin a map of its own; return the number of its first call."""
@@ -183,10 +180,13 @@ class KeptFunction:
                 pieces = None if keys is None else self._known.take_keys(keys)
             return None if pieces is None else self._ordered(pieces, first)
 
-    def take_key(self, key: bytes, first: int) -> Piece:
-        """As `take`, for one call of this key."""
+    def look_up(
+        self, key: bytes, number: int
+    ) -> tuple[Piece, Sequence[Any] | CallsFinished | None]:
+        """As `take`, for one call of this key; return its `outcome`, too."""
         with self._lock:
-            return self._ordered(self._known.take_keys([key]), first)[0]
+            [piece] = self._ordered(self._known.take_keys([key]), number)
+        return piece, self.outcome(piece)
 
     def _ordered(self, pieces: list[Piece], first: int) -> list[Piece]:
         """Note where known calls are in the order of the run."""

@@ -58,7 +58,6 @@ class KeptSubmission(Submission):
         return self._add_unknown(calls, first, super().add)
 
     def add_what_can_travel(self, calls: Sequence[Any], first: int) -> int:
-        """Likewise."""
         return self._add_unknown(calls, first, super().add_what_can_travel)
 
     def _add_unknown(self, calls: Sequence[Any], first: int, add: Add) -> int:
@@ -120,7 +119,6 @@ class KeptSubmission(Submission):
         return size
 
     def settled(self, event: CallsFinished) -> None:
-        """Take an event, in the I/O thread."""
         place = self._places.pop(event.task, None)
         if place is not None:
             if not event.last:
@@ -130,7 +128,6 @@ class KeptSubmission(Submission):
         super().settled(event)
 
     def note_all_sent(self) -> None:
-        """Note that no more calls will be added."""
         super().note_all_sent()
         self._kept.log_counts()
 

@@ -43,7 +43,6 @@ def log_levels() -> tuple[tuple[str, int], ...]:
 
 
 def log_relay() -> LogRelay:
-    """Return this process's own relay."""
     pid = os.getpid()
     return RELAYS.get(pid) or RELAYS.setdefault(pid, LogRelay())
 

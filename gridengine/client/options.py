@@ -11,7 +11,7 @@ from msgspec.structs import force_setattr
 from gridengine.dispatcher.core.tasks import MOST_PRIORITY, Task
 from gridengine.resources.base import Resource, is_nothing
 from gridengine.resources.demand import ANY, Demand
-from gridengine.resources.units import MOST, number, whole
+from gridengine.resources.units import MOST, flag, number, whole
 from gridengine.serialize.payload import SINGLE, Payload
 from gridengine.serialize.shared_objects import needs_of
 from gridengine.settings.values import settings
@@ -65,10 +65,9 @@ class CallOptions(Struct, frozen=True):
         if self.priority != 0:
             priority = whole("priority", self.priority, least=-MOST_PRIORITY, most=MOST_PRIORITY)
             force_setattr(self, "priority", priority)
-        if not isinstance(self.forward_logging, bool | None):  # "no" would be true
-            raise TypeError(f"forward_logging must be True or False, not {self.forward_logging!r}")
         said = self.forward_logging
-        force_setattr(self, "logs", settings().forward_logging if said is None else said)
+        logs = settings().forward_logging if said is None else flag("forward_logging", said)
+        force_setattr(self, "logs", logs)
         exceptions = () if self.retry_on == () else _classes(self.retry_on)
         force_setattr(self, "exceptions", exceptions)
         demand = ANY

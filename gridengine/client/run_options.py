@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias, TypedDict
 from msgspec import Struct
 
 from gridengine.errors import ConfigurationError
+from gridengine.resources.units import flag
 
 Resume: TypeAlias = bool | Literal["anyway"]
 
@@ -41,6 +42,8 @@ class RunOptions(Struct, frozen=True):
     def __post_init__(self) -> None:
         if not (isinstance(self.resume, bool) or self.resume == "anyway"):  # 0 would be False
             raise ConfigurationError(f'resume must be True, False or "anyway", not {self.resume!r}')
+        flag("retry_failed", self.retry_failed)
+        flag("wait", self.wait)
 
 
 def run_options(keywords: RunKeywords, called: Callable[..., object]) -> RunOptions | None:
@@ -57,15 +60,8 @@ def run_options(keywords: RunKeywords, called: Callable[..., object]) -> RunOpti
         known = [*inspect.signature(called).parameters, *RunKeywords.__annotations__]
         listed = f"help(gridengine.{called.__name__}) lists what it takes"
         raise unexpected_keyword(called.__name__, unknown, known, listed)
-    name = keywords.get("name")
-    if name is not None:
-        return RunOptions(
-            name,
-            keywords.get("journal"),
-            keywords.get("resume", True),
-            keywords.get("retry_failed", True),
-            keywords.get("wait", False),
-        )
+    if keywords.get("name") is not None:
+        return RunOptions(**keywords)  # type: ignore[arg-type]
     if said := [word for word, value in keywords.items() if value is not None]:
         raise ConfigurationError(
             f"{said[0]}= is about a run with a name, and there is none", hint="give it name="

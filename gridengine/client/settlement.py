@@ -12,6 +12,7 @@ from gridengine.client.future import (
     RUNNING,
     CallFuture,
     Done,
+    FutureBatcher,
     FutureOutcome,
     Phase,
     UndecodedResult,
@@ -19,14 +20,13 @@ from gridengine.client.future import (
     is_failure,
     release,
 )
-from gridengine.client.lifetime import Lifetime
 from gridengine.client.tally import Tally
 from gridengine.dispatcher.interface import Dispatcher
 from gridengine.schedulers.base import Scheduler
 from gridengine.serialize.references import Reference
 
 
-class Settlement(Lifetime):
+class Settlement(FutureBatcher):
     """What becomes of calls that were handed over to a dispatcher; see `Lifetime` for the rest."""
 
     def __init__(
@@ -103,9 +103,6 @@ class Settlement(Lifetime):
     # ---------------------------------------------------------------- results that others need
 
     def keep(self, future: CallFuture, reference: Reference) -> bool:
-        """Have the dispatcher know the result of a call by a reference; return False when the call
-        has ended.
-        """
         with self.lock:
             if future.outcome is not RUNNING:
                 return _note_kept(future, reference)
@@ -121,7 +118,6 @@ class Settlement(Lifetime):
         return kept
 
     def when_done(self, future: CallFuture, act: Callable[[], object]) -> None:
-        """Do something once a call has ended; now if it has."""
         with self.lock:
             if not future.done():
                 future.waiters = future.waiters or Waiters()
@@ -130,9 +126,6 @@ class Settlement(Lifetime):
         act()
 
     def pass_on(self, future: CallFuture, outcome: FutureOutcome | Phase) -> None:
-        """Have those who need the result of a call that has ended supplied with it, unless the
-        dispatcher did so itself.
-        """
         waiters = future.waiters
         assert waiters is not None
         with self.lock:

@@ -20,7 +20,7 @@ from gridengine.dispatcher.core.snapshot import Snapshot
 from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
 from gridengine.dispatcher.interface import Dispatcher
 from gridengine.errors import PicklingError
-from gridengine.resources.units import whole
+from gridengine.resources.units import flag, whole
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import Payload, size_of
@@ -32,7 +32,8 @@ class MapRequest(Struct, frozen=True):
     """What a user asks for with many calls.
 
     Raises:
-        TypeError, ConfigurationError: `f` cannot be called, or `chunksize` is out of its range.
+        TypeError, ConfigurationError: `f` cannot be called, or an option is of another type, or
+            out of its range.
     """
 
     f: Callable[..., Any]
@@ -47,6 +48,8 @@ class MapRequest(Struct, frozen=True):
     def __post_init__(self) -> None:
         if not callable(self.f):
             raise TypeError(f"{self.f!r} is not callable")
+        if self.reraise is not True:  # a call less for most maps
+            flag("reraise", self.reraise)
         if self.chunksize is not None:
             check_chunksize(self.chunksize)
 
@@ -239,7 +242,6 @@ class Submission(OutcomeListener):
             self._needed_by_added.clear()
 
     def settled(self, event: CallsFinished) -> None:
-        """Take an event, in the I/O thread."""
         block = self._blocks.get(event.task)
         if block is None:
             return

@@ -142,9 +142,6 @@ class Submitter:
         function = Function(b"", (), (), b"", name_of(f))
         return CallTemplate(self.batcher, function, SINGLE, self.options)
 
-    def _prepared(self, f: Callable[..., Any]) -> Callable[..., Any]:
-        return f if self._initializer is None else Prepared(f, self._initializer)
-
     def submit(
         self, f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> CallFuture:
@@ -265,8 +262,8 @@ class Submitter:
         submitter, on its workers.
         """
         kept = None if self._kept is None else self._kept.options
-        place = self._scheduler
-        return MapRequest(self._prepared(f), form, place, True, chunksize, self.options, kept)
+        prepared = f if self._initializer is None else Prepared(f, self._initializer)
+        return MapRequest(prepared, form, self._scheduler, True, chunksize, self.options, kept)
 
 
 def _make_templates(

@@ -35,7 +35,6 @@ class Tally:
         return self.done < self.total
 
     def add(self, count: int) -> None:
-        """Count new calls."""
         begins = self.done >= self.total
         if begins:
             self.number += 1

@@ -58,7 +58,6 @@ class TrackedSubmission(Submission):
                 raise
 
     def settled(self, event: CallsFinished) -> None:
-        """Take an event, in the I/O thread."""
         if event.raised and event.payload is not None:
             self._batcher.note_raised(event.payload)
         failed = event.raised or event.payload is None
@@ -69,7 +68,6 @@ class TrackedSubmission(Submission):
         self._end_if_all_settled()
 
     def note_all_sent(self) -> None:
-        """Note that no more calls will be added."""
         super().note_all_sent()
         self._all_sent = True
         self._end_if_all_settled()

@@ -52,13 +52,13 @@ class AbsentClients(Generic[C]):
 
     def seen(self) -> list[dict[str, Any]]:
         """Return, for people, what there is of each name: the run that it is of, since when nobody
-        has it (seconds since 1970), and how many tasks have not ended, or have and were not taken.
+        has it (seconds since 1970), and how many calls have not ended, or have and were not taken.
         """
         return [
             {
                 "run": name.rpartition("/")[0],
                 "since": those[-1][1],
-                "tasks": sum(record_of(client).owed for client, _ in those),
+                "calls": sum(record_of(client).owed_calls for client, _ in those),
             }
             for name, those in list(self._clients.items())
             if not all(client.connected for client, _ in those)

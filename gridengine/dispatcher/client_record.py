@@ -355,6 +355,11 @@ class ClientRecord:
         return self._requests.owed
 
     @property
+    def owed_calls(self) -> int:
+        """As `owed`, of calls."""
+        return self._requests.owed_calls
+
+    @property
     def ready(self) -> int:
         """How many messages with outcomes the client has not taken."""
         return len(self._outcomes)

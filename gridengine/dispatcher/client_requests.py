@@ -56,13 +56,15 @@ _BLOCK_BITS = 10
 
 
 class _Request(Struct, eq=False):
-    """Tasks that were handed in together: their ids, sorted, and how many have not ended, or their
-    client does not know so. `once`: whether some may run only once; `uses`: what they name.
+    """Tasks that were handed in together: their ids, sorted, and how many of them, and of their
+    calls, have not ended, or their client does not know so. `once`: whether some may run only once;
+    `uses`: what they name.
     """
 
     id: int
     tasks: array[int]
     left: int
+    calls: int
     once: bool
     uses: tuple[Name, ...]
 
@@ -103,6 +105,11 @@ class ClientRequests:
     def owed(self) -> int:
         """How many tasks there are that have not ended, or of which the client does not know so."""
         return sum(one.left for one in self._requests.values())
+
+    @property
+    def owed_calls(self) -> int:
+        """As `owed`, of calls."""
+        return sum(one.calls for one in self._requests.values())
 
     def runs_once(self, task: int) -> bool:
         """Return whether calls of this task, or of others handed in with it, may run only once."""
@@ -193,7 +200,8 @@ class ClientRequests:
         for task in tasks:
             if task.needs or task.after or task.kept:
                 uses.update(task.needs, task.after, (reference for _, reference in task.kept))
-        request = _Request(id, task_ids(tasks), len(tasks), once, tuple(uses))
+        count = sum(task.count for task in tasks)
+        request = _Request(id, task_ids(tasks), len(tasks), count, once, tuple(uses))
         self._requests[id] = request
         for block in {task >> _BLOCK_BITS for task in request.tasks}:
             self._blocks.setdefault(block, []).append(request)
@@ -240,6 +248,7 @@ class ClientRequests:
                 if request is not None:
                     ended.setdefault(request.id, array("q")).extend(calls[place : place + 4])
                     request.left -= calls[place + 3]
+                    request.calls -= calls[place + 2] - calls[place + 1]
         whole = [id for id in ended if not self._requests[id].left]
         for id in whole:
             del ended[id]
@@ -355,6 +364,7 @@ class ClientRequests:
             yield content
             return
         request.left -= sum(any(one[2] for one in calls) for calls in taken.values())
+        request.calls -= sum(stop - start for calls in taken.values() for start, stop, _ in calls)
         tasks: list[TaskItem] = []
         its: list[Buffer] = []
         offset = 0

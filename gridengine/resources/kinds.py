@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Self
 from gridengine.errors import ConfigurationError
 from gridengine.resources.base import Resource, not_given
 from gridengine.resources.units import (
+    flag,
     format_seconds,
     parse_gigabytes,
     parse_seconds,
@@ -206,7 +207,7 @@ class WTime(_Shared):
         self.T = None if T is None else parse_seconds("T", T)
         self.softT = self.T if softT is None else parse_seconds("softT", softT)
         self.group = None if group is None else text("group", group)
-        self.countdown = bool(countdown)
+        self.countdown = flag("countdown", countdown)
         if self.T is not None and self.softT is not None and self.softT > self.T:
             raise ConfigurationError(f"softT={softT!r} is longer than T={T!r}")
         self._began: float | None = None

@@ -134,6 +134,18 @@ def whole(
     return int(value)
 
 
+def flag(name: str, value: Any) -> bool:
+    """Return whether it is True; 1 and 0, and numpy's own, stand for theirs.
+
+    Raises:
+        TypeError: it is anything else, as "no", which would be true; the text names the argument
+        and the value.
+    """
+    if type(value).__name__ in ("bool", "bool_") or (type(value) is int and value in (0, 1)):
+        return bool(value)
+    raise TypeError(f"{name} must be True or False, not {safe_repr(value, most=SHOWN)}")
+
+
 def _check_range(name: str, value: Any, least: float, most: float, hint: str | None) -> None:
     if not least <= value <= most:
         bound = f"at least {least}" if value < least else f"at most {most:,}"

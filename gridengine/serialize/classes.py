@@ -99,7 +99,6 @@ class KnownClasses:
 
 @functools.cache
 def known_classes() -> KnownClasses:
-    """Return this process's table."""
     return KnownClasses()
 
 

@@ -81,7 +81,7 @@ class Received(NamedTuple):
         if isinstance(shared_objects.owned(self.name), Descriptor):
             return os.dup(Descriptor.find(self.name))
         try:
-            return shared_objects.fetch_descriptor(self.name)
+            return shared_objects.registry().fetch_descriptor(self.name)
         except LookupError as error:
             raise PicklingError(
                 f"a {self.what} cannot travel to another machine: {error}",

@@ -13,6 +13,8 @@ import pickle
 from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
+from msgspec import Struct
+
 from gridengine.serialize.payload import ATOMS
 
 Operation: TypeAlias = Callable[[Any], None]
@@ -50,13 +52,10 @@ FILLING = frozenset(
 """Those that change their first object instead of making another."""
 
 
-class Unloadable:
+class Unloadable(Struct, eq=False):
     """Stands for what could not be rebuilt."""
 
-    __slots__ = ("error",)
-
-    def __init__(self, error: BaseException) -> None:
-        self.error = error
+    error: BaseException
 
 
 def load_items(body: Any, buffers: Iterable[Any]) -> list[Any]:

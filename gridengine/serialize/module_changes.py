@@ -146,5 +146,4 @@ def _others() -> tuple[str, ...]:
 
 @functools.cache
 def own_modules() -> OwnModules:
-    """Return this process's."""
     return OwnModules()

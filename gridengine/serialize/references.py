@@ -129,7 +129,6 @@ class _Hook:
 
 @functools.cache
 def hook() -> _Hook:
-    """Return this process's own."""
     return _Hook()
 
 

@@ -14,6 +14,8 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
+from msgspec import Struct
+
 from gridengine.serialize.payload import Buffer
 from gridengine.serialize.shared_memory import StoredPayload, store
 from gridengine.serialize.shared_objects import NAME_BYTES, Shared, SharedObject, shared_object_of
@@ -26,17 +28,14 @@ _COMPARED_BYTES = 64 * 1024
 """So much is compared at a time: it stays in the processor's cache."""
 
 
-class _Known:
+class _Known(Struct, eq=False):
     """An array that was met; `shared` is the copy that stands for it from the second time on,
     unless it `changes`.
     """
 
-    __slots__ = ("changes", "owner", "shared")
-
-    def __init__(self, owner: weakref.ref[Any]) -> None:
-        self.owner = owner
-        self.shared: Shared[Any] | None = None
-        self.changes = False
+    owner: weakref.ref[Any]
+    shared: Shared[Any] | None = None
+    changes: bool = False
 
 
 class RepeatedArrays:

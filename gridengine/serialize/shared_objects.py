@@ -52,7 +52,7 @@ class SharedObject:
         self._users: list[weakref.ref[User]] = []
         self._lock = threading.Lock()
         self._released = False
-        _registry().owned[name] = self
+        registry().owned[name] = self
 
     @functools.cached_property
     def object(self) -> Any:
@@ -172,34 +172,37 @@ def _load(payload: Payload) -> Any:
 # What names stand for in this process
 
 
-class _Registry:
-    """What this process has shared (`owned`), what loads that which others have sent
-    (`registered`), and what fetches descriptors.
+class Registry:
+    """What this process has shared (`owned`), and what loads that which others have sent
+    (`registered`).
     """
 
     def __init__(self) -> None:
         self.owned: weakref.WeakValueDictionary[bytes, SharedObject] = weakref.WeakValueDictionary()
         self.registered: dict[bytes, tuple[Callable[[], Any], Callable[..., Payload]]] = {}
         self.fetch_descriptor: Callable[[bytes], int] = _no_descriptor
+        """Takes the name of an open file of the caller's, and returns a descriptor of this
+        process's own, or raises a LookupError.
+        """
 
 
 @functools.cache
-def _registry() -> _Registry:
-    return _Registry()
+def registry() -> Registry:
+    return Registry()
 
 
 def register(name: bytes, fetch: Callable[..., Payload]) -> None:
     """Have a name stand for an object here, whose payload `fetch(writable=False)` gives when it is
     first asked for.
     """
-    _registry().registered[name] = functools.cache(lambda: _load(fetch(writable=False))), fetch
+    registry().registered[name] = functools.cache(lambda: _load(fetch(writable=False))), fetch
 
 
 def register_result(name: bytes, load: Callable[[], Any]) -> None:
     """Have a name stand for the result of a call here, which `load` gives anew for each call that
     names it.
     """
-    _registry().registered[name] = load, _no_buffers
+    registry().registered[name] = load, _no_buffers
 
 
 def _no_buffers(*, writable: bool) -> NoReturn:
@@ -208,12 +211,12 @@ def _no_buffers(*, writable: bool) -> NoReturn:
 
 def unregister(name: bytes) -> None:
     """Forget an object that was registered, if it was."""
-    _registry().registered.pop(name, None)
+    registry().registered.pop(name, None)
 
 
 def owned(name: bytes) -> SharedObject | None:
     """Return what this process has shared by that name, while it is referred to."""
-    return _registry().owned.get(name)
+    return registry().owned.get(name)
 
 
 def find(name: bytes) -> Any:
@@ -224,7 +227,7 @@ def find(name: bytes) -> Any:
         LookupError: it has been let go.
         Exception: whatever loading the object raised.
     """
-    registered = _registry().registered.get(name)
+    registered = registry().registered.get(name)
     if registered is not None:
         return registered[0]()
     shared = owned(name)
@@ -240,7 +243,7 @@ def buffers_of(name: bytes) -> Payload:
     Raises:
         LookupError: they have been let go.
     """
-    registered, shared = _registry().registered.get(name), owned(name)
+    registered, shared = registry().registered.get(name), owned(name)
     if registered is not None:
         return registered[1](writable=True)
     if shared is None:
@@ -265,22 +268,6 @@ def resolving_locally() -> Iterator[None]:
 
 def _no_descriptor(name: bytes) -> int:
     raise LookupError("this process runs no calls for another")
-
-
-def fetch_descriptors_by(fetch: Callable[[bytes], int]) -> None:
-    """Have this process, a runner, get open files of its caller by `fetch`: it takes the name of
-    one and returns a descriptor of this process's own, or raises a LookupError.
-    """
-    _registry().fetch_descriptor = fetch
-
-
-def fetch_descriptor(name: bytes) -> int:
-    """Return a descriptor of an open file of the caller's.
-
-    Raises:
-        LookupError: it cannot be had here.
-    """
-    return _registry().fetch_descriptor(name)
 
 
 def identity(obj: Any) -> Any:

@@ -202,11 +202,9 @@ class Agent:
         self._fetch(Fetch(list(self._definitions.held)), ())
 
     def allocations(self) -> list[int]:
-        """Return the numbers of the allocations that there are."""
         return self.pool.allocations()
 
     def defined(self) -> list[bytes]:
-        """Return the names of all that was defined."""
         return list(self._definitions.messages)
 
     def end_nested_calls(self) -> None:
@@ -252,9 +250,6 @@ class Agent:
                 runner.defined.difference_update(message.functions)
                 self.pool.send(runner, message)
 
-    def _keep(self, message: Keep, buffers: Payload) -> None:
-        self._runner_messages.keep(message)
-
     def _fetch(self, message: Fetch, buffers: Payload) -> None:
         for name in message.names:
             payload = self._definitions.held.pop(name, ())  # from here on it lies there, too
@@ -272,12 +267,6 @@ class Agent:
             if assignment.inputs and not defined.keys() >= {*large_inputs(assignment)}:
                 raise ProtocolError(f"run {assignment.run} uses a result that was not defined")
         self.pool.enqueue(deque(portions(message.assignments, buffers)), message.allocation)
-
-    def _allocate(self, message: Allocate, buffers: Payload) -> None:
-        self.pool.allocate(self._processors.resolve(message), buffers)
-
-    def _release(self, message: Release, buffers: Payload) -> None:
-        self.pool.release(message.allocations)
 
     def _cancel(self, message: Cancel, buffers: Payload) -> None:
         runs = set(message.runs)
@@ -315,9 +304,6 @@ class Agent:
         if returned:
             self._send(Returned(returned), ())
 
-    def _pass_on(self, message: ToParent, buffers: Payload) -> None:
-        self._nested_calls.pass_on(message, buffers)
-
     def _output_taken(self, message: OutputTaken, buffers: Payload) -> None:
         if self._relay is not None:
             self._relay.taken(message.size)
@@ -344,14 +330,19 @@ def make_hello(*, run_id: str, slots: int, pid: int, log: str, elapsed: float = 
 HANDLERS: dict[type, Callable[[Agent, Any, Payload], None]] = {
     Define: Agent._define,
     Forget: Agent._forget,
-    Keep: Agent._keep,
+    Keep: lambda agent, message, _: agent._runner_messages.keep(message),
     Fetch: Agent._fetch,
     Reload: Agent._reload,
-    Allocate: Agent._allocate,
-    Release: Agent._release,
+    Allocate: lambda agent, message, buffers: agent.pool.allocate(
+        agent._processors.resolve(message), buffers
+    ),
+    Release: lambda agent, message, _: agent.pool.release(message.allocations),
     Assign: Agent._assign,
     Cancel: Agent._cancel,
     Recall: Agent._recall,
     OutputTaken: Agent._output_taken,
-    **dict.fromkeys(get_args(ToParent), Agent._pass_on),
+    **dict.fromkeys(
+        get_args(ToParent),
+        lambda agent, message, buffers: agent._nested_calls.pass_on(message, buffers),
+    ),
 }

@@ -32,7 +32,6 @@ class DefinitionStore:
         """The results that lie here alone, by name, as far as is known here."""
 
     def add(self, message: Define, buffers: Payload) -> None:
-        """Keep a definition."""
         found, payload, blocks = list(map(block_of, buffers)), buffers, dict[str, list[Place]]()
         if message.result and any(found):
             kept = list(filter(None, found))

@@ -104,7 +104,6 @@ class Threads(ThreadPoolExecutor):
     used = False
 
     def submit(self, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Have something called in a thread."""
         self.used = True
         return super().submit(*args, **kwargs)
 

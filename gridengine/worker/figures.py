@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
-from collections.abc import Iterable
-from itertools import islice
+from collections.abc import Iterable, Iterator
 
 from gridengine.wire.messages import Beat, Measured, RunnerFigures
 from gridengine.worker.memory_limit import resident_bytes
@@ -18,24 +18,14 @@ workers costs the dispatcher a hundredth of a processor.
 """
 
 
-class SignsOfLife:
-    """Makes a worker's signs of life.
-
-    Args:
-        runners: those that it has at the moment.
+def signs_of_life(
+    runners: Iterable[RunnerHandle], *, every: int = EVERY
+) -> Iterator[Beat | Measured]:
+    """Yield a worker's signs of life, without end: now and then what is measured, while something
+    runs. `runners` are those that it has at the moment.
     """
-
-    def __init__(self, runners: Iterable[RunnerHandle], *, every: int = EVERY) -> None:
-        self._runners = runners
-        self._every = every
-        self._count = 0
-
-    def next(self) -> Beat | Measured:
-        """Return the next: now and then what is measured, while something runs."""
-        self._count += 1
-        if self._count % self._every:
-            return Beat()
-        return measure(self._runners) or Beat()
+    for count in itertools.count(1):
+        yield (None if count % every else measure(runners)) or Beat()
 
 
 def measure(runners: Iterable[RunnerHandle]) -> Measured | None:
@@ -48,7 +38,7 @@ def measure(runners: Iterable[RunnerHandle]) -> Measured | None:
         resident_bytes(),
         [
             RunnerFigures(one.pid, one.status.run, one.status.index, resident_bytes(one.pid))
-            for one in islice(busy, MOST_RUNNERS)
+            for one in itertools.islice(busy, MOST_RUNNERS)
             if one.pid
         ],
         time.time(),

@@ -166,18 +166,17 @@ class ForkServer:
         self._socket.close()
 
 
-class _ForkedProcess:
+class _ForkedProcess(Struct, frozen=True):
     """A process that was forked from this one."""
 
-    def __init__(self, pid: int) -> None:
-        self._pid = pid
+    pid: int
 
     def send_signal(self, sig: int, /) -> None:
         with contextlib.suppress(ProcessLookupError):
-            os.kill(self._pid, sig)
+            os.kill(self.pid, sig)
 
     def wait(self) -> int:
-        return os.waitpid(self._pid, 0)[1]
+        return os.waitpid(self.pid, 0)[1]
 
 
 def is_ready(sock: socket.socket) -> bool:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from gridengine.wire.client import Client
 
 
-class _Run(Struct):
+class _Run(Struct, frozen=True):
     """A run as its dispatcher knows it for good; see `HeldRun`. `batch` is its batch's number."""
 
     task: int
@@ -85,26 +85,24 @@ class HeldRuns:
             self._apply(self._sent.popleft()[1])
 
     def _apply(self, message: Message) -> None:
-        if isinstance(message, Results):
-            for result in message.results:
-                run = self._runs.get(result.run)
-                if run is not None:
-                    run.done = result.stop
-                    self._drop_if_done(result.run, run)
-        elif isinstance(message, Shortened):
-            run = self._runs.get(message.run)
-            if run is not None:
-                run.stop = message.stop
-                self._drop_if_done(message.run, run)
-        elif isinstance(message, Crashed):
-            self._runs.pop(message.run, None)
-        elif isinstance(message, Returned):
-            for number in message.runs:
-                self._runs.pop(number, None)
+        match message:
+            case Results():
+                for result in message.results:
+                    self._change(result.run, done=result.stop)
+            case Shortened():
+                self._change(message.run, stop=message.stop)
+            case Crashed():
+                self._runs.pop(message.run, None)
+            case Returned():
+                for number in message.runs:
+                    self._runs.pop(number, None)
 
-    def _drop_if_done(self, number: int, run: _Run) -> None:
-        if run.done >= run.stop:
-            del self._runs[number]
+    def _change(self, number: int, **known: int) -> None:
+        """Note what is known of a run, if it has not ended; it is over when that is all of it."""
+        if number in self._runs:
+            run = self._runs[number] = replace(self._runs[number], **known)
+            if run.done >= run.stop:
+                del self._runs[number]
 
     def introduce(self, agent: Agent) -> None:
         """Begin again with a dispatcher that does not know this worker."""

@@ -39,7 +39,7 @@ from gridengine.wire.messages import (
 from gridengine.worker import runner
 from gridengine.worker.agent import Agent, make_hello
 from gridengine.worker.environment import Site
-from gridengine.worker.figures import SignsOfLife
+from gridengine.worker.figures import signs_of_life
 from gridengine.worker.forkserver import ForkServer
 from gridengine.worker.held_runs import HeldRuns
 from gridengine.worker.log_limit import LogLimit
@@ -111,7 +111,7 @@ def main(arguments: Sequence[str]) -> int:
         # What lay here alone a dispatcher that is started again would not know.
         holds_results=held is None,
     )
-    client.sign_of_life = SignsOfLife(agent.pool.runners.values()).next
+    client.sign_of_life = partial(next, signs_of_life(agent.pool.runners.values()))
     worker = Worker(connection, client, agent, held)
     try:
         return worker.work(wake, woken)
@@ -126,7 +126,6 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _wake(woken: socket.socket) -> None:
-    """Wake who waits at the other end."""
     with contextlib.suppress(OSError):  # it has enough to read, or has ended
         woken.send(b"\0")
 

@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType, ModuleType, SimpleNamespace
 from typing import Any
 
+from msgspec import Struct
+
 from gridengine.serialize import shared_objects
 from gridengine.worker import parent_requests
 
@@ -29,9 +31,9 @@ def prepare(descriptor: int, number: int) -> None:
         "multiprocessing.process": functools.partial(_be_child, name, descriptor),
     }
     parent_requests.connect(descriptor)
-    shared_objects.fetch_descriptors_by(
-        lambda name: parent_requests.ask(parent_requests.DESCRIPTOR + name)[1]
-    )
+    shared_objects.registry().fetch_descriptor = lambda name: parent_requests.ask(
+        parent_requests.DESCRIPTOR + name
+    )[1]
     sys.meta_path.insert(0, _Finder(adaptations))
     for module, adapt in adaptations.items():
         if module in sys.modules:
@@ -141,16 +143,15 @@ _ADAPTATIONS: Mapping[str, Callable[[Any], None]] = MappingProxyType(
 """What is done once these modules have been imported."""
 
 
-class _Finder:
+class _Finder(Struct, eq=False):
     """Finds these modules where they are, and has something done when they have been imported."""
 
-    def __init__(self, adaptations: Mapping[str, Callable[[Any], None]]) -> None:
-        self._adaptations = adaptations
+    adaptations: Mapping[str, Callable[[Any], None]]
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        adapt = self._adaptations.get(name)
+        adapt = self.adaptations.get(name)
         spec = (
             None if adapt is None else importlib.machinery.PathFinder.find_spec(name, path, target)
         )
@@ -159,17 +160,16 @@ class _Finder:
         return spec
 
 
-class _Loader:
-    def __init__(self, loader: Any, adapt: Callable[[Any], None]) -> None:
-        self._loader = loader
-        self._adapt = adapt
+class _Loader(Struct, eq=False):
+    loader: Any
+    adapt: Callable[[Any], None]
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
-        return self._loader.create_module(spec)  # type: ignore[no-any-return]
+        return self.loader.create_module(spec)  # type: ignore[no-any-return]
 
     def exec_module(self, module: ModuleType) -> None:
-        module.__loader__ = self._loader
+        module.__loader__ = self.loader
         if module.__spec__ is not None:
-            module.__spec__.loader = self._loader
-        self._loader.exec_module(module)
-        self._adapt(module)
+            module.__spec__.loader = self.loader
+        self.loader.exec_module(module)
+        self.adapt(module)

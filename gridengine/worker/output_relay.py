@@ -17,14 +17,13 @@ WINDOW_BYTES = 64 * 1024
 """How much of a worker's output may be on its way."""
 
 
-class Relay:
+class Relay(Struct, eq=False):
     """A worker's side: sends output, no more than a window ahead of what the caller's streams have
     taken.
     """
 
-    def __init__(self, send: Callable[[Message, Payload], None]) -> None:
-        self._send = send
-        self._under_way = 0
+    _send: Callable[[Message, Payload], None]
+    _under_way: int = 0
 
     @property
     def full(self) -> bool:
@@ -47,7 +46,7 @@ class Relay:
 
 
 class RunOutput(Struct, frozen=True):
-    """Where what one run writes to one of its streams is passed on to."""
+    """A `Sink`: where what one run writes to one of its streams is passed on to."""
 
     relay: Relay
     run: int
@@ -55,11 +54,9 @@ class RunOutput(Struct, frozen=True):
 
     @property
     def full(self) -> bool:
-        """Whether to read no more for now."""
         return self.relay.full
 
     def write(self, data: bytes) -> None:
-        """Pass this on."""
         self.relay.send(self.run, self.stream, data)
 
 

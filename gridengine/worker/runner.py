@@ -170,15 +170,6 @@ class Runner:
         index = self._words[INDEX]
         return assignment.run, call_words(name, assignment.first, index, assignment.name)
 
-    def _define(self, message: Define, buffers: Payload) -> None:
-        self.functions.define(message, buffers)
-
-    def _forget(self, message: Forget, buffers: Payload) -> None:
-        self.functions.forget(message.functions)
-
-    def _allocate(self, message: Allocate, buffers: Payload) -> None:
-        self._resources.allocate(message, buffers)
-
     def reallocate(self, message: Allocate, buffers: Payload) -> None:
         """Keep to another allocation in the midst of a call, in any thread.
 
@@ -498,10 +489,7 @@ class Runner:
         flush_output()
         # before whoever waits for the results closes all
         self._words[BACKGROUND] = background_work.is_running(self._result_buffer.threads)
-        if self._memory.wanted:
-            with self._memory.lifted():
-                self._result_buffer.flush()
-        else:
+        with self._memory.lifted():
             self._result_buffer.flush()
 
     def _exit_if_forked(self, error: BaseException | None = None) -> None:
@@ -533,9 +521,9 @@ class Runner:
 
 
 HANDLERS: dict[type, Callable[[Runner, Any, Payload], None]] = {
-    Define: Runner._define,
-    Forget: Runner._forget,
-    Allocate: Runner._allocate,
+    Define: lambda runner, message, buffers: runner.functions.define(message, buffers),
+    Forget: lambda runner, message, _: runner.functions.forget(message.functions),
+    Allocate: lambda runner, message, buffers: runner._resources.allocate(message, buffers),
     Assign: Runner._assign,
     Cancel: Runner._cancel,
 }

@@ -131,7 +131,6 @@ class RunnerPool:
         self._allocations[message.allocation] = RunnerAllocation(message, payload)
 
     def allocations(self) -> list[int]:
-        """Return the numbers of all allocations."""
         return list(self._allocations)
 
     def release(self, allocations: list[int]) -> None:

@@ -218,7 +218,6 @@ class StreamWriter:
             log.error("what runners print cannot be written to %s: %s", self._name, why)
 
     def _log_lost(self) -> None:
-        """Log how much was lost."""
         with self._changed:
             lost, self._lost = self._lost, 0
         if lost:
@@ -281,12 +280,10 @@ class StandardStreams:
             stream.wait(mark, max(0.0, until - monotonic()))
 
     def end(self) -> None:
-        """Write nothing more."""
         for stream in self:
             stream.end()
 
     def drop(self, why: str) -> None:
-        """Drop what the readers have not taken; how much, and why, is logged."""
         for stream in self:
             stream.drop(why)
 

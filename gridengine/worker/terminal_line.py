@@ -13,6 +13,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, TextIO, TypeGuard
 
+from msgspec import Struct
+
 STALE_SECONDS = 2.0
 """After how long one that nobody draws is the first to be left out where there is no room for all:
 of an iterator, say, whose next result nobody waits for.
@@ -22,15 +24,14 @@ MOST_LINES = 8
 _ERASE, _ERASE_ABOVE = "\r\x1b[2K", "\x1b[1A\x1b[2K"
 
 
-class TerminalLine:
+class TerminalLine(Struct, eq=False):
     """One of the lines at the foot of the terminal that a stream is, in the order in which they
     were shown first.
     """
 
-    def __init__(self, stream: TextIO) -> None:
-        self.stream = stream
-        self.text = ""
-        self.shown_at = 0.0
+    stream: TextIO
+    text: str = ""
+    shown_at: float = 0.0
 
     @property
     def width(self) -> int:
@@ -60,7 +61,8 @@ class Foot:
         self.lines: list[TerminalLine] = []
         self._drawn = 0
         """How many rows of the terminal are its own."""
-        self._is_at_start = True
+        self.is_at_start = True
+        """Whether what was written last ends with a whole line."""
         self._owner = os.getpid()
         # Reentrant: what is collected, or a signal's handler, may print in the midst of it.
         self._lock = threading.RLock()
@@ -92,7 +94,7 @@ class Foot:
                     if vars(one).get("write") is hook:
                         del vars(one)["write"]
                 self._hooks.clear()
-                self._stream, self._is_at_start = None, True
+                self._stream, self.is_at_start = None, True
 
     def _hook(self, stream: TextIO) -> None:
         self._stream, self._put = stream, stream.write
@@ -112,7 +114,7 @@ class Foot:
             try:
                 yield
             finally:
-                texts = self._texts() if self._is_at_start and not self._drawn else []
+                texts = self._texts() if self.is_at_start and not self._drawn else []
                 if texts:
                     self._drawn = len(texts)
                     self._print("\n".join(texts))
@@ -129,17 +131,13 @@ class Foot:
             shown = [line for line in self.lines if line in shown[:room]]
         return [line.text for line in shown]
 
-    def written(self, ends_line: bool) -> None:
-        """Note whether what was written last ends with a whole line."""
-        self._is_at_start = ends_line
-
     def _write(self, write: Callable[[str], int], text: str) -> int:
         """Write for somebody else to one of the streams."""
         if os.getpid() != self._owner or not text:
             return write(text)
         with self.lifted():
             count = write(text)
-            self.written(text.endswith("\n"))
+            self.is_at_start = text.endswith("\n")
         return count
 
     def _print(self, text: str) -> None:
@@ -171,7 +169,7 @@ def write_above(fd: int, data: memoryview) -> int:
         return os.write(fd, data)
     with foot.lifted():
         count = os.write(fd, data)
-        foot.written(bytes(data[count - 1 : count]) == b"\n")
+        foot.is_at_start = bytes(data[count - 1 : count]) == b"\n"
     return count
 
 

@@ -11,6 +11,7 @@ from types import MappingProxyType
 
 from gridengine.resources.base import Resource
 from gridengine.resources.demand import ANY
+from gridengine.resources.units import flag
 from gridengine.schedulers.batch_system import BatchScheduler, shown_as
 from gridengine.schedulers.launcher import LaunchContext
 from gridengine.schedulers.slurm.commands import Slurm
@@ -103,9 +104,7 @@ class SlurmScheduler(BatchScheduler):
         given = {name: value for name, value in named.items() if value is not None}
         self._options = own_options({**given, **options}, native)
         self.walltime = own_walltime(self._options)
-        if not isinstance(strict, bool):
-            raise TypeError(f"strict must be True or False, not {strict!r}")
-        self._strict = strict
+        self._strict = flag("strict", strict)
         self._site_asked: Future[Site] | None = None
 
     def __repr__(self) -> str:

@@ -59,6 +59,12 @@ def test_starmap_spreads_each_item(scheduler: FakeScheduler) -> None:
     assert gridengine.starmap(add, [(1, 2), [3, 4]], scheduler=scheduler) == [3, 7]
 
 
+@pytest.mark.parametrize("given", [[1], [(1, 2), (3, 4), 5]])
+def test_starmap_says_which_element_is_no_tuple(scheduler: FakeScheduler, given: list[Any]) -> None:
+    with pytest.raises(TypeError, match=rf"and element {len(given) - 1} of the iterable is "):
+        gridengine.starmap(add, given, scheduler=scheduler)
+
+
 def test_a_generator_may_be_mapped(scheduler: FakeScheduler) -> None:
     assert gridengine.map(square, (x for x in range(10)), scheduler=scheduler) == [
         x * x for x in range(10)

@@ -20,7 +20,7 @@ FOUND: dict[str, Any] = {
         {"script": "", "pid": 8, "host": "login2"},
     ],
     "addresses": ["tcp://login1:1", "tcp://login1:2"],
-    "left_runs": [{"run": "night", "tasks": 1}],
+    "left_runs": [{"run": "night", "calls": 1}],
     "workers": 0,
     "restarts": False,
     "version": None,
@@ -32,7 +32,7 @@ def test_a_dispatcher_is_shown_a_line_for_each_thing(capsys: pytest.CaptureFixtu
     lines = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines()[:-1])
     assert lines["clients"] == "a.py: process 7 on login1; python: process 8 on login2"
     assert lines["addresses"] == "tcp://login1:1, tcp://login1:2"
-    assert lines["left_runs"] == "night: 1 task"
+    assert lines["left_runs"] == "night: 1 call"
     assert (lines["workers"], lines["restarts"]) == ("0", "no")
 
 

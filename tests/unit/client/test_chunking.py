@@ -10,6 +10,7 @@ from gridengine.client.chunking import (
     SHARES,
     SMALL_BLOCK,
     TINY_BLOCK,
+    argument_tuples,
     length_of,
     next_size,
 )
@@ -41,3 +42,19 @@ def test_the_length_is_that_of_the_shortest_when_all_have_one() -> None:
     assert length_of([[1, 2], range(5)]) == 2
     assert length_of([[1, 2], iter([])]) is None
     assert length_of([Endless()]) is None  # type: ignore[list-item]
+
+
+def test_the_arguments_of_each_call_are_a_tuple() -> None:
+    assert [*argument_tuples([(1, 2), [3, 4], iter([5])])] == [(1, 2), (3, 4), (5,)]
+
+
+def test_an_element_that_is_no_arguments_is_told_with_its_number() -> None:
+    calls = argument_tuples([(1,), 7])  # type: ignore[list-item]
+    assert next(calls) == (1,)
+    with pytest.raises(TypeError, match=r"element 1 of the iterable is 7; .* use map, or \(7,\)"):
+        next(calls)
+
+
+def test_what_an_element_raises_by_itself_is_raised() -> None:
+    with pytest.raises(TypeError, match=r"^bad operand"):
+        next(argument_tuples([(-text for text in "a")]))  # type: ignore[operator]

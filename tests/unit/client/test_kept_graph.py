@@ -44,11 +44,9 @@ class Function:
         [call] = calls
         return None if "secret" in repr(call) else [self.identity + repr(call).encode()]
 
-    def take_key(self, key: bytes, number: int) -> Piece:
-        return self.run.pieces.get(self.run.names.get(key, ""), Piece(0, 1))
-
-    def outcome(self, piece: Piece) -> Any:
-        return self.run.outcomes.get(piece.row)
+    def look_up(self, key: bytes, number: int) -> tuple[Piece, Any]:
+        piece = self.run.pieces.get(self.run.names.get(key, ""), Piece(0, 1))
+        return piece, self.run.outcomes.get(piece.row)
 
     def add_block(self, form: int, numbers: Sequence[int], arguments: None, keys: bytes) -> int:
         self.blocks.append(numbers)

@@ -317,7 +317,7 @@ def test_a_call_that_the_journal_cannot_hold_is_refused_and_its_client_stays(
 def test_what_was_left_is_told_of_until_somebody_has_its_place(journaled: Played) -> None:
     left(journaled)
     [told] = journaled.listener.left()
-    assert (told["run"], told["tasks"]) == ("sweep", 1)
+    assert (told["run"], told["calls"]) == ("sweep", 1)
     journaled.say(B, hello(**KEPT))
     assert journaled.listener.left() == []
 

@@ -95,6 +95,24 @@ def test_calls_that_have_ended_of_a_task_are_told_apart(process: Process, tmp_pa
     other.file.close()
 
 
+def test_the_calls_are_counted_that_the_client_does_not_know_of(
+    process: Process, tmp_path: Path
+) -> None:
+    hand_in(process, 1, 2, count=10)
+    finish(process, 1, 0, 4, last=False)
+    process.sync()
+    process.record.taken([1])
+    finish(process, 1, 6, 8, last=False)
+    process.sync()
+    other = again(process, tmp_path)
+    for record in (process.record, other.record):
+        assert (record.owed, record.owed_calls) == (2, 16)
+    finish(process, 2, 0, 10)
+    process.record.taken([2, 3])
+    assert (process.record.owed, process.record.owed_calls) == (1, 4)
+    other.file.close()
+
+
 def test_nothing_is_left_of_what_a_client_has_taken(process: Process) -> None:
     hand_in(process, 1, 2)
     process.record.take(ChildForget(0, functions=[b"digest"]), [])

@@ -56,15 +56,15 @@ def test_outside_of_a_runner_a_file_of_elsewhere_is_an_error() -> None:
 def test_a_runner_asks_for_a_file_of_elsewhere_by_its_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    registry = shared_objects._Registry()
-    monkeypatch.setattr(shared_objects, "_registry", lambda: registry)
+    registry = shared_objects.Registry()
+    monkeypatch.setattr(shared_objects, "registry", lambda: registry)
     asked: list[bytes] = []
 
     def fetch(name: bytes) -> int:
         asked.append(name)
         return 7
 
-    shared_objects.fetch_descriptors_by(fetch)
+    registry.fetch_descriptor = fetch
     assert Received(b"elsewhere", "thing").detach() == 7
     assert asked == [b"elsewhere"]
 

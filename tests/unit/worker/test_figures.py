@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from gridengine.wire.messages import Beat, Measured
-from gridengine.worker.figures import SignsOfLife, measure
+from gridengine.worker.figures import measure, signs_of_life
 
 
 def runner(*given: int) -> Any:
@@ -29,8 +29,8 @@ def test_while_nothing_runs_nothing_is_measured() -> None:
 
 
 def test_one_of_several_signs_of_life_says_what_is_measured() -> None:
-    signs = SignsOfLife([runner(7)], every=3)
-    assert [type(signs.next()) for _ in range(6)] == [Beat, Beat, Measured] * 2
+    signs = signs_of_life([runner(7)], every=3)
+    assert [type(next(signs)) for _ in range(6)] == [Beat, Beat, Measured] * 2
 
 
 def test_a_process_that_is_gone_has_no_memory() -> None:

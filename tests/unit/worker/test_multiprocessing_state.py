@@ -40,7 +40,8 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[bytes, tuple[bytes
     monkeypatch.setattr(parent_requests, "connect", lambda descriptor: None)
     monkeypatch.setattr(parent_requests, "agent_pid", lambda: AGENT)
     monkeypatch.setattr(parent_requests, "ask", ask)
-    monkeypatch.setattr(shared_objects, "fetch_descriptors_by", lambda fetch: None)
+    registry = shared_objects.Registry()
+    monkeypatch.setattr(shared_objects, "registry", lambda: registry)
     factory = logging.getLogRecordFactory()
     yield answers
     logging.setLogRecordFactory(factory)
