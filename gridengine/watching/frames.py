@@ -192,8 +192,8 @@ def _head(answer: Answer, cpu: float | None, width: int, height: int) -> list[st
         f"calls: {status.done:,} done, {status.failed:,} failed, {status.retried:,} retried, "
         f"{status.running:,} running, {status.waiting:,} waiting",
         f"workers: {status.worker_words}"
-        f"{f' ({states})' if states else ''}, {_count(sum(one.slots for one in status.queues))} "
-        f"slots, {status.lost_workers:,} lost",
+        f"{f' ({states})' if states else ''}, {status.worker_slots:,} slots, "
+        f"{status.lost_workers:,} lost",
         f"dispatcher: {used}{size(answer.memory)}",
         *textwrap.wrap(str(why or ""), max(width, LEAST_WIDTH))[:MOST_WHY_LINES],
     ]
