@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from typing import Any
 
 import click
 
 from gridengine.cli.resource_options import options
 from gridengine.schedulers.registry import STARTERS
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 _BATCH = ("grid_engine", "slurm")
 _TAKEN_BY: Mapping[str, tuple[str, ...]] = {

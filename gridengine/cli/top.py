@@ -17,9 +17,8 @@ import msgspec
 from msgspec.structs import replace
 
 from gridengine.cli.completion import watched_names
-from gridengine.cli.console import folded
+from gridengine.cli.console import folded, print_json
 from gridengine.cli.explain import status_with_reasons
-from gridengine.cli.tables import print_json
 from gridengine.cli.terminal_keys import TerminalKeys
 from gridengine.dispatcher.core.watch_events import merged
 from gridengine.dispatcher.watch_messages import Answer
