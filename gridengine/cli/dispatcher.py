@@ -13,8 +13,12 @@ from msgspec.structs import replace
 from gridengine.cli import dispatcher_control
 from gridengine.cli.completion import dispatcher_names
 from gridengine.cli.console import print_json
-from gridengine.cli.resource_options import resource_options, resources_of
-from gridengine.cli.scheduler_options import arguments_of, scheduler_options
+from gridengine.cli.scheduler_options import (
+    arguments_of,
+    resource_options,
+    resources_of,
+    scheduler_options,
+)
 from gridengine.dispatcher.dispatcher_folder import (
     DispatcherFolder,
     StartOptions,

@@ -21,7 +21,7 @@ import click
 
 from gridengine._version import __version__
 from gridengine.cli.console import console, folded, shown, text
-from gridengine.cli.resource_options import resource_options, resources_of
+from gridengine.cli.scheduler_options import resource_options, resources_of
 from gridengine.errors import GridEngineError
 from gridengine.schedulers.registry import BY_NAME, STARTERS
 from gridengine.settings.files import nearest
