@@ -87,6 +87,5 @@ class _Server(uvicorn.Server):
         self._closing = closing
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End what is under way."""
         self._closing.set()
         await super().shutdown(sockets)

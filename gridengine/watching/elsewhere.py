@@ -45,7 +45,7 @@ class RemoteWatched(Watched):
     def ask(
         self, ask: str = STATUS, *, most: int = 100, words: Sequence[str] = (), first: int = 0
     ) -> Answer:
-        """See there. What is no looking is asked for by the clients' key."""
+        """What is no looking is asked for by the clients' key."""
         request = msgspec.json.encode(Request(ask, most, words, first)).decode()
         if ask not in ACTS:
             return self._control(self._remote, "watch", request)
@@ -53,7 +53,6 @@ class RemoteWatched(Watched):
             return self._control(remote, "act", request)
 
     def follow(self, *, most: int = 100, words: Sequence[str] = (), interval: float = 1.0) -> None:
-        """See there."""
         self._remote.unfollow(self._followed)
         request = msgspec.json.encode(Request(FOLLOW, most, words, interval=interval)).decode()
         self._seconds = ANSWER_SECONDS + interval
@@ -63,7 +62,6 @@ class RemoteWatched(Watched):
             raise self._fault("it does not answer", error) from error
 
     def next_answer(self) -> Answer:
-        """See there."""
         try:
             line = self._told.get(timeout=self._seconds)
         except queue.Empty:
@@ -86,7 +84,6 @@ class RemoteWatched(Watched):
         return self._read(msgspec.json.encode(answer))
 
     def close(self) -> None:
-        """See there."""
         self._remote.close()
 
 
