@@ -48,7 +48,7 @@ def process_of(path: Path) -> int:
     return int(path.name.partition("-")[0])
 
 
-class Watched:
+class Watched(contextlib.AbstractContextManager["Watched"]):
     """A connection to one dispatcher. Use it in a `with`, or close it.
 
     Raises:
@@ -137,9 +137,6 @@ class Watched:
     def close(self) -> None:
         """Let the dispatcher go. May be called twice."""
         self._sock.close()
-
-    def __enter__(self) -> Watched:
-        return self
 
     def __exit__(self, *exc_info: object) -> None:
         self.close()
