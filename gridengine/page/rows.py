@@ -141,4 +141,3 @@ _NOTES: Mapping[str, Callable[[Status], str]] = {
     "failures": _of_failures,
 }
 TABLES = (*VIEWS, OPEN_CALLS, CAUSES)
-"""What tables there are."""

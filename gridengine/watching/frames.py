@@ -156,7 +156,6 @@ class View(Struct, frozen=True):
 
     @property
     def columns(self) -> Sequence[Column]:
-        """The columns that there are."""
         return VIEWS[self.name][1]
 
 

@@ -38,7 +38,6 @@ svg { width: 100%; height: auto } svg text { font: 10px sans-serif; fill: curren
 
 
 def page(answer: Answer) -> str:
-    """Return the page."""
     who, status = answer.identity, answer.status
     began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(who.since))
     title = f"{who.name}, {began}"

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from gridengine.dispatcher.core.status import FileFault
 from gridengine.dispatcher.watch_messages import FOLLOW, STATUS, Answer, Request
 from gridengine.dispatcher.watch_server import peer_user
-from gridengine.errors import ClusterError
+from gridengine.errors import ClusterError, GridEngineError
 from gridengine.serialize.payload import Buffer
 
 ANSWER_SECONDS = 5.0
@@ -114,7 +114,7 @@ class Watched(contextlib.AbstractContextManager["Watched"]):
             yield
         except (BrokenPipeError, ConnectionResetError) as error:
             raise self._fault("it has ended") from error
-        except OSError as error:
+        except (OSError, GridEngineError) as error:
             raise self._fault("it does not answer", error) from error
 
     def _read(self, line: Buffer) -> Answer:
