@@ -57,20 +57,22 @@ def answers(seconds: float = ANSWER_SECONDS) -> tuple[list[Answer], list[str]]:
     """
     found, silent = _ask_all(seconds)
     answers = sorted((answer for _, answer in found), key=lambda one: -one.identity.since)
-    return answers, [error.message for error in silent]
+    return answers, [error.message for _, error in silent]
 
 
-def _ask_all(seconds: float) -> tuple[list[tuple[Path, Answer]], list[ClusterError]]:
-    """Return the socket and the answer of each dispatcher that is there, and why others gave
-    none.
+def _ask_all(
+    seconds: float,
+) -> tuple[list[tuple[Path, Answer]], list[tuple[Path, ClusterError]]]:
+    """Return the socket and the answer of each dispatcher that is there, and of others the socket
+    and why there is none.
     """
     found: list[tuple[Path, Answer]] = []
-    silent: list[ClusterError] = []
+    silent: list[tuple[Path, ClusterError]] = []
     for one in connect_all(seconds):
         try:
             found.append((one.path, one.ask(most=0)))
         except ClusterError as error:
-            silent.append(error)
+            silent.append((one.path, error))
     return found, silent
 
 
@@ -100,7 +102,7 @@ def connect(name: str = "") -> Watched:
     there, silent = _ask_all(ANSWER_SECONDS)
     found = [(path, one.identity) for path, one in there if matches(one.identity, name)]
     if not found and silent:
-        raise silent[-1]
+        raise silent[-1][1]
     if not found and (elsewhere := _elsewhere(name)) is not None:
         return elsewhere
     if len(found) != 1:
