@@ -11,8 +11,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from gridengine.cli.completion import seen_names
-from gridengine.cli.console import console
-from gridengine.cli.tables import print_json, table
+from gridengine.cli.console import console, print_json, table
 from gridengine.dispatcher.core.status import FailureStatus, RunStatus, Status
 from gridengine.watching.causes import cause_of
 from gridengine.watching.figures import seconds, size

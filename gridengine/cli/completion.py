@@ -39,7 +39,13 @@ def _watched() -> Iterable[tuple[str, str]]:
         yield who.name, f"process {who.pid} on {who.host}"
 
 
-def _with_ended() -> Iterable[tuple[str, str]]:
+watched_names = _completion(_watched)
+"""Of dispatchers that run here."""
+
+
+@_completion
+def seen_names() -> Iterable[tuple[str, str]]:
+    """Yield the dispatchers that run here, and the last runs that have ended."""
     from gridengine.watching.kept import ended_words, kept_answers
 
     for one in kept_answers():
@@ -48,7 +54,9 @@ def _with_ended() -> Iterable[tuple[str, str]]:
     yield from _watched()
 
 
-def _runs() -> Iterable[tuple[str, str]]:
+@_completion
+def run_names() -> Iterable[tuple[str, str]]:
+    """Yield the runs with a name."""
     from gridengine.journal import kept_runs
     from gridengine.journal.run_file import SUFFIX
 
@@ -56,18 +64,10 @@ def _runs() -> Iterable[tuple[str, str]]:
         yield path.name.removesuffix(SUFFIX), "a run with a name"
 
 
-def _dispatchers() -> Iterable[tuple[str, str]]:
+@_completion
+def dispatcher_names() -> Iterable[tuple[str, str]]:
+    """Yield the stand-alone dispatchers."""
     from gridengine.dispatcher.dispatcher_folder import DispatcherFolder
 
     for folder in DispatcherFolder.all():
         yield folder.name, "a stand-alone dispatcher"
-
-
-watched_names = _completion(_watched)
-"""Of dispatchers that run here."""
-seen_names = _completion(_with_ended)
-"""Of these, and of the last runs that have ended."""
-run_names = _completion(_runs)
-"""Of runs with a name."""
-dispatcher_names = _completion(_dispatchers)
-"""Of stand-alone dispatchers."""

@@ -4,19 +4,28 @@ in, words out: `dispatcher_control` does it.
 
 from __future__ import annotations
 
-import json
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from msgspec.structs import replace
 
+from gridengine.cli import dispatcher_control
 from gridengine.cli.completion import dispatcher_names
-from gridengine.cli.resource_options import resource_options, resources_of
-from gridengine.cli.scheduler_options import arguments_of, scheduler_options
-
-if TYPE_CHECKING:
-    from gridengine.dispatcher.dispatcher_folder import StartOptions
+from gridengine.cli.console import print_json
+from gridengine.cli.scheduler_options import (
+    arguments_of,
+    resource_options,
+    resources_of,
+    scheduler_options,
+)
+from gridengine.dispatcher.dispatcher_folder import (
+    DispatcherFolder,
+    StartOptions,
+    working_directory,
+)
+from gridengine.resources.demand import Demand
+from gridengine.resources.encoding import encode_demand
 
 EXIT_STATUS = {"running": 0, "died": 1, "ended": 3, "silent": 4}
 """As init scripts have it (Linux Standard Base, Init Script Actions)."""
@@ -24,6 +33,7 @@ RESOURCES = ("cores", "memory", "walltime", "gpus", "token")
 
 
 @click.group(
+    "dispatcher",
     short_help="Start and end stand-alone dispatchers.",
     epilog="""\b
 Examples:
@@ -33,7 +43,7 @@ Examples:
   gridengine dispatcher stop sweeps
 """,
 )
-def dispatcher() -> None:
+def command() -> None:
     """Start, list and end stand-alone dispatchers, for any number of scripts and notebooks: there,
     gridengine.Client("sweeps") goes wherever a scheduler goes.
 
@@ -41,7 +51,7 @@ def dispatcher() -> None:
     """
 
 
-@dispatcher.command(
+@command.command(
     short_help="Start a dispatcher in the background.",
     epilog="""\b
 Examples:
@@ -68,8 +78,6 @@ def start(name: str, *, foreground: bool, **given: Any) -> None:
     --scheduler it keeps none. It logs to dispatcher.log in its folder. The exit status is 1 when it
     does not start, or runs already.
     """
-    from gridengine.cli import dispatcher_control
-
     options = _options(name, given)
     begun = dispatcher_control.start(name, options, foreground=foreground)
     click.echo(f"dispatcher {name} runs: {begun}")
@@ -81,11 +89,6 @@ def _options(name: str, given: dict[str, Any]) -> StartOptions:
     """Return how a dispatcher is to be started: as it was, but for what is said. A scheduler that
     is said begins anew.
     """
-    from gridengine.cli import dispatcher_control
-    from gridengine.dispatcher.dispatcher_folder import StartOptions, working_directory
-    from gridengine.resources.demand import Demand
-    from gridengine.resources.encoding import encode_demand
-
     scheduler, restarts = given.pop("scheduler"), given.pop("restarts")
     resources = encode_demand(Demand(resources_of(**{one: given.pop(one) for one in RESOURCES})))[0]
     if scheduler:
@@ -107,7 +110,7 @@ def _options(name: str, given: dict[str, Any]) -> StartOptions:
     )
 
 
-@dispatcher.command(
+@command.command(
     "list",
     short_help="List the stand-alone dispatchers.",
     epilog="""\b
@@ -122,19 +125,16 @@ def list_all(*, as_json: bool) -> None:
 
     The exit status is 0 also when there are none.
     """
-    from gridengine.cli import dispatcher_control
-    from gridengine.dispatcher.dispatcher_folder import DispatcherFolder
-
     found = [dispatcher_control.status(folder) for folder in DispatcherFolder.all()]
     if as_json:
-        click.echo(json.dumps(found, indent=1))
+        print_json(found)
     elif not found:
         click.echo("there are none; gridengine dispatcher start NAME starts one")
     else:
         dispatcher_control.show_all(found)
 
 
-@dispatcher.command(
+@command.command(
     short_help="Show the state of a dispatcher.",
     epilog="""\b
 Examples:
@@ -151,17 +151,15 @@ def status(name: str, *, as_json: bool) -> None:
     The exit status is 0 when it runs, 1 when it was killed (or there is none of this name), 3 when
     it has ended, 4 when it runs and does not answer.
     """
-    from gridengine.cli import dispatcher_control
-
     found = dispatcher_control.status(dispatcher_control.known(name))
     if as_json:
-        click.echo(json.dumps(found, indent=1))
+        print_json(found)
     else:
         dispatcher_control.show(found)
     sys.exit(EXIT_STATUS[found["state"]])
 
 
-@dispatcher.command(
+@command.command(
     short_help="End a dispatcher.",
     epilog="""\b
 Examples:
@@ -179,12 +177,10 @@ def stop(name: str, *, now: bool) -> None:
     Ctrl-C ends the wait alone. The exit status is 1 when there is none of this name; it is 0 also
     when it has ended before.
     """
-    from gridengine.cli import dispatcher_control
-
     click.echo(dispatcher_control.stop(dispatcher_control.known(name), now=now))
 
 
-@dispatcher.command(
+@command.command(
     short_help="End a dispatcher, and start it again.",
     epilog="""\b
 Examples:
@@ -199,8 +195,6 @@ def restart(name: str, *, now: bool) -> None:
 
     The exit status is 1 when there is none of this name, or it does not start.
     """
-    from gridengine.cli import dispatcher_control
-
     click.echo(dispatcher_control.stop(dispatcher_control.known(name), now=now, again=True))
     options = dispatcher_control.kept_options(name)
     begun = dispatcher_control.start(name, options, foreground=False)

@@ -10,10 +10,7 @@ from typing import Any
 
 import click
 
-from gridengine.cli.console import console, shown
-from gridengine.cli.tables import table
-from gridengine.dispatcher import background
-from gridengine.dispatcher.background import Inherited
+from gridengine.cli.console import console, shown, table
 from gridengine.dispatcher.dispatcher_folder import (
     DispatcherFolder,
     StartOptions,
@@ -66,6 +63,8 @@ def start(name: str, options: StartOptions, *, foreground: bool) -> Holder | Non
     Raises:
         GridEngineError: it does not start, or runs already; the text says why, or who runs it.
     """
+    from gridengine.dispatcher import background
+
     folder = DispatcherFolder.of(name)
     background.make_scheduler(options).close()  # what is wrong with the options is told here
     folder.make()
@@ -74,7 +73,7 @@ def start(name: str, options: StartOptions, *, foreground: bool) -> Holder | Non
         background.keep_options(folder, options)
         if foreground:
             os.set_inheritable(lock.descriptor, True)
-            command = background.process_command(folder.path, Inherited(lock.descriptor))
+            command = background.process_command(folder.path, background.Inherited(lock.descriptor))
             os.execv(command[0], command)
         background.start(folder, lock)
     finally:
@@ -143,6 +142,8 @@ def stop(folder: DispatcherFolder, *, now: bool, again: bool = False) -> str:
     """
     if folder.state() is not State.RUNNING:
         return f"dispatcher {folder.name} does not run"
+    from gridengine.dispatcher import background
+
     try:
         ask(folder, "stop", now=now, again=again)
     except GridEngineError:

@@ -99,9 +99,12 @@ def _check_run_directory(folder: Path) -> Finding:
         with tempfile.NamedTemporaryFile(dir=there, prefix=".gridengine-doctor-") as file:
             file.write(bytes(_WRITTEN))
     except OSError as error:
-        words = f"{folder}: nothing can be written to {there}: {error.strerror}"
-        remedy = "make room, or set GRIDENGINE_RUN_DIRECTORY to a folder that the nodes share"
-        return _finding("run directory", State.BROKEN, words, remedy)
+        return _finding(
+            "run directory",
+            State.BROKEN,
+            f"{folder}: nothing can be written to {there}: {error.strerror}",
+            "make room, or set GRIDENGINE_RUN_DIRECTORY to a folder that the nodes share",
+        )
     free = shutil.disk_usage(there).free / 2**30
     return _finding("run directory", State.OK, f"{folder}, {free:.1f} GB free")
 
@@ -116,17 +119,20 @@ def check_encryption() -> Finding:
     try:
         rate = encrypted_bytes_per_second()
     except zmq.ZMQError as error:
-        remedy = (
+        return _finding(
+            "encryption",
+            State.BROKEN,
+            f"{build}: {error}",
             "workers on other machines need it: install pyzmq's own wheel (`pip install "
-            "--force-reinstall pyzmq`)"
+            "--force-reinstall pyzmq`)",
         )
-        return _finding("encryption", State.BROKEN, f"{build}: {error}", remedy)
     words = f"{rate / 1e6:,.0f} MB for each second of a processor ({build})"
     if rate >= LEAST_ENCRYPTED:
         return _finding("encryption", State.OK, words)
-    words += ", which slows down what goes to cluster workers and comes back"
-    remedy = (
+    return _finding(
+        "encryption",
+        State.SLOW,
+        f"{words}, which slows down what goes to cluster workers and comes back",
         "`pip install --force-reinstall 'pyzmq>=27.3'`; a pyzmq that was built here is as "
-        "fast as the libsodium that it found"
+        "fast as the libsodium that it found",
     )
-    return _finding("encryption", State.SLOW, words, remedy)

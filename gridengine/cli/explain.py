@@ -9,8 +9,7 @@ from collections.abc import Sequence
 import click
 
 from gridengine.cli.completion import seen_names
-from gridengine.cli.console import folded
-from gridengine.cli.tables import print_json
+from gridengine.cli.console import folded, print_json
 from gridengine.dispatcher.core.status import Status
 from gridengine.dispatcher.dispatcher_folder import DispatcherFolder, State
 from gridengine.dispatcher.watch_messages import CALLS, REASONS, Answer

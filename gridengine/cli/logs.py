@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import itertools
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import click
 
 from gridengine.cli.completion import seen_names
+from gridengine.errors import GridEngineError
 from gridengine.schedulers.logs import tail
-from gridengine.watching.logs import find_logs
+from gridengine.watching.logs import FoundLogs, find_logs
 
 TAIL_BYTES = 64 * 1024
-LOOK_SECONDS = 0.5
+LOOK_SECONDS, LOOKS = 0.5, 4
+"""How often the logs that are followed are looked at, and at which of these times it is asked for
+new ones.
+"""
 
 
 @click.command(
@@ -32,7 +39,9 @@ Examples:
 @click.argument("name", default="", shell_complete=seen_names)
 @click.argument("which", metavar="[CALL or WORKER]", default="")
 @click.option("--failed", is_flag=True, help="Of the workers where calls have failed lately.")
-@click.option("--follow", is_flag=True, help="Go on with what is written, until Ctrl-C.")
+@click.option(
+    "--follow", is_flag=True, help="Go on with what is written, into new ones too, until Ctrl-C."
+)
 @click.option(
     "--lines",
     type=click.IntRange(min=0),
@@ -49,7 +58,8 @@ def command(name: str, which: str, failed: bool, follow: bool, lines: int) -> No
 
     The exit status is 1 when there is no log.
     """
-    told, paths = find_logs(name, which, failed=failed)
+    find = functools.partial(find_logs, name, which, failed=failed)
+    told, paths, may_come = find()
     for line in told:
         click.echo(line)
     for path in paths:
@@ -58,9 +68,10 @@ def command(name: str, which: str, failed: bool, follow: bool, lines: int) -> No
         for line in written[max(0, len(written) - lines) :]:
             click.echo(line)
     if follow and not paths:
-        click.echo("no worker has a log to follow", err=True)
-    elif follow:
-        _follow(paths)
+        later = "; waiting for the first" if may_come else ""
+        click.echo(f"no worker has a log to follow{later}", err=True)
+    if follow and (paths or may_come):
+        _follow(paths, find)
     if not (told or paths):
         click.echo(
             "there is no such log; what calls of this machine's processes print goes to the output "
@@ -70,12 +81,17 @@ def command(name: str, which: str, failed: bool, follow: bool, lines: int) -> No
         sys.exit(1)
 
 
-def _follow(paths: Iterable[Path]) -> None:
-    """Print what is appended to files, with a line that names the file where another was before."""
+def _follow(paths: Iterable[Path], find: Callable[[], FoundLogs]) -> None:
+    """Print what is appended to files, and to those that are found later, with a line that names
+    the file where another was before.
+    """
     sizes = {path: path.stat().st_size for path in paths if path.exists()}
     last = None
-    while sizes:
+    for look in itertools.count(1):
         time.sleep(LOOK_SECONDS)
+        if look % LOOKS == 0:
+            with contextlib.suppress(GridEngineError):  # the run has ended
+                sizes = dict.fromkeys(find().paths, 0) | sizes
         for path, before in sizes.items():
             size = path.stat().st_size if path.exists() else before
             if size <= before:

@@ -9,8 +9,7 @@ from itertools import islice
 import click
 from msgspec import Struct
 
-from gridengine.cli.console import console
-from gridengine.cli.tables import print_json, table
+from gridengine.cli.console import console, print_json, table
 from gridengine.dispatcher.dispatcher_folder import DispatcherFolder
 from gridengine.dispatcher.watch_messages import Answer, Identity
 from gridengine.watching.dispatchers import answers, sockets

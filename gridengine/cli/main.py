@@ -21,10 +21,7 @@ import click
 
 from gridengine._version import __version__
 from gridengine.cli.console import console, folded, shown, text
-from gridengine.cli.dispatcher import dispatcher
-from gridengine.cli.resource_options import resource_options, resources_of
-from gridengine.cli.scale import scale
-from gridengine.cli.worker import worker
+from gridengine.cli.scheduler_options import resource_options, resources_of
 from gridengine.errors import GridEngineError
 from gridengine.schedulers.registry import BY_NAME, STARTERS
 from gridengine.settings.files import nearest
@@ -38,6 +35,7 @@ if TYPE_CHECKING:
 
 WATCHING = ("calls", "cancel", "drain", "explain", "logs", "ls", "page", "report", "top")
 RUNS = ("forget", "results", "retry", "runs")
+DISPATCHERS = ("dispatcher", "scale", "worker")
 """The commands that have modules of their own, which are loaded when they are asked for."""
 
 
@@ -47,10 +45,10 @@ class _Commands(click.Group):
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted([*super().list_commands(ctx), *WATCHING, *RUNS])
+        return sorted([*super().list_commands(ctx), *WATCHING, *RUNS, *DISPATCHERS])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in (*WATCHING, *RUNS):
+        if cmd_name not in (*WATCHING, *RUNS, *DISPATCHERS):
             return super().get_command(ctx, cmd_name)
         found: click.Command = importlib.import_module(f"gridengine.cli.{cmd_name}").command
         return found
@@ -311,8 +309,3 @@ def _show(terminal: Console, finding: Finding) -> None:
     terminal.print(line, soft_wrap=True)
     if finding.remedy:
         terminal.print(text(f"        try: {finding.remedy}"), soft_wrap=True)
-
-
-main.add_command(dispatcher)
-main.add_command(scale)
-main.add_command(worker)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import re
+import shutil
 import signal
 import sys
 import tempfile
@@ -12,10 +15,13 @@ from typing import TYPE_CHECKING
 import click
 
 from gridengine.errors import ConfigurationError
+from gridengine.wire.runtime_folder import is_private
 
 if TYPE_CHECKING:
     from gridengine.page.access import Access
 
+FOLDER = "gridengine-page-{}-"
+"""How the name of a page's folder begins: with the number of its process."""
 OPENER = (
     '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>gridengine</title>'
     '<meta http-equiv="refresh" content="0;url={0}"></head><body></body></html>'
@@ -64,7 +70,8 @@ def command(name: str, port: int, opens: bool, allow_actions: bool) -> None:
             hint="pip install '.[page]', in the clone that gridengine was installed from",
         ) from error
 
-    with tempfile.TemporaryDirectory(prefix="gridengine-page-") as folder:
+    remove_left_folders(Path(tempfile.gettempdir()))
+    with tempfile.TemporaryDirectory(prefix=FOLDER.format(os.getpid())) as folder:
 
         def started(port: int, access: Access) -> None:
             said = address(port, access)
@@ -78,6 +85,14 @@ def command(name: str, port: int, opens: bool, allow_actions: bool) -> None:
             serve(Source(name), listen(port), actions=allow_actions, started=started)
         except KeyboardInterrupt:
             sys.exit(128 + signal.SIGINT)
+
+
+def remove_left_folders(place: Path) -> None:
+    """Remove what pages of this user's that were killed have left there."""
+    for folder in place.glob(FOLDER.format("*") + "*"):
+        found = re.match(FOLDER.format(r"(\d+)"), folder.name)
+        if found and is_private(folder) and not Path("/proc", found[1]).exists():
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _open(said: str, folder: Path) -> None:

@@ -65,13 +65,11 @@ def command(name: str, form: str | None, output: Path | None, journal: str | Non
         click.echo(f"{missing} of {len(results)} calls have no result", err=True)
 
 
-def _jsonl(results: Sequence[Any]) -> bytes:
-    return "".join(f"{_json(one)}\n" for one in results).encode()
-
-
 def _json(result: Any) -> str:
     try:
-        text = json.dumps(_line(result), default=_plain)
+        failed = isinstance(result, BaseException)
+        line = {"error": f"{type(result).__name__}: {result}"} if failed else {"result": result}
+        text = json.dumps(line, default=_plain)
     except ConfigurationError:
         raise
     except (TypeError, ValueError):  # a key that is no text, a set that has no order, a circle
@@ -79,12 +77,6 @@ def _json(result: Any) -> str:
     if "NaN" in text or "Infinity" in text:  # Python's json writes these, and no JSON has them
         text = json.dumps(json.loads(text, parse_constant=lambda name: None))
     return text
-
-
-def _line(result: Any) -> dict[str, Any]:
-    if isinstance(result, BaseException):
-        return {"error": f"{type(result).__name__}: {result}"}
-    return {"result": result}
 
 
 def _plain(value: Any) -> Any:
@@ -146,7 +138,7 @@ def _pickle(results: Sequence[Any]) -> bytes:
 
 
 WRITERS: dict[str, Callable[[Sequence[Any]], bytes]] = {
-    "jsonl": _jsonl,
+    "jsonl": lambda results: "".join(f"{_json(one)}\n" for one in results).encode(),
     "csv": _csv,
     "pickle": _pickle,
 }

@@ -6,8 +6,7 @@ import time
 
 import click
 
-from gridengine.cli.console import console
-from gridengine.cli.tables import print_json, table
+from gridengine.cli.console import console, print_json, table
 from gridengine.journal import kept_runs
 from gridengine.journal.kept_runs import RunSummary
 from gridengine.watching.figures import size

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import click
 
+from gridengine.cli import dispatcher_control
 from gridengine.cli.completion import dispatcher_names
 
 
 @click.command(
+    "scale",
     short_help="Set how many workers a dispatcher has.",
     epilog="""\b
 Examples:
@@ -21,7 +23,7 @@ Examples:
 @click.option(
     "--auto", is_flag=True, help="Return to as many as its calls need, within its bounds."
 )
-def scale(name: str, workers: int | None, *, auto: bool) -> None:
+def command(name: str, workers: int | None, *, auto: bool) -> None:
     """Have the dispatcher NAME keep so many WORKERS, whether they have something to do or not.
 
     When it has more, idle ones leave first, and busy ones after their calls. --auto returns to the
@@ -31,8 +33,6 @@ def scale(name: str, workers: int | None, *, auto: bool) -> None:
     """
     if (workers is None) is not auto:
         raise click.UsageError("say a number of workers, or --auto")
-    from gridengine.cli import dispatcher_control
-
     folder = dispatcher_control.known(name)
     bounds = {} if workers is None else {"minimum": workers, "maximum": workers}
     told = dispatcher_control.ask(folder, "scale", **bounds)

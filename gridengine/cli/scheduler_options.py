@@ -1,16 +1,30 @@
-"""The options by which `gridengine dispatcher start` is told which scheduler to use, and how."""
+"""The options by which commands are told which scheduler to use, and how, and what its workers
+hold.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import operator
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import click
 
-from gridengine.cli.resource_options import options
+from gridengine.errors import ConfigurationError
+from gridengine.resources.base import ZERO, Resource
+from gridengine.resources.kinds import Cores, GPUs, Memory, Token, WTime
+from gridengine.resources.units import parse_gigabytes
 from gridengine.schedulers.registry import STARTERS
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _options(*those: Callable[[Any], Any]) -> Callable[[F], F]:
+    """Return what gives a command these options, in this order."""
+    return lambda command: functools.reduce(lambda it, one: one(it), reversed(those), command)
+
 
 _BATCH = ("grid_engine", "slurm")
 _TAKEN_BY: Mapping[str, tuple[str, ...]] = {
@@ -32,7 +46,7 @@ _TAKEN_BY: Mapping[str, tuple[str, ...]] = {
 _NAMES = {"job_name": "name"}
 """What the arguments are called that have another name than their option."""
 
-_OPTIONS = (
+scheduler_options = _options(
     click.option(
         "--scheduler",
         type=click.Choice(STARTERS),
@@ -75,10 +89,20 @@ _OPTIONS = (
         help="How long calls may wait for their first worker, then they fail (default: for ever).",
     ),
 )
-
-
-scheduler_options = options(*_OPTIONS)
-"""Gives a command the options above."""
+"""Gives a command the options by which it is told what starts workers, and how."""
+resource_options = _options(
+    click.option("--cores", type=click.IntRange(min=1), help="Cores of each worker."),
+    click.option("--memory", metavar="GB", help="Memory of each worker, as 1.5 or 512M."),
+    click.option(
+        "--time",
+        "walltime",
+        metavar="TIME",
+        help="How long each call may take, as 2:00:00 or in seconds.",
+    ),
+    click.option("--gpus", type=click.IntRange(min=1), help="GPUs of each worker."),
+    click.option("--token", help="What workers must have, by its name in the settings."),
+)
+"""Gives a command the options by which it is told what workers hold."""
 
 
 def arguments_of(scheduler: str, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -95,3 +119,48 @@ def arguments_of(scheduler: str, given: Mapping[str, Any]) -> dict[str, Any]:
                 f"--{name.replace('_', '-')} is for {takers}, not for {scheduler}"
             )
     return {_NAMES.get(name, name): value for name, value in found.items()}
+
+
+def resources_of(
+    *,
+    cores: int | None,
+    memory: str | None,
+    walltime: str | None,
+    gpus: int | None,
+    token: str | None,
+) -> Resource:
+    """Return what these options say.
+
+    Raises:
+        click.BadParameter: a time, or an amount of memory, is none.
+    """
+    time: float | str | None = (
+        walltime if walltime is None or ":" in walltime else _number("--time", walltime)
+    )
+    kinds: tuple[Callable[[Any], Resource], ...] = (Cores, Memory, WTime, GPUs, Token)
+    gigabytes = None if memory is None else _gigabytes(memory)
+    given = zip(kinds, (cores, gigabytes, time, gpus, token), strict=True)
+    return functools.reduce(
+        operator.and_, (kind(value) for kind, value in given if value is not None), ZERO
+    )
+
+
+def _gigabytes(text: str) -> float:
+    with contextlib.suppress(ValueError):
+        return float(text)
+    try:
+        return parse_gigabytes("memory", text)
+    except ConfigurationError:
+        raise click.BadParameter(
+            f"{text!r} is no amount of memory; write GB, as 1.5, or a unit, as 512M",
+            param_hint="--memory",
+        ) from None
+
+
+def _number(name: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise click.BadParameter(
+            f"{text!r} is no time; write 2:00:00, or seconds", param_hint=name
+        ) from None

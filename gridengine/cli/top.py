@@ -17,9 +17,8 @@ import msgspec
 from msgspec.structs import replace
 
 from gridengine.cli.completion import watched_names
-from gridengine.cli.console import folded
+from gridengine.cli.console import folded, print_json
 from gridengine.cli.explain import status_with_reasons
-from gridengine.cli.tables import print_json
 from gridengine.cli.terminal_keys import TerminalKeys
 from gridengine.dispatcher.core.watch_events import merged
 from gridengine.dispatcher.watch_messages import Answer
@@ -185,6 +184,7 @@ class _Screen:
         """Draw until somebody quits, or the dispatcher ends."""
         from rich.console import Console
         from rich.live import Live
+        from rich.text import Text
 
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, lambda number, frame: sys.exit(128 + number))
@@ -205,7 +205,12 @@ class _Screen:
                 self._follow()
                 reader = threading.Thread(target=self._read, args=(wake,), daemon=True)
                 reader.start()
-                words = self._loop(keys, lambda lines: live.update(_text(lines), refresh=True))
+                words = self._loop(
+                    keys,
+                    lambda lines: live.update(
+                        Text("\n".join(lines), no_wrap=True, overflow="crop"), refresh=True
+                    ),
+                )
         except KeyboardInterrupt:
             sys.exit(130)
         finally:
@@ -344,9 +349,3 @@ _CHANGES: Mapping[str, Callable[[View], dict[str, Any]]] = {
     "b": lambda view: {"first": max(0, view.first - 10)},
 }
 """By its key: what of a view a key changes."""
-
-
-def _text(lines: list[str]) -> Any:
-    from rich.text import Text
-
-    return Text("\n".join(lines), no_wrap=True, overflow="crop")

@@ -41,8 +41,9 @@ def try_job(name: str, environment: Mapping[str, str], wait: float) -> Finding:
         output, errors = process.communicate(timeout=wait)
     except subprocess.TimeoutExpired:
         words = ": ".join(filter(None, [f"did not return within {wait:g} s", _end(process)]))
-        remedy = "look at the queue; --wait SECONDS waits longer"
-        return Finding(name, "job", State.BROKEN, words, remedy)
+        return Finding(
+            name, "job", State.BROKEN, words, "look at the queue; --wait SECONDS waits longer"
+        )
     except BaseException:
         _end(process)
         raise

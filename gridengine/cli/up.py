@@ -113,15 +113,6 @@ class ExtraWorkers:
         self.failed = 0
         """How many ended otherwise than in order."""
 
-    def run(self, count: int) -> None:
-        """Start so many workers, as soon as the batch system takes them, and wait until the last
-        has ended.
-
-        Raises:
-            GridEngineError: none can be started, in the batch system's own words.
-        """
-        run_all([(self, count)])
-
     def advance(self, count: int) -> bool:
         """Start those of so many that are left, as far as they are taken; say what has changed;
         return whether all have ended.

@@ -13,6 +13,7 @@ from gridengine.cli.completion import dispatcher_names
 
 
 @click.command(
+    "worker",
     short_help="Start workers on this machine for a dispatcher.",
     epilog="""\b
 Examples:
@@ -29,7 +30,7 @@ Examples:
     type=click.IntRange(min=1),
     help="How many (default: for all processors).",
 )
-def worker(dispatcher: str, count: int | None) -> None:
+def command(dispatcher: str, count: int | None) -> None:
     """Start workers on this machine for the dispatcher NAME, or for that of a connection file for
     workers, until it ends or Ctrl-C stops them.
 
@@ -58,5 +59,5 @@ def worker(dispatcher: str, count: int | None) -> None:
         ProcessScheduler() as scheduler,
         up.extra_workers(scheduler, file, ZERO, click.echo) as workers,
     ):
-        workers.run(count or up.default_count(scheduler, file))
+        up.run_all([(workers, count or up.default_count(scheduler, file))])
         sys.exit(1 if workers.failed else 0)

@@ -41,7 +41,6 @@ class Access:
         self._cookie = f"gridengine-{port}"
 
     def is_token(self, words: str) -> bool:
-        """Return whether this is the token."""
         return secrets.compare_digest(words.encode(), self.token.encode())
 
     def cookie(self) -> str:

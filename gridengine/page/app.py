@@ -97,39 +97,36 @@ class Page:
 
     def app(self) -> Starlette:
         """Return what answers requests that are allowed."""
-        actions = [
-            Route(f"/{ask}", self._act(ask, field), methods=["POST"])
-            for ask, field in ((CANCEL, "calls"), (DRAIN, "hosts"))
-        ]
+        ask, graph = self._source.ask, self._graph
+        answers: dict[str, Callable[[Request], Response]] = {
+            "/": lambda request: _file("index.html"),
+            "/static/{name}": lambda request: _file(request.path_params["name"]),
+            "/events": lambda request: StreamingResponse(
+                self._events(), media_type="text/event-stream"
+            ),
+            "/rows/{view}": self.rows,
+            "/graph": lambda request: _json(graph.update(ask(GRAPH, most=MOST_DRAWN))),
+            "/timeline": lambda request: _json(timeline_of(ask(REPORT))),
+            "/logs": lambda request: _json(
+                [one.name for one in reversed(self._logs())][:MOST_LOGS]
+            ),
+            "/logs/{name}": self.log,
+            "/metrics": self.metrics,
+        }
+        actions = {CANCEL: "calls", DRAIN: "hosts"} if self._actions else {}
         return Starlette(
             routes=[
-                Route("/", self.index),
-                Route("/static/{name}", self.static),
-                Route("/events", self.events),
-                Route("/rows/{view}", self.rows),
-                Route("/graph", self.graph),
-                Route("/timeline", self.timeline),
-                Route("/logs", self.logs),
-                Route("/logs/{name}", self.log),
-                Route("/metrics", self.metrics),
-                *(actions if self._actions else ()),
+                *(Route(path, answer) for path, answer in answers.items()),
+                *(
+                    Route(f"/{action}", self._act(action, field), methods=["POST"])
+                    for action, field in actions.items()
+                ),
             ],
             exception_handlers={GridEngineError: _fault},
         )
 
-    def index(self, request: Request) -> Response:
-        """The page itself."""
-        return _file("index.html")
-
-    def static(self, request: Request) -> Response:
-        """What the page is made of."""
-        return _file(request.path_params["name"])
-
-    def events(self, request: Request) -> Response:
-        """What the dispatcher does, again and again (server-sent events)."""
-        return StreamingResponse(self._events(), media_type="text/event-stream")
-
     async def _events(self) -> AsyncIterator[bytes]:
+        """Yield what the dispatcher does, again and again (server-sent events)."""
         while not self.closing.is_set():
             yield b"data: " + await run_in_threadpool(self._event) + b"\n\n"
             try:
@@ -158,18 +155,6 @@ class Page:
             first=_number(asked.get("first"), 0),
         )
         return _json(window(self._source, view, _number(asked.get("most"), 100)))
-
-    def graph(self, request: Request) -> Response:
-        """The calls that need each other's results."""
-        return _json(self._graph.update(self._source.ask(GRAPH, most=MOST_DRAWN)))
-
-    def timeline(self, request: Request) -> Response:
-        """Who ran what when."""
-        return _json(timeline_of(self._source.ask(REPORT)))
-
-    def logs(self, request: Request) -> Response:
-        """The names of the logs of workers, the last first."""
-        return _json([one.name for one in reversed(self._logs())][:MOST_LOGS])
 
     def log(self, request: Request) -> Response:
         """The end of a log."""
@@ -203,11 +188,6 @@ class Page:
             return _json({"count": answer.count})
 
         return act
-
-
-def guarded(page: Page, access: Access) -> ASGIApp:
-    """Return the whole page, for those alone who may see it."""
-    return AccessCheck(page.app(), access)
 
 
 def _number(words: str | None, default: int) -> int:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import groupby
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -103,16 +104,9 @@ def laid_out(nodes: Iterable[GraphNode]) -> list[Drawn]:
     known = {one.id: one for one in nodes}
     layers = _layers(known)
     places: dict[str, int] = {}
-    ordered: list[str] = []
-    by_layer: dict[int, list[str]] = {}
-    for name, layer in layers.items():
-        by_layer.setdefault(layer, []).append(name)
-    for layer in sorted(by_layer):
-        names = by_layer[layer]
-        names.sort(key=lambda name: _mean_place(known[name], places))
-        for name in names:
-            places[name] = len(ordered)
-            ordered.append(name)
+    for _, names in groupby(sorted(layers, key=layers.__getitem__), layers.__getitem__):
+        for name in sorted(names, key=lambda name: _mean_place(known[name], places)):
+            places[name] = len(places)
     return [
         Drawn(
             known[name].call,
@@ -120,7 +114,7 @@ def laid_out(nodes: Iterable[GraphNode]) -> list[Drawn]:
             layers[name],
             [places[other] for other in known[name].after if other in places],
         )
-        for name in ordered
+        for name in places
     ]
 
 

@@ -40,7 +40,6 @@ class Overview(Struct, frozen=True):
 def overview(answer: Answer, *, actions: bool) -> Overview:
     """Return what is told of a dispatcher that has answered."""
     who, status = answer.identity, answer.status
-    slots = sum(one.slots for one in status.queues)
     queued = sum(one.queued for one in status.launches)
     return Overview(
         who.name,
@@ -59,7 +58,7 @@ def overview(answer: Answer, *, actions: bool) -> Overview:
         facts={
             "retried": f"{status.retried:,}",
             "workers": status.worker_words,
-            "slots": f"{slots:,}",
+            "slots": f"{status.worker_slots:,}",
             "lost workers": f"{status.lost_workers:,}",
             "memory": size(answer.memory),
         },

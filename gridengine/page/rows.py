@@ -95,12 +95,11 @@ def _open_calls(source: Source, view: View, most: int) -> Window:
         named = source.ask(CALLS, most=0, words=[view.filter]).calls
         found = [one for one in named if one.state != "ended"]
         total = len(found)
-        first = _first(view, most, total)
-        calls: Sequence[CallStatus] = found[first : first + most]
+        calls: Sequence[CallStatus] = found[_first(view, most, total) :][:most]
     else:
         answer = source.ask(WINDOW, most=most, first=view.first)
         calls, total = answer.calls, answer.count
-        first = _first(view, most, total)
+    first = _first(view, most, total)
     rows = [_row(one, OPEN_COLUMNS) for one in calls]
     note = "as they were submitted; a filter here is a call's number, its id, or a job's name"
     return Window(_headings(OPEN_COLUMNS), rows, first, total, note, sortable=False)
@@ -142,4 +141,3 @@ _NOTES: Mapping[str, Callable[[Status], str]] = {
     "failures": _of_failures,
 }
 TABLES = (*VIEWS, OPEN_CALLS, CAUSES)
-"""What tables there are."""

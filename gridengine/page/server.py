@@ -12,7 +12,7 @@ from starlette.types import ASGIApp
 
 from gridengine.errors import ConfigurationError
 from gridengine.page.access import Access
-from gridengine.page.app import Page, guarded
+from gridengine.page.app import AccessCheck, Page
 from gridengine.page.source import Source
 
 LOOPBACK = "127.0.0.1"
@@ -55,7 +55,7 @@ def serve(
 
     async def run() -> None:
         page = Page(source, actions=actions)
-        server = _Server(guarded(page, access), page.closing)
+        server = _Server(AccessCheck(page.app(), access), page.closing)
         sock.listen()
         started(port, access)
         await server.serve(sockets=[sock])
@@ -87,6 +87,5 @@ class _Server(uvicorn.Server):
         self._closing = closing
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End what is under way."""
         self._closing.set()
         await super().shutdown(sockets)

@@ -22,7 +22,12 @@ _ARGUMENTS: dict[type[Resource], Callable[[Any], list[Any]]] = {
     Token: lambda part: [part.name],
     WTime: lambda part: [part.T, part.softT, part.group, part.countdown],
 }
-_KINDS = {kind.__name__: kind for kind in _ARGUMENTS}
+_MAKERS: dict[str, Callable[..., Resource]] = {
+    **{kind.__name__: kind for kind in _ARGUMENTS},
+    WTime.__name__: lambda time, soft, group, countdown: WTime(
+        time, softT=soft, group=group, countdown=countdown
+    ),
+}
 
 
 def encode_demand(demand: Demand) -> tuple[list[tuple[str, list[Any]]], float]:
@@ -51,12 +56,5 @@ def decode_demand(parts: list[tuple[str, list[Any]]], factor: float) -> Demand:
     Raises:
         TypeError, ValueError, LookupError: it was not.
     """
-    resources: list[Resource] = []
-    for name, arguments in parts:
-        kind = _KINDS[name]
-        if kind is WTime:
-            time, soft, group, countdown = arguments
-            resources.append(WTime(time, softT=soft, group=group, countdown=countdown))
-        else:
-            resources.append(kind(*arguments))
+    resources = (_MAKERS[name](*arguments) for name, arguments in parts)
     return Demand(functools.reduce(operator.and_, resources, ZERO), factor)

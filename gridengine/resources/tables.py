@@ -15,16 +15,14 @@ def html_table(
     facts with their names, and other tables below, the first row of each being its head.
     """
     rows = [[name, value] for name, value in facts if value not in (None, "")]
-    parts = [f"<b>{escape(title)}</b>", _table(rows, "th", "td")]
-    for one in others:
-        if len(one) > 1:
-            head = _rows(one[:1], "th", "th")
-            parts.append(f"<table>{head}{_rows(one[1:], 'td', 'td')}</table>")
-    return f"<div>{''.join(parts)}</div>"
-
-
-def _table(rows: Sequence[Sequence[object]], first: str, others: str) -> str:
-    return f"<table>{_rows(rows, first, others)}</table>" if rows else ""
+    tables = [_rows(rows, "th", "td")]
+    tables += [
+        f"{_rows(one[:1], 'th', 'th')}{_rows(one[1:], 'td', 'td')}"
+        for one in others
+        if len(one) > 1
+    ]
+    parts = (f"<table>{one}</table>" for one in tables if one)
+    return f"<div><b>{escape(title)}</b>{''.join(parts)}</div>"
 
 
 def _rows(rows: Sequence[Sequence[object]], first: str, others: str) -> str:

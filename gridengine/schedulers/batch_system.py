@@ -265,7 +265,6 @@ class BatchLauncher(Launcher, Generic[Task]):
         """
 
     def adopt(self, handles: Mapping[Handle, Demand], facts: Mapping[str, str]) -> None:
-        """Watch these tasks, which were submitted by an earlier process."""
         for handle, demand in handles.items():
             self.launched([handle], demand)
 

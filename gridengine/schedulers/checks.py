@@ -54,9 +54,12 @@ def check_names(finding: Finding, setting: str, there: Collection[str]) -> Findi
     if not missing:
         return finding
     what = setting.rpartition(".")[2].replace("_", " ")
-    text = f"there is no {what} {', '.join(missing)}, which {one.by} names; there are: "
     return replace(
-        finding, state=State.BROKEN, text=text + listed(there), remedy=f"correct {one.by}"
+        finding,
+        state=State.BROKEN,
+        text=f"there is no {what} {', '.join(missing)}, which {one.by} names; there are: "
+        + listed(there),
+        remedy=f"correct {one.by}",
     )
 
 

@@ -86,5 +86,4 @@ def why_no_slurm(environment: Mapping[str, str]) -> str:
 
 
 def missing(command: str) -> str:
-    """Say that a command is missing."""
     return f"{command} is not installed here, or not on the PATH"

@@ -87,7 +87,6 @@ class ProcessScheduler(Scheduler):
         return f"ProcessScheduler(max_workers={self.slots}{extra})"
 
     def launcher(self, run: LaunchContext) -> ProcessLauncher:
-        """Return what starts the one worker of this scheduler."""
         return ProcessLauncher(run, self._ahead, self._environment)
 
     def _prepare(self) -> None:
@@ -99,7 +98,6 @@ class ProcessScheduler(Scheduler):
                     self._ahead.append(SpawnedForkServer.start(self._environment))
 
     def close(self) -> None:
-        """End the workers. Calls that have not ended are cancelled. May be called twice."""
         super().close()
         with self._lock:
             _end_spawned(self._ahead)

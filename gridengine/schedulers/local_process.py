@@ -57,7 +57,6 @@ class LocalLauncher(Launcher):
         """
 
     def launch(self, count: int, demand: Demand = ANY) -> list[Handle]:
-        """Start `count` workers, or fewer when the system takes no more."""
         started: list[Handle] = []
         for _ in range(count):
             try:
@@ -71,7 +70,6 @@ class LocalLauncher(Launcher):
         return started
 
     def poll(self, handles: Sequence[Handle]) -> Mapping[Handle, Report]:
-        """Return the state of each worker that this launcher started."""
         return {
             handle: report
             for handle in handles
@@ -93,7 +91,6 @@ class LocalLauncher(Launcher):
             logger.warning("worker process %d does not end even when killed", process.pid)
 
     def close(self) -> None:
-        """Stop every worker that is left."""
         self.cancel(list(self._processes))
 
 

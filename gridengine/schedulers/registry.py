@@ -50,7 +50,6 @@ class SchedulerEntry(NamedTuple):
         return self.path.partition(":")[2]
 
     def scheduler_class(self) -> type[Scheduler]:
-        """Return its class."""
         return cast("type[Scheduler]", _imported(self.path))
 
     def make(self, **options: Any) -> Scheduler:

@@ -55,13 +55,25 @@ def answers(seconds: float = ANSWER_SECONDS) -> tuple[list[Answer], list[str]]:
     """Return the answers of all dispatchers that are there, the last begun first; and the words of
     those that gave none.
     """
-    found, silent = [], []
+    found, silent = _ask_all(seconds)
+    answers = sorted((answer for _, answer in found), key=lambda one: -one.identity.since)
+    return answers, [error.message for _, error in silent]
+
+
+def _ask_all(
+    seconds: float,
+) -> tuple[list[tuple[Path, Answer]], list[tuple[Path, ClusterError]]]:
+    """Return the socket and the answer of each dispatcher that is there, and of others the socket
+    and why there is none.
+    """
+    found: list[tuple[Path, Answer]] = []
+    silent: list[tuple[Path, ClusterError]] = []
     for one in connect_all(seconds):
         try:
-            found.append(one.ask(most=0))
+            found.append((one.path, one.ask(most=0)))
         except ClusterError as error:
-            silent.append(str(error.message))
-    return sorted(found, key=lambda answer: -answer.identity.since), silent
+            silent.append((one.path, error))
+    return found, silent
 
 
 def matches(identity: Identity, name: str) -> bool:
@@ -87,24 +99,15 @@ def connect(name: str = "") -> Watched:
         ConfigurationError: there is none.
         ClusterError: the only ones that there are do not answer.
     """
-    found: list[tuple[Path, Identity]] = []
-    seen: list[str] = []
-    silent: ClusterError | None = None
-    for one in connect_all():
-        try:
-            identity = one.ask(most=0).identity
-        except ClusterError as error:
-            silent = error
-            continue
-        seen.append(identity.name)
-        if not name or matches(identity, name):
-            found.append((one.path, identity))
-    if not found and silent is not None:
-        raise silent
+    there, silent = _ask_all(ANSWER_SECONDS)
+    found = [(path, one.identity) for path, one in there if matches(one.identity, name)]
+    if not found and silent:
+        raise silent[-1][1]
     if not found and (elsewhere := _elsewhere(name)) is not None:
         return elsewhere
     if len(found) != 1:
-        raise _not_one(name, [identity for _, identity in found], seen)
+        names = [one.identity.name for _, one in there]
+        raise _not_one(name, [identity for _, identity in found], names)
     try:
         return Watched(found[0][0])
     except OSError as error:

@@ -14,7 +14,7 @@ from gridengine.dispatcher.dispatcher_folder import DispatcherFolder, State
 from gridengine.dispatcher.remote import RemoteDispatcher
 from gridengine.dispatcher.standalone_files import CLIENT, WATCHER
 from gridengine.dispatcher.watch_messages import ACTS, FOLLOW, STATUS, Answer, Request
-from gridengine.errors import ClusterError, ConfigurationError, GridEngineError
+from gridengine.errors import ClusterError, ConfigurationError
 from gridengine.serialize.payload import Buffer
 from gridengine.watching.watched import ANSWER_SECONDS, Watched
 
@@ -45,7 +45,7 @@ class RemoteWatched(Watched):
     def ask(
         self, ask: str = STATUS, *, most: int = 100, words: Sequence[str] = (), first: int = 0
     ) -> Answer:
-        """See there. What is no looking is asked for by the clients' key."""
+        """What is no looking is asked for by the clients' key."""
         request = msgspec.json.encode(Request(ask, most, words, first)).decode()
         if ask not in ACTS:
             return self._control(self._remote, "watch", request)
@@ -53,17 +53,13 @@ class RemoteWatched(Watched):
             return self._control(remote, "act", request)
 
     def follow(self, *, most: int = 100, words: Sequence[str] = (), interval: float = 1.0) -> None:
-        """See there."""
         self._remote.unfollow(self._followed)
         request = msgspec.json.encode(Request(FOLLOW, most, words, interval=interval)).decode()
         self._seconds = ANSWER_SECONDS + interval
-        try:
+        with self._faults():
             self._followed = self._remote.follow_lines(self._told.put, request)
-        except GridEngineError as error:
-            raise self._fault("it does not answer", error) from error
 
     def next_answer(self) -> Answer:
-        """See there."""
         try:
             line = self._told.get(timeout=self._seconds)
         except queue.Empty:
@@ -73,20 +69,16 @@ class RemoteWatched(Watched):
         return self._read(line)
 
     def _connect(self, file: str) -> RemoteDispatcher:
-        try:
-            return RemoteDispatcher(self.path / file, patience=ANSWER_SECONDS)
-        except GridEngineError as error:
-            raise self._fault("it does not answer", error) from error
+        with self._faults():
+            remote = RemoteDispatcher(self.path / file, patience=ANSWER_SECONDS)
+        return remote
 
     def _control(self, remote: RemoteDispatcher, action: str, request: str) -> Answer:
-        try:
+        with self._faults():
             answer = remote.control(action, {"request": request}, seconds=ANSWER_SECONDS)
-        except (GridEngineError, TimeoutError) as error:
-            raise self._fault("it does not answer", error) from error
         return self._read(msgspec.json.encode(answer))
 
     def close(self) -> None:
-        """See there."""
         self._remote.close()
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from msgspec.structs import replace
+
 from gridengine.dispatcher.core.status import (
     CallStatus,
     LaunchStatus,
@@ -14,8 +16,8 @@ from gridengine.dispatcher.core.status import (
 from gridengine.resources.units import format_seconds, plural
 from gridengine.watching.causes import cause_of, causes
 from gridengine.watching.next_steps import failure_step, next_step
-from gridengine.watching.oddities import oddities
-from gridengine.watching.phrases import RESUME, Explanation, ago, are, ordinal, were, where
+from gridengine.watching.oddities import oddities, silence
+from gridengine.watching.phrases import Explanation, ago, are, ordinal, were, where
 
 
 def explain(status: Status) -> list[Explanation]:
@@ -134,21 +136,10 @@ def _of_limit(status: Status, one: LaunchStatus, calls: str) -> Explanation | No
 
 
 def _of_silence(status: Status, one: LaunchStatus, calls: str) -> Explanation | None:
-    silent = status.statuses.get("silent", 0)
-    if not silent or silent < status.worker_count:
+    told = silence(status)
+    if told is None or status.statuses["silent"] < status.worker_count:
         return None
-    quiet = [one for one in status.workers if one.phase == "silent"]
-    if quiet and all(one.suspended for one in quiet):
-        all_of = f"{plural(silent, 'worker')}, all that there are, {are(silent)} suspended"
-        return Explanation("silent", f"{calls}: {all_of}", RESUME)
-    worst = max((worker.heard_seconds for worker in status.workers), default=0.0)
-    return Explanation(
-        "silent",
-        f"{calls}: nothing has been heard of {plural(silent, 'worker')}, all that there are, for "
-        f"{ago(worst)}: they are suspended, or the network is cut",
-        "look at the jobs' states with the batch system's own command; what they had runs again "
-        "elsewhere when they stay silent",
-    )
+    return replace(told, text=f"{calls}: {told.text}")
 
 
 def _of_slots(status: Status, queue: QueueStatus, calls: str) -> Explanation:
@@ -180,7 +171,11 @@ def _failing(status: Status) -> Iterator[Explanation]:
             f"{plural(status.failed, 'call')} failed or {were(status.failed)} cancelled; of the "
             f"last {sum(one.calls for one in real)}, {first.count} by: {first.words} ({last.call}"
             f"{', ' + where(last.host, last.job) if last.host else ''}){more}",
-            _then(failure_step(first.words), "`gridengine calls NAME --failed` lists them"),
+            _then(
+                last.hint or failure_step(first.words),
+                "`gridengine calls NAME --failed` lists them, and `gridengine logs NAME --failed` "
+                "shows what their workers wrote",
+            ),
             last.host,
         )
 
@@ -218,7 +213,7 @@ def explain_call(status: Status, call: str) -> list[Explanation]:
             text = f"{one.call} failed{place}, {ago(one.seconds_ago)} ago: {cause_of(one)}"
             before = f"; attempts: {'; '.join(one.history)}" if one.history else ""
             log = f"its worker's log is {one.log}" if one.log else ""
-            step = _then(failure_step(cause_of(one)), log)
+            step = _then(one.hint or failure_step(cause_of(one)), log)
             found.append(Explanation("failed", text + before, step, one.host))
     return found
 

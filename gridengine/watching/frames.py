@@ -156,7 +156,6 @@ class View(Struct, frozen=True):
 
     @property
     def columns(self) -> Sequence[Column]:
-        """The columns that there are."""
         return VIEWS[self.name][1]
 
 
@@ -192,8 +191,8 @@ def _head(answer: Answer, cpu: float | None, width: int, height: int) -> list[st
         f"calls: {status.done:,} done, {status.failed:,} failed, {status.retried:,} retried, "
         f"{status.running:,} running, {status.waiting:,} waiting",
         f"workers: {status.worker_words}"
-        f"{f' ({states})' if states else ''}, {_count(sum(one.slots for one in status.queues))} "
-        f"slots, {status.lost_workers:,} lost",
+        f"{f' ({states})' if states else ''}, {status.worker_slots:,} slots, "
+        f"{status.lost_workers:,} lost",
         f"dispatcher: {used}{size(answer.memory)}",
         *textwrap.wrap(str(why or ""), max(width, LEAST_WIDTH))[:MOST_WHY_LINES],
     ]
@@ -257,15 +256,17 @@ def part_at(answer: Answer, view: View, size: tuple[int, int], x: int, y: int) -
     return rows[line - 2] if 2 <= line < len(rows) + 2 else None
 
 
+_FOLLOWED: Mapping[type, Callable[[Any], str]] = {
+    FunctionStatus: lambda row: row.name,
+    WorkerStatus: lambda row: row.id,
+    WatchEvent: lambda row: row.function or row.host,
+    RunStatus: lambda row: row.worker,
+}
+
+
 def followed_by(row: Any) -> str:
     """Return the name by which what a row of a view is about can be followed; empty for none."""
-    if isinstance(row, FunctionStatus):
-        return row.name
-    if isinstance(row, WorkerStatus):
-        return row.id
-    if isinstance(row, WatchEvent):
-        return row.function or row.host
-    return row.worker if isinstance(row, RunStatus) else ""
+    return _FOLLOWED[type(row)](row) if type(row) in _FOLLOWED else ""
 
 
 def _laid_out(view: View, width: int) -> list[tuple[int, Column, int]]:

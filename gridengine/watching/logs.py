@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 from gridengine.dispatcher.core.status import Status
 from gridengine.dispatcher.old_runs import LOGS
@@ -14,33 +15,44 @@ from gridengine.watching.kept import answer_of
 from gridengine.watching.other_runs import other_runs
 
 
-def find_logs(name: str, which: str, *, failed: bool) -> tuple[list[str], list[Path]]:
-    """Return the last lines of a dispatcher's own log, when all is asked for, and the paths of
-    workers' logs: of a call's or worker's, of those where calls have failed, or of all. Those of a
-    run that has ended are found by what was kept of it, or by its folder.
+class FoundLogs(NamedTuple):
+    """The last lines of a dispatcher's own log, when all is asked for, the paths of workers' logs,
+    and whether there may be the first of them later.
+    """
+
+    told: list[str]
+    paths: list[Path]
+    may_come: bool
+
+
+def find_logs(name: str, which: str, *, failed: bool) -> FoundLogs:
+    """Return the logs of a call or worker, of workers where calls have failed, or of all. Those of
+    a run that has ended are found by what was kept of it, or by its folder.
 
     Raises:
         ConfigurationError: there is neither such a dispatcher nor such a run.
     """
     try:
-        answer, _ = answer_of(name)
+        answer, runs = answer_of(name)
     except SeveralMeant:
         raise
     except ConfigurationError:
-        runs = [(Path(one.folder), one.pid) for one in other_runs(set())]
-        found = [folder for folder, pid in runs if name and is_run(name, folder.name, pid)]
+        others = [(Path(one.folder), one) for one in other_runs(set())]
+        found = [one for one in others if name and is_run(name, one[0].name, one[1].pid)]
         if not found or failed:
             raise
-        return [], [path for path in logs_in(found[0]) if which in path.name]
-    folder = answer.identity.folder
-    logs = logs_in(Path(folder)) if folder else []
+        folder, run = found[0]
+        named = [path for path in logs_in(folder) if which in path.name]
+        return FoundLogs([], named, run.under_way and not which)
+    logs = logs_in(Path(answer.identity.folder)) if answer.identity.folder else []
+    may_come = runs and bool(answer.identity.folder)
     if failed:
-        return [], _paths([one.log for one in answer.status.failures])
+        return FoundLogs([], _paths([one.log for one in answer.status.failures]), may_come)
     if which:
         named = _paths(_logs_of(answer.status, which))
-        return [], named or [path for path in logs if which in path.name]
+        return FoundLogs([], named or [path for path in logs if which in path.name], False)
     told = [f"{seconds(one.seconds_ago)} ago: {one.text}" for one in answer.lines]
-    return told, logs
+    return FoundLogs(told, logs, may_come)
 
 
 def _logs_of(status: Status, which: str) -> list[str]:

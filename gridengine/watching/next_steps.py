@@ -11,10 +11,8 @@ FULL = (
 )
 NEXT_STEPS = (
     FULL,
-    (
-        r"\bhold|\bheld|JobHeld",
-        "release it: `qrls JOB` on Grid Engine, `scontrol release JOB` on Slurm",
-    ),
+    (r"JobHeld|scontrol release", "release it: `scontrol release JOB`"),
+    (r"\bhold|\bheld", "release it: `qrls JOB`"),
     (r"disabled", "it is the administrators who enable a queue again (`qmod -e`); or say queue="),
     (r"suspended", "wait until the queue is resumed; or say another queue="),
     (
@@ -66,11 +64,6 @@ FAILURE_STEPS = (
         "whether the nodes have it",
     ),
     (
-        r"refuses the job.*(unknown queue|[Ii]nvalid partition|parallel environment .*not exist)",
-        "name another: `sinfo` lists Slurm's partitions, `qconf -sql` the queues of Grid Engine, "
-        "`qconf -spl` its parallel environments",
-    ),
-    (
         r"refuses the job|SubmissionRefused",
         "ask for less (Memory, Cores, WTime), or name another queue=, partition= or "
         "parallel_environment=: no machine there may run such a job",
@@ -88,12 +81,8 @@ FAILURE_STEPS = (
         r"ModuleNotFoundError|ImportError",
         "see that the workers' Python has that package: the scheduler's python= says which it is",
     ),
-    (
-        r"exited with status|killed by|WorkerCrashed",
-        "look at what it printed last: `gridengine logs NAME --failed`",
-    ),
 )
-"""The same for what calls have failed by."""
+"""The same for what calls have failed by, of whose error nobody has said what to try."""
 
 
 def failure_step(cause: str) -> str:

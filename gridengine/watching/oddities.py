@@ -29,7 +29,9 @@ WRONG_CLOCK_SECONDS = 5.0
 
 def oddities(status: Status) -> Iterator[Explanation]:
     """Yield what is odd, the most urgent first."""
-    yield from _silent(status)
+    told = silence(status)
+    if told is not None:
+        yield told
     yield from _stragglers(status)
     ends = [(one.left_seconds, one) for one in status.workers if one.left_seconds is not None]
     left, first = min(ends, key=lambda end: end[0], default=(NEAR_END_SECONDS, None))
@@ -42,25 +44,25 @@ def oddities(status: Status) -> Iterator[Explanation]:
     yield from _clocks(status.workers)
 
 
-def _silent(status: Status) -> Iterator[Explanation]:
+def silence(status: Status) -> Explanation | None:
+    """Return of which workers nothing is heard, and why; None where all are heard."""
     silent = status.statuses.get("silent", 0)
     if not silent:
-        return
+        return None
     first = max(
         (one for one in status.workers if one.phase == "silent"),
         key=lambda one: (not one.suspended, one.heard_seconds),
         default=None,
     )
     place = where(first.host, first.job) if first is not None else ""
+    which = f"{silent:,} of {plural(status.worker_count, 'worker')} {are(silent)}"
     if first is not None and first.suspended:
-        of_all = f"{silent:,} of {plural(status.worker_count, 'worker')} {are(silent)} suspended"
-        yield Explanation("silent", f"{of_all}, the first on {place}", RESUME, first.host)
-        return
-    on = f", the longest of that on {place}, for {ago(first.heard_seconds)}" if first else ""
-    yield Explanation(
+        return Explanation("silent", f"{which} suspended, the first on {place}", RESUME, first.host)
+    on = f", the longest on {place}, for {ago(first.heard_seconds)}" if first else ""
+    return Explanation(
         "silent",
-        f"Nothing is heard of {silent:,} of {plural(status.worker_count, 'worker')}{on}: they are "
-        "suspended, their machine is down or overloaded, or the network is cut",
+        f"{which} silent{on}: suspended, their machine is down or overloaded, or the network is "
+        "cut",
         "look at the jobs' states with the batch system's own command, and at that machine; what "
         "they had runs again elsewhere when they stay silent",
         first.host if first is not None else "",

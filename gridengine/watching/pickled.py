@@ -4,6 +4,7 @@ place of objects of other classes than a few plain ones stand their names.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import io
@@ -37,29 +38,16 @@ class Named:
     def __new__(cls, *args: Any, **kwargs: Any) -> Named:
         return object.__new__(cls)
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Take whatever the class would."""
-
     def __repr__(self) -> str:
         return f"<{self.name}>"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Named:
         return self
 
-    def __setstate__(self, state: object) -> None:
-        """Take whatever the class would."""
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Take whatever the class would, as the methods below by which pickles fill objects."""
 
-    def __setitem__(self, key: object, value: object) -> None:
-        """Take whatever the class would."""
-
-    def append(self, item: object) -> None:
-        """Take whatever the class would."""
-
-    def extend(self, items: object) -> None:
-        """Take whatever the class would."""
-
-    def add(self, item: object) -> None:
-        """Take whatever the class would."""
+    __setstate__ = __setitem__ = append = extend = add = __init__
 
 
 class _Unpickler(pickle.Unpickler):
@@ -110,12 +98,8 @@ def exception_texts(pickled: bytes) -> list[str]:
     traceback, and what the call was given; see `pickling.dump_exception`.
     """
     texts: list[str] = []
-    try:
-        for _, value, _ in pickletools.genops(pickled):
-            if isinstance(value, str):
-                texts.append(value)
-    except ValueError:  # its end is missing
-        return texts
+    with contextlib.suppress(ValueError):  # its end is missing
+        texts.extend(value for _, value, _ in pickletools.genops(pickled) if isinstance(value, str))
     return texts
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 
 from gridengine.dispatcher.core.status import FunctionStatus
-from gridengine.dispatcher.watch_messages import Answer, Line
+from gridengine.dispatcher.watch_messages import Answer
 from gridengine.resources.units import plural
 from gridengine.watching.causes import causes
 from gridengine.watching.explanation import explain
@@ -38,7 +38,6 @@ svg { width: 100%; height: auto } svg text { font: 10px sans-serif; fill: curren
 
 
 def page(answer: Answer) -> str:
-    """Return the page."""
     who, status = answer.identity, answer.status
     began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(who.since))
     title = f"{who.name}, {began}"
@@ -54,7 +53,13 @@ def page(answer: Answer) -> str:
         *_section("Timeline", _timeline(answer)),
         *_section("Functions", _functions(status.functions)),
         *_section("Failures, by cause", _failures(answer)),
-        *_section("Log", _list(_line(one) for one in answer.lines)),
+        *_section(
+            "Log",
+            _list(
+                f"{seconds(one.seconds_ago)} before this was written: {one.text}"
+                for one in answer.lines
+            ),
+        ),
         *_section("Settings and versions", _settings(answer)),
     ]
     return (
@@ -63,10 +68,6 @@ def page(answer: Answer) -> str:
         f"<title>{escape(title)}</title><style>{STYLE}</style></head><body>"
         f"{''.join(parts)}</body></html>"
     )
-
-
-def _line(one: Line) -> str:
-    return f"{seconds(one.seconds_ago)} before this was written: {one.text}"
 
 
 def _section(title: str, content: str) -> list[str]:
@@ -160,12 +161,11 @@ def _colour(one: Bar, names: Sequence[str]) -> str:
 
 
 def _axis(total: float, rows: int) -> str:
-    marks = (
+    return "".join(
         f'<text x="{LABEL + WIDTH * part / 4:.0f}" y="{ROW * (rows + 1)}" text-anchor="'
         f'{"end" if part == 4 else "start"}">{seconds(total * part / 4)}</text>'
         for part in range(5)
     )
-    return "".join(marks)
 
 
 # ------------------------------------------------------------------ tables

@@ -53,12 +53,19 @@ def timeline_of(answer: Answer) -> Timeline:
 
 
 def _ended(answer: Answer, total: float) -> list[tuple[str, Bar]]:
-    found = []
-    for one in answer.timeline:
-        start = max(0.0, total - one.seconds_ago - one.seconds)
-        state = "failed" if one.failed else "done"
-        found.append((one.worker, Bar(0, start, one.seconds, one.function, state)))
-    return found
+    return [
+        (
+            one.worker,
+            Bar(
+                0,
+                max(0.0, total - one.seconds_ago - one.seconds),
+                one.seconds,
+                one.function,
+                "failed" if one.failed else "done",
+            ),
+        )
+        for one in answer.timeline
+    ]
 
 
 def _running(answer: Answer, total: float) -> list[tuple[str, Bar]]:

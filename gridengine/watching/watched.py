@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from gridengine.dispatcher.core.status import FileFault
 from gridengine.dispatcher.watch_messages import FOLLOW, STATUS, Answer, Request
 from gridengine.dispatcher.watch_server import peer_user
-from gridengine.errors import ClusterError
+from gridengine.errors import ClusterError, GridEngineError
 from gridengine.serialize.payload import Buffer
 
 ANSWER_SECONDS = 5.0
@@ -48,7 +48,7 @@ def process_of(path: Path) -> int:
     return int(path.name.partition("-")[0])
 
 
-class Watched:
+class Watched(contextlib.AbstractContextManager["Watched"]):
     """A connection to one dispatcher. Use it in a `with`, or close it.
 
     Raises:
@@ -114,7 +114,7 @@ class Watched:
             yield
         except (BrokenPipeError, ConnectionResetError) as error:
             raise self._fault("it has ended") from error
-        except OSError as error:
+        except (OSError, GridEngineError) as error:
             raise self._fault("it does not answer", error) from error
 
     def _read(self, line: Buffer) -> Answer:
@@ -137,9 +137,6 @@ class Watched:
     def close(self) -> None:
         """Let the dispatcher go. May be called twice."""
         self._sock.close()
-
-    def __enter__(self) -> Watched:
-        return self
 
     def __exit__(self, *exc_info: object) -> None:
         self.close()

@@ -402,7 +402,7 @@ def shown_calls(one: OpenTask) -> bytes:
 
 
 class Failure(Struct, frozen=True):
-    """What is kept of calls that ended without a value: `error` in words, or the
+    """What is kept of calls that ended without a value: `error` in words, and its `hint`, or the
     beginning of the pickled `exception`; see `CallsFinished` and `Task` for the others.
     """
 
@@ -419,3 +419,4 @@ class Failure(Struct, frozen=True):
     calls: bytes
     form: int
     retries: int
+    hint: str

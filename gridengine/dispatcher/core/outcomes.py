@@ -379,6 +379,7 @@ def _failure(finished: CallsFinished, one: OpenTask) -> Failure:
         shown_calls(one),
         task.form,
         task.retries,
+        "" if error is None else error.hint or "",
     )
 
 

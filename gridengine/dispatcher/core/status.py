@@ -163,8 +163,8 @@ class RunStatus(Struct, frozen=True):
 class FailureStatus(Struct, frozen=True):
     """Calls that ended without a value.
 
-    error: the kind of error and its words, where the dispatcher knows them; else `exception` is the
-        beginning of the pickled one.
+    error, hint: the kind of error and its words, and what to try, where the dispatcher knows them;
+        else `exception` is the beginning of the pickled one.
     seconds_ago, seconds: when it ended, and how long its last attempt took.
     cancelled: somebody ended it.
     """
@@ -187,6 +187,7 @@ class FailureStatus(Struct, frozen=True):
     arguments: bytes = b""
     place: int = 0
     form: int = 0
+    hint: str = ""
 
 
 class CallStatus(Struct, frozen=True):
@@ -259,7 +260,8 @@ class Status(Struct, frozen=True):
     max_workers, slots: how many workers it starts at most, and how many calls each runs at a time;
         where they are `local`, all processes of this machine are one worker's.
     workers, runs, failures: samples, of `worker_count`, `run_count` (those that wait at workers
-        included) and `failed`.
+        included) and `failed`. worker_slots: how many calls all workers that are heard of run at a
+        time.
     faults: what cannot be written at this moment, as its process and who asks know of it.
     events: what has happened since who follows was told last, in order; of much of one kind at a
         time a sample. left_out: by kind, how many more calls or workers it has happened to.
@@ -288,6 +290,7 @@ class Status(Struct, frozen=True):
     queues: Sequence[QueueStatus] = ()
     launches: Sequence[LaunchStatus] = ()
     worker_count: int = 0
+    worker_slots: int = 0
     workers: Sequence[WorkerStatus] = ()
     run_count: int = 0
     runs: Sequence[RunStatus] = ()

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import TypeVar
 
 from gridengine.dispatcher.core.calls import Failure, FunctionCounts, OpenTask, shown_calls
-from gridengine.dispatcher.core.model import Run, TaskQueue, Worker
+from gridengine.dispatcher.core.model import Phase, Run, TaskQueue, Worker
 from gridengine.dispatcher.core.provisioner import Provisioner
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.status import (
@@ -79,6 +79,9 @@ def status_of(
         queues=[_queue(one) for one in queues[:MOST_QUEUES]],
         launches=[_launches(one, now) for one in islice(state.provisioners.values(), MOST_QUEUES)],
         worker_count=len(state.workers),
+        worker_slots=sum(
+            one.hello.slots for one in state.workers.values() if one.phase is Phase.READY
+        ),
         workers=[worker_status(one, now, epoch) for one in sample(workers, most)],
         run_count=len(state.runs),
         runs=list(islice(_named(_oldest_runs(state, now), names), most)),
@@ -300,6 +303,7 @@ def failure_status(one: Failure, now: float) -> FailureStatus:
         one.calls,
         one.start,
         one.form,
+        one.hint,
     )
 
 

@@ -32,16 +32,22 @@ def findings(environment: Mapping[str, str]) -> Iterator[Finding]:
             if diagnostics.find("qconf")
             else "SGE_ROOT is not set, and there is neither qconf nor a DRMAA library"
         )
-        remedy = "source your site's settings.sh, or export SGE_ROOT, where there is a Grid Engine"
-        yield _finding("environment", State.ABSENT, text, remedy)
+        yield _finding(
+            "environment",
+            State.ABSENT,
+            text,
+            "source your site's settings.sh, or export SGE_ROOT, where there is a Grid Engine",
+        )
         return
     absent = _absent_library(environment, libraries)
     if absent:
-        remedy = (
+        yield _finding(
+            "library",
+            State.BROKEN,
+            absent,
             "install Grid Engine's DRMAA library (Debian: gridengine-drmaa1.0), or set "
-            "DRMAA_LIBRARY_PATH to where libdrmaa.so is"
+            "DRMAA_LIBRARY_PATH to where libdrmaa.so is",
         )
-        yield _finding("library", State.BROKEN, absent, remedy)
         return
     yield from _system(environment, libraries[0], diagnostics)
 
@@ -54,11 +60,13 @@ def _system(
         system = named_system(library, environment)
     except Unavailable as error:
         system = GRID_ENGINE_UNNAMED
-        remedy = (
+        yield _finding(
+            "library",
+            State.BROKEN,
+            str(error),
             "is it a DRMAA library, for this machine's architecture? A Grid Engine's wants "
-            "SGE_ROOT and SGE_CELL to be right"
+            "SGE_ROOT and SGE_CELL to be right",
         )
-        yield _finding("library", State.BROKEN, str(error), remedy)
     else:
         yield _finding("library", State.OK, f"{library}, which speaks to {system}")
     if system.kind != GRID_ENGINE:
@@ -88,17 +96,22 @@ def _master(
 ) -> Iterator[Finding]:
     command = diagnostics.find("qconf")
     if not command:
-        remedy = "correct SGE_ROOT, or add the folder of Grid Engine's commands to PATH"
-        text = f"qconf is neither in PATH nor below {root}/bin"
-        yield _finding("commands", State.BROKEN, text, remedy)
+        yield _finding(
+            "commands",
+            State.BROKEN,
+            f"qconf is neither in PATH nor below {root}/bin",
+            "correct SGE_ROOT, or add the folder of Grid Engine's commands to PATH",
+        )
         return
     answer = diagnostics.ask("qconf", "-sql")
     if answer.failure:
-        remedy = (
+        yield _finding(
+            "master",
+            State.BROKEN,
+            answer.failure,
             "is sge_qmaster running? It is looked for where "
-            f"{root}/{environment.get('SGE_CELL', 'default')}/common/act_qmaster says"
+            f"{root}/{environment.get('SGE_CELL', 'default')}/common/act_qmaster says",
         )
-        yield _finding("master", State.BROKEN, answer.failure, remedy)
         return
     yield _finding("master", State.OK, f"answers ({command})")
     queues = answer.output.split()
@@ -111,8 +124,12 @@ def _parallel_environments(diagnostics: Diagnostics) -> Finding:
     try:
         rules = diagnostics.parallel_environments()
     except TryAgain as error:
-        remedy = "is sge_qmaster being restarted? Try again in a minute"
-        return _finding(check, State.BROKEN, str(error), remedy)
+        return _finding(
+            check,
+            State.BROKEN,
+            str(error),
+            "is sge_qmaster being restarted? Try again in a minute",
+        )
     setting = "grid_engine.parallel_environment"
     fit = setting_of(setting).value or next(
         (name for name, rule in rules.items() if rule == PER_SLOT), ""

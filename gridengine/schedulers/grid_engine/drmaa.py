@@ -201,7 +201,6 @@ class DrmaaProcess:
 
     @property
     def is_running(self) -> bool:
-        """Whether the process runs."""
         return self._process.poll() is None
 
     def close(self) -> None:

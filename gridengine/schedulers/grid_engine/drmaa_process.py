@@ -232,7 +232,6 @@ class DrmaaServer:
                 time.sleep(RETRY_SECONDS)
 
     def exit(self) -> None:
-        """Close the session."""
         with contextlib.suppress(self._drmaa.errors.DrmaaException):
             self._session.exit()
 

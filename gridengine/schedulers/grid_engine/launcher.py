@@ -194,7 +194,6 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
         return super().plan(count, demand)
 
     def submit(self, count: int, demand: Demand, log: Callable[[object], str]) -> list[str]:
-        """Submit one array job through DRMAA."""
         session = self._opened()
         try:
             if self._system is GRID_ENGINE_UNNAMED:
@@ -240,7 +239,6 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
             self._kept = kept
 
     def launched(self, handles: Sequence[Handle], demand: Demand) -> None:
-        """Note these new tasks."""
         request = self._request_for(demand)
         self.tasks.update((handle, DrmaaTask(request)) for handle in handles)
 
@@ -357,7 +355,6 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
         return exit_report(handle, failed(words or "failed, and the batch system does not say why"))
 
     def delete(self, ids: Sequence[str]) -> None:
-        """Delete these tasks; when the batch system cannot be reached, as soon as it can."""
         self._opened().terminate(ids)
 
     def explain(self, handles: Sequence[Handle]) -> str:

@@ -102,7 +102,6 @@ class GridEngineScheduler(BatchScheduler):
         return shown_as(self, self._request.specification())
 
     def launcher(self, run: LaunchContext) -> GridEngineLauncher:
-        """Return what starts this scheduler's workers, as array jobs."""
         return GridEngineLauncher(
             run,
             script=self.script(run),

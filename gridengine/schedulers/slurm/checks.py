@@ -24,12 +24,20 @@ def findings(environment: Mapping[str, str]) -> Iterator[Finding]:
     }
     missing = [name for name, found in commands.items() if not found]
     if len(missing) == len(commands):
-        remedy = "load your site's module, where there is a Slurm"
-        yield _finding("commands", State.ABSENT, "there is no sbatch in PATH", remedy)
+        yield _finding(
+            "commands",
+            State.ABSENT,
+            "there is no sbatch in PATH",
+            "load your site's module, where there is a Slurm",
+        )
         return
     if missing:
-        remedy = "install Slurm's commands (Debian: slurm-client), all of them"
-        yield _finding("commands", State.BROKEN, f"not in PATH: {', '.join(missing)}", remedy)
+        yield _finding(
+            "commands",
+            State.BROKEN,
+            f"not in PATH: {', '.join(missing)}",
+            "install Slurm's commands (Debian: slurm-client), all of them",
+        )
         return
     version = _answer(environment, "sbatch", "--version").output.strip()
     words = ", ".join(filter(None, [commands["sbatch"], version]))
@@ -37,11 +45,13 @@ def findings(environment: Mapping[str, str]) -> Iterator[Finding]:
     ping = _answer(environment, "scontrol", "ping")
     words = "; ".join(filter(None, [*ping.output.splitlines(), ping.failure]))
     if ping.failure or " is UP" not in ping.output:
-        remedy = (
+        yield _finding(
+            "controller",
+            State.BROKEN,
+            words,
             "is slurmctld running, and munged here? `scontrol ping` must say UP; slurm.conf "
-            "must be where SLURM_CONF, or the site, says"
+            "must be where SLURM_CONF, or the site, says",
         )
-        yield _finding("controller", State.BROKEN, words, remedy)
         return
     yield _finding("controller", State.OK, words)
     yield _partitions(_answer(environment, "sinfo", "--all", "-h", "-o", "%P|%a|%D"))

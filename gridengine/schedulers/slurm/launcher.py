@@ -174,7 +174,6 @@ class SlurmLauncher(BatchLauncher[SlurmTask]):
     def request(
         self, count: int, demand: Demand, log: Callable[[object], str]
     ) -> dict[str, list[str]]:
-        """Return the command that submits."""
         tasks = count if self._site.largest else 0
         options = self._options_for(demand)
         return {
@@ -219,7 +218,6 @@ class SlurmLauncher(BatchLauncher[SlurmTask]):
         self._in_doubt = True
 
     def launched(self, handles: Sequence[Handle], demand: Demand) -> None:
-        """Note these new tasks."""
         self.tasks.update((handle, SlurmTask(demand)) for handle in handles)
 
     def poll(self, handles: Sequence[Handle]) -> Mapping[Handle, Report]:
@@ -341,7 +339,6 @@ class SlurmLauncher(BatchLauncher[SlurmTask]):
             return ""
 
     def delete(self, ids: Sequence[str]) -> None:
-        """Cancel these tasks; when Slurm cannot be reached, as soon as it can."""
         try:
             self._slurm.cancel(ids)
         except BatchSystemError:

@@ -7,7 +7,8 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from gridengine.errors import ConfigurationError
 from gridengine.resources.base import Resource
@@ -151,25 +152,30 @@ def option_values(options: Sequence[str]) -> dict[str, tuple[str, str]]:
     return values
 
 
+_OPTIONS: Mapping[type[Resource], Callable[[Any, float, SlurmSite], list[str]]] = {
+    Cores: lambda part, factor, site: [f"--cpus-per-task={part.N}"],
+    Memory: lambda part, factor, site: [
+        f"--mem={math.ceil(to_bytes(part.M) * factor / 2**20)}M",
+    ],
+    WTime: lambda part, factor, site: _times(part),
+    GPUs: lambda part, factor, site: split_words(
+        fill_template("slurm.gpus", site.gpus, n=len(part.g))
+    ),
+    Token: lambda part, factor, site: (
+        split_words(site.tokens[part.name])
+        if part.name in site.tokens
+        else [f"--constraint={part.name}"]
+    ),
+}
+
+
 def _options_of(part: Resource, factor: float, site: SlurmSite) -> list[str]:
     """Return the options that ask for this part. A subclass is a kind of its own, with words of its
     own.
     """
-    if type(part) is Cores:
-        return [f"--cpus-per-task={part.N}"]
-    if type(part) is Memory:
-        return [f"--mem={math.ceil(to_bytes(part.M) * factor / 2**20)}M"]
-    if type(part) is WTime:
-        return _times(part)
-    if type(part) is GPUs:
-        return split_words(fill_template("slurm.gpus", site.gpus, n=len(part.g)))
-    if type(part) is Token:
-        return (
-            split_words(site.tokens[part.name])
-            if part.name in site.tokens
-            else [f"--constraint={part.name}"]
-        )
-    return native_options(part, "slurm")  # none for Capacity
+    options = _OPTIONS.get(type(part))
+    # None for Capacity.
+    return native_options(part, "slurm") if options is None else options(part, factor, site)
 
 
 def _times(time: WTime) -> list[str]:

@@ -111,7 +111,6 @@ class SlurmScheduler(BatchScheduler):
         return shown_as(self, shlex.join(self._options))
 
     def launcher(self, run: LaunchContext) -> SlurmLauncher:
-        """Return what starts this scheduler's workers, as array jobs."""
         return SlurmLauncher(
             run,
             script=self.script(run, FIRST_LINES % JOB_END),

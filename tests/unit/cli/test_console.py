@@ -1,15 +1,26 @@
-"""What the command line writes for people."""
+"""What the command line writes for people, and JSON for scripts."""
 
 from __future__ import annotations
 
 import io
+import json
 from pathlib import Path
 from typing import Any
 
 import click
 import pytest
+from msgspec import Struct
 
-from gridengine.cli.console import folded, shown, text, write_file
+from gridengine.cli.console import (
+    console,
+    folded,
+    print_json,
+    shown,
+    table,
+    text,
+    write_file,
+)
+from gridengine.cli.ls import COLUMNS
 
 WORDS = "no dispatcher runs here\n  try: say which of them, by its process"
 
@@ -48,3 +59,42 @@ def test_what_is_in_brackets_is_no_style() -> None:
 def test_a_file_that_cannot_be_written_is_named() -> None:
     with pytest.raises(click.ClickException, match=r"/dev/full: No space left on device"):
         write_file(Path("/dev/full"), b"x")
+
+
+class Point(Struct):
+    x: int
+    name: str
+
+
+def test_a_pipe_has_whole_lines_and_words_in_brackets_as_they_are(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    long = "x" * 300
+    console().print(table(("name", ">count"), [("[red]a[/red]", 1), (long, 1000)]))
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split() for line in lines] == [
+        ["name", "count"],
+        ["[red]a[/red]", "1"],
+        [long, "1000"],
+    ]
+    assert len({line.rindex(line.split()[1]) + len(line.split()[1]) for line in lines}) == 1
+
+
+def test_scripts_have_json_of_what_is_told_in_any_language(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    print_json([Point(1, "ä\udc80"), {"a": None}])
+    out = capsys.readouterr().out
+    assert out.isascii()
+    assert json.loads(out) == [{"x": 1, "name": "ä\udc80"}, {"a": None}]
+
+
+def test_numbers_are_whole_where_there_is_little_room() -> None:
+    from rich.console import Console
+
+    row = ("long.py", 26485, "vm", "3.9 s", 1005, 2, "193,000", 0, 2, "01:50")
+    file = io.StringIO()
+    Console(width=80, file=file).print(table(COLUMNS[:-1], [row]))
+    titles, cells = file.getvalue().splitlines()
+    assert titles.split() == [one.removeprefix(">") for one in COLUMNS[:-1]]
+    assert cells.split() == [*map(str, row[:3]), "3.9", "s", *map(str, row[4:])]

@@ -9,6 +9,7 @@ import pytest
 
 from gridengine.cli import dispatcher_control
 from gridengine.cli.dispatcher_control import show, show_all
+from gridengine.dispatcher import background
 from gridengine.dispatcher.dispatcher_folder import State
 
 FOUND: dict[str, Any] = {
@@ -57,7 +58,7 @@ def test_who_stops_waiting_for_the_end_is_told_that_it_comes_all_the_same(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(dispatcher_control, "ask", lambda *args, **kwargs: None)
-    monkeypatch.setattr(dispatcher_control.background, "wait_for_end", interrupted)
+    monkeypatch.setattr(background, "wait_for_end", interrupted)
     folder: Any = SimpleNamespace(name="sweeps", state=lambda: State.RUNNING)
     with pytest.raises(KeyboardInterrupt):
         dispatcher_control.stop(folder, now=False)

@@ -11,12 +11,15 @@ from click.testing import CliRunner, Result
 
 from gridengine.cli import logs as module
 from gridengine.cli.main import main
+from gridengine.errors import ConfigurationError
+from gridengine.watching.logs import FoundLogs
 
 
 def logs(
     monkeypatch: pytest.MonkeyPatch, told: list[str], paths: list[Path], *words: str
 ) -> Result:
-    monkeypatch.setattr(module, "find_logs", lambda name, which, *, failed: (told, paths))
+    found = FoundLogs(told, paths, may_come=False)
+    monkeypatch.setattr(module, "find_logs", lambda name, which, *, failed: found)
     return CliRunner().invoke(main, ["logs", "sweep", *words])
 
 
@@ -61,7 +64,12 @@ def test_a_ctrl_c_is_told_by_the_status_that_shells_have_for_it(
     assert (result.exit_code, result.output) == (130, "\n")
 
 
-def follow(monkeypatch: pytest.MonkeyPatch, paths: list[Path], *acts: Callable[[], object]) -> None:
+def follow(
+    monkeypatch: pytest.MonkeyPatch,
+    paths: list[Path],
+    *acts: Callable[[], object],
+    find: Callable[[], FoundLogs] = lambda: FoundLogs([], [], may_come=True),
+) -> None:
     """Follow files, and have these things done in the meantime, up to a Ctrl-C."""
     left = iter(acts)
 
@@ -73,7 +81,7 @@ def follow(monkeypatch: pytest.MonkeyPatch, paths: list[Path], *acts: Callable[[
 
     monkeypatch.setattr(module, "time", SimpleNamespace(sleep=sleep))
     with pytest.raises(KeyboardInterrupt):
-        module._follow(paths)
+        module._follow(paths, find)
 
 
 def test_what_is_appended_is_told_with_its_file_where_another_was_before(
@@ -102,5 +110,40 @@ def test_what_is_appended_is_told_with_its_file_where_another_was_before(
     )
 
 
-def test_without_a_file_there_is_nothing_to_follow(tmp_path: Path) -> None:
-    module._follow([tmp_path / "nosuch.log"])
+def test_logs_that_are_found_later_are_followed_from_their_beginning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, later = tmp_path / "1.log", tmp_path / "2.log"
+    one.write_text("before\n")
+
+    def find() -> FoundLogs:
+        if not later.exists():
+            raise ConfigurationError("it has ended")
+        return FoundLogs([], [one, later], may_come=True)
+
+    acts = [lambda: None] * module.LOOKS
+    monkeypatch.setattr(module, "LOOKS", 1)
+    follow(monkeypatch, [tmp_path / "gone.log"], *acts, find=find)
+    follow(monkeypatch, [one], *acts, lambda: later.write_text("a\n"), *acts, find=find)
+    assert capsys.readouterr().out == f"==> {later} <==\na\n"
+
+
+def test_where_the_first_may_come_it_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = tmp_path / "1.log"
+    answers = iter([FoundLogs([], [], may_come=True), FoundLogs([], [first], may_come=True)])
+
+    def find(name: str, which: str, *, failed: bool) -> FoundLogs:
+        found = next(answers, None)
+        if found is None:
+            raise KeyboardInterrupt
+        return found
+
+    first.write_text("a\n")
+    monkeypatch.setattr(module, "find_logs", find)
+    monkeypatch.setattr(module, "LOOK_SECONDS", 0.0)
+    result = CliRunner().invoke(main, ["logs", "--follow"])
+    assert result.exit_code == 130
+    words = "no worker has a log to follow; waiting for the first\n"
+    assert result.output == f"{words}==> {first} <==\na\n\n"

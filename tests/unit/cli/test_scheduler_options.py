@@ -1,4 +1,4 @@
-"""Which schedulers take which options."""
+"""Which schedulers take which options, and what workers are told to hold."""
 
 from __future__ import annotations
 
@@ -8,7 +8,17 @@ from typing import Any
 import click
 import pytest
 
-from gridengine.cli.scheduler_options import _NAMES, _TAKEN_BY, arguments_of, scheduler_options
+from gridengine.cli.scheduler_options import (
+    _NAMES,
+    _TAKEN_BY,
+    arguments_of,
+    resource_options,
+    resources_of,
+    scheduler_options,
+)
+from gridengine.errors import ConfigurationError
+from gridengine.resources.base import ZERO, Resource
+from gridengine.resources.kinds import Cores, GPUs, Memory, Token, WTime
 from gridengine.schedulers.registry import STARTERS, entry_of
 
 
@@ -53,3 +63,50 @@ def test_what_another_scheduler_takes_is_refused_with_its_name() -> None:
 @pytest.mark.parametrize("name", STARTERS)
 def test_each_may_have_a_number_of_workers(name: str) -> None:
     assert arguments_of(name, given("--max-workers", "3")) == {"max_workers": 3}
+
+
+def resources(*words: str) -> Resource:
+    found: list[Resource] = []
+
+    @click.command()
+    @resource_options
+    def command(**given: Any) -> None:
+        found.append(resources_of(**given))
+
+    command.main(list(words), standalone_mode=False)
+    return found[0]
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        ((), ZERO),
+        (("--cores", "4", "--memory", "1.5"), Cores(4) & Memory(1.5)),
+        (("--memory", "512M"), Memory(0.5)),
+        (("--time", "2:00:00"), WTime("2:00:00")),
+        (("--time", "1-12:30:00"), WTime("1-12:30:00")),
+        (("--time", "90"), WTime(90)),
+        (("--gpus", "2", "--token", "big"), GPUs(2) & Token("big")),
+    ],
+)
+def test_each_option_is_a_kind_of_resource(words: tuple[str, ...], meant: Resource) -> None:
+    assert resources(*words) == meant
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (("--time", "soon"), click.BadParameter),
+        (("--time", "25:61:00"), ConfigurationError),
+        (("--time", "nan"), ConfigurationError),
+        (("--time", "-5"), ConfigurationError),
+        (("--memory", "lots"), click.BadParameter),
+        (("--memory", "0"), ConfigurationError),
+        (("--memory", "inf"), ConfigurationError),
+        (("--cores", "0"), click.BadParameter),
+        (("--token", ""), ConfigurationError),
+    ],
+)
+def test_what_is_no_amount_is_refused(words: tuple[str, ...], error: type[Exception]) -> None:
+    with pytest.raises(error):
+        resources(*words)

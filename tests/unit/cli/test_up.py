@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gridengine.cli import up
-from gridengine.cli.up import ExtraWorkers
+from gridengine.cli.up import ExtraWorkers, run_all
 from gridengine.errors import ConfigurationError, SchedulerUnavailable, SubmissionRefused
 from gridengine.resources.base import ZERO
 from gridengine.resources.demand import ANY, Demand
@@ -70,7 +70,7 @@ def test_each_change_of_a_worker_is_said_once() -> None:
     lines: list[str] = []
     launcher = ScriptedLauncher([1], {"7": [QUEUED, QUEUED, RUNNING, RUNNING, ENDED]})
     workers = ExtraWorkers(launcher, ANY, lines.append)
-    workers.run(1)
+    run_all([(workers, 1)])
     assert lines == [
         "1 worker asked for: 7",
         "worker 7 queued",
@@ -84,7 +84,7 @@ def test_a_worker_that_failed_is_counted_and_its_log_named() -> None:
     lines: list[str] = []
     launcher = ScriptedLauncher([2], {"7": [FAILED], "8": [ENDED]})
     workers = ExtraWorkers(launcher, ANY, lines.append)
-    workers.run(2)
+    run_all([(workers, 2)])
     assert workers.failed == 1
     at = lines.index("worker 7 failed: killed by SIGKILL")
     assert lines[at + 1] == "  its log: /runs/a.log"
@@ -93,7 +93,7 @@ def test_a_worker_that_failed_is_counted_and_its_log_named() -> None:
 def test_what_the_batch_system_does_not_take_now_is_asked_for_again() -> None:
     lines: list[str] = []
     launcher = ScriptedLauncher([1, 0, 1], {"7": [RUNNING, RUNNING, ENDED], "8": [ENDED]})
-    ExtraWorkers(launcher, ANY, lines.append).run(2)
+    run_all([(ExtraWorkers(launcher, ANY, lines.append), 2)])
     assert "no workers for now: the master is away" in lines
     assert [line for line in lines if "asked for" in line] == [
         "1 worker asked for: 7",
@@ -107,7 +107,7 @@ def test_a_refusal_is_the_error() -> None:
             raise SubmissionRefused("unknown queue")
 
     with pytest.raises(SubmissionRefused, match="unknown queue"):
-        ExtraWorkers(Refusing([], {}), ANY, print).run(1)
+        run_all([(ExtraWorkers(Refusing([], {}), ANY, print), 1)])
 
 
 @pytest.fixture

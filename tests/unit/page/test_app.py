@@ -15,7 +15,7 @@ from gridengine.dispatcher.core.status_views import status_of
 from gridengine.dispatcher.watch_messages import CANCEL, GRAPH, Answer, Identity
 from gridengine.errors import ClusterError
 from gridengine.page.access import Access
-from gridengine.page.app import Page, guarded
+from gridengine.page.app import AccessCheck, Page
 from tests.support.asgi import Answered, request
 from tests.support.core_play import Play
 
@@ -52,7 +52,8 @@ class Site:
 
     def __init__(self, *, actions: bool = False) -> None:
         self.source, self.access = PlayedSource(), Access(8787)
-        self.app = guarded(Page(self.source, actions=actions), self.access)  # type: ignore[arg-type]
+        page = Page(self.source, actions=actions)  # type: ignore[arg-type]
+        self.app = AccessCheck(page.app(), self.access)
 
     def ask(self, path: str, method: str = "GET", **other: Any) -> Answered:
         token = f"Bearer {self.access.token}"

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from gridengine.dispatcher.core.events import Explained, Launched
+from gridengine.dispatcher.core.events import Explained, Launched, LaunchFailed
 from gridengine.dispatcher.core.status import FailureStatus, FileFault, Status
 from gridengine.dispatcher.core.status_views import status_of
+from gridengine.errors import SubmissionRefused
 from gridengine.resources import Memory
 from gridengine.resources.demand import Demand
 from gridengine.schedulers.launcher import Handle, WorkerStatus
@@ -129,7 +130,7 @@ def test_workers_that_are_suspended_are_told_apart_from_those_of_which_nothing_i
     play.poll(Handle("41", "/runs/x/1.log"), WorkerStatus.SUSPENDED)
     play.later(1)
     waits, odd = [one for one in explain(told(play)) if one.cause == "silent"]
-    assert "1 worker, all that there are, is suspended" in waits.text
+    assert "2 calls wait: 1 of 1 worker is suspended, the first on" in waits.text
     assert "1 of 1 worker is suspended, the first on" in odd.text
     assert "scontrol resume" in waits.next_step
 
@@ -166,6 +167,18 @@ def test_failures_are_grouped_by_their_cause() -> None:
     [one] = explain(told(play))
     assert one.cause == "failures"
     assert "of the last 2, 2 by: WorkerCrashed: the process that ran a call of square" in one.text
+    assert "`gridengine logs NAME --failed`" in one.next_step
+
+
+def test_what_to_try_comes_with_the_error_that_says_it() -> None:
+    play = Play(pooled=True)
+    play.submit(2)
+    error = SubmissionRefused("Slurm refuses the job: it has words", hint="name one of `sinfo`")
+    play.play(LaunchFailed(error))
+    [one] = explain(told(play))
+    assert one.next_step.startswith("name one of `sinfo`; `gridengine calls NAME --failed` lists")
+    [call] = explain_call(told(play), "0")
+    assert call.next_step == "name one of `sinfo`"
 
 
 def test_failures_whose_words_differ_in_numbers_alone_have_one_cause() -> None:

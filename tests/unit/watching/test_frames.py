@@ -55,6 +55,17 @@ def test_the_head_tells_who_it_is_and_how_far() -> None:
     assert "max_workers=1 allows no more" in text
 
 
+def test_the_slots_are_those_of_all_workers_that_are_heard_of_busy_or_not() -> None:
+    play = Play(max_workers=1, pooled=True)
+    play.running(1)
+    play.hello(b"by hand", slots=4)
+    text = "\n".join(frame(answer(play), View(), width=200, height=24))
+    assert "(1 idle, 1 busy), 5 slots" in text
+    play.later(30, beats=[b"w"])
+    text = "\n".join(frame(answer(play), View(), width=200, height=24))
+    assert "(1 busy, 1 silent), 1 slots" in text
+
+
 def test_the_view_is_marked_and_its_rows_are_shown() -> None:
     lines = frame(answer(busy()), View("calls"), width=100, height=24)
     assert "[calls]" in "\n".join(lines)

@@ -46,9 +46,11 @@ def found(which: str = "", *, failed: bool = False) -> list[str]:
 
 
 def test_all_are_those_of_the_folder_after_the_dispatchers_own_lines(folder: Path) -> None:
-    told, paths = find_logs("sweep", "", failed=False)
+    told, paths, may_come = find_logs("sweep", "", failed=False)
     assert told == ["3.0 s ago: it begins"]
     assert [path.name for path in paths] == list(NAMES)
+    assert may_come
+    assert not find_logs("sweep", "nosuch", failed=False).may_come
 
 
 @pytest.mark.parametrize(
@@ -85,8 +87,8 @@ def test_of_a_run_of_which_nothing_else_is_known_they_are_in_its_folder(
     monkeypatch.setattr(module, "answer_of", unknown)
     monkeypatch.setattr(module, "other_runs", lambda known: [run])
     name = folder.parent.name
-    told, paths = find_logs(name, "4712", failed=False)
-    assert (told, [path.name for path in paths]) == ([], [NAMES[2]])
+    told, paths, may_come = find_logs(name, "4712", failed=False)
+    assert (told, [path.name for path in paths], may_come) == ([], [NAMES[2]], False)
     assert find_logs("17", "", failed=False)[1]
     for other, failed in (("nosuch", False), ("", False), (name, True)):
         with pytest.raises(ConfigurationError, match="no dispatcher runs"):

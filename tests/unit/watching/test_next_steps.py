@@ -10,7 +10,9 @@ from gridengine.watching.next_steps import failure_step, next_step
 @pytest.mark.parametrize(
     ("reason", "step"),
     [
-        ("JobHeldUser", "scontrol release"),
+        ("JobHeldUser", "release it: `scontrol release JOB`"),
+        ("launch failed requeued held: it is held; release it: scontrol release JOB", "scontrol"),
+        ("job is in hold state", "release it: `qrls JOB`"),
         ('cannot run in queue "all.q" because it is disabled', "qmod -e"),
         ("queue instance all.q@node1 is suspended", "resumed"),
         ('cannot run in PE "smp" because it only offers 0 slots', "qconf -spl"),
@@ -37,19 +39,10 @@ def test_what_is_said_of_queues_that_were_not_meant_counts_only_when_nothing_els
     ("cause", "step"),
     [
         ("OSError: [Errno 28] No space left on device: 'x'", "make room"),
-        (
-            "Slurm refuses the job: Batch job submission failed: Invalid partition name specified",
-            "sinfo",
-        ),
-        (
-            'the batch system refuses the job: job rejected: requested an unknown queue "x"',
-            "qconf -sql",
-        ),
         ("Slurm refuses the job: Requested node configuration is not available", "ask for less"),
         ("OutOfMemory: a call of f", "more Memory"),
         ("TimeLimitExceeded: a call of f took longer than its WTime", "more time"),
         ("ModuleNotFoundError: No module named 'x'", "python="),
-        ("WorkerCrashed: the process was killed by SIGSEGV", "logs NAME --failed"),
         ("ValueError: zero is bad", ""),
     ],
 )
