@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from gridengine.dispatcher.clients import Clients
 from gridengine.dispatcher.core.events import Event
 from gridengine.dispatcher.event_queue import EventQueue
-from gridengine.dispatcher.links import Link
 from gridengine.dispatcher.local_workers import LocalWorkers
 from gridengine.schedulers.base import Scheduler
 from gridengine.settings.values import Settings
@@ -19,6 +18,8 @@ if TYPE_CHECKING:
     from gridengine.dispatcher.client_actions import Action
     from gridengine.dispatcher.client_listener import ClientListener
     from gridengine.dispatcher.metrics import MetricsFile
+    from gridengine.dispatcher.mixed_workers import MixedWorkers
+    from gridengine.dispatcher.remote_workers import RemoteWorkers
     from gridengine.dispatcher.standalone_files import Home
     from gridengine.journal.dispatcher_file import DispatcherFile
     from gridengine.wire.server import Server
@@ -56,7 +57,7 @@ def open_link(
     run_id: str,
     queue: EventQueue[Event],
     home: Home | None,
-) -> Link:
+) -> LocalWorkers | RemoteWorkers | MixedWorkers:
     """Return the way to a scheduler's workers; `home` is the folder of a stand-alone dispatcher."""
     if scheduler.local and home is not None:
         from gridengine.dispatcher.mixed_workers import MixedWorkers  # imports ZeroMQ

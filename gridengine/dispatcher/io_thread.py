@@ -31,6 +31,8 @@ from gridengine.dispatcher.io_loop import IOLoop
 from gridengine.dispatcher.kept_payloads import KeptPayloads
 from gridengine.dispatcher.launch_record import LaunchRecord
 from gridengine.dispatcher.launcher_thread import LauncherThread
+from gridengine.dispatcher.links import Link
+from gridengine.dispatcher.local_workers import LocalWorkers
 from gridengine.dispatcher.old_runs import new_run_id
 from gridengine.dispatcher.posting import PostingDispatcher
 from gridengine.dispatcher.run_directory import policy_of
@@ -90,18 +92,15 @@ class DispatcherThread(PostingDispatcher):
         check_threads(LOCAL_THREADS if scheduler.local and home is None else THREADS)
         self.slots = scheduler.slots * scheduler.max_workers
         run_id = new_run_id() if home is None else home.kept.run_id
-        self._link = open_link(scheduler, settings, run_id, self._queue, home)
+        self._link: Link
+        self._link = link = open_link(scheduler, settings, run_id, self._queue, home)
         self._policy = replace(
             policy_of(scheduler, settings, self._link.context), keeps_others=home is not None
         )
         self._core = StateMachine(self._policy)
         if journal is not None:
-            self._link = RecordedLink(
-                self._link,
-                journal,
-                self._core.state.runs,
-                self._queue.wake,
-            )
+            assert not isinstance(link, LocalWorkers)  # who has a journal has a home
+            self._link = RecordedLink(link, journal, self._core.state.runs, self._queue.wake)
         self._scheduler_name, self._began = type(scheduler).__name__, time.monotonic()
         self._settings = settings
         self._metrics = metrics_file(settings, run_id, self._scheduler_name)

@@ -12,12 +12,9 @@ import msgspec
 from msgspec import Struct
 
 from gridengine.dispatcher.core.events import RestoredRun, RestoredWorker
-from gridengine.dispatcher.links import Link, Poller
-from gridengine.schedulers.launcher import LaunchContext
+from gridengine.dispatcher.links import LastingLink
 from gridengine.serialize.payload import Payload
-from gridengine.wire.connection_file import ServerKeys
 from gridengine.wire.messages import Assign, Hello, Message
-from gridengine.worker.stream_writer import StandardStreams
 
 _SWEEP = 1000
 """How many batches may be noted, besides as many as there are, before those that have ended are
@@ -85,12 +82,14 @@ class RecordedLink:
 
     def __init__(
         self,
-        link: Link,
+        link: LastingLink,
         file: RecordFile,
         running: Mapping[int, object],
         wake: Callable[[], object],
     ) -> None:
         self._link = link
+        self.context, self.streams, self.keys = link.context, link.streams, link.keys
+        self.poller, self.close = link.poller, link.close
         self._file = file
         self._running = running
         self._wake = wake
@@ -103,28 +102,9 @@ class RecordedLink:
         self._waiting: dict[bytes, deque[_Waiting]] = {}
 
     @property
-    def context(self) -> LaunchContext:
-        """How the launcher has workers connect."""
-        return self._link.context
-
-    @property
-    def streams(self) -> StandardStreams:
-        """Where what calls print is passed on to."""
-        return self._link.streams
-
-    @property
     def deadline(self) -> float:
         """When `receive` must be called though nothing polls."""
         return self._link.deadline
-
-    @property
-    def keys(self) -> ServerKeys | None:
-        """The keys, and the port, by which workers connect; None where they need none."""
-        return self._link.keys
-
-    def poller(self) -> Poller:
-        """Return what wakes when there is something to receive; more may be registered."""
-        return self._link.poller()
 
     def receive(
         self, ready: Iterable[int], now: float, most: int
@@ -217,21 +197,6 @@ class RecordedLink:
         """Stop those workers that the link itself can, once what was noted is written."""
         self.flush()
         self._link.stop_workers()
-
-    def lasts(self, peer: bytes) -> bool:
-        """Return whether a worker outlives this process."""
-        return self._link.lasts(peer)
-
-    def take_receipts(self) -> dict[bytes, int]:
-        """Return nothing: this link acknowledges what came by itself."""
-        return {}
-
-    def acknowledge(self, receipts: Mapping[bytes, int]) -> None:
-        """Do nothing."""
-
-    def close(self, *, failed: bool = False) -> None:
-        """Close the link for good."""
-        self._link.close(failed=failed)
 
 
 def read_workers(file: RecordFile) -> list[RestoredWorker]:
