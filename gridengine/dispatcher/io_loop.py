@@ -172,7 +172,7 @@ class IOLoop:
                 for event in self.listener.look(now):
                     perform(core.handle(event, now))
         for _ in range(barriers if posted <= MOST_EVENTS else 0):
-            self._queue.barriers.popleft().set()
+            self._queue.barriers.popleft()()
 
     def _tick(self, now: float) -> None:
         """Have the core look after what time brings, ask for the workers' states, and publish a

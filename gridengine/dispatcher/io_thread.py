@@ -391,8 +391,8 @@ class DispatcherThread(PostingDispatcher):
             log.critical("somebody could not be told of it", exc_info=failure)
 
     def _tear_down(self, *, broken: bool) -> None:
-        for done in self._queue.barriers:
-            done.set()
+        for act in self._queue.barriers:
+            act()
         # The last is the first, and all are done although one may fail.
         with contextlib.ExitStack() as steps:
             steps.callback(self._unsettled.clear)

@@ -10,7 +10,8 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from concurrent.futures import Future
+from typing import Any
 
 from gridengine.dispatcher.core.events import (
     CancelRequested,
@@ -26,7 +27,7 @@ from gridengine.dispatcher.core.events import (
 from gridengine.dispatcher.core.feasibility import can_hold
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.tasks import Function, ResultData, Task
-from gridengine.dispatcher.event_queue import EventQueue, Question
+from gridengine.dispatcher.event_queue import EventQueue
 from gridengine.dispatcher.interface import Listener
 from gridengine.dispatcher.unsettled import UnsettledTasks
 from gridengine.errors import ConfigurationError
@@ -34,9 +35,6 @@ from gridengine.resources.demand import ANY, Demand, RememberedDemands
 from gridengine.serialize import pickling
 from gridengine.serialize.module_changes import own_modules
 from gridengine.serialize.shared_objects import all_needed
-
-if TYPE_CHECKING:
-    pass
 
 MOST_TASKS = 1000
 """How many tasks one event submits at most: meanwhile no message is handled."""
@@ -186,15 +184,19 @@ class PostingDispatcher:
         Raises:
             ConfigurationError: this has been closed, or belongs to another process.
         """
-        question = Question(make)
+        coming = Future[Any]()
+
+        def answer() -> None:
+            try:
+                coming.set_result(make())
+            except Exception as error:  # no call is to suffer from it
+                coming.set_exception(error)
+
         with self._closing:
             if self._closed or os.getpid() != self._owner:
                 self._refuse()
-            self._queue.ask(question)
-        question.wait()
-        if question.error is not None:
-            raise question.error
-        return question.answer
+            self._queue.ask(answer)
+        return coming.result()
 
     def _post(self, event: Event) -> None:
         if os.getpid() == self._owner and not self._closed:

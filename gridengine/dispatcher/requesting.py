@@ -16,6 +16,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from types import MappingProxyType
 from typing import Any
 
@@ -31,7 +32,6 @@ from gridengine.dispatcher.core.tasks import (
     TaskStarted,
 )
 from gridengine.dispatcher.interface import Listener
-from gridengine.dispatcher.joined_tasks import MOST_TASKS
 from gridengine.dispatcher.nested_encoding import (
     KnownFailures,
     finished_calls,
@@ -40,7 +40,6 @@ from gridengine.dispatcher.nested_encoding import (
     task_item,
     unsettled_parts,
 )
-from gridengine.dispatcher.questions import Question
 from gridengine.dispatcher.unsettled import UnsettledTasks
 from gridengine.dispatcher.unwatched import Unwatched
 from gridengine.errors import Cancelled, ConfigurationError, DispatcherGone, GridEngineError
@@ -71,8 +70,18 @@ from gridengine.wire.messages import (
 
 log = logging.getLogger("gridengine")
 
+MOST_TASKS = 1000
+"""How many tasks travel in one message."""
 MOST_FUNCTIONS = 64
 """How many functions the dispatcher is to know by their digests."""
+
+
+class Question(Future[Any]):
+    """What a thread waits with for an answer; `message` is how it is asked."""
+
+    def __init__(self, message: Message | None = None) -> None:
+        super().__init__()
+        self.message = message
 
 
 class RequestingDispatcher(Unwatched, ABC):
@@ -99,6 +108,8 @@ class RequestingDispatcher(Unwatched, ABC):
         self._wanted: dict[int, tuple[ChildWant, Callable[[], object]]] = {}
         """What was asked for by `want`, and not answered yet."""
         self._possible = RememberedDemands()
+        self._detached: set[int] = set()
+        """The submitters whose tasks do not end with the call that submits them."""
         self._functions: dict[bytes, None] = {}
         self._shared: set[bytes] = set()
         """The functions and shared objects that the dispatcher knows by their names."""
@@ -120,7 +131,7 @@ class RequestingDispatcher(Unwatched, ABC):
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._send(hello)
         self._thread.start()
-        welcome.wait()
+        welcome.result()
 
     @abstractmethod
     def _deliver(self, message: Message, buffers: Payload = ()) -> None:
@@ -138,6 +149,10 @@ class RequestingDispatcher(Unwatched, ABC):
             EOFError: there will be none any more.
         """
 
+    @abstractmethod
+    def _submitter(self, number: int, run: int) -> int:
+        """Return the number of a submitter as the dispatcher knows it."""
+
     def _admit(self, tasks: Sequence[Task]) -> None:  # not every kind minds
         """Note that tasks are about to be submitted, or raise why they cannot be."""
 
@@ -147,10 +162,6 @@ class RequestingDispatcher(Unwatched, ABC):
     def _sendable(self, function: Function, tasks: Sequence[Task]) -> Sequence[Task]:
         """Return those of these tasks that may be sent; others are settled with why not."""
         return tasks
-
-    def _is_detached(self, submitter: int) -> bool:
-        """Return whether the tasks of a submitter do not end with the call that submits them."""
-        return False
 
     def _present_run(self) -> int:
         """Return the number of the run whose call submits just now, 0 where there is none."""
@@ -322,7 +333,7 @@ class RequestingDispatcher(Unwatched, ABC):
             items,
             item,
             list(map(shared_item, shared)),
-            self._is_detached(tasks[0].submitter),
+            tasks[0].submitter in self._detached,
         )
         try:
             self._deliver(message, buffers)
@@ -338,10 +349,6 @@ class RequestingDispatcher(Unwatched, ABC):
         self._settle(error, [task.id])
         for index, reference in task.kept:
             self.supply(reference, ResultData(error=error, item=index))
-
-    def _submitter(self, number: int, run: int) -> int:
-        """Return the number of a submitter as the dispatcher knows it."""
-        return number
 
     def _send_release(self, name: bytes) -> None:
         if name in self._shared:
@@ -361,7 +368,7 @@ class RequestingDispatcher(Unwatched, ABC):
         if self._lost:  # who answers them all at the end may not have seen this one
             raise self._lost
         self._send(message)
-        question.wait()
+        question.result()
 
     # ---------------------------------------------------------------- the thread that reads
 
@@ -384,7 +391,7 @@ class RequestingDispatcher(Unwatched, ABC):
         self._lost = error
         self._settle(error)
         for question in list(self._questions.values()):
-            question.answer(error)
+            question.set_exception(error)
 
     def _settle(self, error: GridEngineError, tasks: Iterable[int] | None = None) -> None:
         """Settle all calls, or those of these tasks, with an error."""
@@ -394,16 +401,22 @@ class RequestingDispatcher(Unwatched, ABC):
     def _welcome(self, message: ChildrenWelcome, buffers: Payload) -> None:
         self.slots = message.slots
         self.new_id = itertools.count((message.client << 40) + 1).__next__
-        self._questions.pop(0).answer()
+        self._questions.pop(0).set_result(None)
 
     def _checked(self, message: Checked, buffers: Payload) -> None:
         error = pickling.load_exception(buffers) if message.failed else None
-        self._answer(message.number, error)
+        self._answer(message.number, error=error)
 
-    def _answer(self, number: int, error: BaseException | None = None) -> None:
+    def _answer(
+        self, number: int, told: object = None, *, error: BaseException | None = None
+    ) -> None:
         question = self._questions.pop(number, None)
-        if question is not None:  # it may have been asked, and answered, twice
-            question.answer(error)
+        if question is None:  # it was asked, and answered, twice
+            return
+        if error is not None:
+            question.set_exception(error)
+        else:
+            question.set_result(told)
 
     def _finished(self, message: ChildrenFinished, buffers: Payload) -> None:
         offset = 0
@@ -422,12 +435,10 @@ class RequestingDispatcher(Unwatched, ABC):
         self._unsettled.settle(event)
 
     def _started(self, message: ChildStarted, buffers: Payload) -> None:
-        if (listener := self._unsettled.listener(message.task)) is not None:
-            listener.began(TaskStarted(message.task, message.pid, message.host, message.attempt))
+        self._unsettled.began(TaskStarted(message.task, message.pid, message.host, message.attempt))
 
     def _message(self, message: ChildMessage, buffers: Payload) -> None:
-        if (listener := self._unsettled.listener(message.task)) is not None:
-            listener.noted(TaskMessage(message.task, buffers, message.log))
+        self._unsettled.noted(TaskMessage(message.task, buffers, message.log))
 
     def _result(self, message: ChildResult, buffers: Payload) -> None:
         wanted = self._wanted.pop(message.reference, None)
