@@ -18,14 +18,13 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from gridengine.dispatcher.clients import Clients
 from gridengine.dispatcher.core import objects
 from gridengine.dispatcher.core.events import Closing, Draining, Scaled
 from gridengine.dispatcher.core.snapshot import Snapshot
 from gridengine.dispatcher.core.state_machine import StateMachine
-from gridengine.dispatcher.dispatcher_parts import keep_in, listen, metrics_file, open_link
 from gridengine.dispatcher.effects import EffectPerformer
 from gridengine.dispatcher.io_loop import IOLoop
 from gridengine.dispatcher.kept_payloads import KeptPayloads
@@ -45,13 +44,16 @@ from gridengine.wire.open_files import check_threads
 
 if TYPE_CHECKING:
     from gridengine.dispatcher.client_actions import Action
+    from gridengine.dispatcher.client_listener import ClientListener
     from gridengine.dispatcher.core.status import Status
+    from gridengine.dispatcher.metrics import MetricsFile
+    from gridengine.dispatcher.mixed_workers import MixedWorkers
+    from gridengine.dispatcher.remote_workers import RemoteWorkers
     from gridengine.dispatcher.standalone_files import Home
     from gridengine.dispatcher.watch_answers import WatchAnswers
     from gridengine.dispatcher.watch_server import WatchServer
     from gridengine.dispatcher.watch_streams import Follower
     from gridengine.journal.dispatcher_file import DispatcherFile
-    from gridengine.wire.connection_file import ServerKeys
     from gridengine.wire.server import Server
 
 log = logging.getLogger("gridengine")
@@ -93,7 +95,7 @@ class DispatcherThread(PostingDispatcher):
         self.slots = scheduler.slots * scheduler.max_workers
         run_id = new_run_id() if home is None else home.kept.run_id
         self._link: Link
-        self._link = link = open_link(scheduler, settings, run_id, self._queue, home)
+        self._link = link = _open_link(scheduler, settings, run_id, self._queue.wake, home)
         self._policy = replace(
             policy_of(scheduler, settings, self._link.context), keeps_others=home is not None
         )
@@ -103,7 +105,13 @@ class DispatcherThread(PostingDispatcher):
             self._link = RecordedLink(link, journal, self._core.state.runs, self._queue.wake)
         self._scheduler_name, self._began = type(scheduler).__name__, time.monotonic()
         self._settings = settings
-        self._metrics = metrics_file(settings, run_id, self._scheduler_name)
+        self.worker_keys = link.keys
+        """The keys and the port by which workers connect; None where they need none."""
+        self._metrics: MetricsFile | None = None
+        if settings.metrics_file:
+            from gridengine.dispatcher.metrics import MetricsFile  # few want it
+
+            self._metrics = MetricsFile(settings.metrics_file, run_id, self._scheduler_name)
         self._answers: WatchAnswers | None = None
         self._journal = journal
         self._kept = KeptPayloads(self._ask, self.release_references)
@@ -128,7 +136,17 @@ class DispatcherThread(PostingDispatcher):
             slots=self.slots,
         )
         if journal is not None:
-            keep_in(journal, clients, self._queue.wake)
+            from gridengine.dispatcher.client_journal import Journal
+
+            journal.wake = self._queue.wake
+            clients.keep_in(Journal(journal))
+        self.listener: ClientListener | None = None
+        """What takes in clients in other processes, if any may connect."""
+        if server is not None:
+            from gridengine.dispatcher.client_listener import ClientListener  # imports ZeroMQ
+
+            launched = () if record is None else record.launched()
+            self.listener = ClientListener(server, clients, self.actions, settings, launched)
         self._performer = EffectPerformer(
             self._link,
             self._launcher,
@@ -147,10 +165,8 @@ class DispatcherThread(PostingDispatcher):
             clients,
             LOCAL_POLL_SECONDS if scheduler.local else settings.poll_seconds,
             self._open_watch,
-            None if server is None else listen(server, clients, self.actions, settings),
+            self.listener,
         )
-        if self._loop.listener is not None:
-            self._loop.listener.launched = [] if record is None else record.launched()
         self._thread = threading.Thread(target=self._work, name=f"gridengine-{run_id}", daemon=True)
         self._thread.start()
         for stream in self._link.streams:
@@ -158,32 +174,6 @@ class DispatcherThread(PostingDispatcher):
         atexit.register(self._at_exit)
         if self._metrics is not None:
             self._metrics.keep(functools.partial(self.status, 0))
-
-    @property
-    def worker_keys(self) -> ServerKeys | None:
-        """The keys and the port by which workers connect; None where they need none."""
-        return self._link.keys
-
-    def clients(self) -> list[dict[str, Any]]:
-        """Return what is known of each client in another process, for people, with its counts of
-        calls.
-        """
-        listener, counts = self._loop.listener, self.snapshot().clients
-        return [
-            {**one, **(asdict(counts[one["number"]]) if one["number"] in counts else {})}
-            for one in (() if listener is None else listener.seen())
-        ]
-
-    def left_runs(self) -> list[dict[str, Any]]:
-        """Return what is known, for people, of runs that go on without their clients. For the I/O
-        thread.
-        """
-        return [] if self._loop.listener is None else self._loop.listener.left()
-
-    def note_fault(self, peer: bytes, path: str, error: str) -> None:
-        """Note which file a client cannot write, and why. For the I/O thread."""
-        if self._loop.listener is not None:
-            self._loop.listener.note_fault(peer, path, error)
 
     def snapshot(self) -> Snapshot:
         """Return the latest published state, at most some tenths of a second old; to what is asked
@@ -198,11 +188,6 @@ class DispatcherThread(PostingDispatcher):
         self._when_ended = then
         if not self._thread.is_alive():
             then()
-
-    def end_for_good(self) -> None:
-        """Have clients told, when this is closed, that nobody goes on with their calls."""
-        if self._loop.listener is not None:
-            self._loop.listener.ends = True
 
     def scale(self, minimum: int | None, maximum: int | None) -> tuple[int, int]:
         """Have from now on at least and at most so many workers, None as the scheduler says; return
@@ -356,7 +341,7 @@ class DispatcherThread(PostingDispatcher):
             post=self._queue.post,
             began=self._began,
             journal=self._journal,
-            listener=self._loop.listener,
+            listener=self.listener,
         )
         self._loop.streams = self._answers.streams
         return self._answers
@@ -404,8 +389,8 @@ class DispatcherThread(PostingDispatcher):
             steps.callback(self._link.streams.end)
             steps.callback(self._link.close, failed=broken or self._core.state.failed > 0)
             steps.callback(self._launcher.close)
-            if self._loop.listener is not None:
-                steps.callback(self._loop.listener.close)
+            if self.listener is not None:
+                steps.callback(self.listener.close)
             # Fork servers end what is below them, and then their processes need not be killed.
             steps.callback(self._link.stop_workers)
             steps.callback(self._loop.close_watch)
@@ -413,3 +398,22 @@ class DispatcherThread(PostingDispatcher):
                 steps.callback(self._answers.leave_report)
             if self._metrics is not None:
                 steps.callback(lambda file: file.close(self.current_status(0)), self._metrics)
+
+
+def _open_link(
+    scheduler: Scheduler,
+    settings: Settings,
+    run_id: str,
+    wake: Callable[[], None],
+    home: Home | None,
+) -> LocalWorkers | RemoteWorkers | MixedWorkers:
+    """Return the way to a scheduler's workers; `home` is the folder of a stand-alone dispatcher."""
+    if scheduler.local and home is not None:
+        from gridengine.dispatcher.mixed_workers import MixedWorkers  # imports ZeroMQ
+
+        return MixedWorkers(scheduler, run_id=run_id, settings=settings, wake=wake, home=home)
+    if scheduler.local:
+        return LocalWorkers(scheduler, run_id=run_id, settings=settings, wake=wake)
+    from gridengine.dispatcher.remote_workers import RemoteWorkers  # imports ZeroMQ
+
+    return RemoteWorkers(scheduler, run_id=run_id, settings=settings, wake=wake, home=home)

@@ -26,6 +26,7 @@ from gridengine.dispatcher.core.state import KEPT_FAILURES, CoreState
 from gridengine.dispatcher.core.status import FileFault
 from gridengine.dispatcher.core.status_views import call_status, find_calls, status_of
 from gridengine.dispatcher.kept_reports import keep
+from gridengine.dispatcher.run_directory import python_version
 from gridengine.dispatcher.watch_messages import (
     ACTS,
     CALLS,
@@ -277,7 +278,7 @@ def identity_here(
         since,
         scheduler,
         __version__,
-        f"{sys.version_info.major}.{sys.version_info.minor}",
+        python_version(),
         str(folder) if folder != Path() else "",
     )
 
