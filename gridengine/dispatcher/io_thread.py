@@ -218,23 +218,10 @@ class DispatcherThread(PostingDispatcher):
         self._post(Draining())
 
     def status(self, most: int = 100) -> Status:
-        """Return what it does at this moment; of workers, runs and failures at most so many each.
-
-        Raises:
-            ConfigurationError: it has been closed, or belongs to another process.
-        """
         status: Status = self._in_thread(lambda: self.current_status(most))
         return status
 
     def follow(self, tell: Callable[[Status | None], object], interval: float) -> object:
-        """Have this be called, in the I/O thread, with the status: at once, and then each
-        `interval` seconds with what has happened since; with None when there will be nothing more.
-        It is to return at once. Return what to `unfollow`.
-
-        Raises:
-            ConfigurationError: it has been closed, or belongs to another process.
-            ValueError: very many follow already.
-        """
         from gridengine.dispatcher.watch_messages import FOLLOW, Request  # few follow
         from gridengine.dispatcher.watch_streams import StatusFollower
 
@@ -257,18 +244,12 @@ class DispatcherThread(PostingDispatcher):
         return status_of(self._core.state, self._began, time.monotonic(), most=most)
 
     def close(self, *, wait: bool = True) -> None:
-        """End all calls, the workers and the threads; calls not settled are settled with
-        `Cancelled`. May be called twice.
-        """
         if os.getpid() == self._owner:
             self._end(wait=wait)
             if wait:
                 self.flush_output()
 
     def flush_output(self, seconds: float | None = None) -> None:
-        """Wait until our standard output and error have taken what was printed up to now, or so
-        many seconds, at most five.
-        """
         self._link.streams.flush(seconds)
 
     # ---------------------------------------------------------------- the end

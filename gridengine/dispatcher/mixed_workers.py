@@ -55,7 +55,6 @@ class MixedWorkers:
 
     @property
     def deadline(self) -> float:
-        """When `receive` must be called though nothing polls."""
         return min(self._local.deadline, self._remote.deadline)
 
     def receive(
@@ -67,12 +66,10 @@ class MixedWorkers:
         )
 
     def send(self, peer: bytes, message: Message, buffers: Payload = ()) -> None:
-        """Send a message to a worker; to one that is gone nothing is sent."""
         link = self._local if self._local.has(peer) else self._remote
         link.send(peer, message, buffers)
 
     def forget(self, peer: bytes) -> None:
-        """Drop what is kept for a worker."""
         self._local.forget(peer)
         self._remote.forget(peer)
 

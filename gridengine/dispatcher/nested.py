@@ -53,7 +53,6 @@ class NestedDispatcher(RequestingDispatcher):
         return CallSlot(process.number, lambda: process.run, self._send)
 
     def detach(self, submitter: int) -> None:
-        """Have tasks of this submitter not end with the call that submits them."""
         self._detached.add(submitter)
 
     def _note(self, tasks: Sequence[Task]) -> None:

@@ -198,7 +198,6 @@ class RemoteDispatcher(RequestingDispatcher):
         return self._control.follow(tell, request)
 
     def unfollow(self, followed: Any) -> None:
-        """See `Dispatcher`."""
         self._control.unfollow(followed)
 
     def close(self, *, wait: bool = True, detach: bool = False) -> None:

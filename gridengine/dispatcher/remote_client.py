@@ -71,7 +71,7 @@ class RemoteClient(Client):
 
     def settled(self, event: CallsFinished) -> None:
         """Pass on the outcome of calls, unless the dispatcher ends: it tells its clients itself."""
-        if not self.closing:
+        if not self._clients.closing:
             super().settled(event)
 
     @property

@@ -22,7 +22,6 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gridengine.dispatcher.call_slot import CallSlot
 from gridengine.dispatcher.core.tasks import (
     CallsFinished,
     Function,
@@ -31,7 +30,7 @@ from gridengine.dispatcher.core.tasks import (
     TaskMessage,
     TaskStarted,
 )
-from gridengine.dispatcher.interface import Listener
+from gridengine.dispatcher.interface import DispatcherBase, Listener
 from gridengine.dispatcher.nested_encoding import (
     KnownFailures,
     finished_calls,
@@ -41,7 +40,6 @@ from gridengine.dispatcher.nested_encoding import (
     unsettled_parts,
 )
 from gridengine.dispatcher.unsettled import UnsettledTasks
-from gridengine.dispatcher.unwatched import Unwatched
 from gridengine.errors import Cancelled, ConfigurationError, DispatcherGone, GridEngineError
 from gridengine.resources.demand import ANY, Demand, RememberedDemands
 from gridengine.resources.encoding import encode_demand
@@ -84,18 +82,15 @@ class Question(Future[Any]):
         self.message = message
 
 
-class RequestingDispatcher(Unwatched, ABC):
-    """Has tasks run by a dispatcher in another process. Its methods may be called from any thread.
+class RequestingDispatcher(DispatcherBase, ABC):
+    """Has tasks run by a dispatcher in another process. For the methods see `Dispatcher`.
 
     Args:
         runner: by which number the dispatcher's end knows this process, beside its connection.
     """
 
-    at_once = False
-    call_slot: CallSlot | None = None
     _repeats = False
     """Whether outcomes may come a second time."""
-    check_room: Callable[[int], object] | None = None
     _handlers: Mapping[type, Callable[..., None]]
     """By the type of a message that comes: what takes it in."""
 
@@ -170,12 +165,6 @@ class RequestingDispatcher(Unwatched, ABC):
     # ---------------------------------------------------------------- for clients, from any thread
 
     def submit(self, function: Function, tasks: Sequence[Task], listener: Listener) -> None:
-        """Have tasks run; the listener receives the outcome of each of their calls once.
-
-        Raises:
-            ConfigurationError: this process was forked from that of the call; or no worker can hold
-                what a task asks for.
-        """
         self._check_usable()
         for task in tasks:
             if task.demand is not ANY:
@@ -221,25 +210,16 @@ class RequestingDispatcher(Unwatched, ABC):
         number: int = signal.SIGTERM,
         calls: Iterable[tuple[int, int, int]] = (),
     ) -> None:
-        """End tasks, and of others these calls (a task, its first call, the one after the last):
-        calls not started never run; those that run are sent the signal. The listener receives an
-        outcome of each all the same.
-        """
         self._send(ChildCancel(self._runner, tuple(tasks), int(number), tuple(calls)))
 
     def recall(self, calls: Iterable[tuple[int, int, int]]) -> None:
-        """Withdraw what has not begun of these calls (a task, its first call, the one after the
-        last): it is settled as `recalled`.
-        """
         self._send(ChildRecall(self._runner, tuple(calls)))
 
     def catch_up(self) -> None:
-        """Wait until all that this thread has asked for is decided."""
         if not self._lost and threading.current_thread() is not self._thread:
             self._inquire(None)
 
     def release(self, name: bytes) -> None:
-        """Note that no new task can refer to this shared object."""
         self._ask(functools.partial(self._send_release, name))
 
     def want(self, task: int, index: int, reference: int, missing: Callable[[], object]) -> None:
@@ -251,7 +231,6 @@ class RequestingDispatcher(Unwatched, ABC):
         self._send(message)
 
     def supply(self, reference: int, data: ResultData) -> None:
-        """Say what a reference stands for that no call of this dispatcher makes."""
         payload, raised = data.payload, data.raised
         if data.error is not None:
             payload, raised = pickling.dump_exception(data.error), True
@@ -268,18 +247,11 @@ class RequestingDispatcher(Unwatched, ABC):
         self._send(message, payload)
 
     def release_references(self, references: Sequence[int]) -> None:
-        """Note that no new task can refer to these results."""
         self._send(ChildForget(self._runner, references=references))
-
-    def detach(self, submitter: int) -> None:  # clients' calls belong to no call
-        """Have tasks of this submitter not end with the call that submits them."""
 
     @abstractmethod
     def close(self, *, wait: bool = True) -> None:
         """End all calls that were made here."""
-
-    def flush_output(self, seconds: float | None = None) -> None:
-        """Return: what calls print goes to their caller."""
 
     # ---------------------------------------------------------------- sending
 

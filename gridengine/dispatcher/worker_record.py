@@ -103,7 +103,6 @@ class RecordedLink:
 
     @property
     def deadline(self) -> float:
-        """When `receive` must be called though nothing polls."""
         return self._link.deadline
 
     def receive(
