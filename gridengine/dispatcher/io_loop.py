@@ -74,7 +74,6 @@ class IOLoop:
         self._perform = effects.perform
         self._clients = clients
         self.listener = listener
-        self.recent, self.sent = effects.recent, effects.sent
         self.received = defaultdict[type, int](int)
         """How many messages workers have sent, by kind."""
         self._poll_seconds = poll_seconds
@@ -82,7 +81,6 @@ class IOLoop:
         self._leave_by = math.inf
         self._open_watch = open_watch
         self._watch: WatchServer | None = None
-        self._watch_fd = -1
         self._watch_at = time.monotonic() + WATCH_SECONDS
         self.streams: WatchStreams | None = None
         """What tells those who follow; None before anybody could."""
@@ -101,7 +99,7 @@ class IOLoop:
             ready = self._wait()
             now = time.monotonic()
             self._take_events(ready, now)
-            if self._watch is not None and self._watch_fd in ready:
+            if self._watch is not None and self._watch.fd in ready:
                 self._watch.serve()
             if self.streams is not None and now >= self.streams.deadline:
                 self.streams.push(now)
@@ -195,8 +193,7 @@ class IOLoop:
         self._watch_at = math.inf
         self._watch = self._open_watch()
         if self._watch is not None:
-            self._watch_fd = self._watch.fd
-            self._link.poller.register(self._watch_fd, select.POLLIN)
+            self._link.poller.register(self._watch.fd, select.POLLIN)
 
     def close_watch(self) -> None:
         """Tell those who follow a last time, and let go of those who watch. May be called twice."""

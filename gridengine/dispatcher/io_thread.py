@@ -315,9 +315,9 @@ class DispatcherThread(PostingDispatcher):
         self._answers = WatchAnswers(
             self._core.state,
             self._launcher,
-            self._loop.recent,
+            self._performer.recent,
             identity_here(context.id, self._scheduler_name, context.directory, since, *called),
-            traffic=(self._loop.received, self._loop.sent),
+            traffic=(self._loop.received, self._performer.sent),
             settings=self._settings,
             post=self._queue.post,
             began=self._began,

@@ -5,8 +5,8 @@ assigned. So that, when it is killed and started again, they go on.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -16,32 +16,13 @@ from gridengine.dispatcher.links import LastingLink
 from gridengine.serialize.payload import Payload
 from gridengine.wire.messages import Assign, Hello, Message
 
+if TYPE_CHECKING:
+    from gridengine.journal.dispatcher_file import DispatcherFile
+
 _SWEEP = 1000
 """How many batches may be noted, besides as many as there are, before those that have ended are
 deleted.
 """
-
-
-class RecordFile(Protocol):
-    """A file with the tables `workers` and `assigned`, which writes in the order in which it is
-    asked to (see `gridengine.journal.dispatcher_file`).
-    """
-
-    def write(
-        self,
-        statement: str,
-        rows: Iterable[Sequence[Any]],
-        then: Callable[[], object] | None = None,
-    ) -> None:
-        """Have a statement executed with each of these rows, and then call `then`, in the thread
-        of the caller, once that and all before it is on disk, but for what is written later.
-        """
-
-    def after_later(self, act: Callable[[], object]) -> None:
-        """Call something once what is to be written later is on disk, or needless."""
-
-    def read(self, statement: str, *values: Any) -> Iterable[tuple[Any, ...]]:
-        """Return the rows of a query."""
 
 
 _Row: TypeAlias = tuple[int, int, int, int, int]
@@ -75,7 +56,7 @@ class RecordedLink:
 
     Args:
         link: the link.
-        file: where it is noted.
+        file: where it is noted, in the order in which it is written.
         running: the runs that have not ended, by their numbers.
         wake: has the thread call `receive` soon.
     """
@@ -83,7 +64,7 @@ class RecordedLink:
     def __init__(
         self,
         link: LastingLink,
-        file: RecordFile,
+        file: DispatcherFile,
         running: Mapping[int, object],
         wake: Callable[[], object],
     ) -> None:
@@ -198,13 +179,13 @@ class RecordedLink:
         self._link.stop_workers()
 
 
-def read_workers(file: RecordFile) -> list[RestoredWorker]:
+def read_workers(file: DispatcherFile) -> list[RestoredWorker]:
     """Return the workers that a file has."""
     rows = file.read("SELECT id, hello FROM workers")
     return [RestoredWorker(id, msgspec.msgpack.decode(hello, type=Hello)) for id, hello in rows]
 
 
-def read_runs(file: RecordFile) -> list[RestoredRun]:
+def read_runs(file: DispatcherFile) -> list[RestoredRun]:
     """Return the runs that a file has, oldest first."""
     return [
         RestoredRun(run, worker, task, start, stop, attempt)
@@ -213,7 +194,7 @@ def read_runs(file: RecordFile) -> list[RestoredRun]:
     ]
 
 
-def _read_batches(file: RecordFile) -> Iterator[tuple[int, bytes, list[_Row]]]:
+def _read_batches(file: DispatcherFile) -> Iterator[tuple[int, bytes, list[_Row]]]:
     decode = msgspec.msgpack.Decoder(list[_Row]).decode
     for first, worker, runs in file.read("SELECT run, worker, runs FROM assigned ORDER BY run"):
         yield first, worker, decode(runs)
