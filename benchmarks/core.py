@@ -45,7 +45,6 @@ from gridengine.dispatcher.core.state_machine import StateMachine
 from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
 from gridengine.dispatcher.io_loop import WATCH_SECONDS
 from gridengine.dispatcher.posting import MOST_TASKS
-from gridengine.dispatcher.recent_lines import RecentLines
 from gridengine.dispatcher.watch_answers import KEPT_SECONDS, WatchAnswers
 from gridengine.dispatcher.watch_messages import FOLLOW, STATUS, Identity, Request
 from gridengine.dispatcher.watch_streams import Told
@@ -254,7 +253,7 @@ def watched(calls: int, workers: int) -> None:
     answers = WatchAnswers(
         state,
         None,  # type: ignore[arg-type]  # only asked for reasons
-        RecentLines(),
+        (),
         Identity("bench", "run", 1, "host", "", "", 0.0, "", "", ""),
         traffic=({}, {}),
         settings=Settings(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import time
@@ -69,15 +70,12 @@ def start(name: str, options: StartOptions, *, foreground: bool) -> Holder | Non
     background.make_scheduler(options).close()  # what is wrong with the options is told here
     folder.make()
     lock = folder.take_lock()
-    try:
-        background.keep_options(folder, options)
+    with contextlib.closing(lock), background.keeping_options(folder, options):
         if foreground:
             os.set_inheritable(lock.descriptor, True)
             command = background.process_command(folder.path, background.Inherited(lock.descriptor))
             os.execv(command[0], command)
         background.start(folder, lock)
-    finally:
-        lock.close()
     return folder.holder()
 
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,7 +17,7 @@ import msgspec
 import psutil
 
 from gridengine.dispatcher.dispatcher_folder import DispatcherFolder, StartOptions
-from gridengine.errors import ClusterError, ConfigurationError
+from gridengine.errors import ClusterError, ConfigurationError, GridEngineError
 from gridengine.journal.lock_file import Holder, LockFile, is_locked
 from gridengine.resources.encoding import decode_demand
 from gridengine.schedulers.base import Scheduler
@@ -73,6 +74,26 @@ def keep_options(folder: DispatcherFolder, options: StartOptions) -> None:
             f"cannot write {folder.options_file}: {error.strerror}",
             hint="free space there, or set GRIDENGINE_RUN_DIRECTORY to another folder",
         ) from error
+
+
+@contextlib.contextmanager
+def keeping_options(folder: DispatcherFolder, options: StartOptions) -> Iterator[None]:
+    """Write down how a dispatcher is started within; where that fails, it is as it was before: one
+    that was never started is none. By whoever has its lock.
+
+    Raises:
+        ConfigurationError: it cannot be written, as when the disk is full.
+    """
+    before = folder.options() if folder.options_file.exists() else None
+    keep_options(folder, options)
+    try:
+        yield
+    except GridEngineError:
+        if before is None:
+            folder.options_file.unlink()
+        else:
+            keep_options(folder, before)
+        raise
 
 
 def make_scheduler(options: StartOptions) -> Scheduler:

@@ -48,7 +48,6 @@ class RemoteFollower:
         return True
 
     def drop(self) -> None:
-        """See `Follower`."""
         self.server.send(self.peer, Controlled(self.number, b"too little was read", failed=True))
 
     def end(self) -> None:

@@ -4,9 +4,8 @@ process before has given.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
-from typing import Protocol
 
 from gridengine.journal.dispatcher_file import DispatcherFile
 from gridengine.wire.framing import decode, encode
@@ -14,13 +13,6 @@ from gridengine.wire.messages import ClientHello
 
 _NUMBERS = 1000
 """How many numbers for clients are reserved at a time."""
-
-
-class Told(Protocol):
-    """What tells a client."""
-
-    def tell_durable(self) -> None:
-        """Tell it what is on disk."""
 
 
 class Journal:
@@ -37,7 +29,7 @@ class Journal:
         """The first number of a client that no process before has given one."""
         self.committed = 0
         """The number of the last outcomes that are on disk."""
-        self._told: dict[Told, None] = {}
+        self._told: dict[Callable[[], object], None] = {}
 
     def new_client(self) -> int:
         """Return a number for a client that none has had, nor will have after a restart."""
@@ -72,12 +64,12 @@ class Journal:
         """Tell clients what is on disk by now."""
         self.file.settle()
         told, self._told = self._told, {}
-        for record in told:
-            record.tell_durable()
+        for tell in told:
+            tell()
 
-    def note_durable(self, record: Told) -> None:
-        """Have a client told, when all is settled that is."""
-        self._told[record] = None
+    def note_durable(self, tell: Callable[[], object]) -> None:
+        """Have this tell a client, when all is settled that is."""
+        self._told[tell] = None
 
 
 def _last(file: DispatcherFile, table: str, column: str) -> int:

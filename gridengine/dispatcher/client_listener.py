@@ -12,13 +12,12 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from gridengine.dispatcher.absent_clients import AbsentClients, record_of
 from gridengine.dispatcher.client_actions import Action, answered
 from gridengine.dispatcher.client_record import ClientRecord
 from gridengine.dispatcher.clients import REQUESTS, Clients
 from gridengine.dispatcher.core.events import ClientJoined, Event, Launched, Restored
 from gridengine.dispatcher.nested_encoding import dump_error_by
-from gridengine.dispatcher.remote_client import RemoteClient, why_refused
+from gridengine.dispatcher.remote_client import AbsentClients, RemoteClient, record_of, why_refused
 from gridengine.dispatcher.worker_record import read_runs, read_workers
 from gridengine.errors import ConfigurationError, ProtocolError, safe_repr
 from gridengine.resources.units import plural
@@ -65,6 +64,7 @@ class ClientListener:
         server: what they connect to; closed with this.
         clients: the table that they are put into; if that has a journal, it is closed with this.
         actions: what they may ask for by `Control`, by name.
+        launched: the workers that a dispatcher before this one has launched.
     """
 
     def __init__(
@@ -73,19 +73,21 @@ class ClientListener:
         clients: Clients,
         actions: Mapping[str, Action],
         settings: Settings,
+        launched: Sequence[Launched] = (),
     ) -> None:
         self._server = server
         self._table = clients
         self._actions = actions
-        self.launched: Sequence[Launched] = ()
-        """The workers that a dispatcher before this one has launched."""
+        self._launched = launched
         self._lease, self._grace = settings.client_lease, settings.client_grace
         self._watcher_lease = max(WATCHER_SECONDS, WATCHER_BEATS * settings.beat_seconds)
         self._clients: dict[bytes, RemoteClient] = {}
-        self._absent = AbsentClients[RemoteClient](settings.retention)
+        self._absent = AbsentClients(settings.retention)
         self.fd = server.fd
         self.ends = clients.journal is None
-        """Whether it ends for good when it is closed."""
+        """Whether it ends for good when it is closed: clients are told that nobody goes on with
+        their calls.
+        """
         self.deadline = math.inf
         """The monotonic time at which `look` is to be called."""
         self._looked_at = 0.0
@@ -105,7 +107,7 @@ class ClientListener:
         journal = self._table.journal
         if journal is None:
             return
-        yield Restored(workers=read_workers(journal.file), launched=self.launched)
+        yield Restored(workers=read_workers(journal.file), launched=self._launched)
         found, absent = list(journal.clients()), journal.absent()
         settled: dict[int, list[tuple[int, int]]] = {}
         endings: list[tuple[bytes, Message]] = []

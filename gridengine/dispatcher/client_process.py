@@ -92,11 +92,6 @@ class Client:
         """The outcomes that are still to be passed on."""
         self._failures = FailureNumbers(clients.first_failure)
 
-    @property
-    def closing(self) -> bool:
-        """Whether the dispatcher is about to end."""
-        return self._clients.closing
-
     def parent(self, state: CoreState, message: ChildTasks) -> int:
         """Return the run with which tasks end, 0 for none."""
         return 0

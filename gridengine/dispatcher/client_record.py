@@ -13,7 +13,7 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -46,24 +46,23 @@ MOST_FLYING = 64
 """How many messages with outcomes a client is sent before it has taken the first of them."""
 
 
-class Send(Protocol):
-    """Sends a client a message, if it is connected; returns whether it is."""
-
-    def __call__(self, message: Message, buffers: Payload = ()) -> bool: ...
-
-
 class ClientRecord:
     """What the journal has of one client.
 
     Args:
         number: the client's.
         hello: its greeting.
-        send: sends it a message, if it is connected.
+        send: sends it a message, if it is connected; returns whether it is.
         seen: how many of its messages the journal has taken.
     """
 
     def __init__(
-        self, journal: Journal, number: int, hello: ClientHello, send: Send, seen: int = 0
+        self,
+        journal: Journal,
+        number: int,
+        hello: ClientHello,
+        send: Callable[[Message, Payload], bool],
+        seen: int = 0,
     ) -> None:
         self._journal = journal
         self._requests = ClientRequests(number, journal.ids)
@@ -131,13 +130,13 @@ class ClientRecord:
 
     def _note_durable(self, seen: int) -> None:
         self._durable = seen
-        self._journal.note_durable(self)
+        self._journal.note_durable(self.tell_durable)
 
     def tell_durable(self) -> None:
         """Tell the client what is on disk, and send it what may be sent now; when it is not there,
         let go of what is.
         """
-        if self._send(Durable(self._durable)):
+        if self._send(Durable(self._durable), ()):
             self.send_waiting()
         else:
             self._let_go()
@@ -228,7 +227,7 @@ class ClientRecord:
         self._journal.committed = max(number, self._journal.committed)
         self._later.pop(number, None)
         if self._waiting:
-            self._journal.note_durable(self)
+            self._journal.note_durable(self.tell_durable)
 
     @property
     def is_stuck(self) -> bool:

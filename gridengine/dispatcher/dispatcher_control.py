@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from gridengine.dispatcher.questions import Question
+from gridengine.dispatcher.requesting import Question
 from gridengine.errors import ConfigurationError, GridEngineError, safe_repr
 from gridengine.serialize.payload import Buffer
 from gridengine.wire.messages import Control, Controlled, Message
@@ -58,11 +58,11 @@ class DispatcherControl:
             raise lost
         self._send(message)
         try:
-            question.wait(seconds)
-        except BaseException:  # nobody waits for it any more
+            answer: Controlled = question.result(seconds)
+        except TimeoutError:
+            raise TimeoutError(f"no answer within {seconds:g} s") from None
+        finally:  # nobody waits for it any more
             self._questions.pop(number, None)
-            raise
-        answer: Controlled = question.told
         if answer.failed:
             raise ConfigurationError(f"{message.action}: {bytes(answer.answer).decode()}")
         return answer.answer

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
+import time
+from collections import defaultdict, deque
 from collections.abc import Callable
 from typing import Any
 
@@ -28,7 +29,6 @@ from gridengine.dispatcher.core.tasks import CallsFinished, TaskMessage, TaskSta
 from gridengine.dispatcher.kept_payloads import KeptPayloads
 from gridengine.dispatcher.launcher_thread import LauncherThread
 from gridengine.dispatcher.links import Link
-from gridengine.dispatcher.recent_lines import RecentLines
 from gridengine.dispatcher.unsettled import UnsettledTasks
 from gridengine.resources.base import Resource
 from gridengine.resources.kinds import Cores, GPUs
@@ -36,6 +36,8 @@ from gridengine.serialize import pickling
 from gridengine.wire.messages import Allocate
 
 log = logging.getLogger("gridengine")
+
+MOST_LINES = 50
 
 
 class EffectPerformer:
@@ -61,21 +63,23 @@ class EffectPerformer:
         self._link = link
         self._send = link.send
         self._launcher = launcher
-        self._unsettled = unsettled
         self._wanted = wanted
         self._nested = nested
-        self.recent = RecentLines()
+        self.recent = deque[tuple[float, str, bool]](maxlen=MOST_LINES)
+        """The last lines that the log of the run has told, each with when it was told, in monotonic
+        seconds, and whether it was a warning.
+        """
         self.sent = defaultdict[type, int](int)
         """How many messages workers were sent, by kind."""
         self.drained: Callable[[], object] = lambda: None
         """Is called when no call runs any more, nor begins."""
         self._exact = held is not None and _lists_cores(held)
-        self._methods: dict[type, Callable[[Any], None]] = {
+        self._methods: dict[type, Callable[[Any], object]] = {
             Grant: self._grant,
             CallsFinished: unsettled.settle,
-            TaskStarted: self._started,
-            TaskMessage: self._message,
-            Launch: self._launch,
+            TaskStarted: unsettled.began,
+            TaskMessage: unsettled.noted,
+            Launch: launcher.launch,
             Withdraw: self._withdraw,
             Explain: self._explain,
             Lost: self._lost,
@@ -85,7 +89,7 @@ class EffectPerformer:
             ResultFetched: kept.fill,
             Warn: self._warn,
             Inform: self._inform,
-            Drained: self._drained,
+            Drained: lambda effect: self.drained(),
         }
 
     def perform(self, effects: list[Effect]) -> None:
@@ -118,22 +122,6 @@ class EffectPerformer:
         self._send(effect.worker, message, payload)
         self.sent[Allocate] += 1
 
-    def _drained(self, effect: Drained) -> None:
-        self.drained()
-
-    def _started(self, effect: TaskStarted) -> None:
-        listener = self._unsettled.listener(effect.task)
-        if listener is not None:
-            listener.began(effect)
-
-    def _message(self, effect: TaskMessage) -> None:
-        listener = self._unsettled.listener(effect.task)
-        if listener is not None:
-            listener.noted(effect)
-
-    def _launch(self, effect: Launch) -> None:
-        self._launcher.launch(effect)
-
     def _withdraw(self, effect: Withdraw) -> None:
         self._launcher.cancel(effect.handles)
 
@@ -146,11 +134,11 @@ class EffectPerformer:
         self._nested.forget(effect.worker)
 
     def _warn(self, effect: Warn) -> None:
-        self.recent.add(effect.text, warning=True)
+        self.recent.append((time.monotonic(), effect.text, True))
         log.warning("%s", effect.text)
 
     def _inform(self, effect: Inform) -> None:
-        self.recent.add(effect.text)
+        self.recent.append((time.monotonic(), effect.text, False))
         inform(effect)
 
     def _missing(self, effect: ResultMissing) -> None:

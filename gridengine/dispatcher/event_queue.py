@@ -8,29 +8,9 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 E = TypeVar("E")
-
-
-class Question(threading.Event):
-    """Asks for something that only the I/O thread may look at: that makes the answer when it sets
-    this. `error` is what kept it from that.
-    """
-
-    def __init__(self, make: Callable[[], Any]) -> None:
-        super().__init__()
-        self._make = make
-        self.answer: Any = None
-        self.error: Exception | None = None
-
-    def set(self) -> None:
-        """Make the answer, in the I/O thread."""
-        try:
-            self.answer = self._make()
-        except Exception as error:  # no call is to suffer from it
-            self.error = error
-        super().set()
 
 
 class EventQueue(Generic[E]):
@@ -42,8 +22,8 @@ class EventQueue(Generic[E]):
 
     def __init__(self) -> None:
         self.events: deque[E] = deque()
-        self.barriers: deque[threading.Event] = deque()
-        """Each is set once all events posted before it have been handled."""
+        self.barriers: deque[Callable[[], object]] = deque()
+        """Each is called once all events posted before it have been handled."""
         self.sleeping = False
         """Whether the I/O thread waits, or is about to, and nobody has woken it: then that must be
         done.
@@ -74,12 +54,12 @@ class EventQueue(Generic[E]):
     def barrier(self) -> threading.Event:
         """Return what is set once all that this thread has posted has been handled."""
         done = threading.Event()
-        self.ask(done)
+        self.ask(done.set)
         return done
 
-    def ask(self, done: threading.Event) -> None:
-        """Have this be set once all that this thread has posted has been handled."""
-        self.barriers.append(done)
+    def ask(self, act: Callable[[], object]) -> None:
+        """Have the I/O thread call this once all that this thread has posted has been handled."""
+        self.barriers.append(act)
         if self.sleeping:
             self.wake()
 

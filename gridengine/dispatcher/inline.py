@@ -14,8 +14,7 @@ from functools import partial
 from gridengine.dispatcher.core.events import CancelRequested
 from gridengine.dispatcher.core.tasks import Function, ResultData, Task
 from gridengine.dispatcher.inline_run import InlineRun
-from gridengine.dispatcher.interface import Listener
-from gridengine.dispatcher.unwatched import Unwatched
+from gridengine.dispatcher.interface import DispatcherBase, Listener
 from gridengine.errors import UNNUMBERED, ConfigurationError, call_words
 from gridengine.resources.demand import Demand
 from gridengine.serialize import pickling
@@ -24,7 +23,7 @@ from gridengine.wire.messages import input_name
 from gridengine.worker.running_loop import in_event_loop
 
 
-class InlineDispatcher(Unwatched):
+class InlineDispatcher(DispatcherBase):
     """Runs what is submitted before `submit` returns. Arguments and results are pickled all the
     same, so that what cannot be pickled is seen here too.
 
@@ -33,7 +32,6 @@ class InlineDispatcher(Unwatched):
     """
 
     at_once = True
-    call_slot = check_room = None
 
     def __init__(self) -> None:
         self._ids = itertools.count(1)
@@ -51,7 +49,6 @@ class InlineDispatcher(Unwatched):
         """The references that each thread waits for now."""
 
     def new_id(self) -> int:
-        """Return an id for a task."""
         return next(self._ids)
 
     def submit(self, function: Function, tasks: Sequence[Task], listener: Listener) -> None:
@@ -143,7 +140,6 @@ class InlineDispatcher(Unwatched):
         missing()
 
     def supply(self, reference: int, data: ResultData) -> None:
-        """Say what a reference stands for."""
         with self._arrived:
             self._makers.pop(reference, None)
             if reference not in self.results:
@@ -154,16 +150,9 @@ class InlineDispatcher(Unwatched):
             self._arrived.notify_all()
 
     def release_references(self, references: Sequence[int]) -> None:
-        """Let go of these results."""
         for reference in references:
             if self.results.pop(reference, None) is not None:
                 unregister(input_name(reference))
-
-    def detach(self, submitter: int) -> None:
-        """Do nothing: no call submits here."""
-
-    def flush_output(self, seconds: float | None = None) -> None:
-        """Return: what calls print is not passed on, it is printed."""
 
     def close(self, *, wait: bool = True) -> None:
         """Take no more. Calls that still wait for what they need are refused."""

@@ -142,6 +142,7 @@ class Dispatcher(Protocol):
 
         Raises:
             GridEngineError: it has been closed, or nobody answers any more.
+            ValueError: very many follow already.
         """
 
     def unfollow(self, followed: Any) -> None:
@@ -156,3 +157,43 @@ class Dispatcher(Protocol):
         """End all calls, the workers and the threads; calls not settled are settled with
         `Cancelled`. May be called twice.
         """
+
+
+class DispatcherBase:
+    """What dispatchers have in common, and do where there is nothing to tell or to do: their state
+    is in another process, or they have none between calls. For the methods see `Dispatcher`.
+    """
+
+    slots = 1
+    at_once = False
+    call_slot: CallSlot | None = None
+    check_room: Callable[[int], object] | None = None
+
+    def detach(self, submitter: int) -> None:
+        """Do nothing: no call submits here."""
+
+    def is_durable(self, task: int) -> bool:
+        """Return False: nothing is on disk."""
+        return False
+
+    def snapshot(self) -> Snapshot:
+        """Return what is known of the state here: next to nothing."""
+        return Snapshot(workers=1)
+
+    def status(self, most: int = 100) -> Status:
+        """Likewise."""
+        from gridengine.dispatcher.core.status import Status  # few ask
+
+        return Status(slots=self.slots, worker_count=1)
+
+    def follow(self, tell: Callable[[Status | None], object], interval: float) -> object:
+        """Tell this once: here there is nothing new to tell."""
+        tell(self.status())
+        tell(None)
+        return None
+
+    def unfollow(self, followed: Any) -> None:
+        """Do nothing: nobody follows."""
+
+    def flush_output(self, seconds: float | None = None) -> None:
+        """Return: what calls print was printed, or goes to their caller."""

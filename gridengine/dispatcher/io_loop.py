@@ -23,7 +23,7 @@ from gridengine.dispatcher.core.state_machine import StateMachine
 from gridengine.dispatcher.effects import EffectPerformer
 from gridengine.dispatcher.event_queue import EventQueue
 from gridengine.dispatcher.launcher_thread import LauncherThread
-from gridengine.dispatcher.links import Link, Poller
+from gridengine.dispatcher.links import Link
 from gridengine.dispatcher.run_directory import GATHER_SECONDS
 
 if TYPE_CHECKING:
@@ -74,7 +74,6 @@ class IOLoop:
         self._perform = effects.perform
         self._clients = clients
         self.listener = listener
-        self.recent, self.sent = effects.recent, effects.sent
         self.received = defaultdict[type, int](int)
         """How many messages workers have sent, by kind."""
         self._poll_seconds = poll_seconds
@@ -82,16 +81,14 @@ class IOLoop:
         self._leave_by = math.inf
         self._open_watch = open_watch
         self._watch: WatchServer | None = None
-        self._watch_fd = -1
         self._watch_at = time.monotonic() + WATCH_SECONDS
         self.streams: WatchStreams | None = None
         """What tells those who follow; None before anybody could."""
-        self._poller: Poller | None = None
         self.snapshot = core.state.snapshot()
 
     def run(self) -> None:
         """Return once the core was told to close, and its workers have left or had time to."""
-        poller = self._poller = self._link.poller()
+        poller = self._link.poller
         poller.register(self._queue.fd, select.POLLIN)
         if self.listener is not None:
             poller.register(self.listener.fd, select.POLLIN)
@@ -99,10 +96,10 @@ class IOLoop:
                 self._handle(event, time.monotonic())
         state = self._state
         while not (state.closing and self._may_leave()):
-            ready = self._wait(poller)
+            ready = self._wait()
             now = time.monotonic()
             self._take_events(ready, now)
-            if self._watch is not None and self._watch_fd in ready:
+            if self._watch is not None and self._watch.fd in ready:
                 self._watch.serve()
             if self.streams is not None and now >= self.streams.deadline:
                 self.streams.push(now)
@@ -120,7 +117,7 @@ class IOLoop:
             self._leave_by = now + LEAVE_SECONDS  # the caller may still ask for what it has
         return now >= self._leave_by or not state.workers
 
-    def _wait(self, poller: Poller) -> dict[int, int]:
+    def _wait(self) -> dict[int, int]:
         """Sleep until there is something to do; return what polled as readable."""
         state, queue = self._state, self._queue
         until = min(self._link.deadline, self._tick_at)
@@ -141,7 +138,7 @@ class IOLoop:
                 timeout = None
             else:
                 timeout = max(0, math.ceil((until - time.monotonic()) * 1000))
-            ready = dict(poller.poll(timeout))
+            ready = dict(self._link.poller.poll(timeout))
         finally:
             queue.sleeping = False
         if queue.fd in ready:
@@ -173,7 +170,7 @@ class IOLoop:
                 for event in self.listener.look(now):
                     perform(core.handle(event, now))
         for _ in range(barriers if posted <= MOST_EVENTS else 0):
-            self._queue.barriers.popleft().set()
+            self._queue.barriers.popleft()()
 
     def _tick(self, now: float) -> None:
         """Have the core look after what time brings, ask for the workers' states, and publish a
@@ -195,9 +192,8 @@ class IOLoop:
     def _be_watched(self) -> None:
         self._watch_at = math.inf
         self._watch = self._open_watch()
-        if self._watch is not None and self._poller is not None:
-            self._watch_fd = self._watch.fd
-            self._poller.register(self._watch_fd, select.POLLIN)
+        if self._watch is not None:
+            self._link.poller.register(self._watch.fd, select.POLLIN)
 
     def close_watch(self) -> None:
         """Tell those who follow a last time, and let go of those who watch. May be called twice."""

@@ -18,19 +18,20 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from gridengine.dispatcher.clients import Clients
 from gridengine.dispatcher.core import objects
 from gridengine.dispatcher.core.events import Closing, Draining, Scaled
 from gridengine.dispatcher.core.snapshot import Snapshot
 from gridengine.dispatcher.core.state_machine import StateMachine
-from gridengine.dispatcher.dispatcher_parts import keep_in, listen, metrics_file, open_link
 from gridengine.dispatcher.effects import EffectPerformer
 from gridengine.dispatcher.io_loop import IOLoop
 from gridengine.dispatcher.kept_payloads import KeptPayloads
 from gridengine.dispatcher.launch_record import LaunchRecord
 from gridengine.dispatcher.launcher_thread import LauncherThread
+from gridengine.dispatcher.links import Link
+from gridengine.dispatcher.local_workers import LocalWorkers
 from gridengine.dispatcher.old_runs import new_run_id
 from gridengine.dispatcher.posting import PostingDispatcher
 from gridengine.dispatcher.run_directory import policy_of
@@ -43,13 +44,16 @@ from gridengine.wire.open_files import check_threads
 
 if TYPE_CHECKING:
     from gridengine.dispatcher.client_actions import Action
+    from gridengine.dispatcher.client_listener import ClientListener
     from gridengine.dispatcher.core.status import Status
+    from gridengine.dispatcher.metrics import MetricsFile
+    from gridengine.dispatcher.mixed_workers import MixedWorkers
+    from gridengine.dispatcher.remote_workers import RemoteWorkers
     from gridengine.dispatcher.standalone_files import Home
     from gridengine.dispatcher.watch_answers import WatchAnswers
     from gridengine.dispatcher.watch_server import WatchServer
     from gridengine.dispatcher.watch_streams import Follower
     from gridengine.journal.dispatcher_file import DispatcherFile
-    from gridengine.wire.connection_file import ServerKeys
     from gridengine.wire.server import Server
 
 log = logging.getLogger("gridengine")
@@ -90,21 +94,24 @@ class DispatcherThread(PostingDispatcher):
         check_threads(LOCAL_THREADS if scheduler.local and home is None else THREADS)
         self.slots = scheduler.slots * scheduler.max_workers
         run_id = new_run_id() if home is None else home.kept.run_id
-        self._link = open_link(scheduler, settings, run_id, self._queue, home)
+        self._link: Link
+        self._link = link = _open_link(scheduler, settings, run_id, self._queue.wake, home)
         self._policy = replace(
             policy_of(scheduler, settings, self._link.context), keeps_others=home is not None
         )
         self._core = StateMachine(self._policy)
         if journal is not None:
-            self._link = RecordedLink(
-                self._link,
-                journal,
-                self._core.state.runs,
-                self._queue.wake,
-            )
+            assert not isinstance(link, LocalWorkers)  # who has a journal has a home
+            self._link = RecordedLink(link, journal, self._core.state.runs, self._queue.wake)
         self._scheduler_name, self._began = type(scheduler).__name__, time.monotonic()
         self._settings = settings
-        self._metrics = metrics_file(settings, run_id, self._scheduler_name)
+        self.worker_keys = link.keys
+        """The keys and the port by which workers connect; None where they need none."""
+        self._metrics: MetricsFile | None = None
+        if settings.metrics_file:
+            from gridengine.dispatcher.metrics import MetricsFile  # few want it
+
+            self._metrics = MetricsFile(settings.metrics_file, run_id, self._scheduler_name)
         self._answers: WatchAnswers | None = None
         self._journal = journal
         self._kept = KeptPayloads(self._ask, self.release_references)
@@ -129,7 +136,17 @@ class DispatcherThread(PostingDispatcher):
             slots=self.slots,
         )
         if journal is not None:
-            keep_in(journal, clients, self._queue.wake)
+            from gridengine.dispatcher.client_journal import Journal
+
+            journal.wake = self._queue.wake
+            clients.keep_in(Journal(journal))
+        self.listener: ClientListener | None = None
+        """What takes in clients in other processes, if any may connect."""
+        if server is not None:
+            from gridengine.dispatcher.client_listener import ClientListener  # imports ZeroMQ
+
+            launched = () if record is None else record.launched()
+            self.listener = ClientListener(server, clients, self.actions, settings, launched)
         self._performer = EffectPerformer(
             self._link,
             self._launcher,
@@ -148,10 +165,8 @@ class DispatcherThread(PostingDispatcher):
             clients,
             LOCAL_POLL_SECONDS if scheduler.local else settings.poll_seconds,
             self._open_watch,
-            None if server is None else listen(server, clients, self.actions, settings),
+            self.listener,
         )
-        if self._loop.listener is not None:
-            self._loop.listener.launched = [] if record is None else record.launched()
         self._thread = threading.Thread(target=self._work, name=f"gridengine-{run_id}", daemon=True)
         self._thread.start()
         for stream in self._link.streams:
@@ -159,32 +174,6 @@ class DispatcherThread(PostingDispatcher):
         atexit.register(self._at_exit)
         if self._metrics is not None:
             self._metrics.keep(functools.partial(self.status, 0))
-
-    @property
-    def worker_keys(self) -> ServerKeys | None:
-        """The keys and the port by which workers connect; None where they need none."""
-        return self._link.keys
-
-    def clients(self) -> list[dict[str, Any]]:
-        """Return what is known of each client in another process, for people, with its counts of
-        calls.
-        """
-        listener, counts = self._loop.listener, self.snapshot().clients
-        return [
-            {**one, **(asdict(counts[one["number"]]) if one["number"] in counts else {})}
-            for one in (() if listener is None else listener.seen())
-        ]
-
-    def left_runs(self) -> list[dict[str, Any]]:
-        """Return what is known, for people, of runs that go on without their clients. For the I/O
-        thread.
-        """
-        return [] if self._loop.listener is None else self._loop.listener.left()
-
-    def note_fault(self, peer: bytes, path: str, error: str) -> None:
-        """Note which file a client cannot write, and why. For the I/O thread."""
-        if self._loop.listener is not None:
-            self._loop.listener.note_fault(peer, path, error)
 
     def snapshot(self) -> Snapshot:
         """Return the latest published state, at most some tenths of a second old; to what is asked
@@ -199,11 +188,6 @@ class DispatcherThread(PostingDispatcher):
         self._when_ended = then
         if not self._thread.is_alive():
             then()
-
-    def end_for_good(self) -> None:
-        """Have clients told, when this is closed, that nobody goes on with their calls."""
-        if self._loop.listener is not None:
-            self._loop.listener.ends = True
 
     def scale(self, minimum: int | None, maximum: int | None) -> tuple[int, int]:
         """Have from now on at least and at most so many workers, None as the scheduler says; return
@@ -234,23 +218,10 @@ class DispatcherThread(PostingDispatcher):
         self._post(Draining())
 
     def status(self, most: int = 100) -> Status:
-        """Return what it does at this moment; of workers, runs and failures at most so many each.
-
-        Raises:
-            ConfigurationError: it has been closed, or belongs to another process.
-        """
         status: Status = self._in_thread(lambda: self.current_status(most))
         return status
 
     def follow(self, tell: Callable[[Status | None], object], interval: float) -> object:
-        """Have this be called, in the I/O thread, with the status: at once, and then each
-        `interval` seconds with what has happened since; with None when there will be nothing more.
-        It is to return at once. Return what to `unfollow`.
-
-        Raises:
-            ConfigurationError: it has been closed, or belongs to another process.
-            ValueError: very many follow already.
-        """
         from gridengine.dispatcher.watch_messages import FOLLOW, Request  # few follow
         from gridengine.dispatcher.watch_streams import StatusFollower
 
@@ -273,18 +244,12 @@ class DispatcherThread(PostingDispatcher):
         return status_of(self._core.state, self._began, time.monotonic(), most=most)
 
     def close(self, *, wait: bool = True) -> None:
-        """End all calls, the workers and the threads; calls not settled are settled with
-        `Cancelled`. May be called twice.
-        """
         if os.getpid() == self._owner:
             self._end(wait=wait)
             if wait:
                 self.flush_output()
 
     def flush_output(self, seconds: float | None = None) -> None:
-        """Wait until our standard output and error have taken what was printed up to now, or so
-        many seconds, at most five.
-        """
         self._link.streams.flush(seconds)
 
     # ---------------------------------------------------------------- the end
@@ -350,14 +315,14 @@ class DispatcherThread(PostingDispatcher):
         self._answers = WatchAnswers(
             self._core.state,
             self._launcher,
-            self._loop.recent,
+            self._performer.recent,
             identity_here(context.id, self._scheduler_name, context.directory, since, *called),
-            traffic=(self._loop.received, self._loop.sent),
+            traffic=(self._loop.received, self._performer.sent),
             settings=self._settings,
             post=self._queue.post,
             began=self._began,
             journal=self._journal,
-            listener=self._loop.listener,
+            listener=self.listener,
         )
         self._loop.streams = self._answers.streams
         return self._answers
@@ -392,8 +357,8 @@ class DispatcherThread(PostingDispatcher):
             log.critical("somebody could not be told of it", exc_info=failure)
 
     def _tear_down(self, *, broken: bool) -> None:
-        for done in self._queue.barriers:
-            done.set()
+        for act in self._queue.barriers:
+            act()
         # The last is the first, and all are done although one may fail.
         with contextlib.ExitStack() as steps:
             steps.callback(self._unsettled.clear)
@@ -405,8 +370,8 @@ class DispatcherThread(PostingDispatcher):
             steps.callback(self._link.streams.end)
             steps.callback(self._link.close, failed=broken or self._core.state.failed > 0)
             steps.callback(self._launcher.close)
-            if self._loop.listener is not None:
-                steps.callback(self._loop.listener.close)
+            if self.listener is not None:
+                steps.callback(self.listener.close)
             # Fork servers end what is below them, and then their processes need not be killed.
             steps.callback(self._link.stop_workers)
             steps.callback(self._loop.close_watch)
@@ -414,3 +379,22 @@ class DispatcherThread(PostingDispatcher):
                 steps.callback(self._answers.leave_report)
             if self._metrics is not None:
                 steps.callback(lambda file: file.close(self.current_status(0)), self._metrics)
+
+
+def _open_link(
+    scheduler: Scheduler,
+    settings: Settings,
+    run_id: str,
+    wake: Callable[[], None],
+    home: Home | None,
+) -> LocalWorkers | RemoteWorkers | MixedWorkers:
+    """Return the way to a scheduler's workers; `home` is the folder of a stand-alone dispatcher."""
+    if scheduler.local and home is not None:
+        from gridengine.dispatcher.mixed_workers import MixedWorkers  # imports ZeroMQ
+
+        return MixedWorkers(scheduler, run_id=run_id, settings=settings, wake=wake, home=home)
+    if scheduler.local:
+        return LocalWorkers(scheduler, run_id=run_id, settings=settings, wake=wake)
+    from gridengine.dispatcher.remote_workers import RemoteWorkers  # imports ZeroMQ
+
+    return RemoteWorkers(scheduler, run_id=run_id, settings=settings, wake=wake, home=home)

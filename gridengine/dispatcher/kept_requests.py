@@ -32,7 +32,8 @@ class KeptRequests:
         """The references of results that these requests ask for."""
         self._promised: dict[int, Wanted] = {}
         """Of those the ones that the dispatcher has said to keep."""
-        self._added = self._taken = 0
+        self._added = self.durable = 0
+        """How many were added, and how many of these the dispatcher has on disk."""
         self._waiting: deque[tuple[int, threading.Event]] = deque()
 
     def expect(self, tasks: Iterable[int]) -> None:
@@ -54,25 +55,20 @@ class KeptRequests:
 
     def taken(self, requests: int) -> None:
         """Note how many the dispatcher has on disk."""
-        while self._taken < requests:
+        while self.durable < requests:
             message, _ = self._kept.popleft()
-            self._taken += 1
+            self.durable += 1
             if type(message) is ChildTasks:
                 self._expected.difference_update(one.id for one in message.tasks)
             elif type(message) is ChildWant:
                 self._asked.discard(message.reference)
                 self._promised.pop(message.reference, None)
-        while self._waiting and self._waiting[0][0] <= self._taken:
+        while self._waiting and self._waiting[0][0] <= self.durable:
             self._waiting.popleft()[1].set()
-
-    @property
-    def durable(self) -> int:
-        """How many that are."""
-        return self._taken
 
     def when_taken(self, done: threading.Event) -> None:
         """Set an event once all that was added is on disk."""
-        if self._added == self._taken:
+        if self._added == self.durable:
             done.set()
         else:
             self._waiting.append((self._added, done))

@@ -4,8 +4,9 @@ implement.
 
 from __future__ import annotations
 
+import select
 from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
 from gridengine.schedulers.launcher import LaunchContext
 from gridengine.serialize.payload import Payload
@@ -14,20 +15,13 @@ from gridengine.wire.messages import Message
 from gridengine.worker.stream_writer import StandardStreams
 
 
-class Poller(Protocol):
-    """What `select.poll` and `zmq.Poller` have in common."""
-
-    def register(self, fd: int, eventmask: int, /) -> object: ...
-    def poll(self, timeout: int | None = None, /) -> list[tuple[Any, int]]: ...
-
-
 class Link(Protocol):
     """The way to the workers: `RemoteWorkers`, or `LocalWorkers` for those of this machine.
 
     `context` is how the launcher has workers connect to it, and `streams` are where what calls
-    print is passed on to. `deadline` is the monotonic time at which `receive` must be called though
-    nothing polls; `keys` are those, and the port, by which workers connect, None where they need
-    none.
+    print is passed on to. `poller` is what wakes when there is something to receive; more may be
+    registered. `deadline` is the monotonic time at which `receive` must be called though nothing
+    polls; `keys` are those, and the port, by which workers connect, None where they need none.
     """
 
     @property
@@ -35,12 +29,11 @@ class Link(Protocol):
     @property
     def streams(self) -> StandardStreams: ...
     @property
+    def poller(self) -> select.poll: ...
+    @property
     def deadline(self) -> float: ...
     @property
     def keys(self) -> ServerKeys | None: ...
-
-    def poller(self) -> Poller:
-        """Return what wakes when there is something to receive; more may be registered."""
 
     def receive(
         self, ready: Iterable[int], now: float, most: int
@@ -55,17 +48,21 @@ class Link(Protocol):
     def forget(self, peer: bytes) -> None:
         """Drop what is kept for a worker."""
 
+    def stop_workers(self) -> None:
+        """Stop those workers that the link itself can, before the launcher is closed."""
+
+    def close(self, *, failed: bool = False) -> None:
+        """Close the link for good, after the launcher; `failed` is whether any call has."""
+
+
+class LastingLink(Link, Protocol):
+    """One to workers of which some outlive this process, and go on with the next."""
+
     def lasts(self, peer: bytes) -> bool:
-        """Return whether a worker outlives this process."""
+        """Return whether a worker does."""
 
     def take_receipts(self) -> dict[bytes, int]:
         """Return what has come since this was last asked and is not acknowledged yet."""
 
     def acknowledge(self, receipts: Mapping[bytes, int]) -> None:
         """Let workers know that they need not keep what they have sent."""
-
-    def stop_workers(self) -> None:
-        """Stop those workers that the link itself can, before the launcher is closed."""
-
-    def close(self, *, failed: bool = False) -> None:
-        """Close the link for good, after the launcher; `failed` is whether any call has."""

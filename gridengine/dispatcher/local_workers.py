@@ -17,7 +17,7 @@ import subprocess
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias
@@ -57,6 +57,8 @@ class LocalWorkers:
         ConfigurationError: too few files may be open for so many runners.
     """
 
+    keys = None
+
     def __init__(
         self, scheduler: Scheduler, *, run_id: str, settings: Settings, wake: Callable[[], None]
     ) -> None:
@@ -78,7 +80,7 @@ class LocalWorkers:
         self._agents: dict[bytes, Agent] = {}
         self._peers: dict[int, bytes] = {}
         """Of each agent's descriptor, whose it is."""
-        self._poller = select.poll()
+        self.poller = select.poll()
         self._beat_at = 0.0
         self.deadline = math.inf
         self._has_room = False
@@ -96,10 +98,6 @@ class LocalWorkers:
         """Have agents read on what runners print. For any thread."""
         self._has_room = True
         self._wake()
-
-    def poller(self) -> select.poll:
-        """Return what wakes when there is something to receive; more may be registered."""
-        return self._poller
 
     def receive(
         self, ready: Iterable[int], now: float, most: int
@@ -124,7 +122,7 @@ class LocalWorkers:
     def _connect(self) -> None:
         while self._adopted:
             spawned = self._adopted.popleft()
-            self._poller.register(spawned[0], select.POLLIN)
+            self.poller.register(spawned[0], select.POLLIN)
             self._starting.append(spawned)
         for spawned in list(self._starting):
             self._make_agent(*spawned)
@@ -152,17 +150,17 @@ class LocalWorkers:
             self._give_up(sock, process)
             return
         self._starting.remove((sock, process))
-        self._poller.unregister(sock)
+        self.poller.unregister(sock)
         self._agents[peer] = agent
         self._peers[agent.fileno()] = peer
-        self._poller.register(agent.fileno(), select.POLLIN)
+        self.poller.register(agent.fileno(), select.POLLIN)
         self.deadline = 0.0
         hello = make_hello(run_id=self.context.id, slots=self._slots, pid=process.pid, log="")
         self._post(peer, hello)
 
     def _give_up(self, sock: socket.socket, process: subprocess.Popen[bytes]) -> None:
         self._starting.remove((sock, process))
-        self._poller.unregister(sock)
+        self.poller.unregister(sock)
         sock.close()
 
     def _post(self, peer: bytes, message: Message, buffers: Payload = ()) -> None:
@@ -202,7 +200,7 @@ class LocalWorkers:
 
     def _end(self, peer: bytes, reason: str) -> None:
         agent = self._agents.pop(peer)
-        self._poller.unregister(agent.fileno())
+        self.poller.unregister(agent.fileno())
         del self._peers[agent.fileno()]
         agent.finish_background()
         begun = agent.close()
@@ -213,21 +211,6 @@ class LocalWorkers:
         """End an agent that is not needed any more."""
         if peer in self._agents:
             self._end(peer, "forgotten")
-
-    @property
-    def keys(self) -> None:
-        """These workers need no keys."""
-
-    def lasts(self, peer: bytes) -> bool:
-        """Return that these workers end with this process."""
-        return False
-
-    def take_receipts(self) -> dict[bytes, int]:
-        """Return nothing: these workers keep nothing for another process."""
-        return {}
-
-    def acknowledge(self, receipts: Mapping[bytes, int]) -> None:
-        """Do nothing."""
 
     def stop_workers(self) -> None:
         """Stop all agents, before the launcher kills their fork servers."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from gridengine.dispatcher.core.status import Status
@@ -23,15 +23,20 @@ _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 def metrics(status: Status, run_id: str, name: str) -> str:
     """Return the text (OpenMetrics 1.0)."""
     of = f'run="{_quoted(run_id)}",name="{_quoted(name)}"'
+    ended = {f'{of},outcome="done"': status.done, f'{of},outcome="failed"': status.failed}
+    left = {f'{of},state="waiting"': status.waiting, f'{of},state="running"': status.running}
+    workers = {f'{of},state="{state}"': count for state, count in status.statuses.items()}
+    waited = max((one.waited_seconds for one in status.launches), default=0.0)
+    memory = {f'{of},function="{_quoted(one.name)}"': one.peak_memory for one in status.functions}
     lines = [
-        *_family("calls", "counter", "Calls that have ended, by how.", _ended(status, of)),
+        *_family("calls", "counter", "Calls that have ended, by how.", ended),
         *_family("retries", "counter", "Attempts followed by another.", {of: status.retried}),
-        *_family("open_calls", "gauge", "Calls that have not ended.", _open(status, of)),
-        *_family("workers", "gauge", "Workers by what they do.", _workers(status, of)),
+        *_family("open_calls", "gauge", "Calls that have not ended.", left),
+        *_family("workers", "gauge", "Workers by what they do.", workers),
         *_family("lost_workers", "counter", "Lost workers.", {of: status.lost_workers}),
-        *_family("queue_wait_seconds", "gauge", _WAITED, {of: _waited(status)}),
+        *_family("queue_wait_seconds", "gauge", _WAITED, {of: waited}),
         *_family("call_seconds", "summary", "How long calls took.", _seconds(status, of)),
-        *_family("peak_memory_bytes", "gauge", "Of one call's process.", _memory(status, of)),
+        *_family("peak_memory_bytes", "gauge", "Of one call's process.", memory),
         "# EOF",
     ]
     return "\n".join(lines) + "\n"
@@ -44,7 +49,7 @@ def _quoted(words: str) -> str:
     return words.translate(_ESCAPES)
 
 
-def _family(name: str, kind: str, text: str, samples: dict[str, float]) -> Iterator[str]:
+def _family(name: str, kind: str, text: str, samples: Mapping[str, float]) -> Iterator[str]:
     name = f"gridengine_{name}"
     yield f"# TYPE {name} {kind}"
     yield f"# HELP {name} {text}"
@@ -53,22 +58,6 @@ def _family(name: str, kind: str, text: str, samples: dict[str, float]) -> Itera
         if kind == "summary":
             labels, _, suffix = labels.rpartition("}")
         yield f"{name}{suffix}{{{labels}}} {value}"
-
-
-def _ended(status: Status, of: str) -> dict[str, float]:
-    return {f'{of},outcome="done"': status.done, f'{of},outcome="failed"': status.failed}
-
-
-def _open(status: Status, of: str) -> dict[str, float]:
-    return {f'{of},state="waiting"': status.waiting, f'{of},state="running"': status.running}
-
-
-def _workers(status: Status, of: str) -> dict[str, float]:
-    return {f'{of},state="{name}"': count for name, count in status.statuses.items()}
-
-
-def _waited(status: Status) -> float:
-    return max((one.waited_seconds for one in status.launches), default=0.0)
 
 
 def _seconds(status: Status, of: str) -> dict[str, float]:
@@ -81,10 +70,6 @@ def _seconds(status: Status, of: str) -> dict[str, float]:
             found[f"{labels}}}_count"] = count
             found[f"{labels}}}_sum"] = count * one.mean_seconds
     return found
-
-
-def _memory(status: Status, of: str) -> dict[str, float]:
-    return {f'{of},function="{_quoted(one.name)}"': one.peak_memory for one in status.functions}
 
 
 class MetricsFile:

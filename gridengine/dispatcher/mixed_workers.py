@@ -14,7 +14,6 @@ from gridengine.dispatcher.standalone_files import Home
 from gridengine.schedulers.base import Scheduler
 from gridengine.serialize.payload import Payload
 from gridengine.settings.values import Settings
-from gridengine.wire.connection_file import ServerKeys
 from gridengine.wire.messages import Message
 
 
@@ -48,45 +47,29 @@ class MixedWorkers:
             streams=self._local.streams,
         )
         self.context = self._local.context._replace(epoch=home.epoch)
-        self.streams = self._local.streams
+        self.streams, self.keys = self._local.streams, self._remote.keys
+        self.poller = self._local.poller
+        self.poller.register(self._remote.fd, select.POLLIN)
         self.take_receipts = self._remote.take_receipts
         self.acknowledge = self._remote.acknowledge
 
     @property
-    def keys(self) -> ServerKeys:
-        """The keys, and the port, by which workers connect."""
-        return self._remote.keys
-
-    @property
     def deadline(self) -> float:
-        """When `receive` must be called though nothing polls: at once when something has come by
-        TCP, which is polled as readable only once.
-        """
-        return 0.0 if self._remote.pending else self._local.deadline
-
-    def poller(self) -> select.poll:
-        """Return what wakes when there is something to receive; more may be registered."""
-        poller = self._local.poller()
-        poller.register(self._remote.fd, select.POLLIN)
-        return poller
+        return min(self._local.deadline, self._remote.deadline)
 
     def receive(
         self, ready: Iterable[int], now: float, most: int
     ) -> Iterable[tuple[bytes, Message, Payload]]:
         """Return messages of workers, at most so many of each kind, each with its sender."""
-        came = self._remote.fd in ready or self._remote.pending
         return itertools.chain(
-            self._local.receive(ready, now, most),
-            self._remote.receive(ready, now, most if came else 0),
+            self._local.receive(ready, now, most), self._remote.receive(ready, now, most)
         )
 
     def send(self, peer: bytes, message: Message, buffers: Payload = ()) -> None:
-        """Send a message to a worker; to one that is gone nothing is sent."""
         link = self._local if self._local.has(peer) else self._remote
         link.send(peer, message, buffers)
 
     def forget(self, peer: bytes) -> None:
-        """Drop what is kept for a worker."""
         self._local.forget(peer)
         self._remote.forget(peer)
 

@@ -40,10 +40,8 @@ class NestedDispatcher(RequestingDispatcher):
         self._pid = process.pid
         self._submitters: dict[int, tuple[int, int]] = {}
         """Of each submitter the run that it submitted for last, and its number for that."""
-        self._detached: set[int] = set()
-        """The submitters whose tasks do not end with the call that submits them."""
         self._apart: set[int] = set()
-        """Those of these tasks that may not have ended."""
+        """The detached tasks that may not have ended."""
         self._hands_apart = False
         """Whether the call that runs has submitted any."""
         self._handlers = NESTED_HANDLERS
@@ -55,7 +53,6 @@ class NestedDispatcher(RequestingDispatcher):
         return CallSlot(process.number, lambda: process.run, self._send)
 
     def detach(self, submitter: int) -> None:
-        """Have tasks of this submitter not end with the call that submits them."""
         self._detached.add(submitter)
 
     def _note(self, tasks: Sequence[Task]) -> None:
@@ -63,9 +60,6 @@ class NestedDispatcher(RequestingDispatcher):
             self._apart.update(task.id for task in tasks)
             self._hands_apart = True
         GVAR.at_end = self.end_call
-
-    def _is_detached(self, submitter: int) -> bool:
-        return submitter in self._detached
 
     def close(self, *, wait: bool = True) -> None:
         """End all calls that this process's calls have made. It can be used as before."""

@@ -10,7 +10,8 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from concurrent.futures import Future
+from typing import Any
 
 from gridengine.dispatcher.core.events import (
     CancelRequested,
@@ -26,8 +27,8 @@ from gridengine.dispatcher.core.events import (
 from gridengine.dispatcher.core.feasibility import can_hold
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.tasks import Function, ResultData, Task
-from gridengine.dispatcher.event_queue import EventQueue, Question
-from gridengine.dispatcher.interface import Listener
+from gridengine.dispatcher.event_queue import EventQueue
+from gridengine.dispatcher.interface import DispatcherBase, Listener
 from gridengine.dispatcher.unsettled import UnsettledTasks
 from gridengine.errors import ConfigurationError
 from gridengine.resources.demand import ANY, Demand, RememberedDemands
@@ -35,18 +36,13 @@ from gridengine.serialize import pickling
 from gridengine.serialize.module_changes import own_modules
 from gridengine.serialize.shared_objects import all_needed
 
-if TYPE_CHECKING:
-    pass
-
 MOST_TASKS = 1000
 """How many tasks one event submits at most: meanwhile no message is handled."""
 
 
-class PostingDispatcher:
-    """Posts events. Its methods may be called from any thread."""
+class PostingDispatcher(DispatcherBase):
+    """Posts events. For the methods see `Dispatcher`."""
 
-    at_once = False
-    call_slot = check_room = None
     _policy: Policy
     _thread: threading.Thread
     """The I/O thread."""
@@ -64,12 +60,6 @@ class PostingDispatcher:
         self._closed = False
 
     def submit(self, function: Function, tasks: Sequence[Task], listener: Listener) -> None:
-        """Have tasks run; the listener receives the outcome of each of their calls once.
-
-        Raises:
-            ConfigurationError: the dispatcher is closed, or belongs to the process that this one
-                was forked from; or no worker can hold what a task asks for.
-        """
         modules = own_modules()
         if time.monotonic() > modules.due:
             modules.check()
@@ -98,13 +88,6 @@ class PostingDispatcher:
                 one.used_by(self)
 
     def check(self, demand: Demand) -> None:
-        """Check that a worker can hold what calls ask for, and that the request can be pickled.
-
-        Raises:
-            ConfigurationError: no worker can; the text says what they hold.
-            PicklingError: a resource is of a user's own class, which cannot be pickled.
-            Exception: what a user's own class raises.
-        """
         if demand not in self._possible:
             can_hold(self._policy, demand.request)
             pickling.dump(demand.resources)
@@ -116,22 +99,12 @@ class PostingDispatcher:
         number: int = signal.SIGTERM,
         calls: Iterable[tuple[int, int, int]] = (),
     ) -> None:
-        """End tasks, and of others these calls (a task, its first call, the one after the last):
-        calls not started never run; those that run are sent the signal. The listener receives an
-        outcome of each all the same.
-        """
         self._post(CancelRequested(tuple(tasks), number, tuple(calls)))
 
     def recall(self, calls: Iterable[tuple[int, int, int]]) -> None:
-        """Withdraw what has not begun of these calls (a task, its first call, the one after the
-        last): it is settled as `recalled`.
-        """
         self._post(RecallRequested(tuple(calls)))
 
     def catch_up(self) -> None:
-        """Wait until all that this thread has asked for is decided, and, for workers of this
-        machine, carried out.
-        """
         if os.getpid() != self._owner or threading.current_thread() is self._thread:
             return
         with self._closing:
@@ -141,32 +114,18 @@ class PostingDispatcher:
         done.wait()
 
     def release(self, name: bytes) -> None:
-        """Note that no new task can refer to this shared object. Waits for no lock, since the
-        garbage collector calls it too.
-        """
         self._post(Released(name))
 
     def want(self, task: int, index: int, reference: int, missing: Callable[[], object]) -> None:
-        """Have a reference stand for the result of a call that was handed in before. Should what
-        came of it not be had here any more, `missing` is called, once, in the I/O thread: it is to
-        see that `supply` is, now or later. It is let go of when that is known.
-        """
         if not self._closed:
             self._wanted[reference] = missing
         self._post(ResultWanted(((task, index, reference),)))
 
     def supply(self, reference: int, data: ResultData) -> None:
-        """Say what a reference stands for that no call of this dispatcher makes."""
         self._post(Supplied(reference, data))
 
     def release_references(self, references: Sequence[int]) -> None:
-        """Note that no new task can refer to these results. Waits for no lock, since the garbage
-        collector calls it too.
-        """
         self._post(ReferencesReleased(references))
-
-    def detach(self, submitter: int) -> None:
-        """Do nothing: no call submits here."""
 
     def _ask(self, reference: int) -> None:
         """Have a result come here that lies with a worker. When this is being closed it comes by
@@ -176,25 +135,25 @@ class PostingDispatcher:
             self._refuse()
         self._post(ResultAsked(reference))
 
-    def is_durable(self, task: int) -> bool:
-        """Return False: nothing is on disk."""
-        return False
-
     def _in_thread(self, make: Callable[[], Any]) -> Any:
         """Return what this makes in the I/O thread.
 
         Raises:
             ConfigurationError: this has been closed, or belongs to another process.
         """
-        question = Question(make)
+        coming = Future[Any]()
+
+        def answer() -> None:
+            try:
+                coming.set_result(make())
+            except Exception as error:  # no call is to suffer from it
+                coming.set_exception(error)
+
         with self._closing:
             if self._closed or os.getpid() != self._owner:
                 self._refuse()
-            self._queue.ask(question)
-        question.wait()
-        if question.error is not None:
-            raise question.error
-        return question.answer
+            self._queue.ask(answer)
+        return coming.result()
 
     def _post(self, event: Event) -> None:
         if os.getpid() == self._owner and not self._closed:

@@ -35,10 +35,9 @@ from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
 from gridengine.dispatcher.dispatcher_control import DispatcherControl
 from gridengine.dispatcher.dispatcher_silence import DispatcherSilence, check_process
 from gridengine.dispatcher.event_queue import EventQueue
-from gridengine.dispatcher.joined_tasks import take_joinable
 from gridengine.dispatcher.kept_requests import KeptRequests
 from gridengine.dispatcher.left_outcomes import Left, TakenOutcomes, Took, left_of
-from gridengine.dispatcher.request_sender import RequestSender
+from gridengine.dispatcher.request_sender import RequestSender, take_joinable
 from gridengine.dispatcher.requesting import HANDLERS, RequestingDispatcher
 from gridengine.dispatcher.run_directory import python_version
 from gridengine.dispatcher.watch_messages import FOLLOW, Answer, Request
@@ -199,7 +198,6 @@ class RemoteDispatcher(RequestingDispatcher):
         return self._control.follow(tell, request)
 
     def unfollow(self, followed: Any) -> None:
-        """See `Dispatcher`."""
         self._control.unfollow(followed)
 
     def close(self, *, wait: bool = True, detach: bool = False) -> None:
@@ -312,7 +310,7 @@ class RemoteDispatcher(RequestingDispatcher):
             for task in message.tasks:
                 self._refuse_task(task, error)
         elif isinstance(message, ChildCheck | Control):
-            self._answer(message.number, error)
+            self._answer(message.number, error=error)
         else:
             log.error("%s: %s", type(message).__name__, error)
 
@@ -473,9 +471,7 @@ class RemoteDispatcher(RequestingDispatcher):
     def _controlled(self, message: Controlled, buffers: Payload) -> None:
         if self._control.tell(message):
             self._connection.acknowledge()  # more can be told
-        if (question := self._questions.get(message.number)) is not None:
-            question.told = message
-            self._answer(message.number)
+        self._answer(message.number, message)
 
 
 def _hello(weight: float, keep: str) -> ClientHello:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 import math
+import select
 from collections.abc import Callable, Iterable, Iterator
-
-import zmq
 
 from gridengine.dispatcher.old_runs import LOGS
 from gridengine.dispatcher.run_directory import tidy, tidy_logs, write_connection
@@ -68,10 +67,11 @@ class RemoteWorkers:
         self._kept = KeptBlocks(settings.kept_bytes or memory_here() // 4, self.context.directory)
         self.streams = streams or StandardStreams(wake)
         self._jobs_output = JobsOutput(self.streams)
-        self.deadline = math.inf  # whatever comes wakes the poller
         self.send = self._server.send
         self.forget = self._server.forget
         self.fd = self._server.fd
+        self.poller = select.poll()
+        self.poller.register(self.fd, select.POLLIN)
         self.take_receipts = self._server.take_receipts
         self.acknowledge = self._server.acknowledge
         log.info("what calls print goes to the workers' logs below %s", self.context.directory)
@@ -82,19 +82,18 @@ class RemoteWorkers:
         return self._server.keys
 
     @property
-    def pending(self) -> bool:
-        """Whether something has come; asked before each wait for `fd`."""
-        return self._server.pending
-
-    def poller(self) -> zmq.Poller:
-        """Return what wakes when there is something to receive; more may be registered."""
-        return self._server.poller()
+    def deadline(self) -> float:
+        """When `receive` must be called though nothing polls: at once when something has come,
+        which is polled as readable only once.
+        """
+        return 0.0 if self._server.pending else math.inf
 
     def receive(
         self, ready: Iterable[int], now: float, most: int
     ) -> Iterator[tuple[bytes, Message, Payload]]:
         """Yield at most so many messages of workers, each with its sender."""
-        for peer, message, buffers in self._server.receive(most):
+        came = self.fd in ready or self._server.pending
+        for peer, message, buffers in self._server.receive(most if came else 0):
             if isinstance(message, Output):
                 self._jobs_output.take(peer, message, bytes(buffers[0]))
                 continue

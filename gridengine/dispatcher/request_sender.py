@@ -1,18 +1,30 @@
-"""Sends a dispatcher what a client asks for, and keeps it until that has it on disk."""
+"""Sends a dispatcher what a client asks for, and keeps it until that has it on disk.
+
+Tasks that were handed in one by one travel in one message: who hands in many at once has them
+written to the journal, and wait, together.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
-from gridengine.dispatcher.joined_tasks import Outgoing, joined
+from msgspec.structs import replace
+
 from gridengine.dispatcher.kept_requests import KeptRequests
-from gridengine.dispatcher.requesting import definitions_of
-from gridengine.serialize.payload import Payload
+from gridengine.dispatcher.requesting import MOST_TASKS, definitions_of
+from gridengine.serialize.payload import Payload, size_of
 from gridengine.wire.client import Client
 from gridengine.wire.messages import JOURNALED, ChildTasks, Message
 
 log = logging.getLogger("gridengine")
+
+Outgoing: TypeAlias = tuple[ChildTasks, Payload]
+
+MOST_BYTES = 256 * 1024
+"""A message is not joined with others once these have so many bytes."""
 
 
 class RequestSender:
@@ -58,3 +70,32 @@ class RequestSender:
             return
         if type(message) in JOURNALED:
             self._requests.add(message, buffers)
+
+
+def take_joinable(first: ChildTasks, coming: deque[Any]) -> list[Outgoing]:
+    """Take of what comes next that which may travel with a message, and return it."""
+    taken: list[Outgoing] = []
+    tasks, size = len(first.tasks), 0
+    while coming and size < MOST_BYTES and isinstance(coming[0], tuple):
+        message, buffers = coming[0]
+        if not (
+            type(message) is ChildTasks
+            and message.digest == first.digest
+            and message.function is None
+            and not message.shared
+            and message.detached == first.detached
+        ):
+            break
+        tasks += len(message.tasks)
+        if tasks > MOST_TASKS:
+            break
+        size += size_of(buffers)
+        taken.append(coming.popleft())
+    return taken
+
+
+def joined(messages: Sequence[Outgoing]) -> Outgoing:
+    """Return such messages as one."""
+    [first, _] = messages[0]
+    tasks = [task for message, _ in messages for task in message.tasks]
+    return replace(first, tasks=tasks), [buffer for _, buffers in messages for buffer in buffers]

@@ -16,12 +16,12 @@ import threading
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from types import MappingProxyType
 from typing import Any
 
 from msgspec.structs import replace
 
-from gridengine.dispatcher.call_slot import CallSlot
 from gridengine.dispatcher.core.tasks import (
     CallsFinished,
     Function,
@@ -30,8 +30,7 @@ from gridengine.dispatcher.core.tasks import (
     TaskMessage,
     TaskStarted,
 )
-from gridengine.dispatcher.interface import Listener
-from gridengine.dispatcher.joined_tasks import MOST_TASKS
+from gridengine.dispatcher.interface import DispatcherBase, Listener
 from gridengine.dispatcher.nested_encoding import (
     KnownFailures,
     finished_calls,
@@ -40,9 +39,7 @@ from gridengine.dispatcher.nested_encoding import (
     task_item,
     unsettled_parts,
 )
-from gridengine.dispatcher.questions import Question
 from gridengine.dispatcher.unsettled import UnsettledTasks
-from gridengine.dispatcher.unwatched import Unwatched
 from gridengine.errors import Cancelled, ConfigurationError, DispatcherGone, GridEngineError
 from gridengine.resources.demand import ANY, Demand, RememberedDemands
 from gridengine.resources.encoding import encode_demand
@@ -71,22 +68,29 @@ from gridengine.wire.messages import (
 
 log = logging.getLogger("gridengine")
 
+MOST_TASKS = 1000
+"""How many tasks travel in one message."""
 MOST_FUNCTIONS = 64
 """How many functions the dispatcher is to know by their digests."""
 
 
-class RequestingDispatcher(Unwatched, ABC):
-    """Has tasks run by a dispatcher in another process. Its methods may be called from any thread.
+class Question(Future[Any]):
+    """What a thread waits with for an answer; `message` is how it is asked."""
+
+    def __init__(self, message: Message | None = None) -> None:
+        super().__init__()
+        self.message = message
+
+
+class RequestingDispatcher(DispatcherBase, ABC):
+    """Has tasks run by a dispatcher in another process. For the methods see `Dispatcher`.
 
     Args:
         runner: by which number the dispatcher's end knows this process, beside its connection.
     """
 
-    at_once = False
-    call_slot: CallSlot | None = None
     _repeats = False
     """Whether outcomes may come a second time."""
-    check_room: Callable[[int], object] | None = None
     _handlers: Mapping[type, Callable[..., None]]
     """By the type of a message that comes: what takes it in."""
 
@@ -99,6 +103,8 @@ class RequestingDispatcher(Unwatched, ABC):
         self._wanted: dict[int, tuple[ChildWant, Callable[[], object]]] = {}
         """What was asked for by `want`, and not answered yet."""
         self._possible = RememberedDemands()
+        self._detached: set[int] = set()
+        """The submitters whose tasks do not end with the call that submits them."""
         self._functions: dict[bytes, None] = {}
         self._shared: set[bytes] = set()
         """The functions and shared objects that the dispatcher knows by their names."""
@@ -120,7 +126,7 @@ class RequestingDispatcher(Unwatched, ABC):
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._send(hello)
         self._thread.start()
-        welcome.wait()
+        welcome.result()
 
     @abstractmethod
     def _deliver(self, message: Message, buffers: Payload = ()) -> None:
@@ -138,6 +144,10 @@ class RequestingDispatcher(Unwatched, ABC):
             EOFError: there will be none any more.
         """
 
+    @abstractmethod
+    def _submitter(self, number: int, run: int) -> int:
+        """Return the number of a submitter as the dispatcher knows it."""
+
     def _admit(self, tasks: Sequence[Task]) -> None:  # not every kind minds
         """Note that tasks are about to be submitted, or raise why they cannot be."""
 
@@ -148,10 +158,6 @@ class RequestingDispatcher(Unwatched, ABC):
         """Return those of these tasks that may be sent; others are settled with why not."""
         return tasks
 
-    def _is_detached(self, submitter: int) -> bool:
-        """Return whether the tasks of a submitter do not end with the call that submits them."""
-        return False
-
     def _present_run(self) -> int:
         """Return the number of the run whose call submits just now, 0 where there is none."""
         return 0
@@ -159,12 +165,6 @@ class RequestingDispatcher(Unwatched, ABC):
     # ---------------------------------------------------------------- for clients, from any thread
 
     def submit(self, function: Function, tasks: Sequence[Task], listener: Listener) -> None:
-        """Have tasks run; the listener receives the outcome of each of their calls once.
-
-        Raises:
-            ConfigurationError: this process was forked from that of the call; or no worker can hold
-                what a task asks for.
-        """
         self._check_usable()
         for task in tasks:
             if task.demand is not ANY:
@@ -210,25 +210,16 @@ class RequestingDispatcher(Unwatched, ABC):
         number: int = signal.SIGTERM,
         calls: Iterable[tuple[int, int, int]] = (),
     ) -> None:
-        """End tasks, and of others these calls (a task, its first call, the one after the last):
-        calls not started never run; those that run are sent the signal. The listener receives an
-        outcome of each all the same.
-        """
         self._send(ChildCancel(self._runner, tuple(tasks), int(number), tuple(calls)))
 
     def recall(self, calls: Iterable[tuple[int, int, int]]) -> None:
-        """Withdraw what has not begun of these calls (a task, its first call, the one after the
-        last): it is settled as `recalled`.
-        """
         self._send(ChildRecall(self._runner, tuple(calls)))
 
     def catch_up(self) -> None:
-        """Wait until all that this thread has asked for is decided."""
         if not self._lost and threading.current_thread() is not self._thread:
             self._inquire(None)
 
     def release(self, name: bytes) -> None:
-        """Note that no new task can refer to this shared object."""
         self._ask(functools.partial(self._send_release, name))
 
     def want(self, task: int, index: int, reference: int, missing: Callable[[], object]) -> None:
@@ -240,7 +231,6 @@ class RequestingDispatcher(Unwatched, ABC):
         self._send(message)
 
     def supply(self, reference: int, data: ResultData) -> None:
-        """Say what a reference stands for that no call of this dispatcher makes."""
         payload, raised = data.payload, data.raised
         if data.error is not None:
             payload, raised = pickling.dump_exception(data.error), True
@@ -257,18 +247,11 @@ class RequestingDispatcher(Unwatched, ABC):
         self._send(message, payload)
 
     def release_references(self, references: Sequence[int]) -> None:
-        """Note that no new task can refer to these results."""
         self._send(ChildForget(self._runner, references=references))
-
-    def detach(self, submitter: int) -> None:  # clients' calls belong to no call
-        """Have tasks of this submitter not end with the call that submits them."""
 
     @abstractmethod
     def close(self, *, wait: bool = True) -> None:
         """End all calls that were made here."""
-
-    def flush_output(self, seconds: float | None = None) -> None:
-        """Return: what calls print goes to their caller."""
 
     # ---------------------------------------------------------------- sending
 
@@ -322,7 +305,7 @@ class RequestingDispatcher(Unwatched, ABC):
             items,
             item,
             list(map(shared_item, shared)),
-            self._is_detached(tasks[0].submitter),
+            tasks[0].submitter in self._detached,
         )
         try:
             self._deliver(message, buffers)
@@ -338,10 +321,6 @@ class RequestingDispatcher(Unwatched, ABC):
         self._settle(error, [task.id])
         for index, reference in task.kept:
             self.supply(reference, ResultData(error=error, item=index))
-
-    def _submitter(self, number: int, run: int) -> int:
-        """Return the number of a submitter as the dispatcher knows it."""
-        return number
 
     def _send_release(self, name: bytes) -> None:
         if name in self._shared:
@@ -361,7 +340,7 @@ class RequestingDispatcher(Unwatched, ABC):
         if self._lost:  # who answers them all at the end may not have seen this one
             raise self._lost
         self._send(message)
-        question.wait()
+        question.result()
 
     # ---------------------------------------------------------------- the thread that reads
 
@@ -384,7 +363,7 @@ class RequestingDispatcher(Unwatched, ABC):
         self._lost = error
         self._settle(error)
         for question in list(self._questions.values()):
-            question.answer(error)
+            question.set_exception(error)
 
     def _settle(self, error: GridEngineError, tasks: Iterable[int] | None = None) -> None:
         """Settle all calls, or those of these tasks, with an error."""
@@ -394,16 +373,22 @@ class RequestingDispatcher(Unwatched, ABC):
     def _welcome(self, message: ChildrenWelcome, buffers: Payload) -> None:
         self.slots = message.slots
         self.new_id = itertools.count((message.client << 40) + 1).__next__
-        self._questions.pop(0).answer()
+        self._questions.pop(0).set_result(None)
 
     def _checked(self, message: Checked, buffers: Payload) -> None:
         error = pickling.load_exception(buffers) if message.failed else None
-        self._answer(message.number, error)
+        self._answer(message.number, error=error)
 
-    def _answer(self, number: int, error: BaseException | None = None) -> None:
+    def _answer(
+        self, number: int, told: object = None, *, error: BaseException | None = None
+    ) -> None:
         question = self._questions.pop(number, None)
-        if question is not None:  # it may have been asked, and answered, twice
-            question.answer(error)
+        if question is None:  # it was asked, and answered, twice
+            return
+        if error is not None:
+            question.set_exception(error)
+        else:
+            question.set_result(told)
 
     def _finished(self, message: ChildrenFinished, buffers: Payload) -> None:
         offset = 0
@@ -422,12 +407,10 @@ class RequestingDispatcher(Unwatched, ABC):
         self._unsettled.settle(event)
 
     def _started(self, message: ChildStarted, buffers: Payload) -> None:
-        if (listener := self._unsettled.listener(message.task)) is not None:
-            listener.began(TaskStarted(message.task, message.pid, message.host, message.attempt))
+        self._unsettled.began(TaskStarted(message.task, message.pid, message.host, message.attempt))
 
     def _message(self, message: ChildMessage, buffers: Payload) -> None:
-        if (listener := self._unsettled.listener(message.task)) is not None:
-            listener.noted(TaskMessage(message.task, buffers, message.log))
+        self._unsettled.noted(TaskMessage(message.task, buffers, message.log))
 
     def _result(self, message: ChildResult, buffers: Payload) -> None:
         wanted = self._wanted.pop(message.reference, None)

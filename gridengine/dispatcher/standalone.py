@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from gridengine._version import __version__
 from gridengine.dispatcher.client_actions import Action, RemoteFollower
+from gridengine.dispatcher.client_listener import ClientListener
+from gridengine.dispatcher.dispatcher_folder import DispatcherFolder
 from gridengine.dispatcher.io_thread import DispatcherThread
 from gridengine.dispatcher.old_runs import new_run_id
 from gridengine.dispatcher.standalone_files import (
@@ -33,7 +35,6 @@ from gridengine.settings.values import Settings
 from gridengine.wire.connection_file import (
     ClientConnection,
     load_private,
-    make_private_folder,
     replace_private,
     to_json,
 )
@@ -70,7 +71,7 @@ def serve(
         GridEngineError: the dispatcher has failed; what its journal has is there for the next.
     """
     stopped = stopped or threading.Event()
-    make_folder(folder)
+    DispatcherFolder(folder).make()
     kept = kept_keys(folder)
     journal = DispatcherFile(folder / JOURNAL)
     server = Server(
@@ -83,13 +84,15 @@ def serve(
     )
     home = Home(folder, kept, journal.epoch)
     dispatcher = DispatcherThread(scheduler, settings, server=server, home=home, journal=journal)
+    listener = dispatcher.listener
+    assert listener is not None  # since there is a server
     dispatcher.name = folder.name
     dispatcher.script = f"gridengine dispatcher start {folder.name}"
     if temporary:
         dispatcher.script = "gridengine.LocalDispatcher"
-        dispatcher.end_for_good()
+        listener.ends = True
     try:
-        dispatcher.actions.update(_actions(dispatcher, stopped))
+        dispatcher.actions.update(_actions(dispatcher, listener, stopped))
         kept = replace(kept, clients=server.keys, workers=dispatcher.worker_keys or kept.workers)
         connection = _connection(folder.name, server, settings)
         _write_files(folder, kept, replace(connection, returns=not temporary))
@@ -104,16 +107,6 @@ def serve(
         for name in (CLIENT, WATCHER, WORKER):
             (folder / name).unlink(missing_ok=True)
         dispatcher.close()
-
-
-def make_folder(folder: Path) -> None:
-    """Make a dispatcher's folder, unless it is there.
-
-    Raises:
-        ConfigurationError: it cannot be made.
-    """
-    if not folder.exists():
-        make_private_folder(folder)
 
 
 def kept_keys(folder: Path) -> KeptKeys:
@@ -157,12 +150,14 @@ def _write_files(folder: Path, kept: KeptKeys, connection: ClientConnection) -> 
     replace_private(folder / WATCHER, to_json(watcher))
 
 
-def _actions(dispatcher: DispatcherThread, stopped: threading.Event) -> dict[str, Action]:
+def _actions(
+    dispatcher: DispatcherThread, listener: ClientListener, stopped: threading.Event
+) -> dict[str, Action]:
     """Return what clients may ask a dispatcher for."""
 
     def stop(*, now: bool = False, again: bool = False) -> bool:
         if not again:
-            dispatcher.end_for_good()
+            listener.ends = True
         if now:
             stopped.set()
         else:
@@ -180,14 +175,14 @@ def _actions(dispatcher: DispatcherThread, stopped: threading.Event) -> dict[str
         dispatcher.unfollow(RemoteFollower(follower.peer, number, follower.server))
 
     def note_fault(path: str, error: str, follower: RemoteFollower) -> None:
-        dispatcher.note_fault(follower.peer, path, error)
+        listener.note_fault(follower.peer, path, error)
 
     return {
         "stop": Action(stop),
         "note_fault": Action(note_fault, follows=True),
         "scale": Action(scale),
         "status": Action(dispatcher.current_status, looks=True),
-        "describe": Action(lambda: _description(dispatcher), looks=True),
+        "describe": Action(lambda: _description(dispatcher, listener), looks=True),
         "watch": Action(lambda request: msgspec.Raw(dispatcher.watched(request)), looks=True),
         "follow": Action(follow, looks=True, follows=True),
         "unfollow": Action(unfollow, looks=True, follows=True),
@@ -195,8 +190,9 @@ def _actions(dispatcher: DispatcherThread, stopped: threading.Event) -> dict[str
     }
 
 
-def _description(dispatcher: DispatcherThread) -> dict[str, Any]:
+def _description(dispatcher: DispatcherThread, listener: ClientListener) -> dict[str, Any]:
     seen = dispatcher.snapshot()
+    counts = {number: asdict(one) for number, one in seen.clients.items()}
     return {
         "version": __version__,
         "host": socket.gethostname(),
@@ -206,6 +202,6 @@ def _description(dispatcher: DispatcherThread) -> dict[str, Any]:
         "running": seen.calls_running,
         "done": seen.done,
         "failed": seen.failed,
-        "clients": dispatcher.clients(),
-        "left_runs": dispatcher.left_runs(),
+        "clients": [{**one, **counts.get(one["number"], {})} for one in listener.seen()],
+        "left_runs": listener.left(),
     }

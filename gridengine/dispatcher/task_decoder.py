@@ -9,11 +9,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gridengine.dispatcher.alike_tasks import compact, groups_of
 from gridengine.dispatcher.client_process import Client
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.tasks import AlikeTasks, Function, Task
-from gridengine.errors import ProtocolError
+from gridengine.errors import UNNUMBERED, ProtocolError
 from gridengine.resources.demand import ANY, Demand
 from gridengine.resources.encoding import decode_demand
 from gridengine.serialize import shared_objects
@@ -22,6 +21,11 @@ from gridengine.serialize.payload import Buffer
 from gridengine.serialize.references import RESULT_NAME_BYTES
 from gridengine.serialize.shared_objects import PayloadWithObjects, SharedObject
 from gridengine.wire.messages import ChildTasks, EncodedDemand, FunctionItem, TaskItem
+
+LEAST = 8
+"""So many make it worth it."""
+SMALL = 4096
+"""A payload of so many bytes is copied out of the message that it came in, which is let go of."""
 
 
 class TaskDecoder:
@@ -149,6 +153,43 @@ class TaskDecoder:
         demand = decode_demand(*encoded)
         self._check(demand)
         return demand
+
+
+def groups_of(items: Sequence[TaskItem]) -> Iterator[Sequence[TaskItem]]:
+    """Yield these tasks in their order, those together that may be one `AlikeTasks`: of which there
+    are more than one, and others.
+    """
+    start = place = 0
+    while len(items) - place >= LEAST:
+        stop = _alike_from(items, place)
+        if stop - place >= LEAST:
+            yield from ([one] for one in items[start:place])
+            yield items[place:stop]
+            start = stop
+        place = stop
+    yield from ([one] for one in items[start:])
+
+
+def _alike_from(items: Sequence[TaskItem], start: int) -> int:
+    """Return the index after the last of the tasks that are like one of them, and follow it."""
+    first = expected = items[start]
+    stop = start + 1
+    if first.count > 1 or first.buffers != 1 or first.watched:
+        return stop
+    if first.after or first.kept or first.needs:
+        return stop
+    step = 0 if first.first == UNNUMBERED else 1
+    while stop < len(items):
+        expected = replace(expected, id=expected.id + 1, first=expected.first + step)
+        if items[stop] != expected:
+            break
+        stop += 1
+    return stop
+
+
+def compact(buffer: Buffer) -> Buffer:
+    """Return what is kept of a payload while its call waits."""
+    return bytes(buffer) if len(buffer) <= SMALL else buffer
 
 
 def named_function(item: FunctionItem) -> Function:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
-from gridengine.dispatcher.core.tasks import CallsFinished, Task
+from gridengine.dispatcher.core.tasks import CallsFinished, Task, TaskMessage, TaskStarted
 from gridengine.dispatcher.interface import Listener
 from gridengine.errors import GridEngineError
 
@@ -84,6 +84,16 @@ class UnsettledTasks:
         if not listener.daemon:
             with self._settled:
                 self._settled.notify_all()
+
+    def began(self, event: TaskStarted) -> None:
+        """Pass it to their listener that a task has begun."""
+        if (listener := self._tasks.get(event.task)) is not None:
+            listener.began(event)
+
+    def noted(self, event: TaskMessage) -> None:
+        """Pass to their listener what a task has pushed, or its calls have logged."""
+        if (listener := self._tasks.get(event.task)) is not None:
+            listener.noted(event)
 
     def fail(
         self, error: GridEngineError, tasks: Iterable[int] | None = None

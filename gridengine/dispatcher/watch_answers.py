@@ -10,7 +10,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,7 +26,7 @@ from gridengine.dispatcher.core.state import KEPT_FAILURES, CoreState
 from gridengine.dispatcher.core.status import FileFault
 from gridengine.dispatcher.core.status_views import call_status, find_calls, status_of
 from gridengine.dispatcher.kept_reports import keep
-from gridengine.dispatcher.recent_lines import RecentLines
+from gridengine.dispatcher.run_directory import python_version
 from gridengine.dispatcher.watch_messages import (
     ACTS,
     CALLS,
@@ -78,6 +78,7 @@ class WatchAnswers:
     Args:
         post: has an event handled, soon.
         began: when the dispatcher did, in monotonic seconds.
+        recent: the last lines of its log, as `EffectPerformer` has them.
         traffic: how many messages workers have sent, and were sent, by kind.
         journal: that of a dispatcher which keeps one.
         listener: what knows its clients in other processes, if it may have any.
@@ -87,7 +88,7 @@ class WatchAnswers:
         self,
         state: CoreState,
         launcher: LauncherThread,
-        recent: RecentLines,
+        recent: Iterable[tuple[float, str, bool]],
         identity: Identity,
         *,
         traffic: tuple[Mapping[type, int], Mapping[type, int]],
@@ -152,7 +153,7 @@ class WatchAnswers:
         return Answer(
             self._identity,
             replace(status, faults=list(self._faults())),
-            [Line(now - at, text, warning) for at, text, warning in self._recent.lines],
+            [Line(now - at, text, warning) for at, text, warning in self._recent],
             used.ru_utime + used.ru_stime,
             resident_bytes(),
             received={one.__name__: count for one, count in self._received.items()},
@@ -277,7 +278,7 @@ def identity_here(
         since,
         scheduler,
         __version__,
-        f"{sys.version_info.major}.{sys.version_info.minor}",
+        python_version(),
         str(folder) if folder != Path() else "",
     )
 

@@ -39,14 +39,12 @@ class Watcher:
         self._server = server
 
     def tell(self, told: Told) -> bool:
-        """See `Follower`."""
         if self.left:
             return False
         self._server.send(self, told.line)
         return True
 
     def drop(self) -> None:
-        """See `Follower`."""
         self._server.drop(self)
 
     end = drop

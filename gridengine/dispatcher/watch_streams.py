@@ -62,12 +62,10 @@ class StatusFollower:
         self._tell = tell
 
     def tell(self, told: Told) -> bool:
-        """See `Follower`."""
         self._tell(told.answer.status)
         return True
 
     def drop(self) -> None:
-        """See `Follower`."""
         self._tell(None)
 
     end = drop

@@ -5,46 +5,24 @@ assigned. So that, when it is killed and started again, they go on.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 from msgspec import Struct
 
 from gridengine.dispatcher.core.events import RestoredRun, RestoredWorker
-from gridengine.dispatcher.links import Link, Poller
-from gridengine.schedulers.launcher import LaunchContext
+from gridengine.dispatcher.links import LastingLink
 from gridengine.serialize.payload import Payload
-from gridengine.wire.connection_file import ServerKeys
 from gridengine.wire.messages import Assign, Hello, Message
-from gridengine.worker.stream_writer import StandardStreams
+
+if TYPE_CHECKING:
+    from gridengine.journal.dispatcher_file import DispatcherFile
 
 _SWEEP = 1000
 """How many batches may be noted, besides as many as there are, before those that have ended are
 deleted.
 """
-
-
-class RecordFile(Protocol):
-    """A file with the tables `workers` and `assigned`, which writes in the order in which it is
-    asked to (see `gridengine.journal.dispatcher_file`).
-    """
-
-    def write(
-        self,
-        statement: str,
-        rows: Iterable[Sequence[Any]],
-        then: Callable[[], object] | None = None,
-    ) -> None:
-        """Have a statement executed with each of these rows, and then call `then`, in the thread
-        of the caller, once that and all before it is on disk, but for what is written later.
-        """
-
-    def after_later(self, act: Callable[[], object]) -> None:
-        """Call something once what is to be written later is on disk, or needless."""
-
-    def read(self, statement: str, *values: Any) -> Iterable[tuple[Any, ...]]:
-        """Return the rows of a query."""
 
 
 _Row: TypeAlias = tuple[int, int, int, int, int]
@@ -78,19 +56,21 @@ class RecordedLink:
 
     Args:
         link: the link.
-        file: where it is noted.
+        file: where it is noted, in the order in which it is written.
         running: the runs that have not ended, by their numbers.
         wake: has the thread call `receive` soon.
     """
 
     def __init__(
         self,
-        link: Link,
-        file: RecordFile,
+        link: LastingLink,
+        file: DispatcherFile,
         running: Mapping[int, object],
         wake: Callable[[], object],
     ) -> None:
         self._link = link
+        self.context, self.streams, self.keys = link.context, link.streams, link.keys
+        self.poller, self.close = link.poller, link.close
         self._file = file
         self._running = running
         self._wake = wake
@@ -103,28 +83,8 @@ class RecordedLink:
         self._waiting: dict[bytes, deque[_Waiting]] = {}
 
     @property
-    def context(self) -> LaunchContext:
-        """How the launcher has workers connect."""
-        return self._link.context
-
-    @property
-    def streams(self) -> StandardStreams:
-        """Where what calls print is passed on to."""
-        return self._link.streams
-
-    @property
     def deadline(self) -> float:
-        """When `receive` must be called though nothing polls."""
         return self._link.deadline
-
-    @property
-    def keys(self) -> ServerKeys | None:
-        """The keys, and the port, by which workers connect; None where they need none."""
-        return self._link.keys
-
-    def poller(self) -> Poller:
-        """Return what wakes when there is something to receive; more may be registered."""
-        return self._link.poller()
 
     def receive(
         self, ready: Iterable[int], now: float, most: int
@@ -218,29 +178,14 @@ class RecordedLink:
         self.flush()
         self._link.stop_workers()
 
-    def lasts(self, peer: bytes) -> bool:
-        """Return whether a worker outlives this process."""
-        return self._link.lasts(peer)
 
-    def take_receipts(self) -> dict[bytes, int]:
-        """Return nothing: this link acknowledges what came by itself."""
-        return {}
-
-    def acknowledge(self, receipts: Mapping[bytes, int]) -> None:
-        """Do nothing."""
-
-    def close(self, *, failed: bool = False) -> None:
-        """Close the link for good."""
-        self._link.close(failed=failed)
-
-
-def read_workers(file: RecordFile) -> list[RestoredWorker]:
+def read_workers(file: DispatcherFile) -> list[RestoredWorker]:
     """Return the workers that a file has."""
     rows = file.read("SELECT id, hello FROM workers")
     return [RestoredWorker(id, msgspec.msgpack.decode(hello, type=Hello)) for id, hello in rows]
 
 
-def read_runs(file: RecordFile) -> list[RestoredRun]:
+def read_runs(file: DispatcherFile) -> list[RestoredRun]:
     """Return the runs that a file has, oldest first."""
     return [
         RestoredRun(run, worker, task, start, stop, attempt)
@@ -249,7 +194,7 @@ def read_runs(file: RecordFile) -> list[RestoredRun]:
     ]
 
 
-def _read_batches(file: RecordFile) -> Iterator[tuple[int, bytes, list[_Row]]]:
+def _read_batches(file: DispatcherFile) -> Iterator[tuple[int, bytes, list[_Row]]]:
     decode = msgspec.msgpack.Decoder(list[_Row]).decode
     for first, worker, runs in file.read("SELECT run, worker, runs FROM assigned ORDER BY run"):
         yield first, worker, decode(runs)

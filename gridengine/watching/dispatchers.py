@@ -12,7 +12,7 @@ from gridengine.dispatcher.watch_messages import Answer, Identity
 from gridengine.errors import ClusterError, ConfigurationError
 from gridengine.settings.files import nearest
 from gridengine.settings.values import settings
-from gridengine.watching.watched import ANSWER_SECONDS
+from gridengine.watching.watched import ANSWER_SECONDS, process_of
 from gridengine.watching.watched import Watched as Watched
 from gridengine.wire.runtime_folder import SOCKET, is_private, runtime_folders
 
@@ -97,14 +97,17 @@ def connect(name: str = "") -> Watched:
     Raises:
         SeveralMeant: there are several; the text names them.
         ConfigurationError: there is none.
-        ClusterError: the only ones that there are do not answer.
+        ClusterError: it does not answer, or may be one of those that do not.
     """
-    there, silent = _ask_all(ANSWER_SECONDS)
+    there, unanswered = _ask_all(ANSWER_SECONDS)
     found = [(path, one.identity) for path, one in there if matches(one.identity, name)]
-    if not found and silent:
-        raise silent[-1][1]
+    silent = {str(process_of(path)): error for path, error in unanswered}
+    if not found and (name in silent or (silent and not name)):
+        raise silent.get(name) or next(iter(silent.values()))
     if not found and (elsewhere := _elsewhere(name)) is not None:
         return elsewhere
+    if not found and silent:
+        raise _not_known(name, list(silent.values()))
     if len(found) != 1:
         names = [one.identity.name for _, one in there]
         raise _not_one(name, [identity for _, identity in found], names)
@@ -129,6 +132,16 @@ def _elsewhere(name: str) -> Watched | None:
         names = ", ".join(one.name for one in found)
         raise SeveralMeant(f"several dispatchers are meant: {names}", hint="say one of them")
     return RemoteWatched(found[0]) if found else None
+
+
+def _not_known(name: str, silent: Sequence[ClusterError]) -> ClusterError:
+    """Return what to raise where none that answers has this name."""
+    others = "; ".join(str(one.message) for one in silent)
+    return ClusterError(
+        f"no dispatcher that answers on this machine is called {name!r}, and what others are "
+        f"called cannot be known: {others}",
+        hint=silent[0].hint,
+    )
 
 
 def _not_one(name: str, found: Sequence[Identity], names: Sequence[str]) -> ConfigurationError:

@@ -20,7 +20,7 @@ from gridengine.serialize.payload import Buffer
 from gridengine.wire.connection_file import ClientConnection, Connection, why_unreachable
 from gridengine.wire.framing import decode, encode
 from gridengine.wire.messages import Beat, ChildrenWelcome, Message, Refuse, Rejoin, Welcome
-from gridengine.wire.session import Frames, Session
+from gridengine.wire.session import Session
 from gridengine.wire.sockets import PIECE, PolledSocket, buffers_of
 
 log = logging.getLogger("gridengine")
@@ -65,6 +65,7 @@ class Client:
             self._context.term()
             raise
         self._polled = self._dealer(connection)
+        self._send_frames = self._polled.send
         self.fd = self._polled.fd
         """What to wait for, see `PolledSocket`; `pending` is to be asked before each wait."""
         self.socket.setsockopt(zmq.IDENTITY, worker_id or secrets.token_bytes(16))
@@ -184,9 +185,6 @@ class Client:
     def acknowledge(self) -> None:
         """Have the next `tick` send a sign of life, by which the other end knows what has come."""
         self._beat_at = 0.0
-
-    def _send_frames(self, frames: Frames) -> None:
-        self._polled.send(frames)
 
     def move(self, addresses: Sequence[str]) -> None:
         """Connect to the first of these addresses that takes connections, in place of where this is

@@ -162,12 +162,6 @@ class Server:
         """Whether there is something to receive now."""
         return self._polled.pending
 
-    def poller(self) -> zmq.Poller:
-        """Return what wakes when there is something to receive; more may be registered."""
-        poller = zmq.Poller()
-        poller.register(self._socket, zmq.POLLIN)
-        return poller
-
     def send(self, peer: bytes, message: Message, buffers: Sequence[Buffer] = ()) -> None:
         """Send a worker a message; kept until the worker has it. A worker that is forgotten is sent
         nothing.

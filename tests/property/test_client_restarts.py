@@ -38,8 +38,8 @@ from gridengine.dispatcher.core.events import (
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.state_machine import StateMachine
 from gridengine.dispatcher.core.tasks import CallsFinished, ResultData, Task
-from gridengine.dispatcher.questions import Question
 from gridengine.dispatcher.remote import RemoteDispatcher
+from gridengine.dispatcher.requesting import Question
 from gridengine.dispatcher.unsettled import UnsettledTasks
 from gridengine.dispatcher.worker_record import RecordedLink
 from gridengine.errors import WorkerLost

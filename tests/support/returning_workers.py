@@ -6,6 +6,7 @@ import pickle
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from gridengine.serialize.payload import Payload
 from gridengine.wire.messages import (
@@ -155,6 +156,8 @@ class Worker:
 class Link:
     """The transport's end at one dispatcher process."""
 
+    context: ClassVar[None] = None
+    streams = keys = poller = close = context
     workers: dict[bytes, Worker]
     known: dict[bytes, int] = field(default_factory=dict)
     incoming: list[tuple[bytes, Message, Payload]] = field(default_factory=list)

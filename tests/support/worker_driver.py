@@ -18,6 +18,7 @@ from gridengine.wire.connection_file import Connection
 from gridengine.wire.messages import Assign, Assignment, Define, Hello, Message, Welcome
 from gridengine.wire.server import Server
 from tests.support.agent_driver import PATIENCE, ROOT
+from tests.support.pollers import poller_of
 
 
 class WorkerDriver:
@@ -35,7 +36,7 @@ class WorkerDriver:
         self.log = folder / "log"
         self.received: list[tuple[Message, Payload]] = []
         self.peer = b""
-        self.poller = self.server.poller()
+        self.poller = poller_of(self.server)
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 worker_command(sys.executable, self.path),

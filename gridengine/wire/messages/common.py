@@ -27,19 +27,13 @@ class MessageBase(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=Fal
     """The base of all messages: immutable, and an array on the wire."""
 
     def count_buffers(self) -> int:
-        """Return how many buffers belong to this message.
+        """Return how many buffers belong to this message: as its field `buffers` says, if it has
+        that.
 
         Raises:
             ProtocolError: its parts do not agree.
         """
-        return 0
-
-
-class MessageWithBuffers(MessageBase, frozen=True):
-    """The base of messages with a payload. Its field `buffers` is how many it has."""
-
-    def count_buffers(self) -> int:
-        return self.buffers  # type: ignore[attr-defined, no-any-return]
+        return getattr(self, "buffers", 0)
 
 
 class Item(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -186,9 +186,6 @@ class ChildSupply(OfRunner, frozen=True):
     path: Sequence[str] = ()
     buffers: Count = 0
 
-    def count_buffers(self) -> int:
-        return self.buffers
-
 
 class ChildCheck(OfRunner, frozen=True):
     """Say whether a worker can hold what calls ask for. Answered by `Checked`, with this `number`,

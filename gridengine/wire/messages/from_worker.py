@@ -1,7 +1,7 @@
 """What a worker says to its dispatcher, and runners to their agent."""
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import msgspec
 
@@ -11,7 +11,6 @@ from gridengine.wire.messages.common import (
     Count,
     Item,
     MessageBase,
-    MessageWithBuffers,
     Reference,
 )
 
@@ -121,7 +120,7 @@ class LoggedRecord(Item, frozen=True):
     left_out: Count = 0
 
 
-class Pushed(MessageWithBuffers, frozen=True):
+class Pushed(MessageBase, frozen=True):
     """A watched run's intermediate value; its buffers are the pickled value. Or, of any run, with
     `log`, what its calls have logged: each buffer is a `LoggedRecord` in msgpack.
     """
@@ -136,9 +135,7 @@ class Output(MessageBase, frozen=True):
 
     run: int
     stream: Annotated[int, msgspec.Meta(ge=1, le=2)]
-
-    def count_buffers(self) -> int:
-        return 1
+    buffers: ClassVar[int] = 1
 
 
 VALUES, RAISED, RETRYABLE, OUT_OF_MEMORY = range(4)
@@ -181,7 +178,7 @@ class Results(MessageBase, frozen=True):
         return sum(map(BUFFERS, self.results))
 
 
-class Fetched(MessageWithBuffers, frozen=True):
+class Fetched(MessageBase, frozen=True):
     """A result that the worker holds; without buffers when it does not. A worker that leaves sends
     all it still holds.
     """
@@ -206,9 +203,7 @@ class Crashed(MessageBase, frozen=True):
     pid: int
     peak_memory: int = 0
     step: int = 0
-
-    def count_buffers(self) -> int:
-        return 2
+    buffers: ClassVar[int] = 2
 
 
 CRASH, TIMEOUT, CANCELLED, MEMORY = "crash", "timeout", "cancelled", "memory"

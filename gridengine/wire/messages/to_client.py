@@ -143,9 +143,6 @@ class ChildMessage(OfRunner, frozen=True):
     buffers: Count = 1
     log: bool = False
 
-    def count_buffers(self) -> int:
-        return self.buffers
-
 
 ToParent: TypeAlias = (
     ChildrenWelcome

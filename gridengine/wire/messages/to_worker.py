@@ -13,7 +13,6 @@ from gridengine.wire.messages.common import (
     Count,
     Item,
     MessageBase,
-    MessageWithBuffers,
     input_name,
 )
 
@@ -26,7 +25,7 @@ class Welcome(MessageBase, frozen=True):
     epoch: int = 0
 
 
-class Define(MessageWithBuffers, frozen=True):
+class Define(MessageBase, frozen=True):
     """A function, by its digest; comes before the first assignment that uses it. Its buffers are
     the pickled function.
 
@@ -80,7 +79,7 @@ class Reload(MessageBase, frozen=True):
     """
 
 
-class Allocate(MessageWithBuffers, frozen=True):
+class Allocate(MessageBase, frozen=True):
     """What the calls of an allocation are given, until its release. Its buffers are the pickled
     resource; with `failed` the exception that keeps it from being pickled.
 

@@ -25,6 +25,7 @@ from gridengine.wire.messages import (
     Message,
 )
 from gridengine.wire.server import Server
+from tests.support.pollers import poller_of
 from tests.support.waiting import wait_until
 
 CLIENT = 7
@@ -76,7 +77,7 @@ class Process:
             server.close(linger_seconds=0)
 
     def _serve(self, server: Server, ended: threading.Event) -> None:
-        poller = server.poller()
+        poller = poller_of(server)
         while not ended.is_set():
             poller.poll(20)
             for peer, message, _ in server.receive():

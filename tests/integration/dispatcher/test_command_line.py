@@ -302,6 +302,7 @@ def test_one_that_cannot_start_says_why_and_leaves_no_process(shell: Shell) -> N
         assert "no.such.host.example" in output
         assert "Traceback" not in output
     assert shell.processes() == []
+    assert "there are none" in shell.done("dispatcher", "list")
 
 
 def test_scale_is_refused_where_the_workers_are_local_processes(shell: Shell) -> None:

@@ -58,6 +58,7 @@ from gridengine.wire.messages import (
 )
 from gridengine.wire.server import Server
 from gridengine.wire.session import Session
+from tests.support.pollers import poller_of
 from tests.support.tcp_scheduler import TcpScheduler
 
 if TYPE_CHECKING:
@@ -488,7 +489,7 @@ def test_what_comes_twice_or_out_of_order_is_acted_on_once_and_in_order() -> Non
                 )
             ]
             heard: list[Message] = []
-            poller = server.poller()
+            poller = poller_of(server)
             for frames in (first, first, *others[::-1], *others, *others, first):
                 attacker.send(*frames)
             attacker.send(envelope(1, 0), *map(bytes, encode(Welcome())))

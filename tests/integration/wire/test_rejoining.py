@@ -33,6 +33,7 @@ from gridengine.wire.messages import (
 )
 from gridengine.wire.server import Server
 from gridengine.wire.session import Session
+from tests.support.pollers import poller_of
 
 PATIENCE = 60
 
@@ -72,7 +73,7 @@ class Restarts:
         deadline = time.monotonic() + PATIENCE
         while not done():
             assert time.monotonic() < deadline, f"it never came; {self.come}; {self.answers}"
-            poller = self.server.poller()
+            poller = poller_of(self.server)
             poller.register(self.client.socket, zmq.POLLIN)
             poller.poll(1000 * self.client.tick(time.monotonic()))
             for peer, message, _ in self.server.receive():
@@ -200,7 +201,7 @@ def test_who_closes_waits_for_a_server_that_is_started_again(restarts: Restarts)
     server = restarts.server = Server(host="127.0.0.1", keys=restarts.server.keys, epoch=2)
     come: list[Message] = []
     while closing.is_alive():
-        server.poller().poll(100)
+        poller_of(server).poll(100)
         for peer, message, _ in server.receive():
             if isinstance(message, Beat):
                 server.beat(peer)
@@ -224,7 +225,7 @@ def test_who_closes_does_not_come_back_to_one_who_has_forgotten_him_for_that(
     deadline = time.monotonic() + PATIENCE
     while closing.is_alive():
         assert time.monotonic() < deadline, "it waits for somebody who knows it no more"
-        server.poller().poll(100)
+        poller_of(server).poll(100)
         for peer, message, _ in server.receive():
             if isinstance(message, Hello):
                 server.send(peer, Welcome(restarts.epoch))
@@ -240,13 +241,13 @@ def test_what_it_was_asked_before_it_was_taken_in_is_no_refusal(restarts: Restar
     restarts.restart()
     server, client = restarts.server, restarts.client
     deadline = time.monotonic() + PATIENCE
-    while not server.poller().poll(100):  # what is sent on the old connection is lost
+    while not poller_of(server).poll(100):  # what is sent on the old connection is lost
         assert time.monotonic() < deadline
         client.send(Pushed(1, 0))
     client.send(Pushed(2, 0))
 
     def wait() -> None:
-        poller = server.poller()
+        poller = poller_of(server)
         poller.register(client.socket, zmq.POLLIN)
         assert poller.poll(1000 * PATIENCE)
 
@@ -364,7 +365,7 @@ def test_who_may_only_look_is_known_as_such_though_its_first_message_comes_in_pi
     deadline = time.monotonic() + PATIENCE
     while not any(isinstance(one, Hello) for one in come):
         assert time.monotonic() < deadline
-        server.poller().poll(100)
+        poller_of(server).poll(100)
         come += [message for _, message, _ in server.receive()]
     assert server.watchers == {b"w" * 16}
     client.close(0)

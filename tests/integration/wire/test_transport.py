@@ -38,6 +38,7 @@ from gridengine.wire.messages import (
 )
 from gridengine.wire.server import Server
 from tests.support.cable import Cable
+from tests.support.pollers import poller_of
 
 PACKAGE_PARENT = Path(gridengine.__file__).parents[1]
 PATIENCE_SECONDS = 120
@@ -93,7 +94,7 @@ class Ends:
 
     def __init__(self, server: Server, *clients: Client) -> None:
         self.server, self.clients = server, clients
-        self.poller = server.poller()
+        self.poller = poller_of(server)
         for client in clients:
             self.poller.register(client.socket, zmq.POLLIN)
         self.of_workers: list[tuple[bytes, Message, list[bytes]]] = []
@@ -209,7 +210,7 @@ def test_what_is_sent_last_arrives_though_the_connection_breaks_while_it_is_clos
     client.send(Goodbye("the last"))
     thread = close_in_thread(client)
     came: list[tuple[Message, list[bytes]]] = []
-    poller = server.poller()
+    poller = poller_of(server)
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not came or not isinstance(came[-1][0], Goodbye):
         assert time.monotonic() < deadline, "it never came"
@@ -379,7 +380,7 @@ def test_after_the_network_was_gone_for_a_while_each_message_has_arrived_once_an
         what, seconds = next(phases)
         before, restored, after = 0, 0, 0
         until = time.monotonic() + PATIENCE_SECONDS
-        poller = server.poller()
+        poller = poller_of(server)
         while not goodbye:
             poller.poll(20)
             for sender, message, _ in server.receive():
@@ -425,7 +426,7 @@ def test_a_message_that_takes_longer_than_any_silence_may_last_arrives_over_a_sl
         contextlib.closing(Server(host=network.address)) as server,
         worker_elsewhere(network, server, tmp_path, talk),
     ):
-        poller = server.poller()
+        poller = poller_of(server)
         deadline = time.monotonic() + PATIENCE_SECONDS
         came: list[int] = []
         beats = 0

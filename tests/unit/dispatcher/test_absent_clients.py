@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from gridengine.dispatcher.absent_clients import DAY_SECONDS, AbsentClients
+from gridengine.dispatcher.remote_client import DAY_SECONDS, AbsentClients
 
 
 def client(name: str = "sweep", owed: int = 1) -> Any:
@@ -19,7 +19,7 @@ class Played:
 
     def __init__(self) -> None:
         self.now = 1e9
-        self.clients = AbsentClients[Any](30.0, lambda: self.now)
+        self.clients = AbsentClients(30.0, lambda: self.now)
 
     def old(self, *present: str) -> list[Any]:
         return self.clients.take_old(lambda name: name in present)

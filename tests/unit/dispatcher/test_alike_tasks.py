@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from gridengine.dispatcher.alike_tasks import LEAST, SMALL, compact, groups_of
+from gridengine.dispatcher.task_decoder import LEAST, SMALL, compact, groups_of
 from gridengine.errors import UNNUMBERED
 from gridengine.wire.messages import TaskItem
 

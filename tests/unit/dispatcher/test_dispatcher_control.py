@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gridengine.dispatcher.dispatcher_control import DispatcherControl
-from gridengine.dispatcher.questions import Question
+from gridengine.dispatcher.requesting import Question
 from gridengine.errors import ConfigurationError, DispatcherGone, GridEngineError
 from gridengine.wire.messages import Control, Controlled, Message
 
@@ -29,8 +29,7 @@ class Asked:
         self.sent.append(message)
         assert isinstance(message, Control)
         if (question := self.questions.pop(message.number, None)) is not None:
-            question.told = Controlled(message.number, b'"done"', self.failed)
-            question.answer()
+            question.set_result(Controlled(message.number, b'"done"', self.failed))
 
     def follow(self, told: list[Any]) -> int:
         return self.control.follow(told.append, "status")
@@ -60,6 +59,14 @@ def test_nothing_is_asked_of_one_that_is_gone(asked: Asked) -> None:
     with pytest.raises(DispatcherGone):
         asked.control.ask("status", {}, None)
     assert asked.sent == []
+
+
+def test_who_waits_so_long_is_told_and_waits_no_more() -> None:
+    questions: dict[int, Question] = {}
+    control = DispatcherControl(questions, itertools.count(1), lambda message: None, lambda: None)
+    with pytest.raises(TimeoutError, match="no answer within 0 s"):
+        control.ask("status", {}, 0)
+    assert not questions
 
 
 def test_who_follows_is_told_until_he_is_no_more(asked: Asked) -> None:

@@ -11,6 +11,7 @@ from gridengine.dispatcher.clients import Clients
 from gridengine.dispatcher.core.events import (
     Explain,
     Grant,
+    Inform,
     Launch,
     Lost,
     ResultExpected,
@@ -22,7 +23,7 @@ from gridengine.dispatcher.core.events import (
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.tasks import CallsFinished, Task, TaskMessage, TaskStarted
-from gridengine.dispatcher.effects import EffectPerformer
+from gridengine.dispatcher.effects import MOST_LINES, EffectPerformer
 from gridengine.dispatcher.unsettled import UnsettledTasks
 from gridengine.resources import Cores, Memory
 from gridengine.resources.base import Resource
@@ -104,6 +105,16 @@ def test_what_is_told_of_a_settled_task_is_dropped() -> None:
     listener.calls.clear()
     one.perform([TaskStarted(1, 5, "here", 1), TaskMessage(1, []), CallsFinished(1, 0, 2, [])])
     assert listener.calls == []
+
+
+def test_the_last_lines_of_the_log_are_kept_in_their_order() -> None:
+    one = performer()[0]
+    one.perform([(Warn if number % 2 else Inform)(str(number)) for number in range(MOST_LINES + 2)])
+    assert [(text, warning) for _, text, warning in one.recent] == [
+        (str(number), number % 2 == 1) for number in range(2, MOST_LINES + 2)
+    ]
+    times = [time for time, _, _ in one.recent]
+    assert times == sorted(times)
 
 
 def test_a_warning_is_logged(caplog: pytest.LogCaptureFixture) -> None:

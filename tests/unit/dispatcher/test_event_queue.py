@@ -55,5 +55,5 @@ def test_a_barrier_is_set_by_the_thread_alone() -> None:
     queue = EventQueue()
     done = queue.barrier()
     assert not done.is_set()
-    queue.barriers.popleft().set()
+    queue.barriers.popleft()()
     assert done.is_set()

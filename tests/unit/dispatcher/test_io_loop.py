@@ -68,6 +68,7 @@ class World:
 
     # The link, and its poller
 
+    @property
     def poller(self) -> World:
         return self
 

@@ -23,7 +23,7 @@ class Link:
         self.asked: list[tuple[Any, ...]] = []
         self.fd = 5
         self.deadline = 7.0
-        self.pending = False
+        self.poller: Any = SimpleNamespace(register=lambda *_: None)
         self.streams: Any = None
         self.keys = "keys"
         self.fails = False
@@ -88,22 +88,17 @@ def test_those_of_this_process_end_with_it_and_are_stopped(
 def test_messages_of_both_come_in(links: tuple[MixedWorkers, Link, Link]) -> None:
     mixed, _, remote = links
     assert [peer for peer, _, _ in mixed.receive([remote.fd], 0.0, 10)] == [HERE, ELSEWHERE]
-    remote.pending = True
-    assert [peer for peer, _, _ in mixed.receive([], 0.0, 10)] == [HERE, ELSEWHERE]
 
 
-def test_a_socket_by_which_nothing_has_come_is_left_alone(
+def test_it_is_looked_at_when_the_first_of_both_wants_it(
     links: tuple[MixedWorkers, Link, Link],
 ) -> None:
-    mixed, _, _ = links
-    assert [peer for peer, _, _ in mixed.receive([], 0.0, 10)] == [HERE]
-
-
-def test_what_has_come_by_tcp_is_received_at_once(links: tuple[MixedWorkers, Link, Link]) -> None:
-    mixed, _, remote = links
+    mixed, local, remote = links
     assert mixed.deadline == 7.0
-    remote.pending = True
+    remote.deadline = 0.0
     assert mixed.deadline == 0.0
+    local.deadline, remote.deadline = 3.0, 7.0
+    assert mixed.deadline == 3.0
 
 
 def test_workers_are_launched_for_this_process_and_connect_by_the_others_keys(

@@ -9,8 +9,7 @@ import pytest
 
 from gridengine.dispatcher.background import Inherited
 from gridengine.dispatcher.dispatcher_folder import DispatcherFolder
-from gridengine.dispatcher.process import _Process
-from gridengine.dispatcher.supervisor import NOT_AGAIN
+from gridengine.dispatcher.process import NOT_AGAIN, _Process
 from gridengine.journal.lock_file import LockFile, is_shown
 
 

@@ -15,8 +15,8 @@ import pytest
 from gridengine.dispatcher import left_outcomes, remote
 from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
 from gridengine.dispatcher.dispatcher_silence import LOOK_SECONDS
-from gridengine.dispatcher.questions import Question
 from gridengine.dispatcher.remote import RemoteDispatcher
+from gridengine.dispatcher.requesting import Question
 from gridengine.errors import ConfigurationError, DispatcherGone, VersionMismatch
 from gridengine.serialize.payload import Payload
 from gridengine.settings.values import Settings
@@ -230,9 +230,9 @@ def test_what_nobody_waits_for_any_more_is_not_asked_again(
         raise interruption
 
     client = make()
-    monkeypatch.setattr(Question, "wait", interrupted)
+    monkeypatch.setattr(Question, "result", interrupted)
     with pytest.raises(interruption):
-        client.control("status")
+        client.control("status", seconds=1.0)
     client.take_sent()
     client._resume()
     client.step(ChildrenWelcome(0, CLIENT, 8, epoch=4, taken=0))

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
-from gridengine.dispatcher.questions import Question
-from gridengine.dispatcher.requesting import HANDLERS, RequestingDispatcher
+from gridengine.dispatcher.requesting import HANDLERS, Question, RequestingDispatcher
 from gridengine.errors import (
     Cancelled,
     ConfigurationError,
@@ -67,6 +66,9 @@ class Requesting(RequestingDispatcher):
         self.sent.append(message)
         if isinstance(message, ChildCheck):
             self.say(Checked(3, message.number, failed=bool(self.refusal)), self.refusal)
+
+    def _submitter(self, number: int, run: int) -> int:
+        return number
 
     def _receive(self) -> list[tuple[Any, Any]]:
         found = self.incoming.get()
@@ -168,7 +170,7 @@ def test_when_nobody_answers_any_more_all_who_wait_are_told(
     assert type(failed.error) is kind
     assert words in str(failed.error)
     with pytest.raises(kind):
-        asked.wait(0)
+        asked.result(0)
     with pytest.raises(DispatcherGone if kind is DispatcherGone else ConfigurationError):
         submit(dispatcher)
     dispatcher.catch_up()  # all is decided

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from gridengine.dispatcher import supervisor
-from gridengine.dispatcher.supervisor import NOT_AGAIN, supervise
+from gridengine.dispatcher import process as supervisor
+from gridengine.dispatcher.process import NOT_AGAIN, supervise
 
 
 class Ended:

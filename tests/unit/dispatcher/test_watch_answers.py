@@ -10,7 +10,6 @@ import msgspec
 import pytest
 
 from gridengine.dispatcher.core.events import CancelRequested, Event
-from gridengine.dispatcher.recent_lines import RecentLines
 from gridengine.dispatcher.watch_answers import WatchAnswers
 from gridengine.dispatcher.watch_messages import Answer, Identity, Request
 from gridengine.dispatcher.watch_streams import Told
@@ -30,7 +29,7 @@ class Played:
         self.answers = WatchAnswers(
             self.play.core.state,
             launcher,
-            RecentLines(),
+            (),
             IDENTITY,
             traffic=({}, {}),
             settings=Settings(),

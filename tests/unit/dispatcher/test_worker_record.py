@@ -55,6 +55,8 @@ class File:
 
 
 class Link:
+    context = streams = keys = poller = close = None
+
     def __init__(self) -> None:
         self.sent: list[tuple[bytes, Message]] = []
         self.incoming: list[tuple[bytes, Message, Payload]] = []

@@ -20,16 +20,20 @@ def identity(name: str, pid: int, since: float = 0.0) -> Identity:
     return Identity(name, run, pid, "node7", f"/s/{name}", "/s", since, "Slurm", "1.2", "3.11")
 
 
+SILENT = 99
+"""The process of one that does not answer."""
+
+
 class Asked:
     """A connection to a dispatcher, which answers unless it is silent."""
 
     def __init__(self, who: Identity | None) -> None:
         self.who = who
-        self.path = Path("/run") / (str(who.pid) if who is not None else "silent")
+        self.path = Path("/run") / (str(who.pid) if who is not None else f"{SILENT}-0a.sock")
 
     def ask(self, *, most: int) -> Answer:
         if self.who is None:
-            raise ClusterError("it does not answer")
+            raise ClusterError(f"process {SILENT}: it does not answer", hint="is it stopped?")
         return Answer(self.who, Status())
 
 
@@ -73,8 +77,21 @@ def test_one_that_is_silent_is_told_of_only_where_no_other_is_found(
 ) -> None:
     there += [None, identity("a.py", 1)]
     assert str(connect("a")) == "1"
-    with pytest.raises(ClusterError, match="it does not answer"):
+    with pytest.raises(ClusterError, match=r"called 'b', .*: process 99: it does not answer") as it:
         connect("b")
+    assert it.value.hint == "is it stopped?"
+    for words in (str(SILENT), ""):
+        there[:] = [None]
+        with pytest.raises(ClusterError, match=r"^process 99: it does not answer"):
+            connect(words)
+
+
+def test_one_that_is_silent_hides_none_of_the_name_that_is_elsewhere(
+    there: list[Identity | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there += [None]
+    monkeypatch.setattr(module, "_elsewhere", lambda name: name if name == "far" else None)
+    assert str(connect("far")) == "far"
 
 
 def test_none_is_told_with_its_name(there: list[Identity | None]) -> None:
@@ -103,4 +120,4 @@ def test_all_answers_are_told_the_last_begun_first_beside_the_words_of_the_silen
     there += [identity("a.py", 1, since=1.0), None, identity("b.py", 2, since=2.0)]
     found, silent = answers()
     assert [one.identity.name for one in found] == ["b.py", "a.py"]
-    assert silent == ["it does not answer"]
+    assert silent == ["process 99: it does not answer"]

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from gridengine.dispatcher.joined_tasks import MOST_BYTES, MOST_TASKS, joined, take_joinable
+from gridengine.dispatcher.request_sender import MOST_BYTES, joined, take_joinable
+from gridengine.dispatcher.requesting import MOST_TASKS
 from gridengine.wire.framing import decode, encode
 from gridengine.wire.messages import ChildForget, ChildTasks, FunctionItem, SharedItem, TaskItem
 

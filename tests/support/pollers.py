@@ -1,0 +1,14 @@
+"""What waits for sockets of ZeroMQ by ZeroMQ's own poller."""
+
+from __future__ import annotations
+
+import zmq
+
+from gridengine.wire.server import Server
+
+
+def poller_of(server: Server) -> zmq.Poller:
+    """Return what wakes when there is something to receive; more may be registered."""
+    poller = zmq.Poller()
+    poller.register(server._polled.socket, zmq.POLLIN)
+    return poller

@@ -1,0 +1,57 @@
+"""Workers elsewhere: when their socket is asked for what has come."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from gridengine.dispatcher import remote_workers
+from gridengine.dispatcher.remote_workers import RemoteWorkers
+from gridengine.settings.schema import Settings
+
+FD = 5
+
+
+class Server:
+    """A socket with messages, whose descriptor is polled as readable but once."""
+
+    fd, keys, pending = FD, None, False
+
+    def __init__(self, **_: object) -> None:
+        self.coming: list[tuple[bytes, str, tuple[()]]] = []
+        self.send = self.forget = self.take_receipts = self.acknowledge = self.close = print
+
+    def receive(self, most: int) -> Iterator[tuple[bytes, str, tuple[()]]]:
+        for _ in range(min(most, len(self.coming))):
+            yield self.coming.pop(0)
+
+
+@pytest.fixture
+def workers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> tuple[RemoteWorkers, Server]:
+    server = Server()
+    monkeypatch.setattr(remote_workers, "Server", lambda **_: server)
+    context = SimpleNamespace(directory=tmp_path)
+    monkeypatch.setattr(remote_workers, "write_connection", lambda *_: context)
+    scheduler: Any = SimpleNamespace(local=False, max_workers=3)
+    made = RemoteWorkers(scheduler, run_id="run", settings=Settings(), wake=lambda: None)
+    return made, server
+
+
+def test_it_is_asked_when_its_descriptor_has_polled(workers: tuple[RemoteWorkers, Server]) -> None:
+    link, server = workers
+    server.coming = [(b"w1", "first", ()), (b"w2", "second", ())]
+    assert [one[1] for one in link.receive([], 0.0, 10)] == []
+    assert [one[1] for one in link.receive([FD], 0.0, 1)] == ["first"]
+
+
+def test_what_is_left_of_it_is_received_at_once(workers: tuple[RemoteWorkers, Server]) -> None:
+    link, server = workers
+    assert link.deadline == math.inf
+    server.coming, server.pending = [(b"w1", "first", ())], True
+    assert link.deadline == 0.0
+    assert [one[1] for one in link.receive([], 0.0, 10)] == ["first"]
