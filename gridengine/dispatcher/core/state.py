@@ -7,7 +7,6 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 from gridengine.dispatcher.core import feasibility
 from gridengine.dispatcher.core.calls import (
@@ -57,7 +56,6 @@ def turn_of(place: int) -> int:
     return place + (1 << TURN_SHIFT - 1) >> TURN_SHIFT
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class CoreState:
     """All that the core knows.
 
@@ -66,128 +64,110 @@ class CoreState:
     each demand have workers of their own (`policy.pooled`) each demand has a provisioner, whose
     workers offer exactly that request. Elsewhere demands are not told apart, and there is one of
     each.
-
-    It has slots, since there is more than a dictionary of attributes is quick for: Python 3.11 has
-    room for 30 of them in an instance itself.
     """
 
-    policy: Policy
-    first_policy: Policy = field(init=False)
-    closing: bool = False
-    # Whether nothing but calls of running calls may begin.
-    draining: bool = False
-    # What the event that is being handled has to have done.
-    effects: list[Effect] = field(default_factory=list)
+    def __init__(self, policy: Policy) -> None:
+        self.policy = self.first_policy = policy
+        self.closing = False
+        # Whether nothing but calls of running calls may begin.
+        self.draining = False
+        # What the event that is being handled has to have done.
+        self.effects: list[Effect] = []
 
-    open_tasks: dict[int, OpenTask] = field(default_factory=dict)
-    # The tasks that are not open yet.
-    blocks: TaskBlocks = field(init=False)
-    # Who has open tasks.
-    submitters: dict[int, Submitter] = field(default_factory=dict)
-    # The dispatcher's own process, and clients by their numbers: those that have joined, or have
-    # open tasks.
-    own: Client = field(default_factory=lambda: Client(0))
-    clients: dict[int, Client] = field(init=False)
-    # How many of them have open tasks.
-    active_clients: int = 0
-    runs: dict[int, Run] = field(default_factory=dict)
-    workers: dict[bytes, Worker] = field(default_factory=dict)
-    # Functions by their digests, shared objects by their names.
-    objects: dict[bytes, RemoteObject] = field(default_factory=dict)
-    # The functions that no task uses, oldest first, with their sizes in bytes.
-    retired: dict[bytes, int] = field(default_factory=dict)
-    # The same for large results that no call needs just now, but new ones may.
-    idle_results: dict[bytes, int] = field(default_factory=dict)
-    # Results that calls refer to, by their references.
-    awaited: dict[int, AwaitedResult] = field(default_factory=dict)
-    # The names of those that lie with workers alone.
-    away: dict[bytes, None] = field(default_factory=dict)
-    # Whether there ever were such.
-    has_away: bool = False
-    # By the workers that have what they need, and no room yet: the calls that wait for them.
-    near: dict[bytes, dict[int, OpenTask]] = field(default_factory=dict)
-    # The references that were released before what they stand for was there.
-    released_early: set[int] = field(default_factory=set)
-    # The tasks with results that others need, or that need others', some of whose calls have been
-    # settled in this event.
-    linked: list[tuple[OpenTask, CallsFinished]] = field(default_factory=list)
-    # The tasks whose parents have ended in this event, and the workers where one that asks for its
-    # slot may have it now.
-    orphans: list[int] = field(default_factory=list)
-    returning: dict[bytes, Worker] = field(default_factory=dict)
-    # The queues in which calls now wait whose last input has come in this event, with one of them.
-    begun: dict[TaskQueue, OpenTask] = field(default_factory=dict)
-    times: GroupTimes = field(default_factory=GroupTimes)
-    # Of the caller's modules, the latest that something was submitted with.
-    generation: int = 0
-    last_order: int = 0
-    last_remade: int = 0
-    last_batch: int = 0
-    # Those of the processes that are one dispatcher differ.
-    last_run: int = field(init=False)
-    last_allocation: int = field(init=False)
-
-    done: int = 0
-    failed: int = 0
-    retried: int = 0
-    # The same by the names of functions; and the last calls that have failed.
-    functions: dict[str, FunctionCounts] = field(default_factory=dict)
-    failures: deque[Failure] = field(default_factory=lambda: deque(maxlen=KEPT_FAILURES))
-    sample: CallSample = field(default_factory=CallSample)
-    log: RunLog = field(default_factory=RunLog)
-    # How many workers are in each phase.
-    phases: dict[Phase, int] = field(default_factory=lambda: dict.fromkeys(Phase, 0))
-    # Those that leave when they have ended what they are at, the first to be told so first.
-    retiring: dict[bytes, Worker] = field(default_factory=dict)
-    # The last that was to leave for a client that had none.
-    yielding: bytes = b""
-
-    shared: Resource | None = field(init=False)
-    packer: Packer[int, bytes] = field(init=False)
-    # The queues that ask the packer for one more allocation, and its number.
-    pending_requests: dict[TaskQueue, int] = field(default_factory=dict)
-    requesting_queues: dict[int, TaskQueue] = field(default_factory=dict)
-    # The turn of a client while it alone asks; whether what is asked is to be put in order.
-    first_turn: int = 0
-    reorder_due: bool = False
-    # Whether the packer may find room where it found none before.
-    room_freed: bool = False
-    # By what they may be recognised: the workers that connected before their launch was known.
-    unmatched: dict[str, bytes] = field(default_factory=dict)
-    # The workers that may not connect any more.
-    withdrawn: dict[str, None] = field(default_factory=dict)
-    queues: dict[Demand, TaskQueue] = field(default_factory=dict)
-    provisioners: dict[Demand, Provisioner] = field(default_factory=dict)
-    common: Provisioner = field(init=False)
-    common_queue: TaskQueue = field(init=False)
-    _common_demand: Demand = field(init=False)
-    _fitting_known: dict[Demand, int] = field(default_factory=dict)
-
-    # Where a batch has ended in this event.
-    freed_slots: dict[SlotGroup, None] = field(default_factory=dict)
-    # The queues whose calls or slots have changed in this event.
-    dirty_queues: dict[TaskQueue, None] = field(default_factory=dict)
-    # Whether the number of workers may have to change after this event.
-    scale_due: bool = False
-    # The queues with more calls for their workers than one event may assign: the next event is to
-    # be `Continue`.
-    deferred: dict[TaskQueue, None] = field(default_factory=dict)
-    # Whether a `Rebalance` may find something: a worker holds calls that have not begun.
-    rebalance_due: bool = False
-    # When calls were last recalled for a submitter that had no share of the workers.
-    recalled_for_new_at: float = -math.inf
-
-    def __post_init__(self) -> None:
-        policy = self.first_policy = self.policy
+        self.open_tasks: dict[int, OpenTask] = {}
+        # The tasks that are not open yet.
         self.blocks = TaskBlocks(self.open_tasks)
+        # Who has open tasks.
+        self.submitters: dict[int, Submitter] = {}
+        # The dispatcher's own process, and clients by their numbers: those that have joined, or
+        # have open tasks.
+        self.own = Client(0)
         self.clients = {0: self.own}
+        # How many of them have open tasks.
+        self.active_clients = 0
+        self.runs: dict[int, Run] = {}
+        self.workers: dict[bytes, Worker] = {}
+        # Functions by their digests, shared objects by their names.
+        self.objects: dict[bytes, RemoteObject] = {}
+        # The functions that no task uses, oldest first, with their sizes in bytes.
+        self.retired: dict[bytes, int] = {}
+        # The same for large results that no call needs just now, but new ones may.
+        self.idle_results: dict[bytes, int] = {}
+        # Results that calls refer to, by their references.
+        self.awaited: dict[int, AwaitedResult] = {}
+        # The names of those that lie with workers alone.
+        self.away: dict[bytes, None] = {}
+        # Whether there ever were such.
+        self.has_away = False
+        # By the workers that have what they need, and no room yet: the calls that wait for them.
+        self.near: dict[bytes, dict[int, OpenTask]] = {}
+        # The references that were released before what they stand for was there.
+        self.released_early: set[int] = set()
+        # The tasks with results that others need, or that need others', some of whose calls have
+        # been settled in this event.
+        self.linked: list[tuple[OpenTask, CallsFinished]] = []
+        # The tasks whose parents have ended in this event, and the workers where one that asks for
+        # its slot may have it now.
+        self.orphans: list[int] = []
+        self.returning: dict[bytes, Worker] = {}
+        # The queues in which calls now wait whose last input has come in this event, with one of
+        # them.
+        self.begun: dict[TaskQueue, OpenTask] = {}
+        self.times = GroupTimes()
+        # Of the caller's modules, the latest that something was submitted with.
+        self.generation = 0
+        self.last_order = self.last_remade = self.last_batch = 0
+        # Those of the processes that are one dispatcher differ.
         self.last_run = self.last_allocation = policy.epoch << NUMBER_BITS
+
+        self.done = self.failed = self.retried = 0
+        # The same by the names of functions; and the last calls that have failed.
+        self.functions: dict[str, FunctionCounts] = {}
+        self.failures: deque[Failure] = deque(maxlen=KEPT_FAILURES)
+        self.sample = CallSample()
+        self.log = RunLog()
+        # How many workers are in each phase.
+        self.phases = dict.fromkeys(Phase, 0)
+        # Those that leave when they have ended what they are at, the first to be told so first.
+        self.retiring: dict[bytes, Worker] = {}
+        # The last that was to leave for a client that had none.
+        self.yielding = b""
+
         self.shared = shared = policy.resources
         offers = [] if shared is None else [feasibility.offered(policy, shared)]
-        self.packer = Packer(offers, overtake_seconds=policy.overtake_seconds)
+        self.packer: Packer[int, bytes] = Packer(offers, overtake_seconds=policy.overtake_seconds)
+        # The queues that ask the packer for one more allocation, and its number.
+        self.pending_requests: dict[TaskQueue, int] = {}
+        self.requesting_queues: dict[int, TaskQueue] = {}
+        # The turn of a client while it alone asks; whether what is asked is to be put in order.
+        self.first_turn = 0
+        self.reorder_due = False
+        # Whether the packer may find room where it found none before.
+        self.room_freed = False
+        # By what they may be recognised: the workers that connected before their launch was known.
+        self.unmatched: dict[str, bytes] = {}
+        # The workers that may not connect any more.
+        self.withdrawn: dict[str, None] = {}
+        self.queues: dict[Demand, TaskQueue] = {}
+        self.provisioners: dict[Demand, Provisioner] = {}
+        self._fitting_known: dict[Demand, int] = {}
         self._common_demand = ANY if shared is None else Demand(shared)
         self.common = self._add_provisioner(self._common_demand)
         self.common_queue = self.queues[ANY] = TaskQueue(self.common)
+
+        # Where a batch has ended in this event.
+        self.freed_slots: dict[SlotGroup, None] = {}
+        # The queues whose calls or slots have changed in this event.
+        self.dirty_queues: dict[TaskQueue, None] = {}
+        # Whether the number of workers may have to change after this event.
+        self.scale_due = False
+        # The queues with more calls for their workers than one event may assign: the next event is
+        # to be `Continue`.
+        self.deferred: dict[TaskQueue, None] = {}
+        # Whether a `Rebalance` may find something: a worker holds calls that have not begun.
+        self.rebalance_due = False
+        # When calls were last recalled for a submitter that had no share of the workers.
+        self.recalled_for_new_at = -math.inf
 
     # ---------------------------------------------------------------- what there is
 
