@@ -172,7 +172,7 @@ def _failing(status: Status) -> Iterator[Explanation]:
             f"last {sum(one.calls for one in real)}, {first.count} by: {first.words} ({last.call}"
             f"{', ' + where(last.host, last.job) if last.host else ''}){more}",
             _then(
-                last.hint or failure_step(first.words),
+                failure_step(first.words, last.hint),
                 "`gridengine calls NAME --failed` lists them, and `gridengine logs NAME --failed` "
                 "shows what their workers wrote",
             ),
@@ -213,7 +213,7 @@ def explain_call(status: Status, call: str) -> list[Explanation]:
             text = f"{one.call} failed{place}, {ago(one.seconds_ago)} ago: {cause_of(one)}"
             before = f"; attempts: {'; '.join(one.history)}" if one.history else ""
             log = f"its worker's log is {one.log}" if one.log else ""
-            step = _then(one.hint or failure_step(cause_of(one)), log)
+            step = _then(failure_step(cause_of(one), one.hint), log)
             found.append(Explanation("failed", text + before, step, one.host))
     return found
 

@@ -56,13 +56,17 @@ def next_step(reason: str) -> str:
     )
 
 
-FAILURE_STEPS = (
+DISK_STEPS = (
     FULL,
     (
         r"log file could not be opened",
         "see whether the run directory's disk is full or over its `quota` (`df -h` there), and "
         "whether the nodes have it",
     ),
+)
+"""The same for what calls have failed by, where a disk is to blame, whatever their error says."""
+
+FAILURE_STEPS = (
     (
         r"refuses the job|SubmissionRefused",
         "ask for less (Memory, Cores, WTime), or name another queue=, partition= or "
@@ -82,9 +86,12 @@ FAILURE_STEPS = (
         "see that the workers' Python has that package: the scheduler's python= says which it is",
     ),
 )
-"""The same for what calls have failed by, of whose error nobody has said what to try."""
+"""The same where the error does not say what to try."""
 
 
-def failure_step(cause: str) -> str:
-    """Return what can be done when calls fail so; empty when only their own code can tell."""
-    return next((step for words, step in FAILURE_STEPS if re.search(words, cause)), "")
+def failure_step(cause: str, hint: str = "") -> str:
+    """Return what can be done when calls fail so, of which their error says this; empty when only
+    their own code can tell.
+    """
+    steps = (*DISK_STEPS, ("", hint)) if hint else (*DISK_STEPS, *FAILURE_STEPS)
+    return next((step for words, step in steps if re.search(words, cause)), "")

@@ -76,7 +76,7 @@ def structs(kind: type[Any], **fixed: st.SearchStrategy[Any]) -> st.SearchStrate
     hints = {
         name: hint
         for name, hint in typing.get_type_hints(kind, include_extras=True).items()
-        if not name.startswith("__")
+        if not name.startswith("__") and typing.get_origin(hint) is not typing.ClassVar
     }
     assert set(hints) == set(kind.__struct_fields__)
     given_ = {"buffers": st.integers(0, 3), **fixed}

@@ -52,3 +52,15 @@ def test_what_calls_failed_by_has_a_step_unless_their_own_code_alone_can_tell(
     found = failure_step(cause)
     assert step in found
     assert bool(step) is bool(found)
+
+
+@pytest.mark.parametrize(
+    ("cause", "step"),
+    [
+        ("SubmissionRefused: Slurm refuses the job: Invalid partition", "its hint"),
+        ("WorkerNotStarted: its log file could not be opened", "quota"),
+        ("WorkerNotStarted: opening input/output file: Disk quota exceeded", "quota"),
+    ],
+)
+def test_what_an_error_says_to_try_is_told_unless_a_disk_is_to_blame(cause: str, step: str) -> None:
+    assert step in failure_step(cause, "its hint")
