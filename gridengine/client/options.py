@@ -18,6 +18,8 @@ from gridengine.settings.values import settings
 
 Raisable: TypeAlias = type[BaseException] | Iterable[type[BaseException]]
 """An exception class, or several."""
+RETRIES, ESCALATION = 2, 1
+"""The defaults, which need no check."""
 
 
 class CallOptions(Struct, frozen=True):
@@ -41,10 +43,10 @@ class CallOptions(Struct, frozen=True):
         it.
     """
 
-    retries: int = 2
+    retries: int = RETRIES
     timeout: float | None = None
     retry_on: Raisable = ()
-    escalate_memory: float = 1
+    escalate_memory: float = ESCALATION
     resources: Resource | None = None
     priority: int = 0
     forward_logging: bool | None = None
@@ -58,10 +60,12 @@ class CallOptions(Struct, frozen=True):
     """
 
     def __post_init__(self) -> None:
-        whole("retries", self.retries, least=0)
+        if self.retries is not RETRIES:
+            whole("retries", self.retries, least=0)
         if self.timeout is not None:
             number("timeout", self.timeout, hint=f"seconds, at most {MOST:,}; None is no limit")
-        number("escalate_memory", self.escalate_memory, least=1)
+        if self.escalate_memory is not ESCALATION:
+            number("escalate_memory", self.escalate_memory, least=1)
         if self.priority != 0:
             priority = whole("priority", self.priority, least=-MOST_PRIORITY, most=MOST_PRIORITY)
             force_setattr(self, "priority", priority)

@@ -38,7 +38,7 @@ class _Known(Struct, eq=False):
     changes: bool = False
 
 
-class RepeatedArrays:
+class RepeatedArrays(Struct, eq=False, weakref=True):
     """The arrays among the arguments of calls, for one thread. It holds none of them, and the copy
     of one no longer than the array itself.
 
@@ -46,9 +46,9 @@ class RepeatedArrays:
         name, all in all.
     """
 
-    def __init__(self) -> None:
-        self._known: dict[tuple[int, int], _Known] = {}
-        self.stored = self.named = 0
+    stored: int = 0
+    named: int = 0
+    _known: dict[tuple[int, int], _Known] = {}
 
     def find(self, view: memoryview, beside: Sequence[SharedObject] = ()) -> SharedObject | None:
         """Return what stands for a buffer that was met before, else None; `beside` is what was

@@ -12,7 +12,6 @@ from gridengine.dispatcher.core.failures import name_of
 from gridengine.dispatcher.core.model import Batch, Run, SlotGroup, TaskQueue, Worker, may_go_ahead
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.status import WatchEvent
-from gridengine.dispatcher.core.tasks import Task
 from gridengine.dispatcher.core.watch_events import STARTED
 from gridengine.resources.demand import ANY
 from gridengine.serialize.payload import Buffer
@@ -129,24 +128,18 @@ def _begin_run(
     state.last_run = number = state.last_run + 1
     run = Run(number, span, group, batch, span.start, now, now, limit)
     state.runs[number] = worker.runs[number] = run
+    events = state.log.events
+    if events is not None and events.takes(STARTED, span.calls):
+        events.add(_started(run))
+    made = one.kept
+    if made is not None and isinstance(made, AwaitedResult) and made.waiting:
+        made.run = number
     if one.runs:
         one.runs[number] = None
     else:
         one.runs = {number: None}
-    if one.kept is not None and isinstance(one.kept, AwaitedResult) and one.kept.waiting:
-        one.kept.run = number
-    events = state.log.events
-    if events is not None and events.takes(STARTED, span.calls):
-        events.add(_started(run))
-    return _assignment(run, task, len(payload) - begin, inputs)
-
-
-def _assignment(run: Run, task: Task, buffers: int, inputs: Sequence[Input]) -> Assignment:
-    """Return what tells a worker of a run, which has so many buffers of the payload."""
-    span = run.span
-    one = span.open_task
     return Assignment(
-        run.number,
+        number,
         task.id,
         one.function.function.digest,
         span.start,
@@ -155,13 +148,13 @@ def _assignment(run: Run, task: Task, buffers: int, inputs: Sequence[Input]) -> 
         task.form,
         task.watched,
         task.controlled,
-        run.limit,
+        limit,
         0 if span.demand is ANY else span.demand.memory_limit,
         task.first,
-        buffers,
+        len(payload) - begin,
         task.name,
         not task.retries,
-        () if one.kept is None else one.kept_within(span.start, span.stop),
+        () if made is None else one.kept_within(span.start, span.stop),
         inputs,
     )
 

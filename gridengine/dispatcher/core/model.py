@@ -380,12 +380,16 @@ class TaskQueue:
         """Take a sensible piece of work for one runner: calls of one function, of the submitter
         whose turn it is. A call that alone needs the result of another comes behind that.
         """
-        waiting = self.waiting
+        waiting, share = self.waiting, self.provisioner.policy.jobs_per_worker
         queue = waiting.begin_turn(worker.floor)
         span = queue[0] if type(queue[0]) is Span else first_of(queue)
-        first, room, size = span.open_task, self._room_for(span, worker), 0
+        first, room = span.open_task, 1
+        if span.attempt == 1 and (self.calls > 1 or first.kept is not None):
+            room = self._sensible_calls(first.pace.seconds)
+            room = room if share is None else min(room, share - worker.taken)
         spans: list[Span] = []
         coming: set[AwaitedResult] = set()
+        size = 0
         while True:
             calls = span.stop - span.start
             if calls > room:
@@ -403,7 +407,10 @@ class TaskQueue:
                 break
             made = span.open_task.kept
             if made is not None and isinstance(made, AwaitedResult) and len(made.waiting) == 1:
-                self._put_follower(made, first, coming)
+                coming.add(made)
+                [follower] = made.waiting
+                if follower.may_follow(first, coming):
+                    self.put_back(follower.only_span())  # and is taken next
             if not queue:
                 break
             span = queue[0] if type(queue[0]) is Span else first_of(queue)
@@ -412,25 +419,6 @@ class TaskQueue:
         if not queue or not waiting.alone:
             waiting.end_turn(first)
         return spans
-
-    def _put_follower(
-        self, made: AwaitedResult, first: OpenTask, coming: set[AwaitedResult]
-    ) -> None:
-        """Have the one call that needs a result be the next that is taken, if it may be in a batch
-        that makes these results, this too.
-        """
-        coming.add(made)
-        [follower] = made.waiting
-        if follower.may_follow(first, coming):
-            self.put_back(follower.only_span())
-
-    def _room_for(self, span: Span, worker: Worker) -> int:
-        """Return how many calls a batch may have that begins with these."""
-        first, share = span.open_task, self.provisioner.policy.jobs_per_worker
-        if span.attempt > 1 or (self.calls == 1 and first.kept is None):
-            return 1
-        room = self._sensible_calls(first.pace.seconds)
-        return room if share is None else min(room, share - worker.taken)
 
     def _sensible_calls(self, seconds: float | None) -> int:
         """Return how many calls make one batch: those that take `BATCH_SECONDS`; fewer to leave

@@ -266,13 +266,16 @@ def settle(
 ) -> None:
     """Tell the outcome of calls, once; see `CallsFinished`."""
     one, start, stop = span.open_task, span.start, span.stop
-    calls = stop - start
+    calls, client = stop - start, one.submitter.client
     one.unsettled = left = one.unsettled - calls
-    one.submitter.client.unsettled -= calls
+    client.unsettled -= calls
     attempts = tuple(one.attempts.get(start, ())) if one.attempts and calls == 1 else ()
     last = not left
     if one.kept and payload is not None:
-        payload = _kept(state, one, payload)
+        if type(payload) is KeptPayload:
+            state.effects += [] if one.remade else [ResultKept(payload)]
+        elif len(payload) > 1 or type(payload[0]) is not bytes:
+            payload = unwritable(payload)
     finished = CallsFinished(
         one.task.id,
         start,
@@ -291,49 +294,28 @@ def settle(
     )
     if one.kept or one.inputs:
         state.linked.append((one, finished))
-    if not one.remade:
-        state.effects.append(finished)
-        _count(state, span, finished, calls)
-    if last:
+    if one.remade:
         _close_task(state, one)
-    else:
-        _note_settled(one, start, stop)
-
-
-def _kept(state: CoreState, one: OpenTask, payload: Payload) -> Payload:
-    """Return a result that others need as they may have it."""
-    if type(payload) is KeptPayload:
-        if not one.remade:
-            state.effects.append(ResultKept(payload))
-    elif len(payload) > 1 or type(payload[0]) is not bytes:
-        return unwritable(payload)
-    return payload
-
-
-def _count(state: CoreState, span: Span, finished: CallsFinished, calls: int) -> None:
-    """Count calls that have ended, and tell who follows."""
-    one = span.open_task
-    counts, client = one.function.counts, one.submitter.client
-    done = finished.payload is not None and not finished.raised
+        return
+    state.effects.append(finished)
+    done = payload is not None and not raised
     events = state.log.events
-    if events is not None and not finished.recalled:
+    if events is not None and not recalled:
         kind = DONE if done else FAILED
         if events.takes(kind, calls):
             events.add(_ended(kind, span, finished))
     if done:
         state.done += calls
         client.done += calls
-        counts.done += calls
-    elif not finished.recalled:
+        one.function.counts.done += calls
+    elif not recalled:
         state.failed += calls
         client.failed += calls
-        counts.failed += calls
+        one.function.counts.failed += calls
         state.failures.append(_failure(finished, one))
-
-
-def _note_settled(one: OpenTask, start: int, stop: int) -> None:
-    """Note which calls of a task are settled, while others are not."""
-    if one.settled is None:
+    if last:
+        _close_task(state, one)
+    elif one.settled is None:
         one.settled = [(start, stop)]
     elif one.settled[-1][1] == start:
         one.settled[-1] = one.settled[-1][0], stop
