@@ -39,8 +39,9 @@ class Counted:
 
 def timed() -> str:
     """Return what `core.py` prints, or why it failed."""
-    command = [sys.executable, str(Path(__file__).with_name("core.py"))]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", "benchmarks.core"]
+    place = Path(__file__).parents[1]
+    done = subprocess.run(command, cwd=place, capture_output=True, text=True, check=False)
     return (
         done.stdout.rstrip()
         if done.returncode == 0
