@@ -264,6 +264,7 @@ def test_a_call_and_a_worker_are_told_with_their_cluster_job(cluster: Cluster) -
     scenario = play(cluster, HOLD.format(count=2, arguments="max_workers=2", more=""))
     try:
         calls = scenario.began(2)
+        explained(cluster, scenario, "running")  # it can be watched by now
         job = cluster.worker_id(calls[0])
         [told] = ask(cluster, scenario, "explain", str(calls[0].index))
         assert f"(cluster job {job})" in told["text"]
@@ -345,6 +346,7 @@ def one_call_held(cluster: Cluster) -> Iterator[tuple[Scenario, Began]]:
     )
     try:
         [call] = scenario.began(1)
+        explained(cluster, scenario, "running")  # it can be watched by now
         yield scenario, call
     finally:
         end(scenario)
