@@ -82,14 +82,21 @@ def test_tasks_that_have_ended_are_not_handed_in_again(process: Process, tmp_pat
     other.file.close()
 
 
-def test_calls_that_have_ended_of_a_task_are_told_apart(process: Process, tmp_path: Path) -> None:
-    hand_in(process, 1, count=10)
+def end_some(process: Process, tmp_path: Path, *tasks: int) -> Process:
+    """Hand in tasks of ten calls each, and have of task 1 four end, which the client takes, and two
+    more; return the process that comes next.
+    """
+    hand_in(process, *tasks, count=10)
     finish(process, 1, 0, 4, last=False)
     process.sync()
     process.record.taken([1])
     finish(process, 1, 6, 8, last=False)
     process.sync()
-    other = again(process, tmp_path)
+    return again(process, tmp_path)
+
+
+def test_calls_that_have_ended_of_a_task_are_told_apart(process: Process, tmp_path: Path) -> None:
+    other = end_some(process, tmp_path, 1)
     assert other.tasks() == [1]
     assert other.settled == {1: [(0, 4), (6, 8)]}
     other.file.close()
@@ -98,13 +105,7 @@ def test_calls_that_have_ended_of_a_task_are_told_apart(process: Process, tmp_pa
 def test_the_calls_are_counted_that_the_client_does_not_know_of(
     process: Process, tmp_path: Path
 ) -> None:
-    hand_in(process, 1, 2, count=10)
-    finish(process, 1, 0, 4, last=False)
-    process.sync()
-    process.record.taken([1])
-    finish(process, 1, 6, 8, last=False)
-    process.sync()
-    other = again(process, tmp_path)
+    other = end_some(process, tmp_path, 1, 2)
     for record in (process.record, other.record):
         assert (record.owed, record.owed_calls) == (2, 16)
     finish(process, 2, 0, 10)
