@@ -7,6 +7,9 @@ ONEFILE := dist/gridengine.pyz
 REPORT := .reports/tests.xml
 PYTEST_ARGS ?=
 
+# Of thousands of short processes each would compile the package anew.
+export PYTHONDONTWRITEBYTECODE :=
+
 METADATA := setup.cfg pyproject.toml
 SOURCES := $(shell find gridengine -name '*.py' -o -name py.typed -o -path '*/static/*')
 

@@ -9,39 +9,38 @@ with its process is missed.
 
 from __future__ import annotations
 
-import re
-import subprocess
+import contextlib
+import io
 import sys
 import xml.etree.ElementTree as ElementTree
 from collections import defaultdict
 from pathlib import Path
 
-
-def collected(mark: str) -> set[tuple[str, str]]:
-    """Return (class name, name), as a JUnit report has them, of every test that is marked so."""
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "--collect-only",
-        "--quiet",
-        "-m",
-        mark,
-        "--no-header",
-    ]
-    listing = subprocess.run(
-        [*command, "-o", "addopts=", "--import-mode=importlib"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if listing.returncode not in (0, 5):
-        sys.exit(f"pytest cannot collect the tests:\n{listing.stdout}{listing.stderr}")
-    return {junit_key(line) for line in node_ids(listing.stdout)}
+import pytest
 
 
-def node_ids(listing: str) -> list[str]:
-    return [line for line in listing.splitlines() if re.match(r"\S+\.py::", line)]
+class Collected:
+    """The (class name, name) of every test of some marks, as a JUnit report has them, by mark."""
+
+    def __init__(self, marks: list[str]) -> None:
+        self.by_mark: dict[str, set[tuple[str, str]]] = {mark: set() for mark in marks}
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        for item in session.items:
+            for mark in set(self.by_mark).intersection(each.name for each in item.iter_markers()):
+                self.by_mark[mark].add(junit_key(item.nodeid))
+
+
+def collected(marks: list[str]) -> dict[str, set[tuple[str, str]]]:
+    """Return what should have run."""
+    found = Collected(marks)
+    arguments = ["--collect-only", "-m", " or ".join(marks), "-o", "addopts="]
+    listing = io.StringIO()
+    with contextlib.redirect_stdout(listing):
+        status = pytest.main([*arguments, "--import-mode=importlib"], plugins=[found])
+    if status not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+        sys.exit(f"pytest cannot collect the tests:\n{listing.getvalue()}")
+    return found.by_mark
 
 
 def junit_key(node_id: str) -> tuple[str, str]:
@@ -74,9 +73,8 @@ def outcomes(reports: Path) -> dict[tuple[str, str], set[str]]:
     return found
 
 
-def missed(mark: str, found: dict[tuple[str, str], set[str]]) -> bool:
+def missed(mark: str, wanted: set[tuple[str, str]], found: dict[tuple[str, str], set[str]]) -> bool:
     """Tell what became of the tests marked so; return whether one was not run, or did not pass."""
-    wanted = collected(mark)
     missing = {
         key: sorted(found.get(key, {"not run"})) for key in wanted if found.get(key) != {"passed"}
     }
@@ -88,7 +86,8 @@ def missed(mark: str, found: dict[tuple[str, str], set[str]]) -> bool:
 
 def main(reports: str, marks: list[str]) -> None:
     found = outcomes(Path(reports))
-    if bad := [mark for mark in marks if missed(mark, found)]:
+    wanted = collected(marks)
+    if bad := [mark for mark in marks if missed(mark, wanted[mark], found)]:
         sys.exit(f"not every test passed that is marked {' or '.join(bad)}, or there is none")
 
 
