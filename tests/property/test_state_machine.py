@@ -1699,6 +1699,7 @@ def check_snapshot(state: CoreState) -> None:
         == sum(seen.statuses[one] for one in ("idle", "busy", "silent", "stopping"))
     )
     assert seen.statuses["busy"] == sum(worker.batches > 0 for worker in ready)
+    assert state.slots_by_phase[Phase.READY] == sum(worker.hello.slots for worker in ready)
     assert seen.calls_running == sum(run.span.stop - run.done for run in state.runs.values())
     assert (
         seen.waiting + seen.calls_running

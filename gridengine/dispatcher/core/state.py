@@ -126,8 +126,9 @@ class CoreState:
         self.failures: deque[Failure] = deque(maxlen=KEPT_FAILURES)
         self.sample = CallSample()
         self.log = RunLog()
-        # How many workers are in each phase.
+        # How many workers are in each phase, and how many slots they have.
         self.phases = dict.fromkeys(Phase, 0)
+        self.slots_by_phase = dict.fromkeys(Phase, 0)
         # Those that leave when they have ended what they are at, the first to be told so first.
         self.retiring: dict[bytes, Worker] = {}
         # The last that was to leave for a client that had none.
@@ -452,6 +453,11 @@ class CoreState:
         """Change the phase of a worker; an illegal change is a fault of this package."""
         if phase not in NEXT_PHASES[worker.phase]:
             raise AssertionError(f"a worker cannot go from {worker.phase} to {phase}")
-        self.phases[worker.phase] -= 1
-        self.phases[phase] += 1
+        self.count_phase(worker, -1)
         worker.phase = phase
+        self.count_phase(worker, +1)
+
+    def count_phase(self, worker: Worker, sign: int) -> None:
+        """Count a worker that enters its phase, or leaves it, and its slots."""
+        self.phases[worker.phase] += sign
+        self.slots_by_phase[worker.phase] += sign * worker.hello.slots

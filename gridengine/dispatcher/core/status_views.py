@@ -79,9 +79,7 @@ def status_of(
         queues=[_queue(one) for one in queues[:MOST_QUEUES]],
         launches=[_launches(one, now) for one in islice(state.provisioners.values(), MOST_QUEUES)],
         worker_count=len(state.workers),
-        worker_slots=sum(
-            one.hello.slots for one in state.workers.values() if one.phase is Phase.READY
-        ),
+        worker_slots=state.slots_by_phase[Phase.READY],
         workers=[worker_status(one, now, epoch) for one in sample(workers, most)],
         run_count=len(state.runs),
         runs=list(islice(_named(_oldest_runs(state, now), names), most)),

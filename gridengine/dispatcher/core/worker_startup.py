@@ -189,7 +189,9 @@ def connected(state: CoreState, id: bytes, hello: Hello, now: float) -> None:
         return
     provisioner.reset_failures()
     worker = absent or _add(state, id, hello, provisioner, now)
+    state.count_phase(worker, -1)  # one that is back may have other slots than was thought
     worker.hello, worker.launch, worker.heard_at, worker.idle_since = hello, launch, now, now
+    state.count_phase(worker, +1)
     if worker.provisioner is not provisioner:
         _move_to(worker, provisioner)
     if is_by_hand(state, worker) and not provisioner.requested:
@@ -215,7 +217,7 @@ def is_by_hand(state: CoreState, worker: Worker) -> bool:
 def _add(state: CoreState, id: bytes, hello: Hello, provisioner: Provisioner, now: float) -> Worker:
     worker = Worker(id, hello, now, now, provisioner, since=now, generation=state.generation)
     state.workers[id] = worker
-    state.phases[worker.phase] += 1
+    state.count_phase(worker, +1)
     provisioner.workers += 1
     provisioner.idle.add(id)
     return worker
