@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import html
 import importlib
 import logging
 import os
@@ -202,6 +201,8 @@ def _bar(part: float | None, room: int) -> str:
 
 def _html(words: str, part: float | None) -> str:
     """Return a bar and words for a page of any colours: it has none of its own."""
+    import html  # here, since notebooks alone need it, and all would wait for it
+
     bar = "" if part is None else f'<progress max="1" value="{part:.4f}"></progress> '
     return f'<div style="font-family: monospace">{bar}{html.escape(words)}</div>'
 

@@ -14,7 +14,6 @@ import os
 import select
 import socket
 import subprocess
-import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -68,9 +67,12 @@ class LocalWorkers:
         self.context = LaunchContext(run_id, Path(), Path(), self.adopt)
         self.streams = StandardStreams(self._stream_has_room)
         self._settings = settings
-        folder = Path(tempfile.gettempdir())
-        with contextlib.suppress(ConfigurationError):  # this user has no home
+        try:
             folder = settings.runs
+        except ConfigurationError:  # this user has no home
+            import tempfile  # here, since it takes some ms to import, and few need it
+
+            folder = Path(tempfile.gettempdir())
         self._kept = KeptBlocks(settings.kept_bytes or memory_here() // 4, folder)
         self._wake = wake
         self._adopted: deque[SpawnedProcess] = deque()

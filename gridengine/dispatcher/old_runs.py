@@ -6,7 +6,6 @@ import contextlib
 import logging
 import os
 import re
-import shutil
 import socket
 import stat
 import time
@@ -73,6 +72,8 @@ def _remove(folder: Path, until: float) -> None:
             if number and time.monotonic() > until:
                 return
             log.unlink()
+    import shutil  # here, since it takes some ms to import, and every dispatcher has this module
+
     shutil.rmtree(folder, ignore_errors=True)  # follows no links
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from html import escape
 
 STYLE = "padding: 0 1em 0 0; text-align: left"
 
@@ -22,7 +21,7 @@ def html_table(
         if len(one) > 1
     ]
     parts = (f"<table>{one}</table>" for one in tables if one)
-    return f"<div><b>{escape(title)}</b>{''.join(parts)}</div>"
+    return f"<div><b>{_escaped(title)}</b>{''.join(parts)}</div>"
 
 
 def _rows(rows: Sequence[Sequence[object]], first: str, others: str) -> str:
@@ -36,4 +35,10 @@ def _rows(rows: Sequence[Sequence[object]], first: str, others: str) -> str:
 
 def _cell(tag: str, value: object) -> str:
     words = f"{value:,}" if isinstance(value, int) else str(value)
-    return f'<{tag} style="{STYLE}">{escape(words)}</{tag}>'
+    return f'<{tag} style="{STYLE}">{_escaped(words)}</{tag}>'
+
+
+def _escaped(words: str) -> str:
+    import html  # here, since few need it, and all would wait for it
+
+    return html.escape(words)

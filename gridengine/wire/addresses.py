@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import socket
 from pathlib import Path
 
@@ -35,6 +34,8 @@ def lasting_ports(count: int = 100) -> list[int]:
     (ip(7), ip_local_port_range): one of them is most likely free again for who listened there. None
     where it gives all, from 1024 on.
     """
+    import random  # here, since few need it, and all would wait for it
+
     first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     ports = range(max(1024, first // 2), first)
     return random.sample(ports, min(count, len(ports)))

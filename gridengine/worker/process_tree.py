@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import signal
 from collections.abc import Iterable
@@ -109,5 +108,7 @@ def signal_group(pid: int, number: int) -> None:
 
 def _set_process_control(option: int, value: int) -> None:
     """Call prctl(2)."""
+    import ctypes  # here, since a dispatcher has this module and no use for it
+
     if ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), f"prctl({option}) failed")
