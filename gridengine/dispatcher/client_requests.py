@@ -52,7 +52,9 @@ Other: TypeAlias = ChildCancel | ChildRecall | ChildForget | ChildWant
 Request: TypeAlias = ChildTasks | ChildSupply | Other
 LEAST_OTHERS = 1000
 """When so many more rows wait for older requests it is asked which of them are needed."""
-_BLOCK_BITS = 10
+_FEW_TASKS, _BLOCK_BITS = 16, 10
+"""Requests of so few tasks are found by each task's id, others by blocks of so many ids: of one
+block there are few."""
 
 
 class _Request(Struct, eq=False):
@@ -88,6 +90,7 @@ class ClientRequests:
         self._new_id = new_id
         self._rows: list[Row] = []
         self._requests: dict[int, _Request] = {}
+        self._small: dict[int, _Request] = {}
         self._blocks: dict[int, list[_Request]] = {}
         self._others: deque[tuple[int, Other]] = deque()
         """The rows that go once no older request is left, or none that they are about."""
@@ -117,10 +120,8 @@ class ClientRequests:
         return request is not None and request.once
 
     def _find(self, task: int) -> _Request | None:
-        for one in self._blocks.get(task >> _BLOCK_BITS, ()):
-            if one.has(task):
-                return one
-        return None
+        blocks = self._blocks.get(task >> _BLOCK_BITS, ())
+        return self._small.get(task) or next((one for one in blocks if one.has(task)), None)
 
     # ---------------------------------------------------------------- what is handed in
 
@@ -203,8 +204,11 @@ class ClientRequests:
         count = sum(task.count for task in tasks)
         request = _Request(id, task_ids(tasks), len(tasks), count, once, tuple(uses))
         self._requests[id] = request
-        for block in {task >> _BLOCK_BITS for task in request.tasks}:
-            self._blocks.setdefault(block, []).append(request)
+        if len(request.tasks) <= _FEW_TASKS:
+            self._small.update(dict.fromkeys(request.tasks, request))
+        else:
+            for block in {task >> _BLOCK_BITS for task in request.tasks}:
+                self._blocks.setdefault(block, []).append(request)
         return request
 
     def _keep(self, tasks: Iterable[TaskItem]) -> None:
@@ -256,6 +260,11 @@ class ClientRequests:
         return ended, whole
 
     def _drop(self, request: _Request) -> None:
+        if len(request.tasks) <= _FEW_TASKS:
+            for task in request.tasks:
+                if self._small.get(task) is request:  # nobody hands in a task twice, unless to harm
+                    del self._small[task]
+            return
         for block in {task >> _BLOCK_BITS for task in request.tasks}:
             others = self._blocks[block]
             others.remove(request)

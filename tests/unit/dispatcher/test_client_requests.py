@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ import msgspec
 import pytest
 
 from gridengine.dispatcher import client_requests, journal_limits, journal_rows
-from gridengine.dispatcher.client_requests import Request
+from gridengine.dispatcher.client_requests import ClientRequests, Request
 from gridengine.errors import ConfigurationError
 from gridengine.journal.writer import Act
 from gridengine.serialize import pickling
@@ -29,6 +31,7 @@ from gridengine.wire.messages import (
     TaskItem,
 )
 from tests.support.journaled_client import Process, again, finish, hand_in
+from tests.support.lines_run import lines_run
 
 
 @pytest.fixture
@@ -121,6 +124,21 @@ def test_nothing_is_left_of_what_a_client_has_taken(process: Process) -> None:
     finish(process, 2)
     process.record.taken([1, 2])
     assert [process.rows(table) for table in ("requests", "ended", "outcomes")] == [0, 0, 0]
+
+
+@pytest.mark.parametrize("together", [1, 10])
+def test_that_a_call_has_ended_is_as_much_work_however_many_are_left(together: int) -> None:
+    def cost(tasks: int) -> int:
+        requests = ClientRequests(1, count().__next__)
+        for first in range(0, tasks, together):
+            items = [TaskItem(id) for id in range(first, first + together)]
+            requests.take(ChildTasks(0, 0, b"digest", items), [b"1"] * together)
+        last = array("q", chain.from_iterable((id, 0, 1, 1) for id in range(tasks)[-together:]))
+        lines = lines_run(lambda: requests.end([last]))
+        assert requests.owed == tasks - together
+        return lines
+
+    assert cost(2000) <= 2 * cost(200)
 
 
 def test_a_function_stays_until_no_older_task_is_left(process: Process) -> None:

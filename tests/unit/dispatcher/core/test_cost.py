@@ -4,9 +4,6 @@ lines of its code that are run are counted.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
-from types import FrameType
 from typing import Any
 
 import pytest
@@ -25,6 +22,7 @@ from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers.launcher import Handle
 from gridengine.wire.messages import NUMBER_BITS, Assign, Assignment
 from tests.support.core_play import Play, function
+from tests.support.lines_run import lines_run
 
 FEW = {"workers": 100, "tasks": 2_000, "clients": 5}
 MANY = {"workers": 10_000, "tasks": 1_000_000, "clients": 50}
@@ -71,27 +69,6 @@ class Simulation(Play):
         run, worker = self.running.pop(next(iter(self.running)))
         self.now += 0.001
         self.go_on(self.done(run, worker=worker))
-
-
-def lines_run(act: Callable[[], object]) -> int:
-    """Return how many lines of this package are run."""
-    count = 0
-
-    def line(frame: FrameType, event: str, arg: object) -> Any:
-        nonlocal count
-        count += event == "line"
-        return line
-
-    def call(frame: FrameType, event: str, arg: object) -> Any:
-        return line if "gridengine" in frame.f_globals.get("__name__", "") else None
-
-    before = sys.gettrace()
-    sys.settrace(call)
-    try:
-        act()
-    finally:
-        sys.settrace(before)
-    return count
 
 
 def cost(held: Resource | None, **size: int) -> float:
