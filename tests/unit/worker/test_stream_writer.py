@@ -62,6 +62,7 @@ def test_what_a_reader_never_takes_is_dropped_at_the_end_and_counted(
     monkeypatch.setattr(stream_writer, "PATIENCE_SECONDS", 0.05)
     writer = writer_to(pipe[1])
     writer.write(bytes(100_000))
+    assert writer.wait(65_536, 30)  # so much a pipe takes
     writer.close()
     said = (
         "34464 bytes that runners printed were not written to standard output: its reader took "
