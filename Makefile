@@ -38,7 +38,7 @@ help:
 	@echo '              that this machine has'
 	@echo 'make chaos    as make test, the long runs with injected faults alone; prints their figures'
 	@echo '              (CHAOS_CALLS=10000 CHAOS_SEED=1)'
-	@echo 'make bench    measure us and our peers side by side, in forty minutes, and write'
+	@echo 'make bench    measure us and our peers side by side, in over an hour, and write'
 	@echo '              benchmarks/README.md; as root on a Grid Engine and a Slurm too'
 	@echo '              (BENCH_ARGS="--rows map start" selects, and writes nothing)'
 	@echo 'make bench-quick  us and the standard library alone, as ratios, in two minutes'
