@@ -54,7 +54,8 @@ LEAST_OTHERS = 1000
 """When so many more rows wait for older requests it is asked which of them are needed."""
 _FEW_TASKS, _BLOCK_BITS = 16, 10
 """Requests of so few tasks are found by each task's id, others by blocks of so many ids: of one
-block there are few."""
+block there are few.
+"""
 
 
 class _Request(Struct, eq=False):
