@@ -22,6 +22,16 @@ from tests.support.clusters import (
     account_on,
     why_none,
 )
+from tests.support.lanes import (  # hooks of pytest's
+    keep_lane,
+    pytest_addoption,  # noqa: F401
+    pytest_terminal_summary,  # noqa: F401
+    pytest_testnodedown,  # noqa: F401
+)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    keep_lane(config, items)
 
 
 def pytest_collection_finish() -> None:

@@ -104,7 +104,7 @@ def test_where_several_are_meant_no_run_that_has_ended_is_shown(
     command: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    name = Path(sys.argv[0]).name
+    monkeypatch.setattr(sys, "argv", [name := "sweep.py"])
     who = Identity(name, "20260101-1", 4242, "login1", "", "", 0.0, "Slurm", "1", "3.11")
     keep(who.run_id, msgspec.json.encode(Answer(who)), 5)
     with gridengine.ProcessScheduler(1) as one, gridengine.ProcessScheduler(1) as other:
