@@ -130,6 +130,7 @@ check: $(VENV)/ready-dev
 	$(VENV)/bin/python -m ruff format --check
 	$(VENV)/bin/python -m mypy
 	$(VENV)/bin/lint-imports --no-logo
+	$(VENV)/bin/python tools/slow_tests.py $(REPORTS)/test.xml
 
 format: $(VENV)/ready-dev
 	$(VENV)/bin/python -m ruff check --fix
