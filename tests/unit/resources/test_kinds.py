@@ -9,40 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-import gridengine
 from gridengine.errors import ConfigurationError
-from gridengine.resources import Capacity, Cores, GPUs, Memory, Node, Resource, Token, WTime
-
-
-class Seats(Resource):
-    """A kind of a user's own, from nothing: seats of a licence."""
-
-    def __init__(self, product: str, seats: int = 1) -> None:
-        self.product, self.seats = product, seats
-        self._free = seats
-
-    def _request(self, res: Any) -> bool:
-        return bool(res.product == self.product and res.seats <= self._free)
-
-    def _alloc(self, res: Any) -> Seats:
-        self._free -= res.seats
-        return Seats(res.product, res.seats)
-
-    def _dealloc(self, res: Any) -> None:
-        self._free += res.seats
-
-    def _repr(self) -> str:
-        return f"Seats({self.product!r}, {self.seats})"
-
-    def _stat(self) -> tuple[int, int]:
-        return self.seats - self._free, self.seats
-
-    def _native(self, system: str) -> list[str]:
-        return (
-            ["-l", f"{self.product}={self.seats}"]
-            if system == "gridengine"
-            else [f"--licenses={self.product}:{self.seats}"]
-        )
+from gridengine.resources import Capacity, Cores, GPUs, Memory, Node, Token, WTime
 
 
 def limits(resource: Any) -> tuple[Any, Any]:
@@ -135,18 +103,6 @@ def test_a_token_is_not_used_up() -> None:
     assert not holder._request(Token("slow"))
 
 
-def test_capacity_counts_tasks() -> None:
-    holder = Capacity(2).holder()
-    holder._alloc(Capacity())
-    holder._alloc(Capacity())
-    assert not holder._request(Capacity())
-
-
-def test_a_kind_of_the_users_own_has_native_options() -> None:
-    assert Seats("matlab", 2)._native("gridengine") == ["-l", "matlab=2"]
-    assert list(Cores(2)._native("slurm")) == []
-
-
 def test_a_task_is_not_begun_where_its_soft_limit_has_not_time_left() -> None:
     holder = (Cores(4) & WTime(3600)).holder()
     holder._at(1000.0)
@@ -182,11 +138,3 @@ def test_time_runs_out_on_holders_alone() -> None:
 def test_what_a_job_is_given_has_its_own_limits() -> None:
     holder = WTime(3600).holder()
     assert limits(holder._alloc(WTime(60, softT=30))) == (60, 30)
-
-
-@pytest.mark.parametrize(
-    "name", ["Cores", "Memory", "Node", "GPUs", "WTime", "Token", "Capacity", "ZERO"]
-)
-def test_the_kinds_are_on_the_face(name: str) -> None:
-    assert getattr(gridengine, name) is getattr(gridengine.resources, name)
-    assert name in gridengine.__all__

@@ -100,13 +100,6 @@ def test_a_circle_on_the_way_to_the_culprit_is_no_trap() -> None:
     assert "(a _thread.lock)" in text_of(pickling.dump, circle)
 
 
-def test_an_object_too_deep_to_pickle_is_an_error_not_a_crash() -> None:
-    deep: list[Any] = []
-    for _ in range(100_000):
-        deep = [deep]
-    assert "RecursionError" in text_of(pickling.dump_calls, [deep])
-
-
 class Node:
     def __init__(self, following: Node | None) -> None:
         self.following = following
@@ -192,7 +185,7 @@ def test_a_lack_of_memory_is_no_pickling_error() -> None:
 
 def test_an_object_that_is_nested_too_deeply_is_named_in_a_short_text() -> None:
     nested: list[Any] = []
-    for _ in range(5000):
+    for _ in range(100_000):
         nested = [nested]
     with pytest.raises(PicklingError, match="RecursionError") as caught:
         pickling.dump_calls([nested])

@@ -119,6 +119,7 @@ def test_a_connection_file_of_another_user_is_refused(tmp_path: Path) -> None:
 
 
 CONTENT = {
+    "no file": None,
     "nothing": b"",
     "no JSON": b"{",
     "no UTF-8": b"\xff\xfe\xfd",
@@ -134,13 +135,9 @@ CONTENT = {
 
 @pytest.mark.parametrize("content", CONTENT.values(), ids=CONTENT.keys())
 def test_a_file_that_is_no_connection_file_is_named_in_the_error(
-    tmp_path: Path, content: bytes
+    tmp_path: Path, content: bytes | None
 ) -> None:
-    write_private(tmp_path / "connection", content)
-    with pytest.raises(ConfigurationError, match=str(tmp_path / "connection")):
-        Connection.load(tmp_path / "connection")
-
-
-def test_a_missing_connection_file_is_named_in_the_error(tmp_path: Path) -> None:
+    if content is not None:
+        write_private(tmp_path / "connection", content)
     with pytest.raises(ConfigurationError, match=str(tmp_path / "connection")):
         Connection.load(tmp_path / "connection")

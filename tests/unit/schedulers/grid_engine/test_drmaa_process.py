@@ -19,36 +19,15 @@ class DrmaaException(Exception):
     """As the package's."""
 
 
-class InvalidJobException(DrmaaException):
-    """As the package's."""
-
-
-class InternalException(DrmaaException):
-    """As the package's."""
-
-
-class DrmCommunicationException(DrmaaException):
-    """As the package's."""
-
-
-class TryLaterException(DrmaaException):
-    """As the package's."""
-
-
-class NoActiveSessionException(DrmaaException):
-    """As the package's."""
-
-
-ERRORS = (
-    DrmaaException,
-    InvalidJobException,
-    InternalException,
-    DrmCommunicationException,
-    TryLaterException,
-    NoActiveSessionException,
-)
-
-ERRORS_BY_NAME = {error.__name__: error for error in ERRORS}
+ERRORS = {
+    name: type(name, (DrmaaException,), {})
+    for name in (
+        *("InvalidJobException", "InternalException", "DrmCommunicationException"),
+        *("TryLaterException", "NoActiveSessionException"),
+    )
+}
+InvalidJobException = ERRORS["InvalidJobException"]
+DrmCommunicationException = ERRORS["DrmCommunicationException"]
 
 
 class Session:
@@ -75,14 +54,14 @@ class Session:
         if self.problems:
             raise self.problems.pop()
         if job in self.stubborn or (job == ALL and self.stubborn):
-            raise InternalException("already completing or completed")
+            raise ERRORS["InternalException"]("already completing or completed")
         self.deleted.append(job)
 
     def jobStatus(self, job: str) -> str:
         if job not in self.states:
             raise InvalidJobException("gone")
-        if self.states[job] in ERRORS_BY_NAME:
-            raise ERRORS_BY_NAME[self.states[job]]("no state")
+        if self.states[job] in ERRORS:
+            raise ERRORS[self.states[job]]("no state")
         return self.states[job]
 
 
@@ -93,7 +72,7 @@ def session() -> Session:
 
 @pytest.fixture
 def server(session: Session) -> DrmaaServer:
-    errors = types.SimpleNamespace(**ERRORS_BY_NAME)
+    errors = types.SimpleNamespace(DrmaaException=DrmaaException, **ERRORS)
     package = types.SimpleNamespace(
         Session=session,
         errors=errors,

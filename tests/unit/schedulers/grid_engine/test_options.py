@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, NoReturn
+from typing import Any, NoReturn
 
 import pytest
 
 from gridengine.errors import ConfigurationError
 from gridengine.resources import ZERO, Capacity, Cores, GPUs, Memory, Node, Resource, Token, WTime
 from gridengine.resources.demand import Demand
-from gridengine.schedulers.grid_engine import options as gridengine_words
 from gridengine.schedulers.grid_engine.options import (
     first_environment,
     parse_environments,
@@ -27,17 +26,6 @@ class Seats(Capacity):
             if system == "gridengine"
             else [f"--licenses=seats:{self.count}"]
         )
-
-
-class Odd(Capacity):
-    said: ClassVar[Any] = "-l seats=1"
-
-    def _native(self, system: str) -> Any:
-        return self.said
-
-
-class Blank(Odd):
-    said: ClassVar[Any] = ["-l seats=1"]
 
 
 class Label(Token):
@@ -113,13 +101,6 @@ def test_a_grid_engine_site_has_its_own_names(
     site: GridEngineSite, resources: Resource, words: str
 ) -> None:
     assert grid_engine(resources, site=site) == words
-
-
-def test_the_scheduler_s_own_words_stay() -> None:
-    assert (
-        grid_engine(Cores(2), queue="long.q", native="-P x", h_rt="9:00:00")
-        == "-l h_rt=9:00:00 -q long.q -pe smp 2 -P x"
-    )
 
 
 @pytest.mark.parametrize("native", ['-N "a -t b"', "-A 'a -o b'", '-ac note="it is -e"'])
@@ -203,7 +184,6 @@ def test_a_scheduler_s_longer_time_serves_calls_of_shorter_ones() -> None:
         ),
         (GPUs(3) & Cores(2), GridEngineSite(gpus="-l gpu={per_slot}"), ["GPUs(3)", "2 slots"]),
         (GPUs(3), GridEngineSite(gpus="-l gpu={count}"), ["grid_engine.gpus", "{n}, {per_slot}"]),
-        (Blank(1), GridEngineSite(), ["Blank(1)", "_native"]),
     ],
 )
 def test_what_a_site_has_no_words_for_is_an_error_that_says_what_to_write(
@@ -212,13 +192,6 @@ def test_what_a_site_has_no_words_for_is_an_error_that_says_what_to_write(
     with pytest.raises(ConfigurationError) as caught:
         grid_engine(resources, site=site)
     assert all(word in str(caught.value) for word in named)
-
-
-def test_words_of_a_user_s_own_kind_must_be_a_list() -> None:
-    with pytest.raises(
-        TypeError, match=r"_native\('gridengine'\) of Odd\(1\) must return a list of texts"
-    ):
-        grid_engine(Odd(1))
 
 
 MPI = "pe_name            mpi\nslots              999\nallocation_rule    $round_robin\n"
@@ -237,10 +210,3 @@ def test_the_first_parallel_environment_on_one_machine_is_taken() -> None:
 def test_without_one_the_error_lists_what_there_is(texts: list[str], there: str) -> None:
     with pytest.raises(ConfigurationError, match=f"there are: {there}"):
         first_environment(parse_environments(texts))
-
-
-@pytest.mark.parametrize(
-    ("size", "text"), [(2**30, "1G"), (3 * 2**29, "1536M"), (2**10, "1K"), (1025, "1025")]
-)
-def test_memory_is_written_in_the_largest_whole_unit(size: int, text: str) -> None:
-    assert gridengine_words.format_memory(size) == text

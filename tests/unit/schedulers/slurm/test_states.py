@@ -25,6 +25,8 @@ from gridengine.schedulers.slurm.states import (
 @pytest.mark.parametrize(
     ("tasks", "ids"),
     [
+        ("", ["12"]),
+        ("N/A", ["12"]),
         ("3", ["12_3"]),
         ("4-6%2", ["12_4", "12_5", "12_6"]),
         ("1,3-5", ["12_1", "12_3", "12_4", "12_5"]),
@@ -56,10 +58,6 @@ def test_what_is_no_id_is_not_guessed_at(job: str, tasks: str) -> None:
 
 def test_many_tasks_are_named_in_few_words() -> None:
     assert compress(["7", "12_3", "12_1", "12_2", "12_9", "13_5"]) == ["7", "12_[1-3,9]", "13_[5]"]
-
-
-def test_a_job_that_is_no_array_has_one_id() -> None:
-    assert ids_of("12", "N/A") == ids_of("12", "") == ["12"]
 
 
 def test_tasks_that_wait_share_a_row() -> None:
