@@ -50,13 +50,6 @@ def merged(where: Site, **variables: str) -> dict[str, str]:
 # ---------------------------------------------------------------- elsewhere
 
 
-def test_the_caller_s_variables_come_before_the_site_s() -> None:
-    assert merged(site(PATH="/bin", SCRATCH="/local"), PATH="/home/bin") == {
-        "PATH": "/home/bin",
-        "SCRATCH": "/local",
-    }
-
-
 @pytest.mark.parametrize(
     "name",
     [

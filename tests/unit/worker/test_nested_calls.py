@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import socket
 from collections.abc import Iterator
 from typing import Any
@@ -16,7 +15,6 @@ from gridengine.wire.messages import (
     Assign,
     Assignment,
     Beat,
-    Cancel,
     ChildCancel,
     ChildrenEnded,
     ChildrenHello,
@@ -31,10 +29,9 @@ from gridengine.wire.messages import (
     Waits,
 )
 from gridengine.worker import runner_pool
-from gridengine.worker.agent import Agent
 from gridengine.worker.runner_handle import RunnerHandle
 from gridengine.worker.status_block import INDEX, RUN
-from tests.support.agent_driver import NotingForkServer
+from tests.support.agent_driver import NotingForkServer, played_agent
 
 
 class Played:
@@ -43,14 +40,7 @@ class Played:
     def __init__(self) -> None:
         self.sent: list[Message] = []
         self.server = NotingForkServer()
-        self.agent = Agent(
-            lambda message, buffers: self.sent.append(message),
-            self.server,  # type: ignore[arg-type]
-            slots=1,
-            grace_seconds=1.0,
-            output_bytes=0,
-            streams=[io.BytesIO(), io.BytesIO()],  # type: ignore[arg-type]
-        )
+        self.agent = played_agent(lambda message, _: self.sent.append(message), self.server)
         self.pool = self.agent.pool
         self.agent.handle(Define(b"f", [], b"/"), [b""])
         self.channels: dict[int, Channel] = {}
@@ -139,16 +129,6 @@ def test_all_that_waits_behind_a_waiting_call_is_given_back(played: Played) -> N
     assert list(parent.given) == [1]
     played.assign(6)
     assert list(played.runner_of(6).given) == [6]
-
-
-def test_runs_that_are_cancelled_keep_nothing_else_behind_a_waiting_call(played: Played) -> None:
-    played.assign(1, 2)
-    parent = played.begin(1)
-    played.assign(3)
-    played.agent.handle(Cancel([2], 15))
-    played.say(parent, Waits(parent.id, 1))
-    assert Returned([3]) in played.sent
-    assert list(parent.given) == [1, 2]  # which it drops, and reports, itself
 
 
 def test_a_call_that_ends_while_it_waits_takes_no_slot_with_it(played: Played) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
-from collections.abc import Iterator
 
 import pytest
 
@@ -35,15 +33,6 @@ def test_memory_for_a_flood_is_bounded() -> None:
     for _ in range(1000):
         kept.add(b"x" * 65536)
         assert len(kept._tail) < 200_000
-
-
-@pytest.fixture
-def pipe() -> Iterator[tuple[int, int]]:
-    ends = os.pipe()
-    yield ends
-    for end in ends:
-        with contextlib.suppress(OSError):
-            os.close(end)
 
 
 class Taker:

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -238,31 +239,24 @@ def test_an_allocation_that_there_is_not_is_a_fault(worker: Worker) -> None:
         worker.pool.end_waiting(worker.begin(2), 5)
 
 
-def test_with_fewer_processes_than_slots_the_rest_waits_for_those_there_are(
-    worker: Worker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("before", [(), (1,)], ids=["none", "one"])
+def test_with_fewer_processes_than_slots_the_rest_waits_for_those_there_are_if_any(
+    worker: Worker,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    before: tuple[int, ...],
 ) -> None:
-    worker.enqueue(1)
-
-    def none(*args: object) -> None:
-        raise BlockingIOError(11, "Resource temporarily unavailable")
-
-    monkeypatch.setattr(worker.server, "fork", none)
+    for run in before:
+        worker.enqueue(run)
+    refused = BlockingIOError(11, "Resource temporarily unavailable")
+    monkeypatch.setattr(worker.server, "fork", Mock(side_effect=refused))
     worker.enqueue(2)
-    assert worker.held() == [[1, 2]]
-    assert "no more than 1 processes" in caplog.text
-    assert not worker.pool.broken
-
-
-def test_without_any_process_nothing_can_be_run(
-    worker: Worker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def none(*args: object) -> None:
-        raise BlockingIOError(11, "Resource temporarily unavailable")
-
-    monkeypatch.setattr(worker.server, "fork", none)
-    worker.enqueue(1)
-    assert worker.pool.broken == "no runner can be started: Resource temporarily unavailable"
-    assert worker.pool.take_all_queued() == [1]
+    if before:
+        assert (worker.held(), worker.pool.broken) == ([[1, 2]], "")
+        assert "no more than 1 processes" in caplog.text
+    else:
+        why = "no runner can be started: Resource temporarily unavailable"
+        assert (worker.pool.broken, worker.pool.take_all_queued()) == (why, [2])
 
 
 def test_time_in_which_the_worker_was_stopped_counts_for_no_call(worker: Worker) -> None:

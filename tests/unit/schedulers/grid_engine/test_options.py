@@ -21,11 +21,7 @@ from gridengine.settings.values import GridEngineSite
 
 class Seats(Capacity):
     def _native(self, system: str) -> Sequence[str]:
-        return (
-            ["-l", f"seats={self.count}"]
-            if system == "gridengine"
-            else [f"--licenses=seats:{self.count}"]
-        )
+        return ["-l", f"seats={self.count}"]
 
 
 class Label(Token):

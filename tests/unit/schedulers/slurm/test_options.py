@@ -30,11 +30,7 @@ def test_arguments_become_options() -> None:
 
 class Seats(Capacity):
     def _native(self, system: str) -> Sequence[str]:
-        return (
-            ["-l", f"seats={self.count}"]
-            if system == "gridengine"
-            else [f"--licenses=seats:{self.count}"]
-        )
+        return [f"--licenses=seats:{self.count}"]
 
 
 def slurm(
