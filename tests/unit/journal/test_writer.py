@@ -37,14 +37,6 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "file.sqlite"
 
 
-def test_what_is_asked_for_is_written_in_that_order(path: Path) -> None:
-    made = JournalWriter(connector(path), "the file")
-    for number in range(50):
-        made.write("INSERT INTO t VALUES (?)", [(number,)])
-    assert made.close()
-    assert rows(path) == list(range(50))
-
-
 def test_it_is_on_disk_when_the_callback_is_called(path: Path) -> None:
     made, seen, called = JournalWriter(connector(path), "the file"), [], threading.Event()
 

@@ -62,27 +62,6 @@ def test_equal_requests_are_equal_and_hash_alike_in_whatever_order_they_were_com
 
 
 @pytest.mark.parametrize(
-    "other",
-    [
-        Cores(5),
-        Cores(4, [0, 1, 2, 3]),
-        GPUs(4),
-        Capacity(4),
-        Disk(4),
-        Memory(4),
-        Cores(4) & Memory(1),
-        ZERO,
-        WTime(4),
-        Token("4"),
-        4,
-    ],
-    ids=repr,
-)
-def test_what_asks_for_something_else_is_not_equal(other: object) -> None:
-    assert Cores(4) != other
-
-
-@pytest.mark.parametrize(
     "request_",
     [
         Cores(2, [5, 7]),

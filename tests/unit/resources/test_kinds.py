@@ -75,26 +75,12 @@ def test_numbers_of_numpy_are_numbers() -> None:
     assert type(Cores(np.int64(4)).N) is int  # type: ignore[arg-type]
 
 
-def test_what_is_given_has_numbers_of_its_own() -> None:
-    holder = Cores(4, [2, 3, 6, 7]).holder()
-    first, second = holder._alloc(Cores(1)), holder._alloc(Cores(3))
-    assert (first.c, second.c, second.N) == ([2], [3, 6, 7], 3)  # type: ignore[attr-defined]
-
-
 def test_what_was_given_back_is_given_again() -> None:
     holder = GPUs(2, ["GPU-1f", "GPU-2a"]).holder()
     first = holder._alloc(GPUs(1))
     holder._alloc(GPUs(1))
     holder._dealloc(first)
     assert holder._alloc(GPUs(1)) == first == GPUs(1, ["GPU-1f"])
-
-
-def test_parts_of_memory_that_are_no_round_number_add_up() -> None:
-    holder = Memory(1).holder()
-    given = [holder._alloc(Memory(0.1)) for _ in range(10)]
-    for one in given:
-        holder._dealloc(one)
-    assert holder._request(Memory(1))
 
 
 def test_a_token_is_not_used_up() -> None:

@@ -59,11 +59,6 @@ def seats(words: Any) -> Seats:
     return made
 
 
-@pytest.mark.parametrize("words", [(), [], ("-l", "matlab=1")])
-def test_a_kind_of_a_users_own_has_options(words: Any) -> None:
-    assert native_options(seats(words), "slurm") == list(words)
-
-
 @pytest.mark.parametrize("words", ["-l", None, [3], {"-l": 1}])
 def test_what_is_no_list_of_texts_is_named(words: Any) -> None:
     with pytest.raises(TypeError, match="must return a list of texts"):

@@ -18,14 +18,13 @@ from gridengine.client.functions import FunctionCache, make_function
 from gridengine.serialize import pickling, shared_objects
 from gridengine.serialize.argument_snapshot import CallSnapshot, snapshot
 from gridengine.serialize.payload import SINGLE
-from gridengine.serialize.shared_memory import LARGE, StoredPayload, fetch
+from gridengine.serialize.shared_memory import LARGE, StoredPayload
 from gridengine.serialize.shared_objects import (
     SharedObject,
     needs_of,
     resolving_locally,
     shared_object_of,
 )
-from tests.unit.serialize.test_shared_memory import Array
 
 np = pytest.importorskip("numpy")
 
@@ -87,14 +86,6 @@ def test_a_large_object_without_buffers_lies_in_a_block() -> None:
     shared = gridengine.share(["x" * 100, *range(LARGE)])
     assert isinstance(shared_object_of(shared).payload, StoredPayload)
     assert shared.get()[-1] == LARGE - 1
-
-
-def test_what_was_fetched_to_be_read_cannot_be_written_to() -> None:
-    payload = shared_object_of(gridengine.share(Array(bytes(LARGE)))).payload
-    assert isinstance(payload, StoredPayload)
-    assert all(
-        one.readonly for one in fetch({payload.block.path: payload.places}, [], writable=False)
-    )  # type: ignore[union-attr]
 
 
 def test_a_closed_handle_is_an_error_and_shows_it() -> None:

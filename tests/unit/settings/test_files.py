@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import re
 from pathlib import Path
 
@@ -107,17 +106,6 @@ def test_a_project_s_file_may_not_name_a_library_to_load_and_the_user_s_may(
     ) as caught:
         read_files(environment)
     assert str(users) in str(caught.value.hint)
-
-
-@pytest.mark.skipif(os.getuid() == 0, reason="root may read everything")
-def test_a_file_of_one_s_own_that_may_not_be_read_is_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "gridengine.toml").write_text("max_workers = 7")
-    (tmp_path / "gridengine.toml").chmod(0)
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigurationError, match="cannot read the settings"):
-        read_files({"HOME": "/nosuch"})
 
 
 def test_the_error_of_a_file_that_may_not_be_read_says_nothing_of_its_text(

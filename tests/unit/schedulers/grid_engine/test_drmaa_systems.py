@@ -79,12 +79,6 @@ def asked(
             "'--comment=a sweep' --constraint=a|b",
         ),
         (Request(native="--exclusive -p fast --mem=2G"), ZERO, "--exclusive -p fast --mem=2048"),
-        (Request(), Cores(2), "--cpus-per-task=2"),
-        (Request(), Memory(4), "--mem=4096"),
-        (Request(), WTime(3600), "--time=01:02:00"),
-        (Request(), GPUs(2), "--gres=gpu:2"),
-        (Request(), Token("big"), "--constraint=big"),
-        (Request(), Capacity(3), ""),
         (
             Request(queue="long"),
             Cores(2) & Memory(1),
@@ -108,24 +102,6 @@ def test_a_user_may_have_a_slurm_put_workers_back_into_its_queue() -> None:
     assert asked(Request(native="--requeue")) == "--requeue"
 
 
-def test_a_slurm_is_asked_for_more_memory_after_a_call_ran_out_of_it() -> None:
-    assert (
-        asked(Request(resources={"h_vmem": "1G"}), factor=2.0) == "--no-requeue --mem-per-cpu=2048"
-    )
-    assert asked(Request(), Memory(1), factor=2.0) == "--no-requeue --mem=2048"
-
-
-def test_a_slurm_site_s_settings_are_taken() -> None:
-    assert (
-        asked(Request(), site=SlurmSite(partition="short", account="a7"))
-        == "--no-requeue --partition=short --account=a7"
-    )
-    assert (
-        asked(Request(queue="long"), site=SlurmSite(partition="short"))
-        == "--no-requeue --partition=long"
-    )
-
-
 @pytest.mark.parametrize(
     ("request_", "named"),
     [
@@ -139,11 +115,6 @@ def test_what_cannot_be_said_to_a_slurm_is_refused_by_name(request_: Request, na
         asked(request_)
     assert "SLURM 22.05.8" in str(caught.value)
     assert caught.value.hint
-
-
-def test_what_is_said_twice_to_a_slurm_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="both say --mem"):
-        asked(Request(resources={"h_vmem": "1G"}), Memory(2))
 
 
 class Seats(Capacity):
