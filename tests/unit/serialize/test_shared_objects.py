@@ -198,18 +198,11 @@ def test_a_function_lists_what_it_needs(more: tuple[Any, ...]) -> None:
     assert needs_of(payload) == (shared_object_of(shared),)
 
 
-def test_a_function_with_a_handle_is_pickled_once() -> None:
+def test_a_function_with_a_handle_is_pickled_once_until_that_is_closed() -> None:
     shared = gridengine.share([1])
     cache = FunctionCache(lambda f, _: (make_function(f), 0))
     f = functools.partial(len, shared)
     assert cache.find(f) is cache.find(f)
-
-
-def test_a_function_with_a_handle_is_pickled_anew_when_that_is_closed() -> None:
-    shared = gridengine.share([1])
-    cache = FunctionCache(lambda f, _: (make_function(f), 0))
-    f = functools.partial(len, shared)
-    cache.find(f)
     shared.close()
     with pytest.raises(gridengine.PicklingError, match="closed"):
         cache.find(f)

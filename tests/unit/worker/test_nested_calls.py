@@ -28,7 +28,6 @@ from gridengine.wire.messages import (
     Shortened,
     Waits,
 )
-from gridengine.worker import runner_pool
 from gridengine.worker.runner_handle import RunnerHandle
 from gridengine.worker.status_block import INDEX, RUN
 from tests.support.agent_driver import NotingForkServer, played_agent
@@ -156,25 +155,6 @@ def test_a_call_goes_on_with_what_it_is_given_then(played: Played) -> None:
     assert told(channel) == [Allocate(9, 1, buffers=0), Resumed(parent.id, 1, 9)]
     assert parent.allocation is not None
     assert parent.allocation.message.allocation == 9
-
-
-def test_runners_that_took_a_waiting_call_s_place_are_ended_after_a_while(
-    played: Played, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now = 100.0
-    monkeypatch.setattr(runner_pool.time, "monotonic", lambda: now)
-    played.assign(1)
-    parent = played.begin(1)
-    played.say(parent, Waits(parent.id, 1))
-    played.assign(2)
-    child = played.begin(2)
-    played.answer(child, 2)
-    played.agent.handle(Resumed(parent.id, 1))
-    played.pool.tick(now)
-    assert played.server.signals == []  # the next may wait soon
-    played.answer(parent, 1)
-    played.pool.tick(now + 5)
-    assert len(played.server.signals) == 1
 
 
 def test_the_dispatcher_is_told_when_nobody_is_there_any_more(played: Played) -> None:
