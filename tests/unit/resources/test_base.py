@@ -39,6 +39,13 @@ class Disk(Capacity):
     """A kind of a user's own in two lines: so many tasks at a time on a slow disk."""
 
 
+class Moody(Capacity):
+    """Says yes, and fails when it comes to giving."""
+
+    def _alloc(self, res: Any) -> Resource:
+        raise RuntimeError("not today")
+
+
 class Forgetful(Capacity):
     """Its `_alloc` returns nothing."""
 
@@ -162,6 +169,13 @@ def test_the_parts_that_can_be_given_back_are_when_one_cannot() -> None:
     with pytest.raises(ValueError, match="never gave"):
         holder._dealloc(Cores(1, [0]) & Memory(8))
     assert holder._request(Memory(8))
+
+
+def test_a_combined_allocation_that_fails_in_one_part_gives_back_the_others() -> None:
+    holder = (Cores(4) & Memory(8) & Seats("matlab") & Moody(1)).holder()
+    with pytest.raises(RuntimeError, match="not today"):
+        holder._alloc(Cores(4) & Seats("matlab") & Moody(1) & Memory(8))
+    assert holder._request(Cores(4) & Memory(8) & Seats("matlab"))
 
 
 def test_an_alloc_that_returns_something_else_is_an_error_that_names_it() -> None:

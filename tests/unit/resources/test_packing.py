@@ -217,6 +217,13 @@ def test_a_follower_that_was_overtaken_too_need_not_wait_for_another_minute() ->
     assert places(made, 60.0) == [("first", "node")]
 
 
+def test_with_no_seconds_nobody_overtakes() -> None:
+    made: Packer[str, str] = Packer([Cores(4)], overtake_seconds=0)
+    made.open("node", Cores(4), 0.0)
+    add(made, one=Cores(1), large=Cores(4), two=Cores(1))
+    assert places(made) == [("one", "node")]
+
+
 @pytest.mark.parametrize("seconds", [-1, float("nan")])
 def test_negative_seconds_are_refused(seconds: float) -> None:
     with pytest.raises(ConfigurationError, match="overtake_seconds must not be negative, not"):

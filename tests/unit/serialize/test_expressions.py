@@ -73,3 +73,8 @@ def test_a_value_is_let_go_of_when_nothing_needs_it_any_more() -> None:
         chain = Operation(make, (chain,))
     compute(instructions_of(chain))
     assert max(alive) <= 2
+
+
+def test_what_an_operation_raises_comes_out() -> None:
+    with pytest.raises(ZeroDivisionError):
+        computed(Operation(operator.truediv, (value(1), 0)))

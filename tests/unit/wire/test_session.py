@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gridengine.errors import MessageTooLong
-from gridengine.wire.session import MOST_FIRST, Session
+from gridengine.errors import MessageTooLong, ProtocolError
+from gridengine.wire.session import MOST_FIRST, Frames, Session
 
 PIECE = 10
 
@@ -17,6 +17,12 @@ def test_a_request_that_comes_twice_is_answered_once() -> None:
     (request,) = theirs.receive(sent)[1]
     assert ours.receive(request)[1]
     assert ours.receive(request) == (None, [])
+
+
+@pytest.mark.parametrize("frames", [[], [b""], [b"short"], [b"\xff" * 21]])
+def test_what_has_no_envelope_is_a_protocol_error(frames: Frames) -> None:
+    with pytest.raises(ProtocolError):
+        Session(PIECE).receive(frames)
 
 
 def test_pieces_of_more_than_the_first_frame_announces_are_an_error() -> None:

@@ -45,3 +45,10 @@ def test_nor_has_a_process_that_a_call_has_forked(
     pid = os.getpid()
     monkeypatch.setattr(calling_process.os, "getpid", lambda: pid + 1)
     assert calling_process.calling_process() is None
+
+
+def test_where_there_is_no_agent_there_is_no_way(words: memoryview) -> None:
+    found = calling_process.calling_process()
+    assert found is not None
+    with pytest.raises(LookupError, match="runs no calls for another"):
+        found.connect()
