@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 
 import pytest
@@ -15,17 +16,10 @@ from gridengine.settings.values import SlurmSite
 
 
 def test_arguments_become_options() -> None:
-    assert own_options(
-        {"partition": "main", "cpus_per_task": 2, "exclusive": True, "hold": False},
-        "--nice=5 -C 'a&b'",
-    ) == [
-        "--partition=main",
-        "--cpus-per-task=2",
-        "--exclusive",
-        "--nice=5",
-        "-C",
-        "a&b",
-    ]
+    given = {"partition": "main", "cpus_per_task": 2, "exclusive": True, "hold": False}
+    assert shlex.join(own_options(given, "--nice=5 -C 'a&b'")) == (
+        "--partition=main --cpus-per-task=2 --exclusive --nice=5 -C 'a&b'"
+    )
 
 
 class Seats(Capacity):
@@ -77,20 +71,12 @@ def test_a_slurm_site_has_its_own_names() -> None:
         native="--nice=10",
         tokens={"big": "-p big"},
     )
-    assert slurm(GPUs(1), site=site) == [
-        "--gpus-per-task=1",
-        "--ntasks=1",
-        "--partition=main",
-        "--account=lab",
-        "--nice=10",
-    ]
-    assert slurm(Token("big"), site=site) == ["-p", "big", "--account=lab", "--nice=10"]
-    assert slurm(ZERO, 1.0, "-pshort", "--account", "mine", site=site) == [
-        "-pshort",
-        "--account",
-        "mine",
-        "--nice=10",
-    ]
+    assert " ".join(slurm(GPUs(1), site=site)) == (
+        "--gpus-per-task=1 --ntasks=1 --partition=main --account=lab --nice=10"
+    )
+    assert " ".join(slurm(Token("big"), site=site)) == "-p big --account=lab --nice=10"
+    own = ("-pshort", "--account", "mine")
+    assert slurm(ZERO, 1.0, *own, site=site) == [*own, "--nice=10"]
 
 
 def test_what_is_in_quotes_in_a_slurm_site_s_settings_is_one_word() -> None:
