@@ -25,18 +25,19 @@ def test_what_has_no_envelope_is_a_protocol_error(frames: Frames) -> None:
         Session(PIECE).receive(frames)
 
 
-def test_pieces_of_more_than_the_first_frame_announces_are_an_error() -> None:
-    ours, theirs = Session(PIECE), Session(PIECE, lambda first: 5)
-    pieces = ours.number([b"head", bytes(PIECE + 1)])
-    theirs.receive(pieces[0])
-    with pytest.raises(MessageTooLong):
-        theirs.receive(pieces[1])
+FIRST = MOST_FIRST // 2 + 1
 
 
-def test_a_first_frame_has_a_limit_of_its_own() -> None:
-    piece = MOST_FIRST // 2 + 1
-    ours, theirs = Session(piece), Session(piece, lambda first: 0)
-    pieces = ours.number([bytes(3 * piece)])
+@pytest.mark.parametrize(
+    ("piece", "announced", "message"),
+    [(PIECE, 5, [b"head", bytes(PIECE + 1)]), (FIRST, 0, [bytes(3 * FIRST)])],
+    ids=["more than the first frame announces", "the first frame itself"],
+)
+def test_pieces_beyond_their_limit_are_an_error(
+    piece: int, announced: int, message: Frames
+) -> None:
+    ours, theirs = Session(piece), Session(piece, lambda first: announced)
+    pieces = ours.number(message)
     theirs.receive(pieces[0])
     with pytest.raises(MessageTooLong):
         theirs.receive(pieces[1])
