@@ -58,8 +58,8 @@ class Slot:
         (self.runner,) = self.agent.pool.runners.values()
         self.runner.status.words[RUN] = 1
 
-    def receive(self, message: Message) -> None:
-        buffers = [b""] * message.count_buffers()
+    def receive(self, message: Message, buffers: Payload = ()) -> None:
+        buffers = list(buffers) or [b""] * message.count_buffers()
         self.runner.channel.poll = lambda: [(message, buffers)]  # type: ignore[method-assign]
         self.agent._runner_messages.handle_runner(self.runner)
 
@@ -206,9 +206,7 @@ class Holder(Slot):
         self.buffers.append(list(buffers))
 
     def returns(self, run: int, payload: Payload) -> None:
-        message = Results([Result(run, 0, 1, VALUES, 0.0, buffers=len(payload))])
-        self.runner.channel.poll = lambda: [(message, list(payload))]  # type: ignore[method-assign]
-        self.agent._runner_messages.handle_runner(self.runner)
+        self.receive(Results([Result(run, 0, 1, VALUES, 0.0, buffers=len(payload))]), payload)
 
     def change(self, run: int, **changes: object) -> None:
         given = self.runner.given
