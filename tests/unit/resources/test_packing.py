@@ -26,6 +26,11 @@ def add(packer: Packer[str, str], now: float = 0.0, **tasks: Resource) -> None:
         packer.add(task, request, now)
 
 
+def end(packer: Packer[str, str], *tasks: str) -> None:
+    for task in tasks:
+        packer.remove(task)
+
+
 def overtaken(*offers: Resource) -> Packer[str, str]:
     """Return a packer of four cores where `large`, which wants them all, was overtaken at time 0;
     `small` and `other` run.
@@ -146,8 +151,7 @@ def test_a_holder_drains_for_who_came_first_of_those_whose_time_has_come() -> No
     made.remove("large")
     add(made, 131.0, late=Cores(1))
     assert places(made, 131.0) == []
-    for ended in ("small", "other"):
-        made.remove(ended)
+    end(made, "small", "other")
     assert places(made, 132.0) == [("again", "node")]
 
 
@@ -157,8 +161,7 @@ def test_the_task_that_came_first_has_the_first_holder_that_drains() -> None:
     places(made)
     add(made, 60.0, three=Cores(1))
     assert places(made, 60.0) == []
-    for ended in ("one", "two"):
-        made.remove(ended)
+    end(made, "one", "two")
     assert places(made, 61.0) == [("large", "node")]
     made.remove("large")
     assert places(made, 62.0) == [("larger", "node")]
@@ -176,8 +179,7 @@ def test_what_nobody_overtook_is_drained_for_by_nobody() -> None:
 
 def test_a_follower_that_was_not_overtaken_has_a_minute_of_its_own() -> None:
     made = overtaken()
-    for ended in ("small", "other"):
-        made.remove(ended)
+    end(made, "small", "other")
     assert places(made, 60.0) == [("large", "node")]
     made.remove("large")
     add(made, 61.0, early=Cores(1), second=Cores(4), late=Cores(1))
@@ -187,8 +189,7 @@ def test_a_follower_that_was_not_overtaken_has_a_minute_of_its_own() -> None:
 def test_a_follower_in_the_same_queue_that_was_not_overtaken_has_a_minute_of_its_own() -> None:
     made = overtaken()
     add(made, second=Cores(4))
-    for ended in ("small", "other"):
-        made.remove(ended)
+    end(made, "small", "other")
     assert places(made, 60.0) == [("large", "node")]
     made.remove("large")
     made.add("again", Cores(1), 61.0, order=1)
@@ -208,8 +209,7 @@ def test_a_follower_that_was_overtaken_too_need_not_wait_for_another_minute() ->
     made = packer(node=Cores(4))
     add(made, one=Cores(1), large=Cores(4), second=Cores(4), two=Cores(1))
     places(made)
-    for ended in ("one", "two"):
-        made.remove(ended)
+    end(made, "one", "two")
     assert places(made, 60.0) == [("large", "node")]
     made.remove("large")
     add(made, 60.0, late=Cores(1))

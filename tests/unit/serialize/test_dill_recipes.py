@@ -18,21 +18,13 @@ from gridengine.serialize import pickling
 LOCK = threading.Lock()
 
 
-def local_class() -> type:
-    class Local:
-        def me(self) -> bool:
-            return type(self) is Local
-
-    return Local
-
-
 def through(obj: Any) -> Any:
     return pickling.load(pickling.dump(obj))
 
 
 def test_what_only_dill_knows_travels_too() -> None:
     assert list(through({1: 2}.keys())) == [1]
-    target = local_class()
+    target = type("Local", (), {})
     assert through([weakref.ref(target), target])[0]() is target
 
 

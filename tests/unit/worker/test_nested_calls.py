@@ -57,6 +57,10 @@ class Played:
         runner.status.words[INDEX], runner.status.words[RUN] = index, run
         return runner
 
+    def start(self, run: int, **options: int) -> RunnerHandle:
+        self.assign(run, **options)
+        return self.begin(run)
+
     def connect(self, runner: RunnerHandle) -> Channel:
         """Open the way of a runner's calls, as the runner does."""
         _, descriptor = self.agent._answer_request(b"c%d" % runner.id)
@@ -89,8 +93,7 @@ def told(channel: Channel) -> list[Any]:
 
 
 def test_what_a_call_and_its_dispatcher_say_is_passed_on(played: Played) -> None:
-    played.assign(1)
-    runner = played.begin(1)
+    runner = played.start(1)
     played.say(runner, ChildrenHello(runner.id))
     played.say(runner, ChildCancel(runner.id, [3], 15, []))
     assert played.sent == [ChildrenHello(runner.id), ChildCancel(runner.id, [3], 15, [])]
@@ -101,11 +104,9 @@ def test_what_a_call_and_its_dispatcher_say_is_passed_on(played: Played) -> None
 
 
 def test_a_slot_that_a_call_gives_back_is_anothers_until_it_goes_on(played: Played) -> None:
-    played.assign(1)
-    parent = played.begin(1)
+    parent = played.start(1)
     played.say(parent, Waits(parent.id, 1))
-    played.assign(2)
-    child = played.begin(2)
+    child = played.start(2)
     assert child is not parent
     played.assign(3)  # which no runner is for
     assert len(played.pool.runners) == 2
@@ -131,8 +132,7 @@ def test_all_that_waits_behind_a_waiting_call_is_given_back(played: Played) -> N
 
 
 def test_a_call_that_ends_while_it_waits_takes_no_slot_with_it(played: Played) -> None:
-    played.assign(1)
-    parent = played.begin(1)
+    parent = played.start(1)
     played.say(parent, Waits(parent.id, 1))
     played.answer(parent, 1)
     assert not parent.waits_in
@@ -142,8 +142,7 @@ def test_a_call_that_ends_while_it_waits_takes_no_slot_with_it(played: Played) -
 
 def test_a_call_goes_on_with_what_it_is_given_then(played: Played) -> None:
     played.agent.handle(Allocate(8, 1, buffers=0))
-    played.assign(1, allocation=8)
-    parent = played.begin(1)
+    parent = played.start(1, allocation=8)
     played.say(parent, Waits(parent.id, 1))
     assert parent.allocation is None
     played.agent.handle(Resumed(parent.id, 1, 8))
@@ -158,13 +157,11 @@ def test_a_call_goes_on_with_what_it_is_given_then(played: Played) -> None:
 
 
 def test_the_dispatcher_is_told_when_nobody_is_there_any_more(played: Played) -> None:
-    played.assign(1)
-    runner = played.begin(1)
+    runner = played.start(1)
     played.say(runner, ChildrenHello(runner.id))
     played.pool.remove(runner)
     assert played.sent[-1] == ChildrenEnded(runner.id)
-    played.assign(2)
-    other = played.begin(2)
+    other = played.start(2)
     played.say(other, ChildrenHello(other.id))
     played.channels[other.id].close()
     played.agent.on_ready()
@@ -173,15 +170,13 @@ def test_the_dispatcher_is_told_when_nobody_is_there_any_more(played: Played) ->
 
 @pytest.mark.parametrize("message", [Beat(), ChildrenHello(99)])
 def test_who_says_what_no_call_says_is_killed(played: Played, message: Message) -> None:
-    played.assign(1)
-    runner = played.begin(1)
+    runner = played.start(1)
     played.say(runner, message)
     assert played.server.signals == [(runner.id, 9)]
 
 
 def test_only_a_runner_of_this_worker_gets_a_way_and_only_one(played: Played) -> None:
-    played.assign(1)
-    runner = played.begin(1)
+    runner = played.start(1)
     played.connect(runner)
     for number in (runner.id, 99):
         with pytest.raises(LookupError):
