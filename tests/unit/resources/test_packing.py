@@ -103,14 +103,6 @@ def test_a_holder_that_could_never_hold_it_does_not_drain() -> None:
     assert places(made, 60.0) == [("five", "small")]
 
 
-def test_a_task_that_came_earlier_may_still_go_to_a_draining_holder() -> None:
-    made = overtaken()
-    add(made, 60.0, late=Cores(1))
-    assert places(made, 60.0) == []
-    made.add("again", Cores(1), 60.0, order=1)
-    assert places(made, 60.0) == [("again", "node")]
-
-
 def test_a_task_that_needs_not_wait_any_more_lets_the_others_in() -> None:
     made = overtaken()
     add(made, 60.0, late=Cores(1))
@@ -155,18 +147,6 @@ def test_a_holder_drains_for_who_came_first_of_those_whose_time_has_come() -> No
     assert places(made, 132.0) == [("again", "node")]
 
 
-def test_the_task_that_came_first_has_the_first_holder_that_drains() -> None:
-    made = packer(node=Cores(4))
-    add(made, one=Cores(1), large=Cores(4), larger=Cores(4) & WTime(9), two=Cores(1))
-    places(made)
-    add(made, 60.0, three=Cores(1))
-    assert places(made, 60.0) == []
-    end(made, "one", "two")
-    assert places(made, 61.0) == [("large", "node")]
-    made.remove("large")
-    assert places(made, 62.0) == [("larger", "node")]
-
-
 def test_what_nobody_overtook_is_drained_for_by_nobody() -> None:
     made = packer(node=Cores(4))
     add(made, one=Cores(1))
@@ -175,15 +155,6 @@ def test_what_nobody_overtook_is_drained_for_by_nobody() -> None:
     assert places(made) == []
     add(made, 1000.0, late=Cores(1))
     assert places(made, 1000.0) == [("late", "node")]
-
-
-def test_a_follower_that_was_not_overtaken_has_a_minute_of_its_own() -> None:
-    made = overtaken()
-    end(made, "small", "other")
-    assert places(made, 60.0) == [("large", "node")]
-    made.remove("large")
-    add(made, 61.0, early=Cores(1), second=Cores(4), late=Cores(1))
-    assert places(made, 61.0) == [("early", "node"), ("late", "node")]
 
 
 def test_a_follower_in_the_same_queue_that_was_not_overtaken_has_a_minute_of_its_own() -> None:
@@ -255,15 +226,6 @@ def test_what_is_left_of_a_task_is_tried_next() -> None:
         if placed.task == "calls":
             made.add("rest", Cores(1), 0.0, order=placed.order)
     assert begun == ["calls", "rest"]
-
-
-def test_a_task_that_runs_again_goes_before_those_that_came_after_it() -> None:
-    made = packer(node=Cores(1))
-    add(made, one=Cores(1), two=Cores(1))
-    (placed,) = made.place(0.0)
-    made.remove("one")
-    made.add("one", Cores(1), 1.0, order=placed.order)
-    assert places(made, 1.0) == [("one", "node")]
 
 
 def test_a_task_that_is_not_known_may_be_removed() -> None:

@@ -389,20 +389,6 @@ def test_each_call_gets_the_result_of_another_made_anew(driver: RunnerDriver, de
     assert driver.values() == [[1, 2, 0], [1, 2, 0]]
 
 
-def test_an_array_that_is_defined_may_be_changed_and_the_next_call_sees_nothing_of_it(
-    driver: RunnerDriver,
-) -> None:
-    def change(x: Any) -> int:
-        x[0] += 1
-        return int(x[0])
-
-    payload = [bytearray(one) for one in pickling.dump_values([np.zeros(10_000)])]
-    driver.assign(change, [Needed(7)], [Needed(7)])
-    give(driver, True, Input(7), payload=payload)
-    driver.play()
-    assert driver.values() == [1, 1]
-
-
 @pytest.mark.parametrize("define", [False, True])
 def test_what_a_runner_has_of_results_goes_with_the_call_or_when_it_is_told(
     driver: RunnerDriver, define: bool
