@@ -4,6 +4,7 @@ transport.
 
 from __future__ import annotations
 
+import io
 import itertools
 import os
 import select
@@ -167,6 +168,17 @@ class NotingForkServer(NoForkServer):
 
     def signal(self, runner: int, number: int) -> None:
         self.signals.append((runner, number))
+
+
+def played_agent(
+    send: Callable[[Message, Payload], object] = lambda message, buffers: None,
+    server: NoForkServer | None = None,
+    **options: Any,
+) -> Agent:
+    """Return an agent of one slot whose runners are only played."""
+    given = {"slots": 1, "grace_seconds": 1.0, "output_bytes": 0, **options}
+    streams: Any = given.pop("streams", None) or [io.BytesIO(), io.BytesIO()]
+    return Agent(send, server or NoForkServer(), streams=streams, **given)  # type: ignore[arg-type]
 
 
 def start(slots: int = 1, grace_seconds: float = 5.0, output_bytes: int = 1_000_000) -> Dispatcher:

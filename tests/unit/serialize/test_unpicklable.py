@@ -100,13 +100,6 @@ def test_a_circle_on_the_way_to_the_culprit_is_no_trap() -> None:
     assert "(a _thread.lock)" in text_of(pickling.dump, circle)
 
 
-def test_an_object_too_deep_to_pickle_is_an_error_not_a_crash() -> None:
-    deep: list[Any] = []
-    for _ in range(100_000):
-        deep = [deep]
-    assert "RecursionError" in text_of(pickling.dump_calls, [deep])
-
-
 class Node:
     def __init__(self, following: Node | None) -> None:
         self.following = following
@@ -128,6 +121,7 @@ def test_what_is_nested_too_deeply_is_named_after_few_attempts(
     text = text_of(pickling.dump_calls, [{"settings": 1, "first": node}])
     assert "argument 1 of call 0, at ['first']" in text
     assert "nested too deeply" in text
+    assert len(text) < 600
     assert len(attempts) < 10
     while node is not None:  # else its end would need as many frames
         node = node.following
@@ -188,12 +182,3 @@ def test_a_lack_of_memory_is_no_pickling_error() -> None:
     for dump in (lambda: pickling.dump(Full()), lambda: pickling.dump_calls([Full()])):
         with pytest.raises(MemoryError, match="full"):
             dump()
-
-
-def test_an_object_that_is_nested_too_deeply_is_named_in_a_short_text() -> None:
-    nested: list[Any] = []
-    for _ in range(5000):
-        nested = [nested]
-    with pytest.raises(PicklingError, match="RecursionError") as caught:
-        pickling.dump_calls([nested])
-    assert len(str(caught.value)) < 600
