@@ -9,11 +9,11 @@ import pytest
 from gridengine.dispatcher.core.events import Grant, Launch, Launched, Rebalance
 from gridengine.dispatcher.core.policy import spare_of
 from gridengine.dispatcher.core.tasks import CallsFinished
-from gridengine.errors import ConfigurationError, OutOfMemory, TimeoutError
+from gridengine.errors import ConfigurationError, TimeoutError
 from gridengine.resources import ZERO, Capacity, Cores, Memory, Resource, Token, WTime
 from gridengine.resources.demand import Demand
 from gridengine.schedulers.launcher import MARGIN_SECONDS, Handle
-from gridengine.wire.messages import MEMORY, TIMEOUT, Assign, Beat, Recall, Release, Returned, Stop
+from gridengine.wire.messages import TIMEOUT, Assign, Beat, Recall, Release, Returned, Stop
 from tests.support.core_play import CUBE, Play, calls
 
 NODE = Cores(4) & Memory(8) & Token("t")
@@ -52,35 +52,22 @@ def shared(**policy: Any) -> Shared:
 
 def test_calls_that_ask_for_nothing_have_as_many_slots_as_there_are_cores() -> None:
     play = Shared()
-    play.ask(calls=9)
+    play.ask(calls=4)
     play.here()
     assert play.given() == [ZERO] * 4
-
-
-def test_calls_that_ask_for_nothing_have_no_allocation() -> None:
-    play = shared()
     assert play.seen(Grant) == []
+    for one in play.assigned():
+        play.done(one)
+    play.ask(Cores(4))
+    assert play.given() == [Cores(4, [0, 1, 2, 3])], "they are released for who waits"
 
 
-def test_what_was_given_is_told_before_the_calls() -> None:
+def test_requests_that_fit_run_side_by_side_and_are_told_what_they_have_before() -> None:
     play = Shared()
     play.here()
-    play.ask(Cores(2) & Memory(1))
+    play.ask(Cores(2) & Memory(1), calls=3)
     assert [type(one).__name__ for one in play.effects][:1] == ["Grant"]
-    assert play.given() == [Cores(2, [0, 1]) & Memory(1)]
-
-
-def test_requests_that_fit_run_side_by_side_and_others_wait() -> None:
-    play = Shared()
-    play.here()
-    play.ask(Cores(2), calls=3)
-    assert play.given() == [Cores(2, [0, 1]), Cores(2, [2, 3])]
-
-
-def test_a_request_without_cores_takes_one() -> None:
-    play = shared()
-    play.ask(Memory(1), calls=9)
-    assert play.given() == [Memory(1)] * 4
+    assert play.given() == [Cores(2, [0, 1]) & Memory(1), Cores(2, [2, 3]) & Memory(1)]
 
 
 def test_an_allocation_is_used_again_without_asking_anybody() -> None:
@@ -89,16 +76,6 @@ def test_an_allocation_is_used_again_without_asking_anybody() -> None:
     play.done(play.assigned()[0])
     assert play.seen(Grant) == []
     assert len(play.assigned()) == 1
-
-
-def test_cores_that_nobody_uses_are_released_for_who_waits() -> None:
-    play = Shared()
-    play.ask(calls=4)
-    play.here()
-    for one in play.assigned():
-        play.done(one)
-    play.ask(Cores(4))
-    assert play.given() == [Cores(4, [0, 1, 2, 3])]
 
 
 def test_an_allocation_that_nobody_uses_is_released_for_who_waits() -> None:
@@ -225,21 +202,6 @@ def test_a_worker_that_cannot_give_what_it_was_launched_for_fails_those_calls_an
         assert play.sent(Assign) == []
 
 
-def test_more_memory_than_any_worker_has_is_not_asked_for_again() -> None:
-    play = shared()
-    play.ask(Memory(5), escalate_memory=2.0)
-    play.crash(play.assigned()[0], 0, MEMORY)
-    assert isinstance(play.seen(CallsFinished)[0].error, OutOfMemory)
-
-
-def test_a_call_that_ran_out_of_memory_has_more_when_some_worker_has() -> None:
-    play = shared()
-    play.ask(Memory(2), escalate_memory=2.0)
-    play.crash(play.assigned()[0], 0, MEMORY)
-    assert play.given() == [Memory(4)]
-    assert play.assigned()[0].memory == 4 * 2**30
-
-
 def test_workers_are_asked_for_as_requests_fit_on_them() -> None:
     play = Shared()
     play.ask(Cores(2), calls=5)
@@ -310,35 +272,29 @@ def test_a_worker_that_was_silent_when_it_became_known_whose_it_is_works_once_it
 # -------------------------------------------------------------------- time
 
 
-def test_a_time_limit_of_a_request_limits_its_calls() -> None:
+@pytest.mark.parametrize("timeout", [None, 30.0, 5.0])
+def test_the_shorter_of_two_time_limits_holds_and_is_told(timeout: float | None) -> None:
     play = shared()
-    play.ask(WTime(20))
-    assert play.assigned()[0].timeout == 20
-
-
-def test_the_shorter_of_two_time_limits_holds() -> None:
-    play = shared()
-    play.ask(WTime(20), timeout=5.0)
-    assert play.assigned()[0].timeout == 5.0
-
-
-def test_a_call_over_its_walltime_is_told_its_limit() -> None:
-    play = shared()
-    play.ask(WTime(20))
-    play.crash(play.assigned()[0], 0, TIMEOUT)
+    play.ask(WTime(20), timeout=timeout)
+    [one] = play.assigned()
+    assert one.timeout == min(20, timeout or 20)
+    play.crash(one, 0, TIMEOUT)
     error = play.seen(CallsFinished)[0].error
     assert isinstance(error, TimeoutError)
-    assert "its limit of 20 s" in error.message
+    assert f"its limit of {one.timeout} s" in error.message
 
 
-def test_a_call_is_not_begun_where_too_little_time_is_left() -> None:
+@pytest.mark.parametrize(("seconds", "begun"), [(500, False), (50, True)])
+def test_a_call_is_not_begun_where_too_little_time_is_left(seconds: float, begun: bool) -> None:
     play = Shared(NODE & WTime(1000))
     play.ask()
     play.here(elapsed=900.0)
-    play.ask(WTime(500))
-    assert play.assigned() == []
+    if begun:
+        play.done(play.assigned()[0], seconds=1e-3)
+    play.ask(WTime(seconds))
+    assert bool(play.assigned()) == begun
     play.here(b"v", pid=8)
-    assert len(play.assigned(b"v")) == 1
+    assert bool(play.assigned(b"v")) != begun
 
 
 def test_a_call_that_may_not_begin_twice_is_not_begun_where_those_before_took_longer() -> None:
@@ -371,13 +327,6 @@ def test_more_time_than_the_scheduler_lets_a_worker_have_is_an_error() -> None:
     error = play.seen(CallsFinished)[0].error
     assert isinstance(error, ConfigurationError)
     assert "lets a worker work for 90 s" in error.message
-
-
-def test_who_asks_for_less_time_than_is_left_is_begun() -> None:
-    play = Shared(NODE & WTime(1000))
-    play.ask(WTime(50))
-    play.here(elapsed=900.0)
-    assert len(play.assigned()) == 1
 
 
 def test_near_its_end_a_worker_gives_its_calls_back_uncharged_and_leaves() -> None:

@@ -55,21 +55,13 @@ def test_a_worker_that_comes_later_has_loaded_nothing_that_has_changed() -> None
     assert play.sent(Reload) == []
 
 
-def test_the_oldest_function_out_of_use_is_forgotten() -> None:
+def test_the_oldest_function_out_of_use_is_forgotten_and_sent_again_when_it_is_used() -> None:
     play = Play()
     play.hello()
     for number in range(objects.KEPT_FUNCTIONS + 1):
         play.submit(1, function=function(number))
         play.done(play.assigned()[0])
     assert play.sent(Forget) == [Forget([b"f0"])]
-
-
-def test_a_function_that_was_forgotten_is_sent_again() -> None:
-    play = Play()
-    play.hello()
-    for number in range(objects.KEPT_FUNCTIONS + 1):
-        play.submit(1, function=function(number))
-        play.done(play.assigned()[0])
     play.submit(1, function=function(0))
     assert [define.function for define in play.sent(Define)] == [b"f0"]
 
@@ -123,13 +115,6 @@ def test_a_shared_object_is_sent_before_the_first_call_that_needs_it() -> None:
     assert names(play.sent(Define)) == [(b"A", True), (SQUARE.digest, False)]
 
 
-def test_a_shared_object_that_only_the_function_refers_to_is_sent() -> None:
-    play = Play()
-    play.hello()
-    play.submit(1, function=replace(SQUARE, needs=(shared_object(),)))
-    assert (b"A", True) in names(play.sent(Define))
-
-
 def test_a_shared_object_is_sent_to_a_worker_once() -> None:
     play = Play()
     play.hello()
@@ -150,12 +135,6 @@ def test_a_shared_object_goes_to_the_worker_that_a_lost_workers_call_goes_to() -
     assert len(play.assigned(b"v")) == 1
 
 
-def test_a_shared_object_is_kept_while_it_has_a_handle() -> None:
-    play = Play()
-    play.done(play.running(needs=(shared_object(),)))
-    assert play.sent(Forget) == []
-
-
 def test_a_shared_object_without_a_handle_is_kept_until_the_last_call_that_needs_it_has_ended() -> (
     None
 ):
@@ -169,6 +148,7 @@ def test_a_shared_object_without_a_handle_is_kept_until_the_last_call_that_needs
 def test_a_shared_object_that_nobody_needs_is_forgotten_with_its_last_handle() -> None:
     play = Play()
     play.done(play.running(needs=(shared_object(),)))
+    assert play.sent(Forget) == []
     play.play(Released(b"A"))
     assert play.sent(Forget) == [Forget([b"A"])]
     assert b"A" not in play.core.state.objects
