@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from gridengine.dispatcher.core.events import (
     CancelRequested,
     ReferencesReleased,
@@ -185,7 +187,7 @@ def test_who_waits_for_what_is_made_again_can_be_cancelled() -> None:
 
 
 def test_a_long_chain_is_let_go_of_without_recursion() -> None:
-    links = 10_000
+    links = 2 * sys.getrecursionlimit()
     play = workers(b"a")
     function = Function(b"step", (b"pickled",), (), b"/", "step")
     for number in range(1000, 1000 + links):

@@ -43,31 +43,28 @@ def test_workers_that_never_call_home_are_an_error_after_three_in_a_row() -> Non
     failing_starts(play, 2)
     assert play.seen(CallsFinished) == []
     failing_starts(play, 1)
-    assert type(play.seen(CallsFinished)[0].error) is WorkerNotStarted
+    error = play.seen(CallsFinished)[0].error
+    assert type(error) is WorkerNotStarted
+    for part in ("no such interpreter", "cluster job: 50", "log: /runs/x/50.log"):
+        assert part in str(error)
 
 
-def test_the_error_of_a_worker_that_never_called_home_has_the_schedulers_words() -> None:
+@pytest.mark.parametrize(
+    ("report", "kind"),
+    [
+        ({"error": SubmissionRefused("its own words")}, SubmissionRefused),
+        ({"deleted": True}, JobDeleted),
+    ],
+)
+def test_the_error_of_a_worker_that_never_called_home_is_the_reports_own(
+    report: dict[str, Any], kind: type[ClusterError]
+) -> None:
     play = Play()
     play.submit(1)
-    failing_starts(play, 3)
-    text = str(play.seen(CallsFinished)[0].error)
-    for part in ("no such interpreter", "cluster job: 52", "log: /runs/x/52.log"):
-        assert part in text
-
-
-def test_the_error_of_a_worker_that_never_called_home_is_the_reports_own() -> None:
-    play = Play()
-    play.submit(1)
-    error = ClusterError("as the batch system tells it")
-    failing_starts(play, 3, error=error)
-    assert play.seen(CallsFinished)[0].error is error
-
-
-def test_workers_deleted_before_they_start_are_told_as_such() -> None:
-    play = Play()
-    play.submit(1)
-    failing_starts(play, 3, deleted=True)
-    assert type(play.seen(CallsFinished)[0].error) is JobDeleted
+    failing_starts(play, 3, **report)
+    error = play.seen(CallsFinished)[0].error
+    assert type(error) is kind
+    assert report.get("error") in (None, error)
 
 
 def test_a_worker_that_calls_home_forgives_failed_starts() -> None:
@@ -151,14 +148,16 @@ def test_a_batch_system_that_takes_nothing_in_time_is_an_error_with_its_words() 
     assert "(start_timeout): the master is away" in str(play.seen(CallsFinished)[0].error)
 
 
-def test_a_worker_that_runs_and_does_not_call_home_in_time_is_stopped() -> None:
+@pytest.mark.parametrize("state", [WorkerStatus.RUNNING, WorkerStatus.QUEUED])
+def test_a_worker_that_runs_and_does_not_call_home_in_time_is_stopped(state: WorkerStatus) -> None:
     play = Play()
     play.submit(1)
     play.play(Launched([Handle("1")]))
-    play.poll(Handle("1"), WorkerStatus.RUNNING)
+    play.poll(Handle("1"), state)
     play.later(31)
-    assert play.seen(Withdraw) == [Withdraw((Handle("1"),))]
-    assert "has not connected" in play.seen(Warn)[0].text
+    overdue = state is WorkerStatus.RUNNING
+    assert play.seen(Withdraw) == [Withdraw((Handle("1"),))] * overdue
+    assert ["has not connected" in one.text for one in play.seen(Warn)] == [True] * overdue
 
 
 def test_workers_overdue_three_times_are_an_error() -> None:
@@ -202,15 +201,6 @@ def test_where_others_have_connected_one_that_no_address_answers_is_replaced() -
     assert play.seen(Withdraw) == [Withdraw((Handle("1"),))]
 
 
-def test_a_worker_that_waits_in_the_queue_is_not_overdue() -> None:
-    play = Play()
-    play.submit(1)
-    play.play(Launched([Handle("1")]))
-    play.poll(Handle("1"), WorkerStatus.QUEUED)
-    play.later(1000)
-    assert play.seen(Withdraw) == []
-
-
 def test_a_worker_that_was_withdrawn_and_calls_all_the_same_is_told_to_leave() -> None:
     play = Play()
     play.submit(1)
@@ -222,23 +212,6 @@ def test_a_worker_that_was_withdrawn_and_calls_all_the_same_is_told_to_leave() -
     assert play.assigned() == []
 
 
-def test_what_waits_for_a_queued_worker_is_explained() -> None:
-    play = Play()
-    play.submit(1)
-    play.play(Launched([Handle("1")]))
-    assert play.later(5) == []
-    assert [type(effect) for effect in play.later(10)] == [Explain]
-
-
-def test_a_launch_refused_for_now_is_tried_again_later() -> None:
-    play = Play()
-    play.submit(1)
-    play.play(LaunchFailed(ClusterError("too many jobs"), for_now=True))
-    assert play.seen(CallsFinished) == []
-    assert play.later(0.5) == []
-    assert play.later(0.6) == [Launch(1, label="square")]
-
-
 def test_each_refusal_for_now_doubles_the_wait() -> None:
     play = Play()
     play.submit(1)
@@ -248,7 +221,7 @@ def test_each_refusal_for_now_doubles_the_wait() -> None:
         assert play.later(0.2) == [Launch(1, label="square")]
 
 
-def test_a_launch_refused_for_good_fails_what_waits_at_once() -> None:
+def test_a_launch_refused_for_good_fails_what_waits_and_the_next_submission_asks_at_once() -> None:
     play = Play()
     play.submit(2)
     error = SubmissionRefused("unknown resource")
@@ -256,12 +229,6 @@ def test_a_launch_refused_for_good_fails_what_waits_at_once() -> None:
     assert play.seen(CallsFinished) == [
         CallsFinished(1, 0, 2, None, error=error, exitcode=1, last=True)
     ]
-
-
-def test_after_a_refusal_for_good_the_next_submission_asks_at_once() -> None:
-    play = Play()
-    play.submit(1)
-    play.play(LaunchFailed(SubmissionRefused("unknown resource")))
     play.submit(1)
     assert play.effects == [Launch(1, label="square")]
 
@@ -294,19 +261,15 @@ def test_a_worker_of_another_version_is_refused_and_told_which_is_which(
     assert play.seen(Lost) == [Lost(b"w")]
 
 
-def test_a_version_mismatch_fails_what_waits_when_nobody_else_works() -> None:
-    play = Play()
-    play.submit(1)
-    play.hello(version="2")
-    assert type(play.seen(CallsFinished)[0].error) is VersionMismatch
-
-
-def test_a_version_mismatch_of_one_node_holds_nobody_up() -> None:
+@pytest.mark.parametrize("other", [False, True])
+def test_a_version_mismatch_fails_what_waits_when_nobody_else_works(other: bool) -> None:
     play = Play()
     play.submit(1, 1)
-    play.hello()
-    play.hello(b"v", version="2")
-    assert play.seen(CallsFinished) == []
+    if other:
+        play.hello(b"v")
+    play.hello(version="2")
+    kinds = [type(one.error) for one in play.seen(CallsFinished)]
+    assert kinds == ([] if other else [VersionMismatch] * 2)
 
 
 def test_a_worker_of_another_run_is_refused_and_disturbs_nobody() -> None:
