@@ -15,6 +15,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.support import hypothesis_profiles
 from tests.support.clusters import (
     Cluster,
     GridEngine,
@@ -22,6 +23,8 @@ from tests.support.clusters import (
     account_on,
     why_none,
 )
+
+hypothesis_profiles.register()
 
 
 def pytest_collection_finish() -> None:

@@ -15,7 +15,6 @@ from unittest import mock
 
 import msgspec
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -107,6 +106,7 @@ from gridengine.wire.messages import (
     large_inputs,
     portions,
 )
+from tests.support.hypothesis_profiles import examples
 
 PATIENCE = 600
 """Rounds in which nothing settles: longer than a lease and the longest wait between two
@@ -1714,4 +1714,4 @@ def in_blocks(state: CoreState, what: Callable[[TaskBlock], object], wanted: obj
 
 
 TestPlay = pytest.mark.timeout(600)(Play.TestCase)
-TestPlay.settings = settings(max_examples=100, stateful_step_count=60)
+TestPlay.settings = examples(80, stateful_step_count=60)

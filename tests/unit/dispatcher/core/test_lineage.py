@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 
 from gridengine.dispatcher.core.events import (
-    CancelRequested,
     ReferencesReleased,
     ResultAsked,
     ResultFetched,
@@ -172,18 +171,6 @@ def test_a_call_that_is_retried_keeps_the_number_of_its_attempt_while_it_waits()
     keeps(play, again, b"a")
     [one] = play.assigned(b"a")
     assert (one.task, one.attempt) == (200, 2)
-
-
-def test_who_waits_for_what_is_made_again_can_be_cancelled() -> None:
-    play = workers(b"a", b"b")
-    kept_at(play, b"b", makes(FIRST))
-    lose(play, b"b")
-    play.play(Submitted(CUBE, [needs(200, FIRST)]))
-    [again] = play.assigned(b"a")
-    play.play(CancelRequested([200], 15))
-    assert [one.task for one in play.seen(CallsFinished)] == [200]
-    keeps(play, again, b"a")
-    assert not play.core.state.open_tasks
 
 
 def test_a_long_chain_is_let_go_of_without_recursion() -> None:
