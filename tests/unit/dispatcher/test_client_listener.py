@@ -49,11 +49,6 @@ from tests.support.played_listener import FUNCTION, A, B, C, Played, hello
 KEPT = {"keep": "sweep/1", "keeps": True}
 
 
-@pytest.fixture
-def played() -> Played:
-    return Played()
-
-
 def test_a_client_joins_with_its_weight_and_submits(played: Played) -> None:
     first = played.join(A, weight=2.5)
     [event] = played.submit(A, TaskItem(first + 1, submitter=first + 2), function=FUNCTION)

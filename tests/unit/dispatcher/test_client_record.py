@@ -21,18 +21,10 @@ from tests.support.journaled_client import HELLO, Process, again, finish, hand_i
 
 
 @pytest.fixture
-def process(tmp_path: Path) -> Iterator[Process]:
-    made = Process(tmp_path / "journal.sqlite")
-    yield made
-    made.file.close()
-
-
-@pytest.fixture
 def other_language(tmp_path: Path) -> Iterator[Process]:
     """One whose client does not tell apart calls that come twice."""
-    made = Process(tmp_path / "journal.sqlite", replace(HELLO, codec="json"))
-    yield made
-    made.file.close()
+    with Process(tmp_path / "journal.sqlite", replace(HELLO, codec="json")) as made:
+        yield made
 
 
 def test_a_client_is_told_what_is_on_disk(process: Process) -> None:
@@ -109,7 +101,6 @@ def test_what_is_taken_soon_is_never_written(
     process.commit()
     other = again(process, tmp_path)
     assert (other.tasks(), other.settled) == ([1], {1: [(0, 1)]})
-    other.file.close()
     finish(process, 1, 1, 2)
     process.record.taken([2])
     assert [process.rows(table) for table in ("requests", "ended", "outcomes")] == [0, 0, 0]
@@ -122,14 +113,12 @@ def test_what_is_not_taken_in_time_is_written(process: Process, tmp_path: Path) 
     process.commit()
     early = again(process, tmp_path / "early")
     assert early.tasks() == [1]
-    early.file.close()
     process.sync()  # it hurries
     assert not process.record._later
     late = again(process, tmp_path)
     assert not late.tasks()
     late.record.resume()
     assert len(late.sent.outcomes()) == 1
-    late.file.close()
     process.record.taken([1])
     assert [process.rows(table) for table in ("requests", "ended", "outcomes")] == [0, 0, 0]
 
@@ -149,7 +138,6 @@ def test_the_last_part_of_a_task_is_not_on_disk_before_others(
     assert other.tasks() == ([1] if connected else [])
     assert not other.settled
     assert other.record.ready == (0 if connected else 2)
-    other.file.close()
 
 
 @pytest.mark.usefixtures("large")
@@ -203,7 +191,6 @@ def test_what_a_client_has_that_others_may_want_is_written_at_once(
     process.commit()
     other = again(process, tmp_path)
     assert not other.tasks()
-    other.file.close()
     process.file.close()
 
 
@@ -254,7 +241,6 @@ def test_an_outcome_that_no_row_can_hold_waits_in_memory(
     process.sync()
     other = again(process, tmp_path)
     assert other.tasks() == [1]
-    other.file.close()
     process.sent.connected = True
     process.record.resume()
     assert len(process.sent.outcomes()) == 1
@@ -301,7 +287,6 @@ def test_an_outcome_that_no_row_can_hold_is_told_as_lost_where_its_calls_cannot_
     assert "a result of 6 bytes is lost" in load(other.sent.buffers[0])
     other.record.taken([1, 2])
     assert other.rows("requests") == 0
-    other.file.close()
     process.sent.connected = True
     process.record.resume()  # while this process lives, it has the result
     assert not any(one.failed for one in process.sent.outcomes()[0].outcomes)
@@ -404,4 +389,3 @@ def test_who_takes_over_after_a_restart_is_sent_what_was_sent_before(
     assert [one.outcomes[0].task for one in other.sent.outcomes()] == [1]
     other.record.delete()
     assert not other.rows("absent")
-    other.file.close()

@@ -12,11 +12,6 @@ from gridengine.wire.messages import OLDEST, VERSION, Refuse
 from tests.support.played_listener import A, Played, hello
 
 
-@pytest.fixture
-def played() -> Played:
-    return Played()
-
-
 @pytest.mark.parametrize(
     ("told", "words"),
     [
