@@ -57,10 +57,16 @@ def test_an_answer_comes_behind_outcomes_that_wait(other_language: Process) -> N
     assert kinds == [Checked, ChildrenFinished, Checked]
 
 
-def test_a_part_of_a_task_is_sent_at_once_to_who_tells_calls_apart(process: Process) -> None:
+@pytest.mark.parametrize("apart", [True, False])
+def test_a_part_of_a_task_is_sent_at_once_to_who_tells_calls_apart(
+    process: Process, other_language: Process, apart: bool
+) -> None:
+    process = process if apart else other_language
     hand_in(process, 1, count=2)
     finish(process, 1, 1, 2, last=False)
     finish(process, 1, 0, 1)
+    assert bool(process.sent.outcomes()) is apart
+    process.sync()
     assert [one.outcomes[0].start for one in process.sent.outcomes()] == [1, 0]
 
 
@@ -192,18 +198,6 @@ def test_what_a_client_has_that_others_may_want_is_written_at_once(
     other = again(process, tmp_path)
     assert not other.tasks()
     process.file.close()
-
-
-def test_a_part_of_a_task_is_sent_when_it_is_on_disk_to_who_does_not(
-    other_language: Process,
-) -> None:
-    process = other_language
-    hand_in(process, 1, count=2)
-    finish(process, 1, 1, 2, last=False)
-    finish(process, 1, 0, 1)
-    assert not process.sent.outcomes()
-    process.sync()
-    assert [one.outcomes[0].start for one in process.sent.outcomes()] == [1, 0]
 
 
 def test_a_client_may_say_twice_what_it_has_taken(process: Process) -> None:

@@ -194,31 +194,6 @@ def test_a_worker_that_nobody_knew_is_taken_in_without_what_it_had() -> None:
     assert play.sent(Welcome, b"stranger")
 
 
-def test_the_latest_assignment_of_a_call_counts() -> None:
-    play = restored(a_run(0, 10, number=5), RestoredRun(6, b"v", 1, 4, 10))
-    back(play, HeldRun(5, 1, 0, 4))
-    play.hello(b"v", pid=8, held=Held([HeldBatch([HeldRun(6, 1, 4, 10)])]))
-    assert not play.sent(Cancel)
-    assert ends(answer(play, 0, 4)) == [(1, 0, 4)]
-
-
-def test_of_a_run_that_was_assigned_again_the_first_is_ended() -> None:
-    play = restored(a_run(0, 10, number=5), RestoredRun(6, b"v", 1, 4, 10))
-    back(play, HeldRun(5, 1, 0, 10))
-    assert play.sent(Cancel) == [Cancel([5], 9)]
-    [again] = play.assigned(b"w")
-    assert again.start == 0
-    assert again.stop <= 4
-
-
-def test_a_run_that_was_shortened_has_the_rest_assigned() -> None:
-    play = restored(a_run())
-    back(play, HeldRun(5, 1, 2, 6))
-    waiting = attempts_to_come(play, 10)
-    assert set(waiting) == {0, 1, 6, 7, 8, 9}
-    assert set(waiting.values()) == {1}
-
-
 def test_a_call_that_may_run_only_once_fails_when_its_result_was_lost() -> None:
     play = restored(a_run(), retries=0)
     back(play, HeldRun(5, 1, 2, 10))

@@ -106,24 +106,6 @@ def test_a_quick_call_does_not_wait_behind_a_slow_one_while_an_allocation_is_not
     assert [one.task for one in play.assigned()] == [ahead.task]
 
 
-def test_what_fits_runs_while_a_large_one_waits() -> None:
-    play = Shared()
-    play.here()
-    play.ask(Cores(3))
-    play.ask(Cores(2))
-    play.ask(Cores(1))
-    assert play.given() == [Cores(1, [3])]
-
-
-def test_who_came_first_is_next_where_others_wait() -> None:
-    play = shared()
-    play.ask(Cores(4), calls=3)
-    first = play.assigned()[0]
-    play.ask(Token("t"))
-    play.done(first)
-    assert play.given() == [Cores(4, [0, 1, 2, 3])]
-
-
 def test_a_large_request_is_overtaken_for_a_minute_at_most() -> None:
     play = Shared(overtake_seconds=60.0)
     play.here()
@@ -206,16 +188,6 @@ def test_workers_are_asked_for_as_requests_fit_on_them() -> None:
     play = Shared()
     play.ask(Cores(2), calls=5)
     assert play.seen(Launch) == [Launch(3, Demand(NODE), "square")]
-
-
-def test_a_worker_that_leaves_takes_its_allocations_along() -> None:
-    play = shared()
-    play.ask(Cores(4))
-    play.later(100)
-    play.later(100)
-    assert b"w" not in play.core.state.workers
-    play.here(b"v", pid=8)
-    assert play.given() == [Cores(4, [0, 1, 2, 3])]
 
 
 def test_a_worker_whose_share_is_done_is_given_nothing_for_its_other_allocations() -> None:

@@ -30,29 +30,18 @@ from gridengine.wire.messages import (
 from tests.support.core_play import CUBE, GOOD, Play, calls
 
 
-def test_a_worker_that_calls_home_is_welcomed_and_given_work() -> None:
+def test_a_worker_that_calls_home_is_welcomed_and_given_a_function_and_work() -> None:
     play = Play()
     play.submit(1)
     play.hello()
     assert [type(effect.message) for effect in play.seen(Send)] == [Welcome, Define, Assign]
-
-
-def test_a_function_comes_with_its_path_and_directory() -> None:
-    play = Play()
-    play.submit(1)
-    play.hello()
     assert play.sent(Define) == [Define(b"square", [b"/code"], b"/home", 1)]
 
 
 def test_an_assignment_carries_the_options_of_its_task() -> None:
     one = Play().running(form=1, watched=True, controlled=True, timeout=9.0)
-    assert (one.form, one.watched, one.controlled, one.timeout, one.attempt) == (
-        1,
-        True,
-        True,
-        9.0,
-        1,
-    )
+    options = one.form, one.watched, one.controlled, one.timeout, one.attempt
+    assert options == (1, True, True, 9.0, 1)
 
 
 def test_a_worker_is_given_one_call_for_each_slot() -> None:

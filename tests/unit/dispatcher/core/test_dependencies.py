@@ -28,20 +28,17 @@ from gridengine.dispatcher.core.events import (
 )
 from gridengine.dispatcher.core.tasks import CallsFinished, ResultData, Task
 from gridengine.errors import Cancelled, GridEngineError, WorkerCrashed
-from gridengine.resources import Cores, Memory
-from gridengine.resources.demand import Demand
+from gridengine.resources import Cores
 from gridengine.wire.messages import (
     CANCELLED,
     CRASH,
     NO_INPUT,
     RAISED,
-    RETRYABLE,
     VALUES,
     Assign,
     Assignment,
     Define,
     Forget,
-    Goodbye,
     Keep,
     Result,
     Results,
@@ -208,22 +205,6 @@ def test_a_batch_is_bounded_in_bytes_with_what_its_calls_need(
     assert [len(message.assignments) for message in play.sent(Assign)][:2] == [3, 3]
 
 
-def test_a_value_among_several_that_travel_together_is_found_by_its_place(play: Graph) -> None:
-    play.supply(1, b"all three", item=2)
-    play.add(task(2, 1))
-    [dependent] = play.assigned()
-    assert [(given.reference, given.item) for given in dependent.inputs] == [(R + 1, 2)]
-
-
-def test_of_a_task_of_several_calls_one_result_may_be_needed(play: Graph) -> None:
-    play.add(task(9), Task(1, (b"calls",), 3, kept=((1, R + 1),)), task(2, 1))
-    play.finish(9)
-    play.finish(1, b"v0")
-    assert play.began() == [1]
-    play.finish(1, b"v1")
-    assert play.given() == [(2, (1,), [b"calls", b"v1"])]
-
-
 def test_a_large_result_is_defined_to_a_worker_once_and_forgotten_after_its_last_call(
     play: Graph,
 ) -> None:
@@ -268,37 +249,6 @@ def test_what_is_passed_on_cannot_be_written_to_by_who_gets_it_too(play: Graph) 
     [finished] = play.seen(CallsFinished)
     assert finished.payload is not None
     assert all(memoryview(buffer).readonly for buffer in finished.payload)
-
-
-def test_a_call_gets_its_inputs_again_when_its_worker_is_lost(play: Graph) -> None:
-    play.add(task(1), task(2), task(3, 1, 2))
-    play.finish(1)
-    play.finish(2, LARGE)
-    play.hello(b"v", pid=8)
-    play.say(Goodbye("killed"))
-    assert play.given() == [(3, (1, 2), [b"calls", b"v1"])]
-    assert play.assignments[3][0] == b"v"
-    assert [one.function for one in play.sent(Define, b"v")] == [input_name(R + 2), SQUARE.digest]
-
-
-def test_a_call_is_run_again_before_its_failure_travels(play: Graph) -> None:
-    play.add(task(1, retries=1), task(2, 1))
-    play.finish(1, status=RETRYABLE)
-    assert play.told == {}
-    play.finish(1)
-    assert play.began() == [2]
-
-
-def test_results_of_other_demands_are_needed_too() -> None:
-    play = Graph(pooled=True)
-    play.add(task(1), task(2, 1, demand=Demand(Memory(1))))
-    play.hello()
-    play.finish(1)
-    play.later(1)
-    assert [queue.demand for queue in play.core.state.queues.values() if queue.calls] == [
-        Demand(Memory(1))
-    ]
-    assert len(play.core.state.provisioners) == 2
 
 
 # ------------------------------------------------------------------ what the client supplies
@@ -411,14 +361,6 @@ def test_an_error_that_is_not_the_call_s_own_travels_as_it_is(play: Graph) -> No
     assert second.error is first.error
 
 
-def test_a_call_that_comes_after_the_failure_fails_at_once(play: Graph) -> None:
-    play.add(task(1))
-    play.finish(1, b"exception", status=RAISED)
-    play.add(task(3, 2), task(2, 1))
-    assert play.told == {1: ["raised"], 2: ["raised"], 3: ["raised"]}
-    assert play.core.state.submitters == {}
-
-
 def test_a_chain_of_any_length_fails_without_recursion() -> None:
     play, count = Graph(), 2 * sys.getrecursionlimit()
     play.hello()
@@ -441,18 +383,6 @@ def test_what_waits_for_a_cancelled_call_is_cancelled_and_nothing_else(
     assert play.told == {2: ["failed"], 3: ["cancelled"], 4: ["cancelled"]}
     assert isinstance(play.seen(CallsFinished)[0].error, Cancelled)
     assert play.finish_all() == [1, 5]
-
-
-def test_a_dependent_that_is_taken_back_is_settled_at_once_and_what_it_needs_goes_on(
-    play: Graph,
-) -> None:
-    play.add(task(1), task(2, 1))
-    play.play(RecallRequested([(2, 0, 1)]))
-    assert play.told == {2: ["recalled"]}
-    play.release(1, 2)
-    play.finish(1)
-    assert play.told[1] == ["done"]
-    assert play.core.state.awaited == {}
 
 
 def test_a_source_that_was_taken_back_is_awaited_until_it_is_handed_in_again(
@@ -622,16 +552,6 @@ def test_what_is_supplied_as_failed_meanwhile_does_not_settle_a_call_twice(quick
 # ------------------------------------------------------------------ how long results are kept
 
 
-def test_a_result_is_kept_while_it_is_held(play: Graph) -> None:
-    play.add(task(1))
-    play.finish(1, LARGE)
-    play.add(task(2, 1))
-    play.finish(2)
-    assert play.sent(Forget) == []
-    play.add(task(3, 1))
-    assert play.given() == [(3, (1,), [b"calls"])]
-
-
 @pytest.mark.parametrize("payload", [b"small", LARGE], ids=["small", "large"])
 @pytest.mark.parametrize("order", list(itertools.permutations(["1", "2", "r1", "r2"])))
 def test_nothing_is_kept_whenever_references_are_released(
@@ -645,25 +565,6 @@ def test_nothing_is_kept_whenever_references_are_released(
             play.finish(int(act), payload)
     play.finish_all()
     assert play.told == {1: ["done"], 2: ["done"]}
-    assert play.nothing_is_kept()
-
-
-def test_what_is_released_before_it_is_made_is_not_kept(play: Graph) -> None:
-    play.release(1)
-    play.add(task(1))
-    play.finish(1, LARGE)
-    play.release(2)
-    play.supply(2, LARGE)
-    assert play.nothing_is_kept()
-
-
-def test_what_is_released_while_a_call_waits_for_it_is_kept_for_that(play: Graph) -> None:
-    play.add(task(2, 1))
-    play.release(1, 2)
-    play.add(task(1))
-    play.finish(1, LARGE)
-    assert play.given() == [(2, (1,), [b"calls"])]
-    play.finish(2)
     assert play.nothing_is_kept()
 
 

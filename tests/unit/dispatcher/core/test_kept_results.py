@@ -106,15 +106,6 @@ def test_the_caller_gets_it_when_it_asks() -> None:
     assert [one.data.payload for one in play.seen(ResultFetched)] == [[b"bytes"]]
 
 
-def test_a_result_of_a_run_that_is_no_more_is_forgotten_where_it_lies() -> None:
-    play = workers(b"a")
-    play.play(Submitted(SQUARE, [makes(FIRST)]))
-    [one] = play.assigned()
-    play.values(one, 0, 1, worker=b"a")
-    keeps(play, one, b"a")
-    assert play.sent(Forget, b"a") == [Forget([input_name(FIRST)])]
-
-
 def test_who_keeps_what_nobody_needs_breaks_the_protocol() -> None:
     play = workers(b"a")
     [task] = play.submit()
@@ -140,19 +131,6 @@ def test_what_a_worker_keeps_that_breaks_the_protocol_in_the_same_breath_is_made
     play.hello(b"a", pid=9, slots=2)
     play.play(ResultAsked(FIRST))
     assert [list(again.kept) for again in play.assigned(b"a")] == [[(0, FIRST)]]
-
-
-def test_who_leaves_hands_it_over() -> None:
-    play = workers(b"a")
-    kept_at(play, b"a", makes(FIRST))
-    play.later(6.0, beats=[b"a"])
-    assert play.sent(Stop, b"a") == [Stop()]
-    play.say(Fetched(input_name(FIRST)), b"bytes", worker=b"a")
-    assert [one.data.payload for one in play.seen(ResultFetched)] == [[b"bytes"]]
-    play.say(Goodbye("told to stop", []), worker=b"a")
-    play.play(Submitted(CUBE, [needs(200, FIRST)]))
-    play.hello(b"b", pid=8)
-    assert [one.task for one in play.assigned(b"b")] == [200]
 
 
 def test_who_leaves_has_time_for_what_it_has_still_to_hand_over() -> None:
@@ -190,15 +168,6 @@ def test_when_the_interpreter_ends_nothing_is_handed_over() -> None:
     play.play(Closing(for_good=True))
     assert play.sent(Forget, b"a") == [Forget([input_name(FIRST)])]
     assert not play.core.state.away
-
-
-def test_a_worker_that_does_not_have_it_any_more_costs_making_it_again() -> None:
-    play = workers(b"a")
-    kept_at(play, b"a", makes(FIRST))
-    play.play(ResultAsked(FIRST))
-    play.say(Fetched(input_name(FIRST), 0), worker=b"a")
-    [one] = play.assigned(b"a")
-    assert (one.task < 0, list(one.kept)) == (True, [(0, FIRST)])
 
 
 def busy_holder(size: int) -> Play:

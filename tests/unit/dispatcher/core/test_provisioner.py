@@ -89,30 +89,17 @@ def test_the_first_workers_that_start_at_once_are_asked_for_at_once_and_the_othe
     assert scale(provisioner, 1.1, waiting=5) == [Launch(4)]
 
 
-def test_failures_at_one_time_hold_back_once() -> None:
-    provisioner = make()
-    for _ in range(100):
-        provisioner.hold_back(10.0)
-    assert provisioner.ask_again_at == 11.0
-
-
-def test_the_wait_grows_up_to_a_minute() -> None:
+def test_the_wait_grows_up_to_a_minute_with_failures_at_different_times_until_a_welcome() -> None:
     provisioner = make()
     now, waits = 0.0, []
-    for _ in range(8):
-        provisioner.hold_back(now)
+    for number in range(9):
+        if number == 8:
+            provisioner.reset_failures()
+        for _ in range(100):
+            provisioner.hold_back(now)
         waits.append(provisioner.ask_again_at - now)
         now = provisioner.ask_again_at
-    assert waits == [1, 2, 4, 8, 16, 32, 60, 60]
-
-
-def test_a_welcome_makes_the_wait_short_again() -> None:
-    provisioner = make()
-    for now in (0.0, 10.0, 20.0):
-        provisioner.hold_back(now)
-    provisioner.reset_failures()
-    provisioner.hold_back(100.0)
-    assert provisioner.ask_again_at == 101.0
+    assert waits == [1, 2, 4, 8, 16, 32, 60, 60, 1]
 
 
 # -------------------------------------------------------------------- withdrawing
@@ -293,18 +280,13 @@ def explain(
     return provisioner.explain(now, waited_for=waiting > 0)
 
 
-def test_a_queued_worker_is_explained_once_a_minute() -> None:
+def test_a_queued_worker_is_explained_once_a_minute_and_for_how_long_it_waits() -> None:
     provisioner = make()
-    provisioner.add_launched(handles(1, 2), 0)
-    told = [now for now in range(140) if explain(provisioner, now)]
-    assert told == [10, 70, 130]
-
-
-def test_the_explanation_says_for_how_long_it_waits() -> None:
-    provisioner = make()
-    provisioner.add_launched(handles(1), 5.0)
-    explain(provisioner, 5.0)
-    assert explain(provisioner, 25.0) == [Explain(tuple(handles(1)), 20.0)]
+    provisioner.add_launched(handles(1, 2), 5.0)
+    told = [(now, explain(provisioner, now)) for now in range(5, 145)]
+    assert [(now, effects) for now, effects in told if effects] == [
+        (now, [Explain(tuple(handles(1)), now - 5.0)]) for now in (15, 75, 135)
+    ]
 
 
 @pytest.mark.parametrize("quiet", [{"waiting": 0}, {"workers": 1}, {}])

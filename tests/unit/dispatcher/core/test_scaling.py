@@ -49,11 +49,14 @@ def stopped(play: Play) -> list[bytes]:
     return [one.worker for one in play.seen(Send) if isinstance(one.message, Stop)]
 
 
-def test_the_least_workers_are_asked_for_though_nothing_waits() -> None:
-    play = Play(min_workers=3)
+def test_the_least_workers_are_asked_for_though_nothing_waits_and_replaced() -> None:
+    play = Play(min_workers=2)
     assert not play.core.state.is_idle
     play.later(0.1)
-    assert [one.count for one in play.seen(Launch)] == [3]
+    assert [one.count for one in play.seen(Launch)] == [2]
+    join(play, 1, 2)
+    play.say(Goodbye("told to"), worker=b"1")
+    assert [one.count for one in play.seen(Launch)] == [1]
 
 
 def test_the_least_workers_stay_though_they_have_nothing_to_do() -> None:
@@ -64,14 +67,6 @@ def test_the_least_workers_stay_though_they_have_nothing_to_do() -> None:
     assert stopped(play) == [b"1"]
     play.later(60.0, beats=[b"2", b"3"])
     assert stopped(play) == []
-
-
-def test_one_of_the_least_workers_that_is_lost_is_replaced() -> None:
-    play = Play(min_workers=2)
-    play.later(0.1)
-    join(play, 1, 2)
-    play.say(Goodbye("told to"), worker=b"1")
-    assert [one.count for one in play.seen(Launch)] == [1]
 
 
 def test_workers_that_cannot_be_had_are_asked_for_again_after_a_while() -> None:
