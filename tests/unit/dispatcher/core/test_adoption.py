@@ -9,6 +9,7 @@ import pytest
 
 from gridengine.dispatcher.core.events import (
     CancelRequested,
+    Closing,
     Grant,
     Launched,
     Lost,
@@ -297,8 +298,6 @@ def test_what_a_worker_says_falsely_of_a_run_is_not_believed(item: HeldRun) -> N
 
 
 def test_a_core_that_closes_stops_a_worker_that_comes_back() -> None:
-    from gridengine.dispatcher.core.events import Closing
-
     play = restored(a_run())
     play.play(Closing())
     back(play, HeldRun(5, 1, 0, 10))

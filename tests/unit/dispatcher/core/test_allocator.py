@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from gridengine.dispatcher.core.events import Grant, Launch, Launched, Rebalance
-from gridengine.dispatcher.core.policy import spare_of
 from gridengine.dispatcher.core.tasks import CallsFinished
 from gridengine.errors import ConfigurationError, TimeoutError
 from gridengine.resources import ZERO, Capacity, Cores, Memory, Resource, Token, WTime
@@ -70,18 +69,13 @@ def test_requests_that_fit_run_side_by_side_and_are_told_what_they_have_before()
     assert play.given() == [Cores(2, [0, 1]) & Memory(1), Cores(2, [2, 3]) & Memory(1)]
 
 
-def test_an_allocation_is_used_again_without_asking_anybody() -> None:
+def test_an_allocation_is_used_again_without_asking_anybody_and_released_for_who_waits() -> None:
     play = shared()
-    play.ask(Cores(4), calls=3)
+    play.ask(Cores(4), calls=2)
     play.done(play.assigned()[0])
     assert play.seen(Grant) == []
-    assert len(play.assigned()) == 1
-
-
-def test_an_allocation_that_nobody_uses_is_released_for_who_waits() -> None:
-    play = shared()
-    play.ask(Cores(4))
-    play.done(play.assigned()[0])
+    [last] = play.assigned()
+    play.done(last)
     play.ask(calls=4)
     assert len(play.sent(Release)) == 1
     assert play.given() == [ZERO] * 4
@@ -218,26 +212,22 @@ def test_a_worker_of_its_own_gives_all_it_was_asked_for() -> None:
     assert play.sent(Assign)[0].allocation == 1
 
 
-def test_a_worker_that_may_be_anybodys_is_given_nothing_until_it_is_known_whose_it_is() -> None:
-    play = Play(pooled=True)
-    for request in (Cores(2), Cores(3)):
-        play.submit(1, demand=Demand(request))
-    play.hello(log="/r/7.log")
-    assert play.assigned() == []
-    play.play(Launched([Handle("7", "/r/7.log")], Demand(Cores(3))))
-    assert [one.given for one in play.seen(Grant)] == [Cores(3, [0, 1, 2])]
-    assert [one.task for one in play.assigned()] == [2]
-
-
-def test_a_worker_that_was_silent_when_it_became_known_whose_it_is_works_once_it_is_heard() -> None:
+@pytest.mark.parametrize("silent", [False, True])
+def test_a_worker_that_may_be_anybodys_is_given_nothing_until_it_is_known_whose_it_is(
+    silent: bool,
+) -> None:
     play = Play(pooled=True, idle_seconds=1e6)
     for request in (Cores(2), Cores(3)):
         play.submit(1, demand=Demand(request))
     play.hello(log="/r/7.log")
-    play.later(10)
-    play.play(Launched([Handle("7", "/r/7.log")], Demand(Cores(3))))
     assert play.assigned() == []
-    play.say(Beat())
+    play.later(10 if silent else 0)
+    play.play(Launched([Handle("7", "/r/7.log")], Demand(Cores(3))))
+    granted = play.seen(Grant)
+    if silent:
+        assert play.assigned() == []
+        play.say(Beat())
+    assert [one.given for one in granted or play.seen(Grant)] == [Cores(3, [0, 1, 2])]
     assert [one.task for one in play.assigned()] == [2]
 
 
@@ -269,24 +259,21 @@ def test_a_call_is_not_begun_where_too_little_time_is_left(seconds: float, begun
     assert bool(play.assigned(b"v")) != begun
 
 
-def test_a_call_that_may_not_begin_twice_is_not_begun_where_those_before_took_longer() -> None:
+@pytest.mark.parametrize(
+    ("elapsed", "seconds"),
+    [
+        (500.0, 300.0),
+        pytest.param(100.0, 3000.0, id="though the first may take as long as it does"),
+    ],
+)
+def test_a_call_that_may_not_begin_twice_is_not_begun_where_those_before_took_longer(
+    elapsed: float, seconds: float
+) -> None:
     play = Shared(NODE & WTime(1000))
     play.ask(retries=0)
-    play.here(elapsed=500.0)
+    play.here(elapsed=elapsed)
     play.now += 300.0
-    play.done(play.assigned()[0], seconds=300.0)
-    play.ask(retries=0)
-    assert play.assigned() == []
-    play.here(b"v", pid=8)
-    assert len(play.assigned(b"v")) == 1
-
-
-def test_a_call_is_begun_by_a_worker_that_has_made_none_however_long_it_takes() -> None:
-    play = Shared(NODE & WTime(1000))
-    play.ask(retries=0)
-    play.here()
-    play.now += 900.0
-    play.done(play.assigned()[0], seconds=3000.0)
+    play.done(play.assigned()[0], seconds=seconds)
     play.ask(retries=0)
     assert play.assigned() == []
     play.here(b"v", pid=8)
@@ -326,16 +313,6 @@ def test_a_call_that_outlives_its_worker_is_not_tried_for_ever() -> None:
             play.later(10, beats=[name])
             errors += [one.error for one in play.seen(CallsFinished)]
     assert [type(error) for error in errors] == [TimeoutError]
-
-
-def test_a_scheduler_that_limits_its_workers_has_them_leave_in_time() -> None:
-    play = Play(pooled=True, walltime=1000.0)
-    play.learn(1.0)
-    play.later(1000 - spare_of(1000.0), beats=[b"w"])
-    assert (
-        b"w" not in play.core.state.workers
-        or play.core.state.workers[b"w"].phase.value == "stopping"
-    )
 
 
 def test_a_group_is_limited_once_its_times_are_known() -> None:

@@ -72,12 +72,6 @@ def test_all_that_waits_of_several_tasks_is_taken_back(play: Play) -> None:
     assert play.core.state.calls_waiting == 0
 
 
-def test_what_has_settled_is_not_taken_back(play: Play) -> None:
-    play.play(CancelRequested([1], 15))
-    play.play(RecallRequested([(1, 0, 2), (9, 0, 1)]))
-    assert recalled(play) == []
-
-
 def test_a_worker_gives_back_what_it_has_not_begun() -> None:
     play = Play()
     play.learn(seconds=1e-3)
@@ -245,10 +239,11 @@ def test_of_calls_lost_with_their_worker_those_cancelled_are_settled_as_such() -
     assert sorted((event.start, event.stop) for event in lost) == [(0, 2), (4, 6), (6, 9)]
 
 
-def test_cancelling_what_has_settled_does_nothing() -> None:
+def test_what_has_settled_is_neither_cancelled_nor_taken_back() -> None:
     play = Play()
     play.done(play.running())
     assert play.play(CancelRequested([1, 99], signal.SIGTERM)) == []
+    assert play.play(RecallRequested([(1, 0, 2), (9, 0, 1)])) == []
 
 
 def test_what_was_recalled_is_not_cancelled_with_one_call_of_it() -> None:

@@ -17,7 +17,6 @@ from gridengine.dispatcher.core.events import (
     Closing,
     Effect,
     Event,
-    RecallRequested,
     ReferencesReleased,
     ResultExpected,
     ResultMissing,
@@ -30,7 +29,6 @@ from gridengine.dispatcher.core.tasks import CallsFinished, ResultData, Task
 from gridengine.errors import Cancelled, GridEngineError, WorkerCrashed
 from gridengine.resources import Cores
 from gridengine.wire.messages import (
-    CANCELLED,
     CRASH,
     NO_INPUT,
     RAISED,
@@ -166,14 +164,6 @@ def test_a_call_begins_when_its_input_is_there_and_has_it_after_its_own_buffers(
         play.add(dependent)
     assert play.given() == [(2, (1,), [b"calls", b"v1"])]
     assert not play.assigned()[0].kept
-
-
-def test_a_call_waits_for_all_of_its_inputs(play: Graph) -> None:
-    play.add(task(1), task(2), task(3, 2, 1))
-    play.finish(1)
-    assert play.began() == [2]
-    play.finish(2)
-    assert play.given() == [(3, (2, 1), [b"calls", b"v2", b"v1"])]
 
 
 def test_an_input_that_is_named_twice_is_sent_once(play: Graph) -> None:
@@ -317,18 +307,15 @@ def test_what_is_wanted_before_it_is_assigned_is_pickled_for_others(play: Graph)
     assert play.assigned()[0].kept
 
 
-def test_a_failure_that_is_supplied_travels(play: Graph) -> None:
+def test_a_failure_or_a_cancellation_that_is_supplied_travels(play: Graph) -> None:
     play.add(task(2, 1))
     play.supply(1, b"exception", raised=True, path=("call 3 of load", "fit"))
     [finished] = play.seen(CallsFinished)
     assert (finished.payload, finished.raised) == ((b"exception",), True)
     assert finished.path == ("call 3 of load", "fit")
-
-
-def test_a_cancellation_that_is_supplied_cancels(play: Graph) -> None:
-    play.add(task(2, 1), task(3, 2))
-    play.supply(1, cancelled=True)
-    assert play.told == {2: ["cancelled"], 3: ["cancelled"]}
+    play.add(task(5, 4), task(6, 5))
+    play.supply(4, cancelled=True)
+    assert play.told == {2: ["raised"], 5: ["cancelled"], 6: ["cancelled"]}
 
 
 # ------------------------------------------------------------------ failure and cancellation
@@ -383,18 +370,6 @@ def test_what_waits_for_a_cancelled_call_is_cancelled_and_nothing_else(
     assert play.told == {2: ["failed"], 3: ["cancelled"], 4: ["cancelled"]}
     assert isinstance(play.seen(CallsFinished)[0].error, Cancelled)
     assert play.finish_all() == [1, 5]
-
-
-def test_a_source_that_was_taken_back_is_awaited_until_it_is_handed_in_again(
-    play: Graph,
-) -> None:
-    play.add(task(9), task(1), task(2, 1))
-    play.play(RecallRequested([(1, 0, 1)]))
-    assert play.told == {1: ["recalled"]}
-    play.add(replace(task(3), kept=((0, R + 1),)))
-    play.finish(9)
-    play.finish(3)
-    assert play.given() == [(2, (1,), [b"calls", b"v3"])]
 
 
 def test_closing_settles_each_call_once(play: Graph) -> None:
@@ -520,33 +495,6 @@ def test_a_call_that_ended_its_runner_is_charged_though_its_input_went_with_it(
     assert quick.assignments[2][1].attempt == 2
     quick.crash(quick.assignments[2][1], 0, CRASH)
     assert quick.told[2] == ["failed"]
-
-
-@pytest.mark.parametrize("number", [0, signal.SIGTERM])
-def test_a_call_behind_its_source_is_taken_back_or_cancelled_by_its_worker(
-    quick: Graph, number: int
-) -> None:
-    quick.add(task(1), task(2, 1), task(3, 2))
-    if number:
-        quick.play(CancelRequested([2], number))
-        quick.crash(quick.assignments[2][1], -1, CANCELLED)
-    else:
-        quick.play(RecallRequested([(2, 0, 1)]))
-        give_back(quick, 2, reason="")
-    assert quick.told[2] == ["failed" if number else "recalled"]
-    give_back(quick, 3)
-    assert (3 in quick.told) == bool(number)
-    quick.finish(1)
-    assert quick.told[1] == ["done"]
-
-
-def test_what_is_supplied_as_failed_meanwhile_does_not_settle_a_call_twice(quick: Graph) -> None:
-    quick.add(task(1), task(2, 1))
-    quick.supply(1, cancelled=True)
-    assert 2 not in quick.told
-    quick.finish(1)
-    quick.finish(2)
-    assert quick.told[2] == ["done"]
 
 
 # ------------------------------------------------------------------ how long results are kept

@@ -179,28 +179,6 @@ def test_children_end_with_the_run_that_made_them(how: str) -> None:
     assert running.id not in play.core.state.open_tasks
 
 
-def test_grandchildren_end_when_the_runs_of_children_do() -> None:
-    play = play_with(slots=3)
-    [parent] = submit(play)
-    make(play, parent)
-    [child] = play.assigned()
-    make(play, child)
-    [grandchild] = play.assigned()
-    play.done(parent)
-    assert play.sent(Cancel) == [Cancel([child.run], signal.SIGTERM)]
-    play.crash(child, 0, CANCELLED, -15)
-    assert play.sent(Cancel) == [Cancel([grandchild.run], signal.SIGTERM)]
-
-
-def test_the_children_of_a_run_that_has_ended_end_at_once() -> None:
-    play = play_with()
-    [parent] = submit(play)
-    play.done(parent)
-    make(play, parent)
-    [settled] = play.seen(CallsFinished)
-    assert isinstance(settled.error, Cancelled)
-
-
 def test_too_many_calls_that_wait_are_refused_and_keep_their_slots() -> None:
     play = play_with(max_nesting=1)
     _, child = nested(play)
@@ -229,19 +207,6 @@ def test_a_worker_that_gives_back_what_stands_behind_a_waiting_call_is_not_blame
         [other] = play.assigned()
         assert resume(play, parent)
     assert b"w" in play.core.state.workers
-
-
-def test_a_call_that_ends_while_it_waits_gives_nothing_back_twice() -> None:
-    play = play_with()
-    parent, child = nested(play)
-    assert resume(play, parent) == []
-    play.done(parent)
-    play.crash(child, 0, CANCELLED, -15)
-    assert len(submit(play)) == 1
-    [worker] = play.core.state.workers.values()
-    assert (worker.waiting, worker.resuming, worker.withheld, worker.batches) == (0, {}, False, 1)
-    [group] = worker.slot_groups
-    assert group.batches == 1
 
 
 @pytest.mark.parametrize(
@@ -337,18 +302,6 @@ def test_a_call_goes_on_with_what_it_had_if_nobody_has_needed_it() -> None:
     assert resume(play, parent) == [Resumed(RUNNER, parent.run, first)]
 
 
-def test_a_gpu_is_never_given_twice() -> None:
-    play = shared()
-    [parent] = submit(play, demand=Demand(GPUs(1)))
-    make(play, parent, demand=Demand(GPUs(1)))
-    [child] = wait(play, parent)
-    assert resume(play, parent) == []
-    play.done(child)
-    [answer] = play.sent(Resumed)
-    group = run_of(play, parent).slot_group
-    assert (group.allocation, group.batches) == (answer.allocation, 1)
-
-
 def test_a_worker_that_was_silent_goes_on_with_the_calls_that_ask_for_their_slots() -> None:
     play = shared(slots=1)
     parent, child = nested(play)
@@ -358,27 +311,6 @@ def test_a_worker_that_was_silent_goes_on_with_the_calls_that_ask_for_their_slot
     assert len(play.sent(Resumed)) == 1
     play.done(parent)
     assert len(submit(play, demand=Demand(GPUs(1)))) == 1
-
-
-def test_room_of_calls_that_wait_is_kept_for_deeper_ones_when_twice_as_many_wait() -> None:
-    play = shared(slots=1)
-    [one] = submit(play, demand=Demand(Cores(1)))
-    submit(play, 5, demand=Demand(Cores(1)))
-    parents = []
-    while one is not None:
-        parents.append(one)
-        make(play, one, demand=Demand(GPUs(1)))
-        [child] = wait(play, one)
-        one = None
-        play.done(child)
-        if len(parents) < 4 and play.assigned():
-            [one] = play.assigned()
-    assert len(parents) == 2
-    make(play, parents[1], demand=Demand(Cores(1)))
-    [run] = play.assigned()
-    assert len(play.seen(Grant)) == 1
-    play.done(run)
-    assert play.assigned() == []
 
 
 def test_room_that_is_taken_by_what_was_assigned_ahead_is_no_reason_to_give_no_more() -> None:

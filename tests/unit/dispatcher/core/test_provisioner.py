@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -207,15 +208,11 @@ def test_a_process_id_that_comes_again_is_a_new_worker() -> None:
 # -------------------------------------------------------------------- the scheduler's word
 
 
-def test_the_scheduler_tells_of_an_end_once() -> None:
+def test_the_scheduler_tells_of_an_end_once_and_of_none_that_is_unknown() -> None:
     provisioner = make()
     provisioner.add_launched(handles(1), 0)
-    assert len(say(provisioner, ENDED, 1)) == 1
+    assert len(say(provisioner, ENDED, 1, 2)) == 1
     assert say(provisioner, ENDED, 1) == []
-
-
-def test_a_word_on_an_unknown_worker_is_dropped() -> None:
-    assert say(make(), FAILED, 1) == []
 
 
 def test_who_has_ended_is_not_expected_any_more() -> None:
@@ -225,23 +222,18 @@ def test_who_has_ended_is_not_expected_any_more() -> None:
     assert scale(provisioner, waiting=1) == [Launch(1)]
 
 
-def test_a_start_is_overdue_from_when_it_runs() -> None:
+@pytest.mark.parametrize("state", [RUNNING, SUSPENDED])
+def test_a_start_is_overdue_from_when_it_runs_and_anew_after_a_suspension(
+    state: WorkerStatus,
+) -> None:
     provisioner = make(start_seconds=30.0)
     provisioner.add_launched(handles(1), 0)
     say(provisioner, RUNNING, 1, now=100.0)
+    say(provisioner, state, 1, now=110.0)
     say(provisioner, RUNNING, 1, now=120.0)
-    assert provisioner.overdue(130.0) == []
-    assert [one.handle for one in provisioner.overdue(130.1)] == handles(1)
-
-
-def test_a_start_that_was_suspended_has_its_time_anew() -> None:
-    provisioner = make(start_seconds=30.0)
-    provisioner.add_launched(handles(1), 0)
-    say(provisioner, RUNNING, 1, now=0.0)
-    say(provisioner, SUSPENDED, 1, now=10.0)
-    assert provisioner.overdue(100.0) == []
-    say(provisioner, RUNNING, 1, now=100.0)
-    assert provisioner.overdue(110.0) == []
+    begun = 100.0 if state is RUNNING else 120.0
+    assert provisioner.overdue(begun + 30.0) == []
+    assert [one.handle for one in provisioner.overdue(begun + 30.1)] == handles(1)
 
 
 def fail(provisioner: Provisioner, count: int, **report: Any) -> Exception | None:
@@ -361,9 +353,12 @@ def test_a_reason_that_was_asked_for_is_told_too() -> None:
     assert "(start_timeout): no queue" in str(provisioner.start_timed_out(40.0))
 
 
-def test_without_a_limit_calls_wait_for_ever() -> None:
-    provisioner = make()
-    scale(provisioner, 0.0, waiting=1)
+@pytest.mark.parametrize(("limit", "others"), [(math.inf, 0), (30.0, 10)])
+def test_without_a_limit_or_for_the_places_of_others_calls_wait_for_ever(
+    limit: float, others: int
+) -> None:
+    provisioner = make(start_timeout=limit)
+    assert bool(provisioner.scale(0.0, 1, others=others)) is (not others)
     assert provisioner.start_timed_out(1e9) is None
 
 
@@ -380,9 +375,3 @@ def test_the_wait_for_a_first_worker_begins_anew_when_one_was_there_or_nobody_wa
     scale(provisioner, 50.0, waiting=1)
     assert provisioner.start_timed_out(79.0) is None
     assert provisioner.start_timed_out(80.0) is not None
-
-
-def test_who_waits_for_the_places_of_others_does_not_wait_for_the_batch_system() -> None:
-    provisioner = make(start_timeout=30.0)
-    assert provisioner.scale(0.0, 1, others=10) == []
-    assert provisioner.start_timed_out(100.0) is None

@@ -258,11 +258,18 @@ def test_a_suspended_worker_is_not_dead_and_finishes_its_work() -> None:
     assert len(play.seen(CallsFinished)) == 1
 
 
-def test_a_busy_worker_is_not_stopped() -> None:
-    play = Play(idle_seconds=5)
-    play.running()
-    play.later(6, beats=[b"w"])
-    assert play.sent(Stop) == []
+@pytest.mark.parametrize("why", ["it is busy", "nobody waits for its place", "others are kept"])
+def test_a_worker_is_not_stopped_while_it_is_of_use(why: str) -> None:
+    play = Play(
+        idle_seconds=5, pooled=why.startswith("nobody"), keeps_others=why == "others are kept"
+    )
+    if why == "others are kept":
+        play.hello()
+    elif (one := play.running()) and why != "busy":
+        play.done(one)
+    for _ in range(2 if play.core.state.policy.pooled else 10):
+        play.later(1.0, beats=[b"w"])
+        assert play.sent(Stop) == []
 
 
 def test_an_idle_worker_is_told_to_stop_and_when_it_stays_is_done_without() -> None:
@@ -291,21 +298,6 @@ def test_a_worker_with_nothing_to_do_leaves_where_calls_of_another_demand_wait_f
         assert play.sent(Stop) == []
     play.later(0.6 if most == 1 else 0.3, beats=[b"w"])
     assert play.sent(Stop) == [Stop()]
-
-
-def test_a_worker_with_nothing_to_do_stays_a_while_when_nobody_waits() -> None:
-    play = Play(pooled=True, idle_seconds=5)
-    play.done(play.running())
-    play.later(0.6, beats=[b"w"])
-    assert play.sent(Stop) == []
-
-
-def test_a_worker_that_the_scheduler_did_not_start_stays_where_others_are_kept() -> None:
-    play = Play(idle_seconds=5, keeps_others=True)
-    play.hello()
-    for _ in range(10):
-        play.later(1.0, beats=[b"w"])
-        assert play.sent(Stop) == []
 
 
 @pytest.mark.parametrize("idle", [False, True])

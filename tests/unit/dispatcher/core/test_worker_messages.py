@@ -108,16 +108,12 @@ def test_a_watched_calls_output_is_settled_with_it() -> None:
     assert (settled.payload, settled.stdout, settled.stderr) == ([b"values"], b"out", b"err")
 
 
-def test_a_watched_tasks_start_is_told() -> None:
+def test_a_watched_tasks_start_and_what_it_pushes_are_told() -> None:
     play = Play()
     one = play.running(watched=True)
     assert play.say(Started(one.run, 99)) == [TaskStarted(1, 99, "node-w", 1)]
-
-
-def test_a_pushed_value_is_passed_on() -> None:
-    play = Play()
-    one = play.running(watched=True)
     assert play.say(Pushed(one.run), b"value") == [TaskMessage(1, (b"value",))]
+    assert play.hello() == [], "a repeated greeting"
 
 
 @pytest.mark.parametrize(
@@ -135,12 +131,6 @@ def test_an_answer_to_no_run_is_dropped(message: Message) -> None:
     play = Play()
     play.running()
     assert play.say(message, b"", b"") == []
-
-
-def test_a_repeated_hello_is_dropped() -> None:
-    play = Play()
-    play.running()
-    assert play.hello() == []
 
 
 def test_a_late_answer_of_an_earlier_attempt_is_dropped() -> None:

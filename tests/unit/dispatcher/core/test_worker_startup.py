@@ -36,6 +36,18 @@ from gridengine.wire.messages import (
 )
 from tests.support.core_play import Play, failing_starts
 
+HANDLE = Handle("1")
+
+
+def launched(state: WorkerStatus | None = None, **policy: Any) -> Play:
+    """Return a core whose one call waits for the worker that it has launched, in this state."""
+    play = Play(**policy)
+    play.submit(1)
+    play.play(Launched([HANDLE]))
+    if state is not None:
+        play.poll(HANDLE, state)
+    return play
+
 
 def test_workers_that_never_call_home_are_an_error_after_three_in_a_row() -> None:
     play = Play()
@@ -124,16 +136,14 @@ def test_a_worker_that_can_never_start_is_no_error_while_another_serves_its_call
 
 
 def test_calls_that_have_no_worker_in_time_fail_and_the_next_wait_anew() -> None:
-    play = Play(start_timeout=30.0)
-    play.submit(1)
-    play.play(Launched([Handle("1")]))
+    play = launched(start_timeout=30.0)
     play.later(29)
     assert play.seen(CallsFinished) == []
-    play.play(Explained(Handle("1"), "no licence"))
+    play.play(Explained(HANDLE, "no licence"))
     play.later(1)
     [settled] = play.seen(CallsFinished)
     assert "within 30 s (start_timeout): no licence" in str(settled.error)
-    assert play.seen(Withdraw) == [Withdraw((Handle("1"),))]
+    assert play.seen(Withdraw) == [Withdraw((HANDLE,))]
     play.submit(1)
     assert play.effects == [Launch(1, label="square")]
     play.later(29)
@@ -150,14 +160,14 @@ def test_a_batch_system_that_takes_nothing_in_time_is_an_error_with_its_words() 
 
 @pytest.mark.parametrize("state", [WorkerStatus.RUNNING, WorkerStatus.QUEUED])
 def test_a_worker_that_runs_and_does_not_call_home_in_time_is_stopped(state: WorkerStatus) -> None:
-    play = Play()
-    play.submit(1)
-    play.play(Launched([Handle("1")]))
-    play.poll(Handle("1"), state)
+    play = launched(state)
     play.later(31)
     overdue = state is WorkerStatus.RUNNING
-    assert play.seen(Withdraw) == [Withdraw((Handle("1"),))] * overdue
+    assert play.seen(Withdraw) == [Withdraw((HANDLE,))] * overdue
     assert ["has not connected" in one.text for one in play.seen(Warn)] == [True] * overdue
+    play.hello(pid=1)
+    assert play.sent(Stop) == [Stop()] * overdue
+    assert len(play.assigned()) == (not overdue)
 
 
 def test_workers_overdue_three_times_are_an_error() -> None:
@@ -173,12 +183,12 @@ def test_workers_overdue_three_times_are_an_error() -> None:
 def unanswered(play: Play) -> list[Effect]:
     """Have a worker run that says that no address answers it; return what comes of its time."""
     play.submit(1)
-    play.play(Launched([Handle("1")]))
-    play.poll(Handle("1"), WorkerStatus.RUNNING)
+    play.play(Launched([HANDLE]))
+    play.poll(HANDLE, WorkerStatus.RUNNING)
     assert play.later(9) == []
-    assert play.later(2) == [Explain((Handle("1"),), 11.0, running=True)]
+    assert play.later(2) == [Explain((HANDLE,), 11.0, running=True)]
     assert play.later(1) == []
-    play.play(Explained(Handle("1"), "tcp://a:1 (no answer)", running=True))
+    play.play(Explained(HANDLE, "tcp://a:1 (no answer)", running=True))
     assert play.later(10) == []
     return play.later(9)
 
@@ -199,17 +209,6 @@ def test_where_others_have_connected_one_that_no_address_answers_is_replaced() -
     unanswered(play)
     assert play.seen(CallsFinished) == []
     assert play.seen(Withdraw) == [Withdraw((Handle("1"),))]
-
-
-def test_a_worker_that_was_withdrawn_and_calls_all_the_same_is_told_to_leave() -> None:
-    play = Play()
-    play.submit(1)
-    play.play(Launched([Handle("7")]))
-    play.poll(Handle("7"), WorkerStatus.RUNNING)
-    play.later(31)
-    play.hello(pid=7)
-    assert play.sent(Stop) == [Stop()]
-    assert play.assigned() == []
 
 
 def test_each_refusal_for_now_doubles_the_wait() -> None:
