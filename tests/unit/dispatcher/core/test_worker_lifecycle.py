@@ -258,33 +258,16 @@ def test_a_suspended_worker_is_not_dead_and_finishes_its_work() -> None:
     assert len(play.seen(CallsFinished)) == 1
 
 
-@pytest.mark.parametrize("why", ["it is busy", "nobody waits for its place", "others are kept"])
+@pytest.mark.parametrize("why", ["busy", "nobody waits for its place", "kept"])
 def test_a_worker_is_not_stopped_while_it_is_of_use(why: str) -> None:
-    play = Play(
-        idle_seconds=5, pooled=why.startswith("nobody"), keeps_others=why == "others are kept"
-    )
-    if why == "others are kept":
+    play = Play(idle_seconds=5, pooled=why.startswith("nobody"), keeps_others=why == "kept")
+    if why == "kept":
         play.hello()
     elif (one := play.running()) and why != "busy":
         play.done(one)
     for _ in range(2 if play.core.state.policy.pooled else 10):
         play.later(1.0, beats=[b"w"])
         assert play.sent(Stop) == []
-
-
-def test_an_idle_worker_is_told_to_stop_and_when_it_stays_is_done_without() -> None:
-    play = Play(idle_seconds=5, max_workers=1)
-    play.learn(seconds=1.0)
-    play.later(4, beats=[b"w"])
-    assert play.sent(Stop) == []
-    play.later(2, beats=[b"w"])
-    assert play.sent(Stop) == [Stop()]
-    play.submit(1)
-    assert play.assigned() == []
-    play.later(worker_lifecycle.LEAVE_SECONDS + 1, beats=[b"w"])
-    assert play.seen(Lost) == [Lost(b"w")]
-    assert play.seen(Withdraw) == [Withdraw((HANDLE,))]
-    assert play.seen(Launch) == [Launch(1, label="square")]
 
 
 @pytest.mark.parametrize("most", [10, 1])
