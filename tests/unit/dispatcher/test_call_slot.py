@@ -65,18 +65,6 @@ def test_one_that_begins_to_wait_while_the_slot_is_asked_for_has_it_given_back_a
     assert one.sent[2:] == [Waits(RUNNER, RUN)]
 
 
-def test_two_that_go_on_wait_for_the_same_slot() -> None:
-    one = Played()
-    one.slot.give_back()
-    first = one.go_on()
-    one.slot.give_back()
-    second = one.go_on()
-    assert one.sent == [Waits(RUNNER, RUN), Resumes(RUNNER, RUN)]
-    one.slot.resumed()
-    assert is_free(first)
-    assert is_free(second)
-
-
 def test_a_call_that_may_not_wait_keeps_its_slot_and_may_ask_again() -> None:
     one = Played()
     one.slot.give_back()

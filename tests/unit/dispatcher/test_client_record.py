@@ -27,13 +27,6 @@ def other_language(tmp_path: Path) -> Iterator[Process]:
         yield made
 
 
-def test_a_client_is_told_what_is_on_disk(process: Process) -> None:
-    hand_in(process, 1)
-    hand_in(process, 2, defines=False)
-    process.sync()
-    assert process.sent.messages[-1] == Durable(2)
-
-
 def test_calls_that_were_taken_back_are_told_when_that_is_on_disk(process: Process) -> None:
     hand_in(process, 1, 2)
     process.record.finish([FinishedItem(1, 0, 1, recalled=True, last=True)], [])
@@ -198,13 +191,6 @@ def test_what_a_client_has_that_others_may_want_is_written_at_once(
     other = again(process, tmp_path)
     assert not other.tasks()
     process.file.close()
-
-
-def test_a_client_may_say_twice_what_it_has_taken(process: Process) -> None:
-    hand_in(process, 1, 2)
-    finish(process, 1)
-    process.record.taken([1, 1])
-    assert process.record.owed == 1
 
 
 def test_outcomes_of_a_client_that_is_away_wait_on_disk(process: Process) -> None:

@@ -33,18 +33,6 @@ from tests.support.journaled_client import Process, again, finish, hand_in
 from tests.support.lines_run import lines_run
 
 
-def test_what_was_acknowledged_is_in_the_files_as_they_are_then(
-    process: Process, tmp_path: Path
-) -> None:
-    hand_in(process, 1, 2)
-    process.sync()
-    assert process.sent.messages[-1] == Durable(1)
-    other = again(process, tmp_path)
-    assert other.record.seen == 1
-    assert other.tasks() == [1, 2]
-    assert [buffers for _, buffers in other.replayed] == [[b"function"], [b"1", b"2"]]
-
-
 def test_a_kill_between_two_commits_has_no_call_run_again_that_the_client_has(
     process: Process, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -68,35 +56,26 @@ def test_tasks_that_have_ended_are_not_handed_in_again(process: Process, tmp_pat
     finish(process, 2)
     process.record.taken([1])
     process.sync()
+    assert process.sent.messages[-1] == Durable(1)
     other = again(process, tmp_path)
-    assert other.tasks() == [3]
+    assert (other.record.seen, other.tasks()) == (1, [3])
+    assert [buffers for _, buffers in other.replayed] == [[b"function"], [b"3"]]
     other.record.resume()
     assert [one.outcomes[0].task for one in other.sent.outcomes()] == [2]
 
 
-def end_some(process: Process, tmp_path: Path, *tasks: int) -> Process:
-    """Hand in tasks of ten calls each, and have of task 1 four end, which the client takes, and two
-    more; return the process that comes next.
-    """
-    hand_in(process, *tasks, count=10)
+def test_calls_that_have_ended_of_a_task_are_told_apart_and_those_counted_that_are_owed(
+    process: Process, tmp_path: Path
+) -> None:
+    hand_in(process, 1, 2, count=10)
     finish(process, 1, 0, 4, last=False)
     process.sync()
     process.record.taken([1])
     finish(process, 1, 6, 8, last=False)
     process.sync()
-    return again(process, tmp_path)
-
-
-def test_calls_that_have_ended_of_a_task_are_told_apart(process: Process, tmp_path: Path) -> None:
-    other = end_some(process, tmp_path, 1)
-    assert other.tasks() == [1]
+    other = again(process, tmp_path)
+    assert other.tasks() == [1, 2]
     assert other.settled == {1: [(0, 4), (6, 8)]}
-
-
-def test_the_calls_are_counted_that_the_client_does_not_know_of(
-    process: Process, tmp_path: Path
-) -> None:
-    other = end_some(process, tmp_path, 1, 2)
     for record in (process.record, other.record):
         assert (record.owed, record.owed_calls) == (2, 16)
     finish(process, 2, 0, 10)
@@ -104,12 +83,16 @@ def test_the_calls_are_counted_that_the_client_does_not_know_of(
     assert (process.record.owed, process.record.owed_calls) == (1, 4)
 
 
-def test_nothing_is_left_of_what_a_client_has_taken(process: Process) -> None:
+def test_nothing_is_left_of_what_a_client_has_taken_and_no_function_without_a_task(
+    process: Process,
+) -> None:
     hand_in(process, 1, 2)
     process.record.take(ChildForget(0, functions=[b"digest"]), [])
     finish(process, 1)
+    process.record.taken([1])
+    assert process.rows("requests") == 3
     finish(process, 2)
-    process.record.taken([1, 2])
+    process.record.taken([2])
     assert [process.rows(table) for table in ("requests", "ended", "outcomes")] == [0, 0, 0]
 
 
@@ -126,17 +109,6 @@ def test_that_a_call_has_ended_is_as_much_work_however_many_are_left(together: i
         return lines
 
     assert cost(2000) <= 2 * cost(200)
-
-
-def test_a_function_stays_until_no_older_task_is_left(process: Process) -> None:
-    hand_in(process, 1, 2)
-    process.record.take(ChildForget(0, functions=[b"digest"]), [])
-    finish(process, 1)
-    process.record.taken([1])
-    assert process.rows("requests") == 3
-    finish(process, 2)
-    process.record.taken([2])
-    assert process.rows("requests") == 0
 
 
 def test_a_result_that_others_need_stays_until_it_is_released(

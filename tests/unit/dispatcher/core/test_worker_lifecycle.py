@@ -270,6 +270,21 @@ def test_a_worker_is_not_stopped_while_it_is_of_use(why: str) -> None:
         assert play.sent(Stop) == []
 
 
+def test_an_idle_worker_is_told_to_stop_and_when_it_stays_is_done_without() -> None:
+    play = Play(idle_seconds=5, max_workers=1)
+    play.learn(seconds=1.0)
+    play.later(4, beats=[b"w"])
+    assert play.sent(Stop) == []
+    play.later(2, beats=[b"w"])
+    assert play.sent(Stop) == [Stop()]
+    play.submit(1)
+    assert play.assigned() == []
+    play.later(worker_lifecycle.LEAVE_SECONDS + 1, beats=[b"w"])
+    assert play.seen(Lost) == [Lost(b"w")]
+    assert play.seen(Withdraw) == [Withdraw((HANDLE,))]
+    assert play.seen(Launch) == [Launch(1, label="square")]
+
+
 @pytest.mark.parametrize("most", [10, 1])
 def test_a_worker_with_nothing_to_do_leaves_where_calls_of_another_demand_wait_for_its_place(
     most: int,
