@@ -29,6 +29,7 @@ from gridengine.wire.messages import (
     ChildTasks,
     ClientHello,
     Control,
+    Controlled,
     FinishedItem,
     Goodbye,
     Message,
@@ -253,6 +254,14 @@ def test_who_is_sent_away_is_told_why(
     client = make()
     with pytest.raises(kind, match=words):
         client.step(message)
+
+
+def test_an_answer_that_nobody_waits_for_any_more_is_dropped(make: Any) -> None:
+    client = make()
+    with pytest.raises(TimeoutError):
+        client.control("status", seconds=0)
+    client.step(Controlled(client.new_id(), b"{}"))
+    assert client._questions == {}
 
 
 def test_one_that_is_silent_is_looked_for_and_taken_to_be_gone_after_the_lease(

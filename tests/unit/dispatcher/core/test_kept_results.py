@@ -106,6 +106,15 @@ def test_the_caller_gets_it_when_it_asks() -> None:
     assert [one.data.payload for one in play.seen(ResultFetched)] == [[b"bytes"]]
 
 
+def test_a_result_of_a_run_that_is_no_more_is_forgotten_where_it_lies() -> None:
+    play = workers(b"a")
+    play.play(Submitted(SQUARE, [makes(FIRST)]))
+    [one] = play.assigned()
+    play.values(one, 0, 1, worker=b"a")
+    keeps(play, one, b"a")
+    assert play.sent(Forget, b"a") == [Forget([input_name(FIRST)])]
+
+
 def test_who_keeps_what_nobody_needs_breaks_the_protocol() -> None:
     play = workers(b"a")
     [task] = play.submit()

@@ -313,6 +313,27 @@ def test_a_worker_that_was_silent_goes_on_with_the_calls_that_ask_for_their_slot
     assert len(submit(play, demand=Demand(GPUs(1)))) == 1
 
 
+def test_room_of_calls_that_wait_is_kept_for_deeper_ones_when_twice_as_many_wait() -> None:
+    play = shared(slots=1)
+    [one] = submit(play, demand=Demand(Cores(1)))
+    submit(play, 5, demand=Demand(Cores(1)))
+    parents = []
+    while one is not None:
+        parents.append(one)
+        make(play, one, demand=Demand(GPUs(1)))
+        [child] = wait(play, one)
+        one = None
+        play.done(child)
+        if len(parents) < 4 and play.assigned():
+            [one] = play.assigned()
+    assert len(parents) == 2
+    make(play, parents[1], demand=Demand(Cores(1)))
+    [run] = play.assigned()
+    assert len(play.seen(Grant)) == 1
+    play.done(run)
+    assert play.assigned() == []
+
+
 def test_room_that_is_taken_by_what_was_assigned_ahead_is_no_reason_to_give_no_more() -> None:
     play = shared()
     [one] = submit(play)
