@@ -108,14 +108,20 @@ def test_a_worker_that_was_told_to_leave_is_not_lost() -> None:
     assert lines(play) == []
 
 
-def test_figures_are_told_at_the_end() -> None:
+@pytest.mark.parametrize("called", [True, False])
+def test_figures_are_told_at_the_end_where_there_were_calls(called: bool) -> None:
     play = Play()
-    play.learn(1.0)
+    if called:
+        play.learn(1.0)
     play.play(Closing())
-    assert lines(play) == [
-        "1 call done, 0 failed or cancelled, 0 run again, in 0.0 s; 1 worker connected so far, "
-        "0 lost"
-    ]
+    assert (
+        lines(play)
+        == [
+            "1 call done, 0 failed or cancelled, 0 run again, in 0.0 s; 1 worker connected so far, "
+            "0 lost"
+        ]
+        * called
+    )
 
 
 def test_figures_of_calls_that_took_long_are_told_when_they_have_ended() -> None:
@@ -128,11 +134,5 @@ def test_figures_of_calls_that_took_long_are_told_when_they_have_ended() -> None
     play.later(1, beats=[b"w"])
     [line] = lines(play)
     assert line.startswith("1 call done, 0 failed or cancelled, 0 run again, in 12.0 s")
-    play.play(Closing())
-    assert lines(play) == []
-
-
-def test_nothing_is_told_of_a_run_without_calls() -> None:
-    play = Play()
     play.play(Closing())
     assert lines(play) == []

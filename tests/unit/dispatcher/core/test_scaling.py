@@ -162,30 +162,22 @@ def test_those_asked_for_before_are_withdrawn_when_they_are_known() -> None:
     assert [set(one.handles) for one in play.seen(Withdraw)] == [set(handles[1:])]
 
 
-def test_without_numbers_the_first_bounds_hold_again() -> None:
-    play = Play(min_workers=1, max_workers=4)
-    play.play(Scaled(2, 2))
-    play.play(Scaled())
-    policy = play.core.state.policy
-    assert (policy.min_workers, policy.max_workers) == (1, 4)
-
-
 @pytest.mark.parametrize(("minimum", "maximum"), [(-1, 1), (2, 1)])
 def test_the_least_are_not_more_than_the_most(minimum: int, maximum: int) -> None:
     with pytest.raises(ValueError, match="there cannot be"):
         Play().play(Scaled(minimum, maximum))
 
 
-def test_workers_by_hand_take_the_place_of_none_of_the_schedulers() -> None:
+def test_workers_by_hand_take_the_place_of_none_of_the_schedulers_nor_leave_for_the_bounds() -> (
+    None
+):
     play = Play(max_workers=1, keeps_others=True)
-    play.hello()
+    play.hello(b"a")
     play.submit(5)
     assert [launch.count for launch in play.seen(Launch)] == [1]
-
-
-def test_workers_by_hand_do_not_leave_for_the_bounds() -> None:
-    play = Play(max_workers=1, keeps_others=True)
-    for name in (b"a", b"b"):
-        play.hello(name)
+    play.hello(b"b")
     play.play(Scaled(0, 0))
     assert play.sent(Stop) == []
+    play.play(Scaled())
+    policy = play.core.state.policy
+    assert (policy.min_workers, policy.max_workers) == (0, 1), "the first bounds hold again"

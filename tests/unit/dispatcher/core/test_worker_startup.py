@@ -211,11 +211,23 @@ def test_where_others_have_connected_one_that_no_address_answers_is_replaced() -
     assert play.seen(Withdraw) == [Withdraw((Handle("1"),))]
 
 
-def test_each_refusal_for_now_doubles_the_wait() -> None:
+def test_what_waits_for_a_queued_worker_is_explained() -> None:
+    play = launched()
+    assert play.later(5) == []
+    assert [type(effect) for effect in play.later(10)] == [Explain]
+
+
+@pytest.mark.parametrize(
+    "event", [LaunchFailed(ClusterError("too many jobs"), for_now=True), Launched([])]
+)
+def test_each_refusal_for_now_and_launch_of_none_doubles_the_wait(
+    event: LaunchFailed | Launched,
+) -> None:
     play = Play()
     play.submit(1)
     for seconds in (1, 2, 4):
-        play.play(LaunchFailed(ClusterError("too many jobs"), for_now=True))
+        play.play(event)
+        assert play.seen(CallsFinished) == []
         assert play.later(seconds - 0.1) == []
         assert play.later(0.2) == [Launch(1, label="square")]
 
@@ -239,13 +251,6 @@ def test_while_others_work_a_refusal_is_a_warning() -> None:
     play.submit(1)
     play.play(LaunchFailed(SubmissionRefused("unknown resource")))
     assert [type(effect) for effect in play.effects] == [Warn]
-
-
-def test_a_launch_of_no_workers_is_tried_again_later() -> None:
-    play = Play()
-    play.submit(1)
-    assert play.play(Launched([])) == []
-    assert play.later(1.1) == [Launch(1, label="square")]
 
 
 @pytest.mark.parametrize("other", [{"version": "2"}, {"python": "3.12"}, {"protocol": 99}])
