@@ -195,6 +195,14 @@ def test_a_worker_that_nobody_knew_is_taken_in_without_what_it_had() -> None:
     assert play.sent(Welcome, b"stranger")
 
 
+def test_a_run_that_was_shortened_has_the_rest_assigned() -> None:
+    play = restored(a_run())
+    back(play, HeldRun(5, 1, 2, 6))
+    waiting = attempts_to_come(play, 10)
+    assert set(waiting) == {0, 1, 6, 7, 8, 9}
+    assert set(waiting.values()) == {1}
+
+
 def test_a_call_that_may_run_only_once_fails_when_its_result_was_lost() -> None:
     play = restored(a_run(), retries=0)
     back(play, HeldRun(5, 1, 2, 10))
