@@ -9,6 +9,7 @@ import pytest
 
 from gridengine.dispatcher.call_slot import CallSlot, WithoutSlot, without_slot
 from gridengine.wire.messages import Message, Resumes, Waits
+from tests.support.waiting import wait_until
 
 RUNNER, RUN = 7, 42
 
@@ -137,8 +138,7 @@ def test_a_wait_ends_once_there_is_a_slot() -> None:
 
     thread = threading.Thread(target=wait)
     thread.start()
-    while Resumes(RUNNER, RUN) not in one.sent:
-        thread.join(0.01)
+    wait_until(lambda: Resumes(RUNNER, RUN) in one.sent)
     assert not ended.is_set()
     one.slot.resumed()
     thread.join()
