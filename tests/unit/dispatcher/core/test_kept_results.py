@@ -179,6 +179,15 @@ def test_when_the_interpreter_ends_nothing_is_handed_over() -> None:
     assert not play.core.state.away
 
 
+def test_a_worker_that_does_not_have_it_any_more_costs_making_it_again() -> None:
+    play = workers(b"a")
+    kept_at(play, b"a", makes(FIRST))
+    play.play(ResultAsked(FIRST))
+    play.say(Fetched(input_name(FIRST), 0), worker=b"a")
+    [one] = play.assigned(b"a")
+    assert (one.task < 0, list(one.kept)) == (True, [(0, FIRST)])
+
+
 def busy_holder(size: int) -> Play:
     """Have a worker with a result of this size be at a call that takes a second, and another have
     nothing to do; a call waits that needs the result.

@@ -97,6 +97,17 @@ def test_what_cannot_be_made_again_is_kept_for_what_it_may_be_needed_for() -> No
     assert not play.core.state.awaited
 
 
+def test_who_was_asked_and_is_lost_has_it_made_again_for_who_waits() -> None:
+    play = workers(b"a", b"b")
+    kept_at(play, b"b", makes(FIRST))
+    play.play(ResultAsked(FIRST))
+    [again] = lose(play, b"b")
+    assert again.task < 0
+    play.done(again, worker=b"a")  # small this time
+    [fetched] = play.seen(ResultFetched)
+    assert fetched.data.payload == (b"values",)
+
+
 def test_what_fails_when_it_is_made_again_fails_who_needs_it() -> None:
     play = workers(b"a", b"b")
     kept_at(play, b"b", makes(FIRST))
