@@ -15,6 +15,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.support import hypothesis_profiles
 from tests.support.clusters import (
     Cluster,
     GridEngine,
@@ -32,6 +33,8 @@ from tests.support.lanes import (  # hooks of pytest's
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     keep_lane(config, items)
+
+hypothesis_profiles.register()
 
 
 def pytest_collection_finish() -> None:

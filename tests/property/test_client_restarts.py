@@ -17,7 +17,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gridengine.dispatcher import client_record, client_requests, remote
@@ -60,6 +60,7 @@ from gridengine.wire.messages import (
     Results,
 )
 from tests.support.core_play import SQUARE
+from tests.support.hypothesis_profiles import examples
 from tests.support.returning_workers import Link, Worker
 
 ROUNDS, STEPS = 400, 300
@@ -336,7 +337,7 @@ class World:
             self.play(event)
 
     def wait(self, choice: int) -> None:
-        self.now += choice % 10
+        self.now += choice % 40
         self.play(Tick())
 
     def rebalance(self, choice: int) -> None:
@@ -618,7 +619,7 @@ def play(
 
 
 @pytest.mark.parametrize("lasts", [False, True])
-@settings(max_examples=150, deadline=None)
+@examples(80)
 @given(random=st.randoms(use_true_random=True), steps=st.integers(0, STEPS))
 def test_whenever_it_is_killed_each_call_of_its_client_ends_once(
     lasts: bool, random: Random, steps: int
@@ -627,7 +628,7 @@ def test_whenever_it_is_killed_each_call_of_its_client_ends_once(
     assert world.most_begun() <= 1
 
 
-@settings(max_examples=150, deadline=None)
+@examples(80)
 @given(random=st.randoms(use_true_random=True), steps=st.integers(0, STEPS))
 def test_though_its_disk_was_full_each_call_of_its_client_ends_once(
     random: Random, steps: int

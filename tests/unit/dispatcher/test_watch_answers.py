@@ -81,16 +81,6 @@ def test_who_asks_to_follow_is_answered_at_once_and_told_more(played: Played) ->
     assert played.answers.streams.deadline < float("inf")
 
 
-def test_each_who_follows_is_taken_in(played: Played) -> None:
-    first, second = Follower(), Follower()
-    played.ask("follow", follower=first)
-    played.ask("follow", follower=second)
-    played.answers.streams.remove(first)
-    assert played.play.core.state.log.events is not None
-    played.answers.streams.remove(second)
-    assert played.play.core.state.log.events is None
-
-
 def test_a_file_that_a_client_cannot_write_is_told_with_whose_it_is(played: Played) -> None:
     faults = [("/night.sqlite", "disk full", "client 7")]
     played.answers._listener = SimpleNamespace(faults=lambda: faults)  # type: ignore[assignment]
