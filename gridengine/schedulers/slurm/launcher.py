@@ -276,7 +276,9 @@ class SlurmLauncher(BatchLauncher[SlurmTask]):
             if _started_again(task, state, row) or _waits_again(handle, row):
                 return row.state, REQUEUED
             task.reason = row.reason
-            return self._waits(task) if row.state == "PENDING" else Report(state)
+            if row.state == "PENDING":
+                return self._waits(task)
+            return Report(state, remaining_seconds=row.remaining_seconds)
         if row.state in ENDS:
             return row.state, ENDS[row.state]
         if task.ending_since is None:
