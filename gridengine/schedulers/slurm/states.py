@@ -114,6 +114,13 @@ REASONS = (
         "ask for something else, or use another qos= or account=",
     ),
     (
+        r"(QOS|Assoc)(Grp|Max)(?!\w*RunMin)\w*Minutes\w*",
+        "the computing time that its account or QOS was granted is used up: it does not start when "
+        "other jobs end",
+        "`sshare --long` shows what is used; ask who grants it for more, or use another account= "
+        "or qos=",
+    ),
+    (
         r"QOS.*",
         "a limit of its QOS is reached",
         "wait for your other jobs to end, ask for less, or use another qos=",

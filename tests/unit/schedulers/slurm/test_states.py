@@ -179,6 +179,9 @@ def test_a_job_that_is_about_to_end_is_in_no_state() -> None:
         ("QOSMaxJobsPerUserLimit", "a limit of its QOS"),
         ("QOSNotAllowed", "not allowed here"),
         ("AssocGrpCpuLimit", "a limit of this user or account"),
+        ("AssocGrpCPUMinutesLimit", "was granted is used up"),
+        ("QOSGrpBillingMinutes", "was granted is used up"),
+        ("AssocGrpCPURunMinutesLimit", "a limit of this user or account"),
         ("AssociationJobLimit", "a limit of this user or account"),
         ("(ReqNodeNotAvail, UnavailableNodes:n1)", "down, drained or reserved"),
         (
