@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from gridengine.errors import SubmissionRefused
 from gridengine.resources.demand import ANY
 from gridengine.schedulers.launcher import (
     Handle,
@@ -237,3 +238,24 @@ def test_a_task_of_an_earlier_process_that_slurm_has_forgotten_has_ended(
     [handle] = again(launcher, "7_1")
     assert launcher.poll([handle]) == {}
     assert launcher.poll([handle])[handle].state is WorkerStatus.FAILED
+
+
+@pytest.mark.parametrize(
+    "name", ["SBATCH_MEM_PER_CPU", "SBATCH_MEM_PER_GPU", "SBATCH_MEM_PER_NODE"]
+)
+def test_memory_that_a_variable_says_is_not_overridden(
+    launcher: SlurmLauncher, slurm: Said, name: str
+) -> None:
+    launcher.__dict__["_site"] = Site(memory="--mem-per-cpu=2000M")
+    assert "--mem-per-cpu=2000M" in launcher.request(1, ANY, str)["argv"]
+    slurm.environment[name] = "300M"
+    assert "--mem-per-cpu=2000M" not in launcher.request(1, ANY, str)["argv"]
+
+
+def test_a_refusal_names_the_variables_that_may_be_its_source(
+    launcher: SlurmLauncher, slurm: Said
+) -> None:
+    slurm.environment["SBATCH_PARTITION"] = "nosuch"
+    slurm.error = Refused("Invalid partition name specified")
+    with pytest.raises(SubmissionRefused, match=r"SBATCH_PARTITION=nosuch \(of the environment\)"):
+        launcher.launch(1)

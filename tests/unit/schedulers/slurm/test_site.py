@@ -121,6 +121,7 @@ def test_a_limit_on_the_size_of_arrays_is_met_by_smaller_ones() -> None:
             "`sinfo --format='%P %G'`",
         ),
         ("Batch job submission failed: Invalid qos specification", SubmissionRefused, "qos="),
+        ("project X is closed", SubmissionRefused, "a rule of the site may refuse it"),
         (
             "Batch job submission failed: Invalid user id",
             SchedulerUnavailable,

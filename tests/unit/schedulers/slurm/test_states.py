@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from gridengine.errors import OutOfMemory, TimeoutError
@@ -19,6 +21,7 @@ from gridengine.schedulers.slurm.states import (
     parse_cancelled_by,
     parse_jobs,
     parse_squeue,
+    remaining_seconds,
 )
 
 
@@ -61,26 +64,42 @@ def test_many_tasks_are_named_in_few_words() -> None:
 
 
 def test_tasks_that_wait_share_a_row() -> None:
-    listing = """12|1,3-4%2|PENDING|N/A|ReqNodeNotAvail, UnavailableNodes:n[1|2]
-12|2|RUNNING|2026-11-21T00:55:20|None
-15|N/A|TIMEOUT|x|TimeLimit
+    listing = """12|1,3-4%2|PENDING|N/A|1:00:00|ReqNodeNotAvail, UnavailableNodes:n[1|2]
+12|2|RUNNING|2026-11-21T00:55:20|UNLIMITED|None
+15|N/A|TIMEOUT|x|0:00|TimeLimit
 """
-    waiting = Row("PENDING", "N/A", "ReqNodeNotAvail, UnavailableNodes:n[1|2]")
+    waiting = Row("PENDING", "N/A", "ReqNodeNotAvail, UnavailableNodes:n[1|2]", 3600)
     assert parse_squeue(listing) == {
         "12_1": waiting,
         "12_3": waiting,
         "12_4": waiting,
         "12_2": Row("RUNNING", "2026-11-21T00:55:20", "None"),
-        "15": Row("TIMEOUT", "x", "TimeLimit"),
+        "15": Row("TIMEOUT", "x", "TimeLimit", 0),
     }
 
 
 @pytest.mark.parametrize(
-    "listing", ["slurm_load_jobs error", "12|1|PENDING", "12|1-|PENDING|N/A|None"]
+    "listing", ["slurm_load_jobs error", "12|1|PENDING", "12|1-|PENDING|N/A|0:00|None"]
 )
 def test_a_listing_that_is_none_is_not_taken_for_one(listing: str) -> None:
     with pytest.raises(ValueError, match=r"squeue says|no id"):
         parse_squeue(listing)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("0:04", 4),
+        ("03:04", 184),
+        ("2:03:04", 7384),
+        ("1-02:03:04", 93784),
+        ("UNLIMITED", math.inf),
+        ("NOT_SET", math.inf),
+        ("INVALID", math.inf),
+    ],
+)
+def test_how_long_a_job_may_run_on_is_read_as_squeue_writes_it(text: str, seconds: float) -> None:
+    assert remaining_seconds(text) == seconds
 
 
 def test_the_fields_of_each_task_are_found_under_its_id() -> None:
@@ -162,6 +181,9 @@ DOWN = "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher 
         ("QOSMaxJobsPerUserLimit", "a limit of its QOS"),
         ("QOSMaxCpuPerUserLimit", "a limit of its QOS"),
         ("AssocGrpCpuLimit", "a limit of this user or account"),
+        ("AssocGrpCPUMinutesLimit", "was granted is used up"),
+        ("QOSGrpBillingMinutes", "was granted is used up"),
+        ("AssocGrpCPURunMinutesLimit", "a limit of this user or account"),
         ("AssociationJobLimit", "a limit of this user or account"),
         ("ReqNodeNotAvail, UnavailableNodes:n[1-2]", "down, drained or reserved"),
         ("(ReqNodeNotAvail, UnavailableNodes:n1)", "down, drained or reserved"),
