@@ -1,6 +1,4 @@
-"""Scripts that use a real cluster, and what happens to them meanwhile: shared by the tests of their
-faults.
-"""
+"""Scripts that use a place's scheduler, and what happens to them meanwhile."""
 
 from __future__ import annotations
 
@@ -23,6 +21,7 @@ from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from tests.support.clusters import Cluster, GridEngine
+    from tests.support.places import Place
 
 ROOT = Path(__file__).parents[2]
 STOP_SECONDS = 15.0
@@ -130,6 +129,10 @@ class Scenario:
     def errors(self) -> str:
         return "".join(self._errors)
 
+    @property
+    def output(self) -> str:
+        return "".join(self._told)
+
     def began(self, count: int, index: int | None = None, *, seconds: float = 120) -> list[Began]:
         """Wait until that many calls, or runs of this call, have begun; return all, in order."""
 
@@ -188,16 +191,16 @@ class Scenario:
 
 
 def play(
-    cluster: Cluster,
+    place: Place,
     script: str,
     *,
     environment: Mapping[str, str] = QUICK,
     files: Mapping[str, str] | None = None,
     terminal: int | None = None,
 ) -> Scenario:
-    """Start a script that begins with `PRELUDE`; `CLUSTER` is the cluster's scheduler."""
-    text = f"{PRELUDE}\nCLUSTER = {cluster.scheduler}\n{script}"
-    return Scenario(cluster.start(text, files=files, environment=environment, terminal=terminal))
+    """Start a script that begins with `PRELUDE`; `CLUSTER` is the place's scheduler."""
+    text = f"{PRELUDE}\nfrom {place.module} import {place.scheduler} as CLUSTER\n{script}"
+    return Scenario(place.start(text, files=files, environment=environment, terminal=terminal))
 
 
 def wait_until_confirmed(grid_engine: GridEngine, job: str, tasks: int) -> None:
@@ -215,9 +218,9 @@ def wait_until_confirmed(grid_engine: GridEngine, job: str, tasks: int) -> None:
     wait_until(lambda: running() == tasks)
 
 
-def nothing_is_left(cluster: Cluster, begun: list[Began], *, seconds: float = 120) -> None:
+def nothing_is_left(place: Place, begun: list[Began], *, seconds: float = 120) -> None:
     """Wait until the jobs of these calls are out of the queue and their processes gone."""
-    wait_until(lambda: not any(cluster.knows(job) for job in {one.job for one in begun}), seconds)
+    wait_until(lambda: not any(place.knows(job) for job in {one.job for one in begun}), seconds)
     wait_until(lambda: not any(one.lives for one in begun), seconds)
 
 

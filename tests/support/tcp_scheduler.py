@@ -7,13 +7,16 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers import ProcessScheduler
 from gridengine.schedulers.launcher import LaunchContext, Launcher, LaunchPlan
 from gridengine.schedulers.local_process import LocalLauncher, worker_environment
 from gridengine.schedulers.worker_command import worker_command
+from gridengine.wire.connection_file import EXPORTED, KEPT
 
 
 class TcpScheduler(ProcessScheduler):
@@ -25,7 +28,8 @@ class TcpScheduler(ProcessScheduler):
     log = ""
 
     def launcher(self, run: LaunchContext) -> Launcher:
-        return TcpLauncher(run, run.directory / self.log if self.log else None)
+        log = run.directory / self.log if self.log else None
+        return TcpLauncher(run, log, self._environment)
 
 
 class TcpLauncher(LocalLauncher):
@@ -33,8 +37,15 @@ class TcpLauncher(LocalLauncher):
 
     leave_signal = signal.SIGKILL
 
-    def __init__(self, run: LaunchContext, log: Path | None = None) -> None:
+    def __init__(
+        self,
+        run: LaunchContext,
+        log: Path | None = None,
+        environment: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         super().__init__()
+        own = {**environment, KEPT: "=".join(environment)} if environment else {}
+        self._added = {**own, EXPORTED: "=".join(os.environ)}
         self._command = worker_command(sys.executable, run.connection)
         self._log = log
 
@@ -46,7 +57,7 @@ class TcpLauncher(LocalLauncher):
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                env=worker_environment(os.environ),
+                env={**worker_environment(os.environ), **self._added},
                 start_new_session=True,
             )
 
