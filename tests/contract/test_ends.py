@@ -29,7 +29,7 @@ if CLOSED is not None:
 gridengine.map(hold, range(4), scheduler=scheduler, chunksize=1)
 """
 PATIENT = {**QUICK, "GRIDENGINE_RUN_DIRECTORY": "runs"}
-LEASED = {**PATIENT, "GRIDENGINE_LEASE_SECONDS": "4", "GRIDENGINE_BEAT_SECONDS": "0.2"}
+LEASED = {**PATIENT, "GRIDENGINE_LEASE_SECONDS": "2", "GRIDENGINE_BEAT_SECONDS": "0.2"}
 WITHIN_A_LEASE = 45.0
 """What is gone by then was ended: a worker that nobody told stays for a minute."""
 
@@ -79,8 +79,8 @@ def ends(place: Any) -> dict[str, End]:
     with terminal(place) as (ours, theirs):
         scripts = {}
         for how in ENDS if place.has_queue else [*ENDS][:3]:
-            closed = f"dict({place.closed})" if place.has_queue else None
             lasts = place.has_queue and how != "all killed"
+            closed = f"dict({place.closed})" if lasts else None
             scripts[how] = play(
                 place,
                 f"CLOSED = {closed}\n{HOLDS}",
@@ -101,7 +101,7 @@ def end(script: Scenario, how: str, keyboard: int) -> End:
         kill_all(script)
     else:
         script.process.send_signal(ENDS[how])
-    status = script.end()
+    status = script.process.wait(120)  # not for what it prints, whose workers may hold that open
     assert termios.tcgetattr(keyboard) == before
     return End(begun, processes, status, script.ended(), script.folder)
 
@@ -149,10 +149,8 @@ def test_workers_whose_user_has_no_process_left_leave_with_their_lease(
 
 @with_a_queue
 def test_jobs_that_wait_and_the_keys_of_a_run_go_with_a_script_that_is_killed(
-    place: Place, ends: dict[str, End]
+    place: Any, ends: dict[str, End]
 ) -> None:
-    folder = ends["SIGKILL"].folder / "runs"
-    wait_until(lambda: {path.name for path in folder.glob("*/*")} <= {"logs"})
-    for how in ("SIGKILL", "SIGTERM", "Ctrl-C"):
-        own = {path.name for path in (ends[how].folder / "runs").glob("*/logs/*")}
-        assert own
+    runs = ends["SIGKILL"].folder / "runs"
+    wait_until(lambda: {path.name for path in runs.glob("*/*")} == {"logs"})
+    wait_until(lambda: not place.jobs())

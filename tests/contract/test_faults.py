@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import re
 import time
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from tests.support.clusters import GridEngine
-from tests.support.contract import at, everywhere
+from tests.support.contract import at, everywhere, play_at_once
 from tests.support.scenario import QUICK, bring_up, play, stop_daemon, wait_until_confirmed
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from tests.support.places import Place
 
-LEASE_SECONDS = 4.0
+LEASE_SECONDS = 3.0
 HASTY = {
     **QUICK,
     "GRIDENGINE_LEASE_SECONDS": str(LEASE_SECONDS),
@@ -22,13 +26,13 @@ HASTY = {
 
 
 def wait_longer_than_a_lease() -> None:
-    end = time.monotonic() + 1.5 * LEASE_SECONDS
+    end = time.monotonic() + LEASE_SECONDS + 1.0
     wait_until(lambda: time.monotonic() > end)
 
 
 # ------------------------------------------------------------------ workers that are ended
 
-ENDED = """
+ONCE = """
 def call(x, begun=str(FOLDER / "begun")):
     with open(begun, "a") as file:
         print(x, file=file)
@@ -45,67 +49,70 @@ tell(begun=[int(line) for line in open("begun")], bad=bad)
 """
 
 
-@everywhere
-def test_with_no_retries_no_call_begins_twice_though_processes_die_and_workers_are_ended(
-    place: Place,
-) -> None:
-    scenario = play(place, ENDED)
+def no_retries(place: Place) -> None:
+    scenario = play(place, ONCE)
     place.delete_worker(scenario.began(1)[0])
     told = scenario.result()
     assert sorted(told["begun"]) == list(range(200))
     crashed = {str(x): "WorkerCrashed" for x in range(20, 200, 40)}
-    kind = "JobDeleted" if place.has_queue else "WorkerCrashed"
-    assert told["bad"] == {**crashed, "70": kind}
+    assert told["bad"] == {**crashed, "70": place.lost}
 
 
-@everywhere
-def test_a_call_whose_worker_is_ended_runs_again_and_is_an_error_after_as_many_retries(
-    place: Place,
-) -> None:
-    scenario = play(
-        place,
-        """
+AGAIN = """
 scheduler = CLUSTER(max_workers=1)
-tell(**facts_of(lambda: gridengine.map(hold, [0], scheduler=scheduler, retries=2)))
-""",
-    )
-    for count in (1, 2, 3):
+tell(**facts_of(lambda: gridengine.map(hold, [0], scheduler=scheduler, retries=1)))
+"""
+
+
+def retries(place: Place) -> None:
+    scenario = play(place, AGAIN)
+    for count in (1, 2):
         place.delete_worker(scenario.began(count)[-1])
     told = scenario.result()
-    assert len(told["attempts"]) == len(scenario.begun()) == 3
-    assert told["kind"] == ("JobDeleted" if place.has_queue else "WorkerCrashed")
+    assert len(told["attempts"]) == len(scenario.begun()) == 2
+    assert told["kind"] == place.lost
     if place.has_queue:
         assert place.deleted in told["text"]
         assert told["job"] == place.worker_id(scenario.begun()[-1])
 
 
-@at(lambda kind: kind.has_queue)
-def test_waiting_jobs_deleted_again_and_again_are_an_error_after_as_many_retries(
-    place: Any,
-) -> None:
-    seen = before = place.jobs()
-    scenario = play(
-        place,
-        f"""
-scheduler = CLUSTER({place.closed}, max_workers=1)
+WAITING = """
+class Noted(CLUSTER):
+    def launcher(self, run):
+        launcher = super().launcher(run)
+        launch = launcher.launch
+
+        def noted(*args):
+            handles = launch(*args)
+            Path(FOLDER, f"launched {handles[0].id}").touch()
+            return handles
+
+        launcher.launch = noted
+        return launcher
+
+
+scheduler = Noted(max_workers=1, **CLOSED)
 tell(**facts_of(lambda: gridengine.map(hold, range(8), scheduler=scheduler)))
-""",
-    )
+"""
+
+
+def waiting(place: Any) -> None:
+    scenario = play(place, f"CLOSED = dict({place.closed})\n{WAITING}")
+    deleted: set[str] = set()
 
     def delete_new() -> bool:
-        nonlocal seen
-        if new := place.jobs() - seen:
-            seen = seen | new
-            place.command(place.delete_command, *new)
+        launched = {path.name.split()[1] for path in scenario.folder.glob("launched *")}
+        for job in {re.split("[._]", id)[0] for id in launched} - deleted:
+            place.command(place.delete_command, job)
+            deleted.add(job)
         return scenario.process.poll() is not None
 
     wait_until(delete_new)
     assert scenario.result()["kind"] == "JobDeleted"
-    assert len(seen - before) == 3
+    assert len(deleted) == 3
 
 
 # ------------------------------------------------------------------ workers that do not come
-
 
 NEVER = """
 import shutil, threading
@@ -115,7 +122,7 @@ def spoilt(given, spoil=lambda folder: None):
     class Spoilt(CLUSTER):
         def launcher(self, run):
             launcher = super().launcher(run)
-            if NAMES != ["interpreter"]:
+            if HAS_QUEUE:
                 launcher.prepare()
             spoil(run.directory)
             return launcher
@@ -124,7 +131,7 @@ def spoilt(given, spoil=lambda folder: None):
 
 
 def interpreter():
-    if NAMES == ["interpreter"]:
+    if not HAS_QUEUE:
         sys.executable = "/nosuch/python"
         return spoilt({})
     return spoilt({"python": "/nosuch/python"})
@@ -152,9 +159,9 @@ tell(**told)
 """
 
 
-@everywhere
-def test_workers_that_never_connect_are_an_error_with_the_reason(place: Place) -> None:
-    told = play(place, f"NAMES = {list(place.never)}\n{NEVER}").result()
+def never(place: Place) -> None:
+    names = f"NAMES, HAS_QUEUE = {list(place.never)}, {place.has_queue}\n"
+    told = play(place, names + NEVER).result()
     assert told.keys() == place.never.keys()
     for case, words in place.never.items():
         error = told[case]
@@ -169,11 +176,10 @@ def test_workers_that_never_connect_are_an_error_with_the_reason(place: Place) -
         assert "prologue=" in told["prologue"]["hint"]
 
 
-# ------------------------------------------------------------------ suspended, restarted
+# ------------------------------------------------------------------ suspended
 
 
-@at(lambda kind: kind.may_suspend)
-def test_a_suspended_worker_is_waited_for_longer_than_a_lease_and_goes_on(place: Place) -> None:
+def suspended(place: Place) -> None:
     scenario = play(
         place,
         "tell(results=gridengine.map(hold, [0], scheduler=CLUSTER(max_workers=1)))",
@@ -186,6 +192,54 @@ def test_a_suspended_worker_is_waited_for_longer_than_a_lease_and_goes_on(place:
     place.resume(one)
     assert scenario.result()["results"] == [0]
     assert len(scenario.begun()) == 1
+
+
+Ends = dict[str, Future[None]]
+
+
+@pytest.fixture(scope="module")
+def ends(place: Place) -> Ends:
+    """How the scenes of this module ended, which are played at the same time."""
+    scenes = [no_retries, retries, never]
+    scenes += [suspended] if place.may_suspend else []
+    scenes += [waiting] if place.has_queue else []
+    return play_at_once(place, scenes)
+
+
+@everywhere
+def test_with_no_retries_no_call_begins_twice_though_processes_die_and_workers_are_ended(
+    place: Place, ends: Ends
+) -> None:
+    ends["no_retries"].result()
+
+
+@everywhere
+def test_a_call_whose_worker_is_ended_runs_again_and_is_an_error_after_as_many_retries(
+    place: Place, ends: Ends
+) -> None:
+    ends["retries"].result()
+
+
+@everywhere
+def test_workers_that_never_connect_are_an_error_with_the_reason(place: Place, ends: Ends) -> None:
+    ends["never"].result()
+
+
+@at(lambda kind: kind.may_suspend)
+def test_a_suspended_worker_is_waited_for_longer_than_a_lease_and_goes_on(
+    place: Place, ends: Ends
+) -> None:
+    ends["suspended"].result()
+
+
+@at(lambda kind: kind.has_queue)
+def test_waiting_jobs_deleted_again_and_again_are_an_error_after_as_many_retries(
+    place: Place, ends: Ends
+) -> None:
+    ends["waiting"].result()
+
+
+# ------------------------------------------------------------------ restarted
 
 
 @at(lambda kind: kind.daemon)

@@ -4,7 +4,8 @@ that keep many promises each, so that a test names the one that was broken.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -39,6 +40,18 @@ def at(has: Callable[[type[Place]], object]) -> pytest.MarkDecorator:
 
 
 everywhere = at(lambda kind: True)
+
+Scene = Callable[[Any], None]
+"""What a test does at a place, and checks."""
+
+
+def play_at_once(place: Place, scenes: Iterable[Scene]) -> dict[str, Future[None]]:
+    """Play scenes at the same time, since they mostly wait, and return the end of each by its name:
+    a test that asks for it fails as the scene did.
+    """
+    with ThreadPoolExecutor(64) as pool:
+        return {scene.__name__: pool.submit(scene, place) for scene in scenes}
+
 
 PROMISES = '''
 import traceback

@@ -52,6 +52,7 @@ class Place:
         refused: what a refusal says, by the arguments that can never be had.
         never: why a worker does not come, by the reason.
         deleted: what an error says of a job that somebody deleted.
+        lost: the name of the error of a call whose worker was ended from outside.
     """
 
     name: ClassVar[str]
@@ -73,6 +74,7 @@ class Place:
     refused: ClassVar[Mapping[str, str]] = {}
     never: ClassVar[Mapping[str, str]] = {}
     deleted: ClassVar[str] = ""
+    lost: ClassVar[str] = "JobDeleted"
 
     user: pwd.struct_passwd
     python: str
@@ -172,7 +174,7 @@ class Place:
             child = self.children.pop()
             if child.poll() is None:
                 os.killpg(child.pid, signal.SIGKILL)
-            child.communicate()
+            child.wait()  # not for what it prints: a worker of this machine may hold that open
 
     def _identity(self) -> dict[str, object]:
         if os.getuid() == self.user.pw_uid:
@@ -189,6 +191,7 @@ class ThisMachine(Place):
 
     one_worker = "max_workers=2, worker_resources=Token('licence')"
     never: ClassVar[Mapping[str, str]] = {"interpreter": "/nosuch/python: No such file"}
+    lost = "WorkerLost"
 
     def knows(self, job: str) -> bool:
         """Return whether a process lives; a call's word that it has no job is no process."""
@@ -235,6 +238,10 @@ class Tcp(ThisMachine):
     scheduler = "TcpScheduler"
     module = "tests.support.tcp_scheduler"
     has_name = False
+
+    def delete_worker(self, call: Began) -> None:
+        """Tell the worker of this call to leave, as batch systems do with jobs that are deleted."""
+        self._worker(call)[0].terminate()
 
     @property
     def dispatcher(self) -> list[str]:

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers import ProcessScheduler
 from gridengine.schedulers.launcher import LaunchContext, Launcher, LaunchPlan
-from gridengine.schedulers.local_process import LocalLauncher, worker_environment
+from gridengine.schedulers.local_process import LocalLauncher, start_error, worker_environment
 from gridengine.schedulers.worker_command import worker_command
 from gridengine.wire.connection_file import EXPORTED, KEPT
 
@@ -52,14 +52,17 @@ class TcpLauncher(LocalLauncher):
     def _start(self) -> subprocess.Popen[bytes]:
         with contextlib.ExitStack() as stack:
             output = None if self._log is None else stack.enter_context(self._log.open("ab"))
-            return subprocess.Popen(
-                self._command,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                env={**worker_environment(os.environ), **self._added},
-                start_new_session=True,
-            )
+            try:
+                return subprocess.Popen(
+                    self._command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    env={**worker_environment(os.environ), **self._added},
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise start_error(error) from error
 
     def plan(self, count: int, demand: Demand = ANY) -> LaunchPlan:
         return LaunchPlan(count, {"argv": self._command})
