@@ -39,13 +39,20 @@ def _state_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 GetPlace = Callable[[str], Place]
 
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Have one xdist worker run all tests of batch systems: they stop daemons, and fill queues."""
+    """Have one xdist worker run all tests of batch systems, which stop daemons and fill queues, and
+    one those of each local place, which share what was played there.
+    """
     names = {kind.name for kind in CLUSTERS}
     for item in items:
+        call = getattr(item, "callspec", None)
+        group = None if call is None else call.params.get("place")
         if any(mark.name in names for mark in item.iter_markers()):
-            item.add_marker(pytest.mark.xdist_group("clusters"))
+            group = "clusters"
+        if group is not None:
+            item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.fixture(scope="session")

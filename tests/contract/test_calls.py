@@ -28,13 +28,18 @@ logger.addHandler(handler := logging.Handler())
 handler.emit = lambda record: said.append(record.getMessage())
 
 NAMES = "MINE", "GONE", "ADDED", "CUDA_VISIBLE_DEVICES"
-os.environ.update(GONE="1", PATH="/my/bin:" + os.environ["PATH"])
+os.environ.update(GONE="1", PATH="/my/bin:" + os.environ["PATH"], TMPDIR="/nowhere", DISPLAY=":7")
 sys.argv = ["sweep.py", "--fast"]
 os.umask(0o027)
 
 
 def look(_=None):
     return [os.environ.get(name) for name in NAMES]
+
+
+def of_place(_=None):
+    folder = os.path.isdir(os.environ.get("TMPDIR", "/tmp"))
+    return os.environ["PATH"], os.environ.get("DISPLAY"), folder
 
 
 def ended(job):
@@ -131,7 +136,8 @@ def environment():
     del os.environ["GONE"], os.environ["MINE"]
     seen.append(ended(Job(target=change, name="reader", scheduler=scheduler)))
     seen.append(ended(Job(target=look, scheduler=scheduler)))
-    return seen
+    [(path, display, has_folder)] = gridengine.map(of_place, [0], scheduler=scheduler)
+    return seen, path == os.environ["PATH"], display, has_folder
 
 
 @promise
@@ -227,12 +233,15 @@ def test_a_map_has_its_results_in_order_from_one_worker_of_the_place(
 def test_calls_see_their_caller_s_environment_arguments_umask_and_folder(
     place: Place, everyday: dict[str, Any]
 ) -> None:
-    assert everyday["environment"] == [
+    seen, *rest = everyday["environment"]
+    assert seen == [
         *[["0", "1", "1", "0"]] * 2,
         *[["1", "1", "1", "1"]] * 2,
         [["--fast"], 0o027, "reader", True, everyday["here"]],
         [None, None, "1", "1"],
     ]
+    # A display and a folder for temporary files belong to a machine.
+    assert rest == ([True, None, True] if place.has_queue else [True, ":7", False])
 
 
 @everywhere

@@ -29,7 +29,12 @@ if CLOSED is not None:
 gridengine.map(hold, range(4), scheduler=scheduler, chunksize=1)
 """
 PATIENT = {**QUICK, "GRIDENGINE_RUN_DIRECTORY": "runs"}
-LEASED = {**PATIENT, "GRIDENGINE_LEASE_SECONDS": "2", "GRIDENGINE_BEAT_SECONDS": "0.2"}
+LEASED = {
+    **PATIENT,
+    "GRIDENGINE_LEASE_SECONDS": "2",
+    "GRIDENGINE_BEAT_SECONDS": "0.2",
+    "GRIDENGINE_GRACE_SECONDS": "0.5",
+}
 WITHIN_A_LEASE = 45.0
 """What is gone by then was ended: a worker that nobody told stays for a minute."""
 

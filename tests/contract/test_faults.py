@@ -11,7 +11,14 @@ import pytest
 
 from tests.support.clusters import GridEngine
 from tests.support.contract import at, everywhere, play_at_once
-from tests.support.scenario import QUICK, bring_up, play, stop_daemon, wait_until_confirmed
+from tests.support.scenario import (
+    QUICK,
+    bring_up,
+    free_slots,
+    play,
+    stop_daemon,
+    wait_until_confirmed,
+)
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -269,3 +276,5 @@ tell(results=gridengine.map(hold, range(2), scheduler=scheduler, chunksize=1))
     scenario.go()
     assert scenario.result()["results"] == [0, 1]
     assert scenario.ended() == [0, 1]
+    if isinstance(place, GridEngine):
+        free_slots()

@@ -67,7 +67,9 @@ def tell(**facts):
 
 def files(place: Place) -> dict[str, str]:
     """Return what the scripts import, by its name."""
-    return {"launching.py": f"{LAUNCHING}\nfrom {place.module} import {place.scheduler} as SCHEDULER\n"}
+    return {
+        "launching.py": f"{LAUNCHING}\nfrom {place.module} import {place.scheduler} as SCHEDULER\n"
+    }
 
 
 def run(place: Place, script: str, **options: Any) -> dict[str, Any]:

@@ -290,10 +290,6 @@ results = gridengine.map(hold, range(4), scheduler=lambda: CLUSTER(max_workers=4
 tell(results=results)
 """
 ENDS = {
-    "SIGTERM": (
-        "gridengine.map(hold, range(8), scheduler=SCHEDULER, chunksize=1)",
-        -signal.SIGTERM,
-    ),
     "an exception": (
         "results = gridengine.imap(hold, range(8), scheduler=SCHEDULER)\nwait()\nraise "
         "RuntimeError('of the user')",
@@ -316,8 +312,6 @@ def play_to_the_end(cluster: Cluster, end: str) -> tuple[list[Began], list[int]]
     waiting = "def wait():\n    while not Path('leave').exists():\n        time.sleep(0.02)\n"
     scenario = play(cluster, f"SCHEDULER = CLUSTER(max_workers=2)\n\n{waiting}\n{act}\n")
     begun = scenario.began(2)
-    if status < 0:
-        scenario.process.send_signal(-status)
     (scenario.folder / "leave").touch()
     assert scenario.end() == status
     return begun, scenario.ended()

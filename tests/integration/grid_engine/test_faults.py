@@ -105,16 +105,6 @@ tell(good=results[:1] + results[2:], **facts(results[1]))
 # ------------------------------------------------------------------ workers that do not come
 
 
-def test_what_the_cluster_refuses_is_an_error_in_its_own_words(grid_engine: GridEngine) -> None:
-    told = play(
-        grid_engine,
-        "tell(**facts_of(lambda: gridengine.map(abs, [1], scheduler=lambda: "
-        "GridEngineScheduler(nosuch=1))))",
-    ).result()
-    assert told["kind"] == "SubmissionRefused"
-    assert 'unknown resource "nosuch"' in told["text"]
-
-
 @as_root
 def test_calls_that_wait_for_a_disabled_queue_are_logged_and_run_when_it_is_enabled(
     grid_engine: GridEngine,
