@@ -72,6 +72,7 @@ ENDS = {
     "SIGKILL": signal.SIGKILL,
     "SIGTERM": signal.SIGTERM,
     "Ctrl-C": signal.SIGINT,
+    "Ctrl-C twice": signal.SIGINT,
     "all killed": signal.SIGKILL,
 }
 
@@ -81,18 +82,22 @@ def ends(place: Any) -> dict[str, End]:
     """What scripts leave that are ended in each way while they run calls, and jobs of theirs wait:
     all at the same time.
     """
-    with terminal(place) as (ours, theirs):
+    with terminal(place) as keyboard, terminal(place) as other:
+        keyboards = {"Ctrl-C": keyboard, "Ctrl-C twice": other}
         scripts = {}
-        for how in ENDS if place.has_queue else [*ENDS][:3]:
+        for how in ENDS if place.has_queue else [*ENDS][:4]:
             lasts = place.has_queue and how != "all killed"
             closed = f"dict({place.closed})" if lasts else None
             scripts[how] = play(
                 place,
                 f"CLOSED = {closed}\n{HOLDS}",
                 environment=PATIENT if lasts else LEASED,
-                terminal=theirs if how == "Ctrl-C" else None,
+                terminal=keyboards[how][1] if how in keyboards else None,
             )
-        return {how: end(script, how, ours) for how, script in scripts.items()}
+        return {
+            how: end(script, how, keyboards.get(how, keyboard)[0])
+            for how, script in scripts.items()
+        }
 
 
 def end(script: Scenario, how: str, keyboard: int) -> End:
@@ -100,8 +105,9 @@ def end(script: Scenario, how: str, keyboard: int) -> End:
     begun = script.began(1)
     processes = psutil.Process(script.process.pid).children(recursive=True)
     before = termios.tcgetattr(keyboard)
-    if how == "Ctrl-C":
-        os.write(keyboard, b"\x03")
+    if how.startswith("Ctrl-C"):
+        for _ in range(1 + how.endswith("twice")):
+            os.write(keyboard, b"\x03")
     elif how == "all killed":
         kill_all(script)
     else:
@@ -135,11 +141,12 @@ def test_sigterm_ends_a_script_and_leaves_nothing(place: Place, ends: dict[str, 
 
 
 @everywhere
+@pytest.mark.parametrize("how", ["Ctrl-C", "Ctrl-C twice"])
 def test_ctrl_c_at_the_terminal_ends_a_script_and_leaves_nothing(
-    place: Place, ends: dict[str, End]
+    place: Place, ends: dict[str, End], how: str
 ) -> None:
-    assert ends["Ctrl-C"].status == -signal.SIGINT
-    ends["Ctrl-C"].leaves_nothing(place)
+    assert ends[how].status == -signal.SIGINT
+    ends[how].leaves_nothing(place)
 
 
 with_a_queue = at(lambda kind: kind.has_queue)

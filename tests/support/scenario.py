@@ -5,11 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import pty
 import signal
 import socket
 import subprocess
-import termios
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -20,7 +18,7 @@ from tests.support.agent_driver import alive
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
-    from tests.support.clusters import Cluster, GridEngine
+    from tests.support.clusters import GridEngine
     from tests.support.places import Place
 
 ROOT = Path(__file__).parents[2]
@@ -289,59 +287,3 @@ HOLD_FOUR = """
 results = gridengine.map(hold, range(4), scheduler=lambda: CLUSTER(max_workers=4), chunksize=1)
 tell(results=results)
 """
-ENDS = {
-    "an exception": (
-        "results = gridengine.imap(hold, range(8), scheduler=SCHEDULER)\nwait()\nraise "
-        "RuntimeError('of the user')",
-        1,
-    ),
-    "an exit with daemon jobs": (
-        "jobs = [Job(target=hold, args=(index,), daemon=True, scheduler=SCHEDULER) for index in "
-        "range(4)]\n"
-        "for job in jobs: job.start()\nwait()",
-        0,
-    ),
-}
-
-
-def play_to_the_end(cluster: Cluster, end: str) -> tuple[list[Began], list[int]]:
-    """Have a script end in this way while calls run; return those, and those that were done all the
-    same.
-    """
-    act, status = ENDS[end]
-    waiting = "def wait():\n    while not Path('leave').exists():\n        time.sleep(0.02)\n"
-    scenario = play(cluster, f"SCHEDULER = CLUSTER(max_workers=2)\n\n{waiting}\n{act}\n")
-    begun = scenario.began(2)
-    (scenario.folder / "leave").touch()
-    assert scenario.end() == status
-    return begun, scenario.ended()
-
-
-def interrupt(cluster: Cluster, presses: int) -> tuple[list[Began], list[int]]:
-    """Press Ctrl-C at the terminal of a script while calls run; return those, and those that were
-    done all the same.
-    """
-    ours, theirs = pty.openpty()
-    os.fchown(theirs, cluster.user.pw_uid, -1)
-    before = termios.tcgetattr(ours)
-    try:
-        scenario = play(
-            cluster,
-            """
-try:
-    gridengine.map(hold, range(8), scheduler=CLUSTER(max_workers=2), chunksize=1)
-except KeyboardInterrupt:
-    tell(interrupted=True)
-    raise
-""",
-            terminal=theirs,
-        )
-        begun = scenario.began(2)
-        for _ in range(presses):
-            os.write(ours, b"\x03")
-        assert scenario.end() == -signal.SIGINT
-        assert termios.tcgetattr(ours) == before
-    finally:
-        os.close(ours)
-        os.close(theirs)
-    return begun, scenario.ended()

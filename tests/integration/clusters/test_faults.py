@@ -11,16 +11,12 @@ import pytest
 
 from tests.support.clusters import GridEngine
 from tests.support.scenario import (
-    ENDS,
     HOLD_FOUR,
     IMPATIENT,
     QUICK,
     bring_up,
     free_slots,
-    interrupt,
-    nothing_is_left,
     play,
-    play_to_the_end,
     stop_daemon,
     wait_until_confirmed,
 )
@@ -30,8 +26,6 @@ if TYPE_CHECKING:
     from tests.support.clusters import Cluster
 
 LEASE_SECONDS = float(IMPATIENT["GRIDENGINE_LEASE_SECONDS"])
-WITHIN_A_LEASE = 45.0
-"""What is gone by then was deleted: a worker that nobody told stays for a minute."""
 
 
 def wait_for_seconds(seconds: float) -> None:
@@ -160,19 +154,3 @@ tell(results=gridengine.map(hold, range(2), scheduler=scheduler, chunksize=1))
     assert scenario.ended() == [0, 1]
     if isinstance(cluster, GridEngine):
         free_slots()
-
-
-# ------------------------------------------------------------------ the end of the user's process
-
-
-@pytest.mark.parametrize("end", ENDS)
-def test_nothing_is_left_in_the_cluster_at_the_end_by(cluster: Cluster, end: str) -> None:
-    begun, ended = play_to_the_end(cluster, end)
-    nothing_is_left(cluster, begun, seconds=WITHIN_A_LEASE)
-    assert ended == []
-
-
-def test_a_second_ctrl_c_at_the_terminal_leaves_no_task_either(cluster: Cluster) -> None:
-    begun, ended = interrupt(cluster, 2)
-    nothing_is_left(cluster, begun, seconds=WITHIN_A_LEASE)
-    assert ended == []
