@@ -44,6 +44,8 @@ GetPlace = Callable[[str], Place]
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Have one xdist worker run all tests of batch systems, which stop daemons and fill queues, and
     one those of each local place, which share what was played there.
+
+    From pytest 9.2 on, xdist 3.8 does not see groups.
     """
     names = {kind.name for kind in CLUSTERS}
     for item in items:
