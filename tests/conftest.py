@@ -13,6 +13,7 @@ import contextlib
 import gc
 import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -38,6 +39,7 @@ def _state_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 GetPlace = Callable[[str], Place]
+CONTRACT = Path(__file__).with_name("contract")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -49,12 +51,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
     names = {kind.name for kind in CLUSTERS}
     for item in items:
-        call = getattr(item, "callspec", None)
-        group = None if call is None else call.params.get("place")
         if any(mark.name in names for mark in item.iter_markers()):
-            group = "clusters"
-        if group is not None:
-            item.add_marker(pytest.mark.xdist_group(group))
+            item.add_marker(pytest.mark.xdist_group("clusters"))
+        elif item.path.is_relative_to(CONTRACT):
+            item.add_marker(pytest.mark.xdist_group(item.callspec.params["place"]))
 
 
 @pytest.fixture(scope="session")
