@@ -21,7 +21,7 @@ from gridengine.serialize.module_changes import own_modules
 from tests.support.tcp_scheduler import TcpScheduler
 
 if TYPE_CHECKING:
-    from tests.support.clusters import Cluster
+    pass
 
 NUMBERS = itertools.count()
 
@@ -145,8 +145,3 @@ if __name__ == "__main__":
         print(set(gridengine.map(lambda _: helper.VALUE, range(20), scheduler=scheduler)))
 """
 FILES = {"model.py": "import helper\ndef value(_): return helper.VALUE\n", "helper.py": "VALUE = 1"}
-
-
-def test_on_a_cluster_too(cluster: Cluster) -> None:
-    script = SCRIPT.format(scheduler=cluster.scheduler)
-    assert cluster.run(script, files=FILES).stdout == "{1}\n{22}\n{333}\n"

@@ -20,12 +20,11 @@ import pytest
 import gridengine
 from gridengine.schedulers import Scheduler
 from tests.integration.map.test_large_functions import is_mapped, mapped, write
-from tests.support.scenario import play
 from tests.support.tcp_scheduler import TcpScheduler
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
-    from tests.support.clusters import GridEngine
+    pass
 
 np = pytest.importorskip("numpy")
 
@@ -408,40 +407,3 @@ def test_without_descriptors_it_is_sent_to_each_process(
     monkeypatch.undo()
     assert not blocks()
     assert gridengine.map(total, [shared] * 4, scheduler=scheduler) == [ITEMS] * 4
-
-
-# ------------------------------------------------------------------ on a Grid Engine
-
-
-@pytest.mark.grid_engine
-def test_on_a_grid_engine_each_worker_maps_one_copy_and_lets_it_go(grid_engine: GridEngine) -> None:
-    told = play(
-        grid_engine,
-        """
-import array
-import pickle
-
-class Big:
-    def __init__(self, data):
-        self.data = data
-    def __reduce__(self):
-        return Big, (pickle.PickleBuffer(self.data),)
-
-def look(big, number):
-    mapped = "gridengine-block" in Path("/proc/self/maps").read_text()
-    return big.data[5], memoryview(big.data).readonly, mapped
-
-with GridEngineScheduler(max_workers=2) as scheduler:
-    shared = gridengine.share(Big(array.array("d", [1.5]) * 1_000_000))
-    arguments = [(shared, number) for number in range(8)]
-    results = gridengine.starmap(look, arguments, chunksize=1, scheduler=scheduler)
-    shared.close()
-    def left(number):
-        return "gridengine-block" in Path("/proc/self/maps").read_text()
-    while any(gridengine.map(left, range(8), chunksize=1, scheduler=scheduler)):
-        pass
-tell(results=results)
-""",
-    ).result()
-    assert len(told["results"]) == 8
-    assert all(readonly and is_there for _, readonly, is_there in told["results"])
