@@ -20,6 +20,7 @@ from gridengine._version import __version__
 from gridengine.errors import ConfigurationError, MessageTooLong, ProtocolError
 from gridengine.serialize.payload import Buffer
 from gridengine.wire.addresses import lasting_ports, own_addresses, resolve
+from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.connection_file import ServerKeys
 from gridengine.wire.framing import decode, encode, foreign_greeting, in_protocol, rest_of
 from gridengine.wire.keys import PeersKeys, new_keys
@@ -72,7 +73,9 @@ class Server:
         greeting: type[Message] = Hello,
         epoch: int = 0,
         ports: Sequence[int] = (),
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
+        self._clock = clock
         allow_open_files(workers, handshakes=_FILES_FOR_HANDSHAKES)
         self._context = zmq.Context()
         self._polled = PolledSocket(self._context.socket(zmq.ROUTER))
@@ -214,7 +217,7 @@ class Server:
         `Beat`: it is a sign of life. One whose message is too long is forgotten, and its `Goodbye`
         is yielded. What has begun to greet and does not go on is forgotten too.
         """
-        self._drop_greetings(time.monotonic() - _GREETING_SECONDS)
+        self._drop_greetings(self._clock.monotonic() - _GREETING_SECONDS)
         for _ in range(most):
             frames = self._polled.receive()
             if not frames:
@@ -287,7 +290,7 @@ class Server:
                     session.acknowledge(session.received)
                 return message, buffers
             if self._epoch and session.received and isinstance(message, Beat):
-                since = time.monotonic() if session.received > before else since
+                since = self._clock.monotonic() if session.received > before else since
                 self._greetings[peer] = session, since
                 for one in (*answers, session.unnumbered(encode(Beat()))):
                     self._send_frames(peer, one)

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from gridengine.dispatcher import io_loop
 from gridengine.dispatcher.core.events import (
     Closing,
     Effect,
@@ -27,6 +26,7 @@ from gridengine.dispatcher.io_loop import LEAVE_SECONDS, MOST_EVENTS, WATCH_SECO
 from gridengine.schedulers.launcher import Handle
 from gridengine.wire.messages import VERSION, Beat, Goodbye, Hello, Message
 from tests.support.core_play import GOOD, SQUARE
+from tests.support.manual_clock import ManualClock
 
 LOG = "/runs/x/1.log"
 HELLO = Hello(VERSION, "1", "3.11", "run", "node7", 7, 1, LOG)
@@ -37,9 +37,8 @@ class World:
     the dispatcher is closed.
     """
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now = 100.0
-        monkeypatch.setattr(io_loop, "time", SimpleNamespace(monotonic=lambda: self.now))
+    def __init__(self) -> None:
+        self.clock = ManualClock(100.0)
         self.acts: list[Callable[[], object]] = []
         self.waited: list[float | None] = []
         """For how many seconds it was ready to wait, each time."""
@@ -61,10 +60,20 @@ class World:
         core.handle = noted  # type: ignore[method-assign]
         effects: Any = SimpleNamespace(perform=self.performed.extend, recent=None, sent={})
         launcher: Any = SimpleNamespace(
-            poll=lambda handles: self.polled.append((self.now, len(handles)))
+            poll=lambda handles: self.polled.append((self.clock.monotonic(), len(handles)))
         )
         link: Any = self
-        self.loop = IOLoop(core, self.queue, link, launcher, effects, link, 5.0, self.open_watch)
+        self.loop = IOLoop(
+            core,
+            self.queue,
+            link,
+            launcher,
+            effects,
+            link,
+            5.0,
+            self.open_watch,
+            clock=self.clock,
+        )
 
     # The link, and its poller
 
@@ -98,7 +107,7 @@ class World:
         self.later(LEAVE_SECONDS)
 
     def later(self, seconds: float) -> None:
-        self.now += seconds
+        self.clock.advance(seconds)
 
     def say(self, *messages: Message) -> None:
         self.inbox += [(b"w", message, ()) for message in messages]
@@ -116,8 +125,8 @@ class World:
 
 
 @pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch) -> World:
-    return World(monkeypatch)
+def world() -> World:
+    return World()
 
 
 def test_with_nothing_to_do_it_sleeps_until_it_is_woken(world: World) -> None:
@@ -205,7 +214,7 @@ def test_it_ends_once_the_workers_have_left(world: World) -> None:
         lambda: world.say(Goodbye("told to stop", [])),
     )
     assert any(isinstance(effect, Send) for effect in world.performed)
-    assert world.now == 100.0
+    assert world.clock.monotonic() == 100.0
     assert not world.state.workers
 
 

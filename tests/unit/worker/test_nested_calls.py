@@ -30,17 +30,18 @@ from gridengine.wire.messages import (
     Shortened,
     Waits,
 )
-from gridengine.worker import runner_pool
 from gridengine.worker.agent import Agent
 from gridengine.worker.runner_handle import RunnerHandle
 from gridengine.worker.status_block import INDEX, RUN
 from tests.support.agent_driver import NotingForkServer
+from tests.support.manual_clock import ManualClock
 
 
 class Played:
     """An agent whose runners are only played, and the way of calls to it."""
 
     def __init__(self) -> None:
+        self.clock = ManualClock()
         self.sent: list[Message] = []
         self.server = NotingForkServer()
         self.agent = Agent(
@@ -50,6 +51,7 @@ class Played:
             grace_seconds=1.0,
             output_bytes=0,
             streams=[io.BytesIO(), io.BytesIO()],  # type: ignore[arg-type]
+            clock=self.clock,
         )
         self.pool = self.agent.pool
         self.agent.handle(Define(b"f", [], b"/"), [b""])
@@ -179,10 +181,8 @@ def test_a_call_goes_on_with_what_it_is_given_then(played: Played) -> None:
 
 
 def test_runners_that_took_a_waiting_call_s_place_are_ended_after_a_while(
-    played: Played, monkeypatch: pytest.MonkeyPatch
+    played: Played,
 ) -> None:
-    now = 100.0
-    monkeypatch.setattr(runner_pool.time, "monotonic", lambda: now)
     played.assign(1)
     parent = played.begin(1)
     played.say(parent, Waits(parent.id, 1))
@@ -190,10 +190,11 @@ def test_runners_that_took_a_waiting_call_s_place_are_ended_after_a_while(
     child = played.begin(2)
     played.answer(child, 2)
     played.agent.handle(Resumed(parent.id, 1))
-    played.pool.tick(now)
+    played.pool.tick(played.clock.monotonic())
     assert played.server.signals == []  # the next may wait soon
     played.answer(parent, 1)
-    played.pool.tick(now + 5)
+    played.clock.advance(5.0)
+    played.pool.tick(played.clock.monotonic())
     assert len(played.server.signals) == 1
 
 

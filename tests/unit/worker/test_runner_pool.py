@@ -7,7 +7,6 @@ import math
 import signal
 from collections import deque
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,12 +22,14 @@ from gridengine.worker.runner_handle import RunnerHandle
 from gridengine.worker.runner_pool import MOST_AHEAD_BYTES, RunnerPool
 from gridengine.worker.status_block import BACKGROUND, INDEX, RUN, START
 from tests.support.agent_driver import NotingForkServer
+from tests.support.manual_clock import ManualClock
 
 
 class Worker:
     """A pool whose runners do what a test says."""
 
     def __init__(self, slots: int = 2, spare: int | None = None) -> None:
+        self.clock = ManualClock()
         self.server = NotingForkServer()
         self.poller = Poller()
         definitions = DefinitionStore()
@@ -45,6 +46,7 @@ class Worker:
             grace_seconds=5.0,
             output_bytes=100,
             relay=None,
+            clock=self.clock,
         )
         self.pool._poller.register(self.server.fileno(), lambda: None)
 
@@ -179,11 +181,7 @@ def test_an_idle_runner_takes_what_another_was_given_ahead(worker: Worker) -> No
     assert worker.held() == [[1], [3]]
 
 
-def test_a_call_that_waits_for_others_takes_no_slot(
-    worker: Worker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now = 100.0
-    monkeypatch.setattr(runner_pool, "time", SimpleNamespace(monotonic=lambda: now))
+def test_a_call_that_waits_for_others_takes_no_slot(worker: Worker) -> None:
     worker.enqueue(1)
     worker.enqueue(2)
     waiting = worker.begin(1)
@@ -193,9 +191,9 @@ def test_a_call_that_waits_for_others_takes_no_slot(
     assert worker.pool.end_waiting(waiting, 0) is None
     worker.end(1, 2, 3)
     assert len(worker.pool.idle) == 3
-    assert worker.pool.tick(now) <= 1.0
-    now += 2.0
-    worker.pool.tick(now)
+    assert worker.pool.tick(worker.clock.monotonic()) <= 1.0
+    worker.clock.advance(2.0)
+    worker.pool.tick(worker.clock.monotonic())
     assert len(worker.pool.idle) == 2
 
 
