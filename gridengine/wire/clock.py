@@ -24,6 +24,11 @@ class Clock(Protocol):
     def monotonic(self) -> float:
         """Return the time, which never goes back. May be called from any thread."""
 
+    def at(self, machine_seconds: float) -> float:
+        """Return the time that this clock showed when `time.monotonic` showed that, by which
+        another process has noted when something happened.
+        """
+
     def waking(self, wake: Callable[[], object]) -> contextlib.AbstractContextManager[object]:
         """Have `wake` called whenever the time jumps, while the block runs. It is entered by the
         thread whose loop that wakes.
@@ -34,6 +39,7 @@ class SystemClock:
     """The machine's own (`time.monotonic`), which never jumps."""
 
     monotonic = staticmethod(time.monotonic)  # the builtin itself: a call of it is no Python call
+    at = staticmethod(float)
 
     def waking(self, wake: Callable[[], object]) -> contextlib.AbstractContextManager[object]:
         return contextlib.nullcontext()

@@ -303,7 +303,9 @@ class RunnerPool:
         self._last_id += 1
         allow_one_more_runner(len(self.runners))
         try:
-            runner = RunnerHandle(self._last_id, self.fork_server, self._readers.streams, place)
+            runner = RunnerHandle(
+                self._last_id, self.fork_server, self._readers.streams, place, self._clock
+            )
         except OSError as error:
             self.stop_growing(error.errno or 0)
             return None

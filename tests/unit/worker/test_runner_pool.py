@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 import signal
+import time
 from collections import deque
 from collections.abc import Iterator
 from typing import Any
@@ -29,7 +30,7 @@ class Worker:
     """A pool whose runners do what a test says."""
 
     def __init__(self, slots: int = 2, spare: int | None = None) -> None:
-        self.clock = ManualClock()
+        self.clock = ManualClock(100.0)
         self.server = NotingForkServer()
         self.poller = Poller()
         definitions = DefinitionStore()
@@ -265,7 +266,7 @@ def test_without_any_process_nothing_can_be_run(
 
 def test_time_in_which_the_worker_was_stopped_counts_for_no_call(worker: Worker) -> None:
     worker.enqueue(1, timeout=10.0)
-    worker.begin(1).status.words[START] = int(100e9)
+    worker.begin(1).status.words[START] = time.monotonic_ns()
     assert worker.pool.tick(100.0) <= 0.5
     worker.pool.tick(200.0)  # 99 s later than it was to be called
     assert worker.server.signals == []
