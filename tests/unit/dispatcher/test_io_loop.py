@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import select
+import threading
 from collections.abc import Callable, Iterable
 from types import SimpleNamespace
 from typing import Any
@@ -26,7 +28,7 @@ from gridengine.dispatcher.io_loop import LEAVE_SECONDS, MOST_EVENTS, WATCH_SECO
 from gridengine.schedulers.launcher import Handle
 from gridengine.wire.messages import VERSION, Beat, Goodbye, Hello, Message
 from tests.support.core_play import GOOD, SQUARE
-from tests.support.manual_clock import ManualClock
+from tests.support.manual_clock import PATIENCE, ManualClock
 
 LOG = "/runs/x/1.log"
 HELLO = Hello(VERSION, "1", "3.11", "run", "node7", 7, 1, LOG)
@@ -228,3 +230,35 @@ def test_workers_that_do_not_leave_are_not_waited_for(world: World) -> None:
     assert world.state.workers
     assert world.acts == []
     assert isinstance(world.handled[-1], Tick)
+
+
+class Sleeper(World):
+    """One whose loop really waits, in a thread of its own."""
+
+    poller = None  # type: ignore[assignment]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.poller = select.poll()  # type: ignore[assignment]
+        self.due = threading.Event()
+
+    def receive(
+        self, ready: Iterable[int], now: float, most: int
+    ) -> list[tuple[bytes, Message, tuple[()]]]:
+        if now >= self.deadline:
+            self.deadline = float("inf")
+            self.due.set()
+        return []
+
+
+def test_a_loop_that_sleeps_does_what_is_due_once_its_clock_is_advanced() -> None:
+    world = Sleeper()
+    world.deadline = 100.0 + 24 * 3600.0
+    thread = threading.Thread(target=world.loop.run)
+    thread.start()
+    assert world.queue.barrier().wait(PATIENCE)  # it has begun
+    world.clock.advance(24 * 3600.0)
+    assert world.due.wait(PATIENCE)
+    world.queue.post(Closing())
+    thread.join(PATIENCE)
+    assert not thread.is_alive()
