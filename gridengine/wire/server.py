@@ -42,7 +42,7 @@ that the kernel refuses is tried again a second later.
 _FILES_FOR_HANDSHAKES = 2048
 _GREETING_SECONDS = 60.0
 """After how long without another piece a first message that is not complete is dropped."""
-_BIND_SECONDS = 2.0
+_BIND_SECONDS, _BIND_PAUSE_SECONDS = 2.0, 0.1
 
 
 class Server:
@@ -138,7 +138,7 @@ class Server:
                         hint="another process has it; end that, or have the dispatcher take "
                         "another port",
                     ) from None
-                time.sleep(_BIND_SECONDS / 20)  # whoever had it may just be ending
+                time.sleep(_BIND_PAUSE_SECONDS)  # whoever had it may just be ending
         else:
             port = self._bind_to_new_port()
             self.keys = msgspec.structs.replace(self.keys, port=port)

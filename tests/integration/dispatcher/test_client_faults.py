@@ -124,7 +124,7 @@ def test_a_client_that_was_stopped_finds_its_way_back(
         wait_until(lambda: connections(standalone) == 0)
         (tmp_path / "go").touch()
         process.send_signal(signal.SIGCONT)
-        assert process.communicate(timeout=60)[0] == "held\n"
+        assert process.communicate(timeout=120)[0] == "held\n"
 
 
 def test_no_future_notices_that_connections_break(standalone: Standalone, tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_futures_are_told_when_the_dispatcher_ends(standalone: Standalone, tmp_p
     with holding(standalone.path, tmp_path) as process:
         with contextlib.closing(RemoteDispatcher(standalone.path)) as remote:
             remote.control("stop", {"now": True})
-        assert "DispatcherGone the dispatcher has ended" in process.communicate(timeout=60)[0]
+        assert "DispatcherGone the dispatcher has ended" in process.communicate(timeout=120)[0]
 
 
 def test_futures_are_told_when_the_dispatcher_was_killed_and_stays_away(
@@ -178,7 +178,7 @@ def test_a_program_that_ends_takes_its_calls_with_it(
         [sys.executable, "-c", script, str(standalone.path)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
     )
     assert (done.stdout, done.stderr, done.returncode) == ("2\n", "", 0)
     with gridengine.Client(standalone.path) as client:
