@@ -181,20 +181,6 @@ def test_a_death_names_its_signal(scheduler: gridengine.ProcessScheduler) -> Non
         gridengine.map(die_at_five, [5], scheduler=scheduler, retries=0)
 
 
-def test_a_call_over_its_time_is_a_timeout_error_and_the_others_go_on(
-    scheduler: gridengine.ProcessScheduler,
-) -> None:
-    results: list[Any] = gridengine.map(
-        lambda x: time.sleep(600 * (x == 1)) or x,
-        range(4),
-        scheduler=scheduler,
-        reraise=False,
-        timeout=4.0,
-    )
-    assert isinstance(results.pop(1), gridengine.TimeoutError)
-    assert results == [0, 2, 3]
-
-
 def test_an_argument_that_cannot_travel_is_named(scheduler: gridengine.ProcessScheduler) -> None:
     with pytest.raises(PicklingError, match=r"call 3.*lock"):
         gridengine.map(str, [0, 1, 2, threading.Lock()], scheduler=scheduler)

@@ -343,7 +343,7 @@ def test_the_number_of_an_executor_inside_a_call_limits_its_own_calls(
 def asks_again(path: Path) -> list[int]:
     with gridengine.Executor() as executor:
         results = [executor.submit(double, x) for x in range(3)]
-        wait_until(lambda: results[0].done() or not results[0].result(timeout=5) or True)
+        wait_until(lambda: results[0].done() or not results[0].result(timeout=120) or True)
         return [one.result() for one in results]
 
 
