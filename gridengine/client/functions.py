@@ -8,6 +8,7 @@ and none of them can change in place, neither has its pickle.
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import functools
 import hashlib
@@ -246,6 +247,7 @@ def _of_class(cls: type) -> Iterator[Reference]:
         ):
             yield parts.get, name, value
     yield from ((_always(base), None, base) for base in (*cls.__bases__, type(cls)))
+    yield _registrations_since(abc.get_cache_token()), None, True
 
 
 def _of_partial(one: functools.partial[Any]) -> Iterator[Reference]:
@@ -267,6 +269,11 @@ def _items(mapping: Mapping[str, Any]) -> Iterator[Reference]:
 
 def _always(value: Any) -> Callable[[Any, Any], Any]:
     return lambda key, default: value
+
+
+def _registrations_since(token: object) -> Callable[[Any, Any], bool]:
+    """Return a look-up that gives True until `ABC.register` is called for any class."""
+    return lambda key, default: abc.get_cache_token() == token
 
 
 def _length_of(mapping: Mapping[str, Any]) -> Callable[[Any, Any], Any]:

@@ -17,15 +17,16 @@ import types
 import typing
 import weakref
 from collections import OrderedDict
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from gridengine.errors import ConfigurationError
+from gridengine.serialize.abstract_classes import Relatives, register_relatives
 from gridengine.serialize.main_module import add_to_main
 from gridengine.serialize.payload import ATOMS
 
-Definition: TypeAlias = tuple[type, bytes, dict[str, Any], dict[str, dict[str, Any]]]
-"""A class, the version of its definition, its attributes, and for an enumeration the attributes of
-each member.
+Definition: TypeAlias = tuple[type, bytes, dict[str, Any], dict[str, dict[str, Any]], Relatives]
+"""A class, the version of its definition, its attributes, for an enumeration the attributes of
+each member, and who counts as its subclass, or it as theirs, by `ABC.register`.
 """
 
 KEPT_CLASSES = 100
@@ -35,6 +36,12 @@ SKELETON = ("__module__", "__qualname__", "__slots__", "__orig_bases__", "__doc_
 MADE_ANEW = frozenset({*SKELETON, "__dict__", "__weakref__", "_abc_impl"})
 ENUM_PARTS = (types.FunctionType, classmethod, staticmethod, property)
 ENUM_MADE_ANEW = frozenset({"__new__", "__new_member__", "_new_member_", "__reduce_ex__"})
+
+
+class Filled(NamedTuple):
+    """Follows the definitions of classes in a pickle: from here on they have their attributes."""
+
+    classes: list[type]
 
 
 class KnownClasses:
@@ -143,9 +150,12 @@ def is_by_value(cls: type) -> bool:
 def _is_made_anew(cls: type, name: str, value: Any) -> bool:
     if name in MADE_ANEW or isinstance(value, types.MemberDescriptorType):
         return True
-    return isinstance(cls, enum.EnumMeta) and (
-        name in ENUM_MADE_ANEW or not isinstance(value, ENUM_PARTS)
-    )
+    if not isinstance(cls, enum.EnumMeta):
+        return False
+    if name in ENUM_MADE_ANEW or name in cls.__members__:
+        return True
+    parts_of_enum = name.startswith("_") or isinstance(value, types.DynamicClassAttribute)
+    return parts_of_enum and not isinstance(value, ENUM_PARTS)
 
 
 def _skeleton(cls: type) -> dict[str, Any]:
@@ -240,12 +250,16 @@ class _Blank:
     """A base for want of another."""
 
 
-def fill_classes(_: type, definitions: list[Definition]) -> None:
+def fill_classes(_: type, definitions: list[Definition | tuple[()]]) -> None:
     """Give each of these classes its attributes, unless it has this definition already or was
     written here.
     """
     known = known_classes()
-    for cls, version, given, members in definitions:
+    filled: list[tuple[type, Relatives]] = []
+    for definition in definitions:
+        if not definition:  # what is left of a `Filled`
+            continue
+        cls, version, given, members, relatives = definition
         if known.versions.get(cls) in (None, version):
             continue
         for name in attributes(cls).keys() - given.keys():
@@ -255,3 +269,6 @@ def fill_classes(_: type, definitions: list[Definition]) -> None:
         for name, parts in members.items():
             vars(cls.__members__[name]).update(parts)  # type: ignore[attr-defined]
         known.versions[cls] = version
+        filled.append((cls, relatives))
+    for cls, relatives in filled:  # `register` asks whether they are subclasses already
+        register_relatives(cls, relatives)
