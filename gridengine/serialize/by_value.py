@@ -294,7 +294,10 @@ def _reduce_stream(pickler: Pickler, stream: io.TextIOWrapper) -> Reduction:
         ),
         None,
     )
-    return NotImplemented if name is None else (getattr, (sys, name))
+    if name is not None:
+        return getattr, (sys, name)
+    recipe = pickler.recipes.get(io.TextIOWrapper)
+    return NotImplemented if recipe is None else recipe(pickler, stream)
 
 
 RECIPES: Mapping[type, Recipe] = types.MappingProxyType(
