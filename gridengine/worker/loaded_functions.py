@@ -22,6 +22,8 @@ from gridengine.serialize.main_module import CallersMain
 from gridengine.serialize.payload import SINGLE, STAR, Payload
 from gridengine.serialize.shared_memory import fetch
 from gridengine.wire.messages import Assignment, Define, input_name
+from gridengine.worker import interpreter_state
+from gridengine.worker.call_context import GVAR
 from gridengine.worker.callers_modules import CallersModules
 from gridengine.worker.coroutines import synchronous
 from gridengine.worker.environment import NONE_GIVEN, CallEnvironment, Site, Variables
@@ -109,12 +111,15 @@ class LoadedFunctions:
             Exception: it cannot be loaded, or this machine does not have that directory.
         """
         path, directory, message, payload = self._defined[digest]
+        entered = GVAR.environment_number
         self.environment.enter(message.caller, given, alone=alone)
         if path is not self._path:
             self._modules.enter(path)
             self._path = path
         set_path_and_directory(path, directory)
         main_module.enter(self._main, digest)
+        if entered != GVAR.environment_number and message.caller and message.caller.interpreter:
+            interpreter_state.restore(message.caller.interpreter)  # may import, by that path
         loaded = self._loaded.get(digest)
         if loaded is None:
             if self._modules.refresh():
