@@ -56,13 +56,14 @@ class Pickler(pickle.Pickler):
     knows_classes: classes that came from elsewhere are known to the receiver, and only their tokens
         are sent.
     takes_futures: a future is pickled as a reference to its result, else not at all.
+    names_files: an array that is written to a file is pickled as the place of that.
     needs: the shared objects that were named, each with its handle where there was one; None when
         none was.
     awaits: the results that were referred to, each with what gives it; None when none was.
     """
 
     recipes: Mapping[type, Recipe] = types.MappingProxyType({})
-    for_caller = knows_classes = takes_futures = False
+    for_caller = knows_classes = takes_futures = names_files = False
     needs: dict[shared_objects.SharedObject, shared_objects.Shared[Any] | None] | None = None
     awaits: dict[Reference, Any] | None = None
     _is_optional = False
@@ -87,6 +88,10 @@ class Pickler(pickle.Pickler):
         recipe = recipes.get(kind)
         if recipe is not None:
             return recipe(self, obj)
+        if self.names_files and kind.__name__ == "memmap":
+            from gridengine.serialize import mapped_files
+
+            return mapped_files.reduction(obj)
         return self.name_result(obj) if isinstance(obj, hook().kinds) else NotImplemented
 
     def reduce_function(self, function: types.FunctionType) -> Reduction:

@@ -72,6 +72,7 @@ def encode(
     pickler.for_caller, pickler.recipes = for_caller, recipes
     pickler.knows_classes = for_caller and not whole_classes
     pickler.takes_futures = takes_futures
+    pickler.names_files = not for_caller
     pickler.dump(obj)
     for one in named:
         pickler.name_shared(one)

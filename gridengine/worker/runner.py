@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from gridengine.errors import call_words, out_of_memory
 from gridengine.serialize import pickling
+from gridengine.serialize.exceptions import note_on
 from gridengine.serialize.itemwise_unpickler import Unloadable
 from gridengine.serialize.main_module import CallersMain
 from gridengine.serialize.payload import SINGLE, Payload
@@ -80,6 +81,11 @@ if TYPE_CHECKING:
 
 MANY, STEP = 64, 16
 """In runs of more than `MANY` calls, quick ones, only every `STEP`th looks at the clock."""
+
+READ_ONLY = (
+    "(an array that is read-only where it was handed over, as `.values` of pandas 3 is, or is "
+    "shared by calls, is read-only in the call: write to a copy of it, `array.copy()`)"
+)
 
 
 def main(descriptors: RunnerDescriptors, site: Site | None = None) -> NoReturn:
@@ -455,6 +461,8 @@ class Runner:
             raise EOFError
         if self._memory.was_met(error):
             self._fail_for_memory(assignment, index, error, call)
+        if type(error) is ValueError and str(error).endswith("read-only"):
+            note_on(error, [READ_ONLY])
         status = RETRYABLE if isinstance(error, self._retry_on) else RAISED
         told = arguments_text(call, assignment)
         payload = self._result_buffer.form.dump_exception(error, told)
