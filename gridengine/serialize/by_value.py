@@ -25,6 +25,7 @@ from gridengine.serialize.abstract_classes import virtual_relatives
 from gridengine.serialize.classes import (
     Definition,
     Filled,
+    home_of,
     is_by_value,
     is_importable,
     known_classes,
@@ -243,6 +244,9 @@ def define(cls: type, recipes: Mapping[type, Recipe]) -> Definition:
 
 
 def _reduce_hidden_type(cls: type) -> Reduction:
+    home = home_of(cls)
+    if home is not None:
+        return getattr, (sys.modules[home], cls.__qualname__)
     name = next((name for name, value in vars(types).items() if value is cls), None)
     return NotImplemented if name is None else (getattr, (types, name))
 

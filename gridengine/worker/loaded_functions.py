@@ -21,6 +21,7 @@ from gridengine.serialize.itemwise_unpickler import Unloadable
 from gridengine.serialize.main_module import CallersMain
 from gridengine.serialize.payload import SINGLE, STAR, Payload
 from gridengine.serialize.shared_memory import fetch
+from gridengine.serialize.unpicklable import rebuilding_error
 from gridengine.wire.messages import Assignment, Define, input_name
 from gridengine.worker import interpreter_state
 from gridengine.worker.call_context import GVAR
@@ -188,8 +189,11 @@ def _load(define: Define, payload: Payload) -> Loaded:
         return pickling.load_function(_fetch(define, payload))
     except BaseException as error:
         where = f"on {socket.gethostname()}, where sys.path is {sys.path}"
-        note_on(error, [f"while loading the function {where}"])
-        raise
+        told = rebuilding_error(error)
+        note_on(told, [f"while loading the function {where}"])
+        if told is error:
+            raise
+        raise told from None
 
 
 def _load_large(define: Define, payload: Payload, item: int) -> Any:

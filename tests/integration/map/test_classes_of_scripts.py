@@ -13,6 +13,7 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import msgspec
 import pytest
 
 import gridengine
@@ -198,3 +199,48 @@ def test_a_registration_between_two_calls_counts_in_the_second(called: Called) -
     assert not called(is_set)
     collections.abc.Set.register(Row)
     assert called(is_set)
+
+
+def test_a_class_whose_metaclass_does_not_let_it_be_made_again_is_named_with_a_remedy(
+    called: Called,
+) -> None:
+    class Point(msgspec.Struct):
+        x: int = 0
+
+    with pytest.raises(gridengine.PicklingError, match=r"class Point .*StructMeta") as caught:
+        called(lambda: Point(1))
+    assert (
+        caught.value.hint
+        == "put the class into a module beside the script, and import it from there"
+    )
+
+
+class Delegating:
+    def __init__(self, target: object) -> None:
+        self._target = target
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._target, name)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda one, **where: gridengine.starmap(lambda: one, [()], **where),
+        lambda one, **where: gridengine.map(type, [one], **where),
+        lambda one, **where: gridengine.map(Delegating, [[]], **where),
+    ],
+    ids=["captured", "argument", "result"],
+)
+def test_a_class_whose_getattr_calls_itself_without_end_is_named(
+    scheduler: gridengine.ProcessScheduler, call: Callable[..., Any]
+) -> None:
+    with pytest.raises(gridengine.PicklingError, match=r"class Delegating .*__getattr__"):
+        call(Delegating([]), scheduler=scheduler)
+
+
+def test_a_class_that_says_that_it_is_of_another_module_travels_by_its_own(
+    called: Called,
+) -> None:
+    with pytest.raises(pytest.skip.Exception, match="not today"):
+        called(lambda: pytest.skip("not today"))
