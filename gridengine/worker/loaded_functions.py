@@ -37,9 +37,9 @@ Loaded: TypeAlias = tuple[Callable[..., Any], tuple[type[BaseException], ...]]
 class LoadedFunctions:
     """Functions by their digests; and shared objects, which are handed on to who unpickles them."""
 
-    def __init__(self, main: CallersMain, site: Site | None = None) -> None:
+    def __init__(self, main: CallersMain, site: Site | None = None, threads: int = 0) -> None:
         self._main = main
-        self.environment = CallEnvironment(site)
+        self.environment = CallEnvironment(site, threads)
         self._defined: dict[bytes, tuple[list[str], str, Define, Payload]] = {}
         """Of each function the module search path and directory to run it with, and how it is
         pickled.
