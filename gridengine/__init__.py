@@ -25,6 +25,7 @@ from gridengine.errors import (
     JournalError as JournalError,
     NestingError as NestingError,
     OutOfMemory as OutOfMemory,
+    Pending as Pending,
     PicklingError as PicklingError,
     ProtocolError as ProtocolError,
     RemoteTraceback as RemoteTraceback,

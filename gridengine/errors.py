@@ -18,6 +18,7 @@
     │   ├── NestingError (RecursionError)   too many calls wait for calls that they have made
     │   ├── Cancelled (concurrent.futures.CancelledError)
     │   │                                   terminated, killed, or its dispatcher was closed
+    │   ├── Pending                         it has no result yet: what is read of a run says so
     │   └── PicklingError (pickle's too)    an argument, function or result that cannot be pickled
     └── ProtocolError                       a message broke the protocol: a fault of this package
         └── MessageTooLong                  a message is longer than it said, or than fits here
@@ -253,6 +254,10 @@ def __getattr__(name: str) -> Any:
     text = "The call was terminated, killed, or its dispatcher was closed before it ended."
     made = type(name, (CallError, CancelledError), {"__module__": __name__, "__doc__": text})
     return globals().setdefault(name, made)  # another thread may have made it meanwhile
+
+
+class Pending(CallError):
+    """The call has no result yet. Stands in its place where results of a run are read."""
 
 
 class PicklingError(CallError, pickle.PicklingError):
