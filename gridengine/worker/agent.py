@@ -44,7 +44,7 @@ from gridengine.wire.messages import (
     portions,
 )
 from gridengine.worker import parent_requests
-from gridengine.worker.affinity import Processors
+from gridengine.worker.affinity import Processors, threads_of_call
 from gridengine.worker.definition_store import DefinitionStore
 from gridengine.worker.forkserver import ForkServer
 from gridengine.worker.nested_calls import NestedCalls
@@ -99,6 +99,7 @@ class Agent:
         self._clock = clock
         self._send = send
         self._fork_server = fork_server
+        fork_server.threads = threads_of_call(slots)
         self._streams = streams
         self._relay = relay
         self._answer = answer
