@@ -18,7 +18,7 @@ import pytest
 
 import gridengine
 from gridengine.dispatcher.remote import RemoteDispatcher
-from gridengine.errors import Cancelled, ConfigurationError, DispatcherGone
+from gridengine.errors import Cancelled, DispatcherGone
 from tests.support.cable import Cable
 from tests.support.standalone import Standalone
 from tests.support.waiting import kill_all, wait_until
@@ -165,23 +165,6 @@ def test_nothing_is_left_of_calls_whose_results_were_fetched(impatient: Standalo
                     future.result()
             sizes.append(process.memory_info().rss)
     assert sizes[-1] - sizes[0] < 20_000_000
-
-
-def test_a_child_that_was_forked_is_told_that_the_client_is_its_parent_s(
-    impatient: Standalone,
-) -> None:
-    with gridengine.Client(impatient.path) as client:
-        assert client.submit(abs, -1).result() == 1
-        child = os.fork()
-        if not child:
-            try:
-                client.map(abs, [1])
-            except ConfigurationError as error:
-                os._exit(3 if "forked" in str(error) else 4)
-            finally:
-                os._exit(5)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
-        assert client.submit(abs, -2).result() == 2
 
 
 def test_a_client_that_disconnects_cancels_what_it_has_open(impatient: Standalone) -> None:

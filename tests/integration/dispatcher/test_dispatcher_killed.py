@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -57,17 +56,6 @@ def logged(path: Path, number: int) -> int:
     return number
 
 
-def test_calls_that_wait_are_made_by_the_next(killed: Killed, client: gridengine.Client) -> None:
-    futures = [client.submit(pow, 2, n) for n in range(500)]
-    assert client.flush(30)
-    assert all(one.acknowledged for one in futures)
-    killed.kill()
-    killed.start()
-    assert [one.result(60) for one in futures] == [2**n for n in range(500)]
-    wait_until(lambda: killed.rows("requests") == 1)  # that of the function
-    assert not killed.rows("outcomes")
-
-
 def test_a_map_under_way_has_each_result_once(
     killed: Killed, client: gridengine.Client, tmp_path: Path
 ) -> None:
@@ -92,31 +80,6 @@ def test_a_map_under_way_has_each_result_once(
     (tmp_path / "part 3").touch()
     thread.join(120)
     assert done == [list(range(2000))]
-
-
-def test_large_results_of_a_map_under_way_come_once_however_they_are_grouped_then(
-    killed: Killed, client: gridengine.Client
-) -> None:
-    taken: list[bytes] = []
-
-    def large(number: int) -> bytes:
-        time.sleep(0.01)
-        return b"%07d" % number * 50_000
-
-    def work() -> None:
-        for result in gridengine.imap(large, range(300), scheduler=client):
-            taken.append(result[:7])
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    for several in (5, 100, 200):
-        wait_until(lambda: len(taken) > several, 60)  # noqa: B023
-        killed.kill()
-        killed.start()
-    thread.join(60)
-    assert taken == [b"%07d" % n for n in range(300)]
-    wait_until(lambda: killed.rows("requests") == 1)  # that of the function
-    assert not killed.rows("outcomes")
 
 
 def test_what_was_handed_in_while_it_was_away_is_taken_once(
@@ -163,37 +126,6 @@ def test_questions_are_answered_by_the_next(killed: Killed, client: gridengine.C
     thread.join(60)
     assert answers == [killed.now.process.pid] != [pid]
     assert os.getpid() not in answers
-
-
-def test_a_graph_under_way_goes_on(
-    killed: Killed, client: gridengine.Client, tmp_path: Path
-) -> None:
-    calls, go = tmp_path / "calls", tmp_path / "go"
-    graph: dict[str, Any] = {f"first {n}": (logged, calls, n) for n in range(20)}
-    graph |= {f"waits {n}": (_after, go, f"first {n}") for n in range(20)}
-    graph["all"] = (sum, [f"waits {n}" for n in range(20)])
-    futures = client.submit_graph(graph, ["all", "waits 7"], fuse=False)
-    assert client.flush(30)
-    wait_until(lambda: len(_logged(calls)) >= 2)
-    killed.kill()
-    killed.start()
-    go.touch()
-    assert [one.result(60) for one in futures] == [190, 7]
-    assert set(_logged(calls)) == set(range(20))
-
-
-@pytest.mark.parametrize("face", [gridengine.imap, gridengine.imap_unordered])
-def test_results_that_are_taken_one_by_one_come_once(
-    killed: Killed, client: gridengine.Client, face: Any
-) -> None:
-    taken = []
-    with face(lambda x: (time.sleep(0.002), x)[1], range(1000), scheduler=client) as results:
-        for result in results:
-            taken.append(result)
-            if result in (100, 600):
-                killed.kill()
-                killed.start()
-    assert (taken if face is gridengine.imap else sorted(taken)) == list(range(1000))
 
 
 def test_jobs_of_a_job_dispatcher_end_once(

@@ -4,7 +4,6 @@ them.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -46,10 +45,6 @@ def named(standalone: Standalone, request: pytest.FixtureRequest) -> Iterator[Na
 def path(tmp_path: Path) -> tuple[bytes, ...]:
     (tmp_path / "by_name.py").write_text(MODULE)
     return (bytes(tmp_path),)
-
-
-def test_a_function_is_imported_by_its_name(named: NamedClient) -> None:
-    assert named.results("math:sqrt", [4, 9.0, 2.25]) == [2.0, 3.0, 1.5]
 
 
 def test_arguments_come_in_each_form(named: NamedClient, path: tuple[bytes, ...]) -> None:
@@ -96,13 +91,6 @@ def test_a_result_without_such_a_form_is_an_exception_of_its_call(named: NamedCl
     assert "has no form in" in told["message"]
 
 
-def test_what_is_not_a_list_of_calls_fails(named: NamedClient) -> None:
-    task = named.submit("math:sqrt", {"x": 1})  # type: ignore[arg-type]
-    item, told = named.outcome(task)
-    assert item.raised
-    assert "not a list" in told["message"]
-
-
 def test_errors_of_the_dispatcher_come_in_the_same_form(
     named: NamedClient, path: tuple[bytes, ...]
 ) -> None:
@@ -115,16 +103,3 @@ def test_calls_by_name_cannot_refer_to_the_results_of_others(named: NamedClient)
     item, told = named.outcome(named.submit("math:sqrt", [1], kept=[(0, 77)]))
     assert item.failed
     assert "no futures" in told["message"]
-
-
-def test_many_calls_come_back_in_order(named: NamedClient) -> None:
-    assert named.results("builtins:abs", list(range(-5000, 0))) == list(range(5000, 0, -1))
-
-
-def test_large_arguments_and_results_travel(named: NamedClient) -> None:
-    text = "x" * 3_000_000
-    assert named.results("builtins:str", [text]) == [text]
-
-
-def test_it_runs_on_the_python_of_the_workers(named: NamedClient) -> None:
-    assert named.results("platform:python_version", [[]], form=1) == [sys.version.split()[0]]

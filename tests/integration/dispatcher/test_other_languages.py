@@ -99,14 +99,10 @@ def test_the_client_is_told_of_exceptions(call: Call) -> None:
 
 
 @pytest.mark.usefixtures("worker")
-def test_the_worker_makes_the_calls_that_it_announces(call: Call) -> None:
+def test_the_worker_makes_the_calls_that_it_announces_and_others_go_elsewhere(call: Call) -> None:
     assert call("mean", [1, 2, 6], [4]) == [3, 4]
     assert call("reversed", "abc") == ["cba"]
     assert call("refuse", "cats") == "RangeError: no cats here"
-
-
-@pytest.mark.usefixtures("worker")
-def test_others_of_its_calls_go_elsewhere(call: Call) -> None:
     [told] = call("where", 0)  # type: ignore[misc]
     assert told["language"] == "javascript"
     assert call("math:floor", 2.5) == [2]

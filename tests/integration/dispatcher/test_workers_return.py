@@ -71,31 +71,22 @@ def noted(calls: Path, number: int, until: Path | None = None, seconds: float = 
 
 
 @pytest.mark.parametrize("retries", [0, 2])
-def test_a_call_that_runs_goes_on_and_gives_its_result(restarts: Restarts, retries: int) -> None:
-    go = restarts.folder / "go"
-    with gridengine.Executor(scheduler=restarts.client, retries=retries) as executor:
-        future = executor.submit(noted, restarts.calls, 7, go)
-        wait_until(lambda: restarts.begun()[7] == 1, PATIENCE)
-        restarts.kill()
-        restarts.start()
-        wait_until(lambda: restarts.client.status().running == 1, PATIENCE)
-        go.touch()
-        assert future.result(PATIENCE) == 49
-    assert restarts.begun() == {7: 1}
-
-
-@pytest.mark.parametrize("retries", [0, 2])
-def test_what_ends_while_there_is_no_dispatcher_is_not_lost(
-    restarts: Restarts, retries: int
+@pytest.mark.parametrize("ends_meanwhile", [False, True])
+def test_a_call_that_runs_goes_on_and_gives_its_result_though_it_ends_without_a_dispatcher(
+    restarts: Restarts, retries: int, ends_meanwhile: bool
 ) -> None:
     go = restarts.folder / "go"
     with gridengine.Executor(scheduler=restarts.client, retries=retries) as executor:
         future = executor.submit(noted, restarts.calls, 7, go)
         wait_until(lambda: restarts.begun()[7] == 1, PATIENCE)
         restarts.kill()
-        go.touch()
-        wait_until(go.with_suffix(".seen").exists, PATIENCE)  # it ends
+        if ends_meanwhile:
+            go.touch()
+            wait_until(go.with_suffix(".seen").exists, PATIENCE)
         restarts.start()
+        if not ends_meanwhile:
+            wait_until(lambda: restarts.client.status().running == 1, PATIENCE)
+            go.touch()
         assert future.result(PATIENCE) == 49
     assert restarts.begun() == {7: 1}
 

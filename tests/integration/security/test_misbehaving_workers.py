@@ -20,22 +20,18 @@ from gridengine._version import __version__
 from gridengine.dispatcher.run_directory import python_version
 from gridengine.schedulers.launcher import LaunchContext
 from gridengine.schedulers.local import ProcessLauncher
-from gridengine.serialize import pickling
+from gridengine.schedulers.logs import log_tail
 from gridengine.settings.values import settings
 from gridengine.wire.client import Client
 from gridengine.wire.connection_file import Connection
 from gridengine.wire.framing import MAGIC, encode
 from gridengine.wire.messages import (
-    VALUES,
     VERSION,
     Assign,
-    Goodbye,
     Hello,
     Message,
     Pushed,
     Refuse,
-    Result,
-    Results,
 )
 from gridengine.wire.session import _FRAME, _PIECE, MOST_FIRST, Session
 
@@ -65,9 +61,9 @@ class Sleepers(ProcessLauncher):
 class RogueWorker:
     """Plays a worker."""
 
-    def __init__(self, run: LaunchContext, log: str = "") -> None:
+    def __init__(self, run: LaunchContext) -> None:
         self.client = Client(Connection.load(run.connection))
-        self.send(Hello(VERSION, __version__, python_version(), run.id, "rogue", 1, 1, log))
+        self.send(Hello(VERSION, __version__, python_version(), run.id, "rogue", 1, 1, ""))
 
     def send(self, message: Message, buffers: Any = ()) -> None:
         self.client.send(message, buffers)
@@ -91,10 +87,8 @@ def scheduler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Playe
 
 
 @contextlib.contextmanager
-def rogue(scheduler: Played, log: str = "") -> Iterator[RogueWorker]:
-    run = scheduler.runs.get(timeout=PATIENCE_SECONDS)
-    scheduler.runs.put(run)  # there may be another
-    one = RogueWorker(run, log)
+def rogue(scheduler: Played) -> Iterator[RogueWorker]:
+    one = RogueWorker(scheduler.runs.get(timeout=PATIENCE_SECONDS))
     with contextlib.closing(one.client):
         yield one
 
@@ -115,39 +109,10 @@ LOGS: dict[str, Callable[[Path], str]] = {
 
 
 @pytest.mark.parametrize("log", LOGS.values(), ids=LOGS.keys())
-def test_whatever_path_of_its_log_a_worker_sends_its_calls_end_with_an_error_and_the_thread_goes_on(
-    scheduler: Played, tmp_path: Path, log: Callable[[Path], str]
+def test_whatever_path_of_its_log_a_worker_sends_nothing_is_read_of_what_is_no_file(
+    tmp_path: Path, log: Callable[[Path], str]
 ) -> None:
-    with gridengine.Executor(scheduler=scheduler) as executor:
-        future = executor.with_options(retries=0).submit(abs, -1)
-        with rogue(scheduler, log(tmp_path / "log")) as one:
-            one.receive(Assign)
-            one.send(Goodbye("that was it"))
-            error = future.exception(PATIENCE_SECONDS)
-        assert isinstance(error, gridengine.WorkerLost)
-        assert error.log_tail is None
-        with rogue(scheduler) as other:
-            future = executor.submit(abs, -1)
-            [run] = other.receive(Assign).assignments
-            other.send(
-                Results([Result(run.run, run.start, run.stop, VALUES, 0.1)]), pickling.dump([1])
-            )
-            assert future.result(PATIENCE_SECONDS) == 1
-
-
-def test_the_error_has_the_end_of_the_workers_log(scheduler: Played, tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    log.write_text("".join(f"line {number}\n" for number in range(100_000)))
-    with gridengine.Executor(scheduler=scheduler) as executor:
-        future = executor.with_options(retries=0).submit(abs, -1)
-        with rogue(scheduler, str(log)) as one:
-            one.receive(Assign)
-            one.send(Goodbye("that was it"))
-            error = future.exception(PATIENCE_SECONDS)
-        assert isinstance(error, gridengine.WorkerLost)
-        assert str(error.log_tail).splitlines() == [
-            f"line {number}" for number in range(99_980, 100_000)
-        ]
+    assert log_tail(log(tmp_path / "log")) == ""
 
 
 def endless(speaker: Session, first: bytes | None) -> Iterator[list[bytes]]:
@@ -193,19 +158,3 @@ def test_pieces_without_an_end_are_not_taken_in(
             assert isinstance(error, gridengine.WorkerLost)
             assert re.search(f"left .*{words}", error.message)
             one.receive(Refuse)
-
-
-@pytest.mark.parametrize("answer", [[], [1, 2], {0: 1}, 5], ids=repr)
-def test_results_of_the_wrong_length_are_an_error_of_their_calls(
-    scheduler: Played, answer: object
-) -> None:
-    with gridengine.Executor(scheduler=scheduler) as executor:
-        future = executor.submit(abs, -1)
-        with rogue(scheduler) as one:
-            [run] = one.receive(Assign).assignments
-            one.send(
-                Results([Result(run.run, run.start, run.stop, VALUES, 0.1)]), pickling.dump(answer)
-            )
-            error = future.exception(PATIENCE_SECONDS)
-        assert isinstance(error, gridengine.ProtocolError)
-        assert "answered 1 call with" in error.message

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -70,10 +71,12 @@ def is_let_in(connection: Connection | ClientConnection, address: str, server_ke
 def test_each_role_is_let_in_at_its_own_socket_alone(home: Path) -> None:
     worker = load_private(home / WORKER, Connection)
     client = load_private(home / CLIENT, ClientConnection)
+    watcher = load_private(home / WATCHER, ClientConnection)
     assert is_let_in(worker, worker.addresses[0], worker.server_key)
-    assert is_let_in(client, client.addresses[0], client.server_key)
     assert not is_let_in(worker, client.addresses[0], client.server_key)
-    assert not is_let_in(client, worker.addresses[0], worker.server_key)
+    for one in (client, watcher):
+        assert is_let_in(one, client.addresses[0], client.server_key)
+        assert not is_let_in(one, worker.addresses[0], worker.server_key)
 
 
 def test_no_two_roles_have_a_key_in_common(home: Path) -> None:
@@ -86,18 +89,16 @@ def test_no_two_roles_have_a_key_in_common(home: Path) -> None:
     assert worker.server_key != client.server_key
     for name in (WORKER, CLIENT, WATCHER):
         text = (home / name).read_text()
+        assert sum(secret in text for secret in secrets) == 1
         assert kept.workers.secret not in text
         assert kept.clients.secret not in text
 
 
 def test_a_watcher_only_looks(home: Path) -> None:
-    watcher = RemoteDispatcher(home / WATCHER)
-    try:
+    with contextlib.closing(RemoteDispatcher(home / WATCHER)) as watcher:
         assert watcher.control("describe")["workers"] >= 0
         with pytest.raises(ConfigurationError, match="may only look may not stop"):
             watcher.control("stop")
-    finally:
-        watcher.close()
 
 
 def test_workers_that_call_over_tcp_run_a_client_s_calls(home: Path) -> None:

@@ -32,7 +32,6 @@ from gridengine.wire.messages import (
     Hello,
     Message,
     Pushed,
-    Refuse,
     Stop,
     Welcome,
 )
@@ -46,7 +45,6 @@ DROP_SECONDS = 20
 HELLO = Hello(
     protocol=1, version="1", python="3.11", run_id="run", host="here", pid=1, slots=1, log=""
 )
-SIZES = [0, 1, 30_000, 40_000, 256 * 1024 - 1, 256 * 1024, 256 * 1024 + 1, 3_000_001]
 
 
 def connection_to(
@@ -122,37 +120,6 @@ class Ends:
         self.clients[0].send(HELLO)
         self.until(lambda: self.of_workers)
         return self.of_workers.pop()[0]
-
-
-def test_messages_of_any_length_arrive_whole_and_in_order(server: Server, client: Client) -> None:
-    ends = Ends(server, client)
-    peer = ends.greet()
-    contents = [
-        [os.urandom(size) for size in sizes]
-        for sizes in (*([size] for size in SIZES), SIZES, SIZES[::-1])
-    ]
-    for content in contents:
-        client.send(Pushed(1, len(content)), content)
-        server.send(peer, Pushed(2, len(content)), content)
-    ends.until(lambda: len(ends.of_workers) == len(contents) == len(ends.of_server))
-    assert [buffers for _, _, buffers in ends.of_workers] == contents
-    assert [buffers for _, buffers in ends.of_server] == contents
-
-
-def test_a_worker_that_does_not_begin_with_hello_is_refused(server: Server, client: Client) -> None:
-    ends = Ends(server, client)
-    client.send(Goodbye("for no reason"))
-    ends.until(lambda: ends.of_server)
-    assert isinstance(ends.of_server[0][0], Refuse)
-    assert not ends.of_workers
-
-
-def test_a_forgotten_worker_that_comes_back_is_refused(server: Server, client: Client) -> None:
-    ends = Ends(server, client)
-    server.forget(ends.greet())
-    client.send(Goodbye("again"))
-    ends.until(lambda: ends.of_server)
-    assert isinstance(ends.of_server[0][0], Refuse)
 
 
 def test_what_is_sent_to_nobody_is_dropped(server: Server, client: Client) -> None:
@@ -499,21 +466,6 @@ def in_a_process_with_limits(soft: int, hard: int, script: str) -> str:
     return done.stdout + done.stderr
 
 
-def test_the_soft_limit_of_open_files_is_raised_to_what_the_workers_need() -> None:
-    text = in_a_process_with_limits(
-        64,
-        4096,
-        """
-        import contextlib, resource
-        from gridengine.wire.server import Server
-        with contextlib.closing(Server(host="127.0.0.1", workers=1000)):
-            print(*resource.getrlimit(resource.RLIMIT_NOFILE))
-        """,
-    )
-    soft, hard = map(int, text.split())
-    assert 1000 < soft <= hard == 4096
-
-
 def test_a_hard_limit_of_open_files_that_is_too_small_is_named_with_what_to_change() -> None:
     text = in_a_process_with_limits(
         64,
@@ -526,20 +478,6 @@ def test_a_hard_limit_of_open_files_that_is_too_small_is_named_with_what_to_chan
     assert "ConfigurationError: 1,000 workers need" in text
     assert "no more than 512 (the hard limit, `ulimit -Hn`)" in text
     assert "GRIDENGINE_MAX_WORKERS" in text
-
-
-def test_a_limit_of_open_files_that_is_large_enough_is_left_alone() -> None:
-    text = in_a_process_with_limits(
-        3000,
-        4096,
-        """
-        import contextlib, resource
-        from gridengine.wire.server import Server
-        with contextlib.closing(Server(host="127.0.0.1")):
-            print(*resource.getrlimit(resource.RLIMIT_NOFILE))
-        """,
-    )
-    assert text.split() == ["3000", "4096"]
 
 
 def test_a_new_port_is_one_of_those_that_are_allowed_and_free() -> None:
