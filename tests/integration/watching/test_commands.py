@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gridengine.dispatcher.core.status import FailureStatus, Status
+from gridengine.dispatcher.core.status import Status
 from gridengine.dispatcher.kept_reports import keep
 from gridengine.dispatcher.watch_messages import Answer, Identity
 from tests.integration.watching.conftest import StartScript
@@ -96,12 +96,6 @@ def test_the_run_is_listed(process: subprocess.Popen[str]) -> None:
     assert found["status"]["failed"] == 1
 
 
-def test_without_a_run_that_is_said() -> None:
-    assert "no dispatcher runs" in gridengine("ls", status=1)
-    told = gridengine("explain", status=1)
-    assert "no dispatcher of yours runs on this machine" in told
-
-
 def test_runs_that_have_ended_are_listed_and_explained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -133,13 +127,6 @@ def test_why_calls_wait_is_said(process: subprocess.Popen[str]) -> None:
     assert one["text"].startswith("call 1 of slow runs on ")
 
 
-def test_a_call_that_waits_is_found_too(process: subprocess.Popen[str]) -> None:
-    [waits, *_] = json.loads(gridengine("explain", "sweep", "4", "--json"))
-    assert waits["cause"] == "waiting"
-    assert "call 4 of slow was submitted" in waits["text"]
-    assert "no call that waits, runs or has failed" in gridengine("explain", "sweep", "9", status=1)
-
-
 def test_calls_are_ended_by_their_numbers_and_all_when_that_is_meant(
     process: subprocess.Popen[str],
 ) -> None:
@@ -167,60 +154,10 @@ def test_workers_leave_a_machine_that_is_drained(
     assert process.wait(60) == 0
 
 
-def test_a_page_on_a_run_is_written_while_it_goes_on_and_when_it_is_over(
-    process: subprocess.Popen[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+def test_a_page_on_a_run_is_written(process: subprocess.Popen[str], tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     gridengine("report", "sweep", "-o", str(page))
     assert "ValueError: zero is bad" in page.read_text()
-    (tmp_path / "over").touch()
-    assert process.wait(60) == 0
-    told = gridengine("report", "sweep", "-o", str(page), status=1)
-    assert "no dispatcher 'sweep' runs" in told
-    keep("20260101-1", msgspec.json.encode(Answer(WHO)), 5)
-    gridengine("report", "sweep", "-o", str(page))
-    assert "process 4242 on login1" in page.read_text().lower()
-
-
-def test_of_a_run_that_has_ended_calls_and_logs_are_shown_as_they_were_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    log = tmp_path / "4711.log"
-    log.write_text("zero was bad\n")
-    failed = FailureStatus("1.0", "call 0 of f", "f", 1, 3.0, "ValueError: bad", log=str(log))
-    status = Status(failed=1, failures=[failed])
-    keep("20260101-1", msgspec.json.encode(Answer(WHO, status)), 5)
-    assert "call 0 of f" in gridengine("calls", "sweep", "--failed")
-    assert "process 4242 on login1, ended at" in gridengine("calls", "20260101-1")
-    assert "zero was bad" in gridengine("logs", "sweep", "--failed")
-    assert "zero was bad" in gridengine("logs", "sweep", "0")
-    assert "ValueError: bad" in gridengine("explain", "sweep")
-    assert "call 0 of f failed" in gridengine("explain", "sweep", "0")
-    assert "no call of this run" in gridengine("explain", "sweep", "7", status=1)
-
-
-def test_names_are_completed(process: subprocess.Popen[str]) -> None:
-    environment = {
-        **os.environ,
-        "_GRIDENGINE_COMPLETE": "bash_complete",
-        "COMP_WORDS": "gridengine top sw",
-        "COMP_CWORD": "2",
-    }
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            "from gridengine.cli.main import main; main(prog_name='gridengine')",
-        ],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-    assert done.stdout == "plain,sweep.py\n", done.stderr
 
 
 def test_only_what_is_followed_is_shown(process: subprocess.Popen[str]) -> None:
@@ -258,14 +195,6 @@ def test_failed_calls_of_a_run_with_a_name_are_run_again(tmp_path: Path) -> None
     assert "night: 1 call done, 0 failed" in gridengine(*words)
     assert "nothing has failed" in gridengine(*words)
     assert '{"result": 2}' in gridengine("results", "night")
-
-
-def test_why_calls_without_a_kept_run_cannot_be_run_again_is_said(
-    process: subprocess.Popen[str],
-) -> None:
-    told = gridengine("retry", "sweep", "--failed", status=1)
-    assert "it is no run with a name" in told
-    assert "there is no run 'nosuch'" in gridengine("retry", "nosuch", "--failed", status=1)
 
 
 def test_a_frame_and_its_json_are_printed_once(process: subprocess.Popen[str]) -> None:
@@ -320,20 +249,6 @@ def read_until(terminal: int, words: str) -> str:
     return written.decode(errors="replace")
 
 
-def test_at_a_terminal_keys_change_what_is_shown(process: subprocess.Popen[str]) -> None:
-    with top_at_terminal() as (top, terminal):
-        read_until(terminal, "[functions]")
-        os.write(terminal, b"2")
-        read_until(terminal, "call 1 of slow")
-        os.write(terminal, b"/slow\r")
-        read_until(terminal, "only rows with 'slow'")
-        os.write(terminal, b"h")
-        read_until(terminal, "Any key goes back")
-        os.write(terminal, b"xq")
-        read_until(terminal, LEAVE)
-        assert top.wait(60) == 0
-
-
 @pytest.mark.parametrize(
     ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
 )
@@ -347,13 +262,3 @@ def test_the_terminal_is_left_as_it_was_whatever_ends_it(
         read_until(terminal, LEAVE)
         assert top.wait(60) == status
         assert termios.tcgetattr(terminal)[3] & termios.ICANON
-
-
-def test_when_the_dispatcher_is_killed_the_terminal_is_left_as_it_was(
-    process: subprocess.Popen[str],
-) -> None:
-    with top_at_terminal() as (top, terminal):
-        read_until(terminal, "[functions]")
-        process.kill()
-        assert LEAVE in read_until(terminal, "0 calls were done, 1 failed")
-        assert top.wait(60) == 0

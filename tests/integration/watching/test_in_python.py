@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 import gridengine
-from gridengine.client.connect import dispatcher_of
 from gridengine.errors import Cancelled, ConfigurationError
 from gridengine.settings.values import settings
 from tests.support.waiting import wait_until
@@ -54,15 +53,6 @@ def test_a_client_tells_what_its_dispatcher_does(tmp_path: Path) -> None:
             assert client.status().done == 3
         with pytest.raises(Cancelled, match="has disconnected"):
             client.status()
-
-
-def test_when_its_dispatcher_has_ended_a_client_is_watched_no_more() -> None:
-    with gridengine.LocalDispatcher(n_workers=1) as dispatcher:
-        client = gridengine.Client(dispatcher.address)
-        watch = gridengine.watch(print, client, interval=0.01)
-    watch._thread.join(60)
-    assert not watch._thread.is_alive()
-    client.disconnect()
 
 
 def test_where_calls_run_at_once_little_is_told() -> None:
@@ -147,16 +137,6 @@ def test_a_client_is_told_what_happens_at_its_dispatcher() -> None:
     ):
         gridengine.map(abs, range(5), scheduler=other, chunksize=1)
         wait_until(lambda: sum(one.count for one in seen if one.kind == "call done") == 5)
-
-
-def test_when_nobody_watches_any_more_a_dispatcher_takes_in_nothing() -> None:
-    with gridengine.ProcessScheduler(1) as scheduler:
-        dispatcher = dispatcher_of(scheduler)
-        log = dispatcher._core.state.log
-        assert log.events is None
-        with gridengine.watch(lambda status: None, scheduler):
-            assert log.events is not None
-        assert log.events is None
 
 
 def test_a_function_that_raises_is_called_once_and_that_is_logged(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -66,12 +65,6 @@ class Terminal:
     def click(self, x: int, y: int) -> None:
         """Send what a terminal sends for a click of the mouse's first button, from 0."""
         self.tmux("send-keys", "-t", "t", "-l", f"\x1b[<0;{x + 1};{y + 1}M")
-
-    def child(self) -> int:
-        """Return the process that the shell has started."""
-        shell = self.tmux("display-message", "-p", "-t", "t", "#{pane_pid}").strip()
-        children = Path(f"/proc/{shell}/task/{shell}/children")
-        return int(wait_until(lambda: children.read_text().split())[0])
 
 
 @pytest.fixture
@@ -147,8 +140,6 @@ def test_a_frame_fits_when_the_terminal_is_made_smaller_and_larger(top: Terminal
 
 ENDS: dict[str, Callable[[Terminal, subprocess.Popen[str]], object]] = {
     "q": lambda top, process: top.type("q"),
-    "Ctrl-C": lambda top, process: top.type("C-c"),
-    "SIGTERM": lambda top, process: os.kill(top.child(), signal.SIGTERM),
     "the dispatcher is killed": lambda top, process: process.kill(),
 }
 
