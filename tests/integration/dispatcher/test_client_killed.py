@@ -199,17 +199,6 @@ def test_what_a_client_leaves_is_there_for_the_next(scripts: Scripts) -> None:
     wait_until(lambda: scripts.rows("absent") == scripts.rows("outcomes") == 0)
 
 
-def test_beginning_anew_ends_what_was_left(scripts: Scripts) -> None:
-    scripts.write(MAP)
-    scripts.kill(scripts.start())
-    scripts.write(MAP.replace("name=", "resume=False, name="))
-    again = scripts.start()
-    wait_until(lambda: scripts.calls().count(2) == 2)
-    (scripts.folder / "go").touch()
-    assert again.communicate()[0] == GIVEN
-    wait_until(lambda: scripts.rows("clients") == 0)
-
-
 def test_the_calls_of_a_killed_client_outlive_their_dispatcher(tmp_path: Path) -> None:
     first = Standalone(tmp_path, max_workers=8, GRIDENGINE_CLIENT_GRACE="1")
     scripts = Scripts(first, tmp_path)

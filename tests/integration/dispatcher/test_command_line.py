@@ -96,18 +96,6 @@ def test_its_folder_and_files_are_closed_to_others_and_no_key_is_on_a_command_li
     assert process.cmdline()[-5:-1] == [str(folder), *process.cmdline()[-4:-1]]
 
 
-def test_of_two_starts_at_once_one_is_told_of_the_other(shell: Shell) -> None:
-    starts = [shell.begin("dispatcher", "start", "sweeps", *HERE) for _ in range(2)]
-    outputs = [process.communicate(timeout=120)[0] for process in starts]
-    statuses = sorted(process.returncode for process in starts)
-    assert statuses == [0, 1], outputs
-    [refused] = [
-        output for process, output in zip(starts, outputs, strict=True) if process.returncode
-    ]
-    assert "the dispatcher 'sweeps' runs already" in refused
-    assert len(shell.processes()) == 1
-
-
 def test_one_that_was_killed_is_told_so_and_started_as_before(shell: Shell) -> None:
     shell.done("dispatcher", "start", "sweeps", *HERE)
     pid = shell.status("sweeps")["pid"]
@@ -171,19 +159,6 @@ def test_stop_now_ends_one_that_does_not_answer(shell: Shell) -> None:
     psutil.Process(shell.status("sweeps")["pid"]).suspend()
     shell.done("dispatcher", "stop", "sweeps", "--now")
     assert shell.processes() == []
-
-
-def test_in_the_foreground_it_is_the_command_itself(shell: Shell) -> None:
-    process = shell.begin("dispatcher", "start", "sweeps", "--foreground", *HERE)
-    try:
-        wait_until(lambda: shell.run("dispatcher", "status", "sweeps")[0] == 0)
-        assert shell.status("sweeps")["pid"] == process.pid
-        assert shell.python(MAP) == "328350\n"
-    finally:
-        process.terminate()
-        output, _ = process.communicate(timeout=60)
-    assert process.returncode == 0, output
-    assert "runs the dispatcher sweeps" in output
 
 
 def test_restart_loses_no_call_of_its_clients(shell: Shell) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import threading
 import time
@@ -82,50 +81,10 @@ def test_a_map_under_way_has_each_result_once(
     assert done == [list(range(2000))]
 
 
-def test_what_was_handed_in_while_it_was_away_is_taken_once(
-    killed: Killed, client: gridengine.Client, tmp_path: Path
-) -> None:
-    calls = tmp_path / "calls"
-    killed.kill()
-    futures = [client.submit(logged, calls, n) for n in range(1, 50)]
-    killed.start()
-    assert [one.result(60) for one in futures] == list(range(1, 50))
-    assert sorted(map(int, calls.read_text().split())) == list(range(1, 50))
-
-
-def test_a_call_that_needs_one_that_has_ended_is_given_its_result(
-    killed: Killed, client: gridengine.Client, tmp_path: Path
-) -> None:
-    calls = tmp_path / "calls"
-    first = client.submit(logged, calls, 7)
-    waits = client.submit(_when_there, tmp_path / "go")
-    last = client.submit(lambda a, b: a + b, first, waits)
-    assert first.result(30) == 7
-    assert client.submit(abs, -1).result(30) == 1
-    assert client.flush(30)  # what came of the first was written before
-    killed.kill()
-    killed.start()
-    (tmp_path / "go").touch()
-    assert last.result(60) == 8
-    assert calls.read_text() == "7\n"
-
-
 def _when_there(path: Path) -> int:
     while not path.exists():
         time.sleep(0.01)
     return 1
-
-
-def test_questions_are_answered_by_the_next(killed: Killed, client: gridengine.Client) -> None:
-    pid = client.describe()["pid"]
-    killed.kill()
-    answers: list[int] = []
-    thread = threading.Thread(target=lambda: answers.append(client.describe()["pid"]))
-    thread.start()
-    killed.start()
-    thread.join(60)
-    assert answers == [killed.now.process.pid] != [pid]
-    assert os.getpid() not in answers
 
 
 def test_jobs_of_a_job_dispatcher_end_once(

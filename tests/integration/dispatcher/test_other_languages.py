@@ -41,7 +41,7 @@ def javascript(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def over_tcp(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
-    made = Standalone(tmp_path_factory.mktemp("runs"), module="tests.support.tcp_standalone")
+    made = Standalone(tmp_path_factory.mktemp("runs"), module="tests.support.tcp_dispatcher")
     yield made
     said = made.end()
     assert made.process.returncode == 0, said

@@ -6,7 +6,6 @@ import functools
 import os
 import subprocess
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -56,17 +55,15 @@ def restarts(tmp_path: Path) -> Iterator[Restarts]:
     found.now.end()
 
 
-def noted(calls: Path, number: int, until: Path | None = None, seconds: float = 0.0) -> int:
+def noted(calls: Path, number: int, until: Path) -> int:
     """Note that a call begins, and by which process; wait until this file is there, and note that
     beside it.
     """
     with open(calls, "ab", buffering=0) as file:
         file.write(b"%d %d\n" % (number, os.getpid()))
-    while until is not None and not until.exists():
+    while not until.exists():
         time.sleep(0.02)
-    if until is not None:
-        until.with_suffix(".seen").touch()
-    time.sleep(seconds)
+    until.with_suffix(".seen").touch()
     return number * number
 
 
@@ -107,25 +104,6 @@ def test_a_call_of_the_dispatchers_own_worker_ends_with_it_and_begins_once(tmp_p
     client.disconnect()
     again.end()
     assert len(calls.read_text().splitlines()) == 1
-
-
-def test_a_map_goes_on_over_many_restarts(restarts: Restarts) -> None:
-    results: list[list[int]] = []
-    calls, client = restarts.calls, restarts.client
-
-    def work() -> None:
-        brief = functools.partial(noted, calls, seconds=0.02)
-        results.append(gridengine.map(brief, range(400), scheduler=client, retries=0))
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    for part in range(1, 4):
-        wait_until(lambda: len(restarts.begun()) > 60 * part, PATIENCE)  # noqa: B023
-        restarts.kill()
-        restarts.start()
-    thread.join(PATIENCE)
-    assert results == [[number * number for number in range(400)]]
-    assert set(restarts.begun().values()) == {1}
 
 
 def outer(calls: Path, until: Path) -> list[int]:

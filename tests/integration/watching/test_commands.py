@@ -3,18 +3,10 @@
 from __future__ import annotations
 
 import csv
-import functools
 import json
-import os
-import pty
-import signal
 import socket
 import subprocess
 import sys
-import termios
-from collections.abc import Iterator
-from contextlib import contextmanager
-from fcntl import ioctl
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +38,6 @@ if __name__ == "__main__":
         gridengine.map(slow, range(6), scheduler=scheduler, reraise=False)
 """
 WHO = Identity("sweep.py", "20260101-1", 4242, "login1", "", "", 0.0, "Slurm", "1", "3.11")
-ENTER, LEAVE = "\x1b[?1049h", "\x1b[?1049l"
-"""What has a terminal show its alternate screen, and the one before (xterm's control sequences)."""
 
 
 def gridengine(*words: str, status: int = 0) -> str:
@@ -217,48 +207,3 @@ def test_through_a_pipe_there_are_plain_frames_until_the_run_ends(
     assert top.returncode == 0
     assert "\x1b" not in output
     assert "it has ended" in errors
-
-
-@contextmanager
-def top_at_terminal() -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    """Start `gridengine top` at a terminal of its own."""
-    ours, theirs = pty.openpty()
-    termios.tcsetwinsize(theirs, (24, 80))
-    top = subprocess.Popen(
-        [sys.executable, "-m", "gridengine", "top"],
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        env={**os.environ, "TERM": "xterm"},
-        start_new_session=True,
-        preexec_fn=functools.partial(ioctl, theirs, termios.TIOCSCTTY, 0),
-    )
-    os.close(theirs)
-    try:
-        yield top, ours
-    finally:
-        top.kill()
-        top.wait()
-        os.close(ours)
-
-
-def read_until(terminal: int, words: str) -> str:
-    written = b""
-    while words.encode() not in written:
-        written += os.read(terminal, 4096)
-    return written.decode(errors="replace")
-
-
-@pytest.mark.parametrize(
-    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
-)
-def test_the_terminal_is_left_as_it_was_whatever_ends_it(
-    process: subprocess.Popen[str], number: int, status: int
-) -> None:
-    with top_at_terminal() as (top, terminal):
-        assert ENTER in read_until(terminal, "[functions]")
-        assert not termios.tcgetattr(terminal)[3] & termios.ICANON
-        top.send_signal(number)
-        read_until(terminal, LEAVE)
-        assert top.wait(60) == status
-        assert termios.tcgetattr(terminal)[3] & termios.ICANON

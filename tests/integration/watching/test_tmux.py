@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -61,6 +62,12 @@ class Terminal:
 
     def on_alternate_screen(self) -> bool:
         return self.tmux("display-message", "-p", "-t", "t", "#{alternate_on}").strip() == "1"
+
+    def child(self) -> int:
+        """Return the process that the shell has started."""
+        shell = self.tmux("display-message", "-p", "-t", "t", "#{pane_pid}").strip()
+        children = Path(f"/proc/{shell}/task/{shell}/children")
+        return int(wait_until(lambda: children.read_text().split())[0])
 
     def click(self, x: int, y: int) -> None:
         """Send what a terminal sends for a click of the mouse's first button, from 0."""
@@ -138,21 +145,25 @@ def test_a_frame_fits_when_the_terminal_is_made_smaller_and_larger(top: Terminal
         wait_until(drawn)
 
 
-ENDS: dict[str, Callable[[Terminal, subprocess.Popen[str]], object]] = {
-    "q": lambda top, process: top.type("q"),
-    "the dispatcher is killed": lambda top, process: process.kill(),
+ENDS: dict[str, tuple[Callable[[Terminal, subprocess.Popen[str]], object], int]] = {
+    "q": (lambda top, process: top.type("q"), 0),
+    "Ctrl-C": (lambda top, process: top.type("C-c"), 130),
+    "SIGTERM": (lambda top, process: os.kill(top.child(), signal.SIGTERM), 143),
+    "SIGHUP": (lambda top, process: os.kill(top.child(), signal.SIGHUP), 129),
+    "the dispatcher is killed": (lambda top, process: process.kill(), 0),
 }
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_the_terminal_is_as_it_was_before(
+def test_the_terminal_is_as_it_was_before_and_the_status_says_how_it_ended(
     top: Terminal, process: subprocess.Popen[str], end: str
 ) -> None:
-    ENDS[end](top, process)
+    act, status = ENDS[end]
+    act(top, process)
     wait_until(lambda: not top.on_alternate_screen())
     top.until_prompted()
     # Keys are shown again as they are typed, a line at a time, and clicks are not sent.
-    top.type("echo so-it-", "is", "Enter")
-    seen = top.until("\nso-it-is")
+    top.type("echo so-it-", "is $?", "Enter")
+    seen = top.until(f"\nso-it-is {status}")
     assert f"{PROMPT}echo so-it-is" in seen
     assert top.tmux("display-message", "-p", "-t", "t", "#{mouse_any_flag}").strip() == "0"

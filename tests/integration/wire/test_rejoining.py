@@ -111,15 +111,6 @@ def restarts() -> Iterator[Restarts]:
     found.close()
 
 
-def test_a_worker_introduces_itself_to_a_server_that_was_started_again(restarts: Restarts) -> None:
-    restarts.greet()
-    restarts.restart()
-    restarts.until(lambda: restarts.answers)
-    assert restarts.come == [HELLO, HELLO]
-    assert restarts.answers == [Welcome(2)]
-    assert restarts.introduced == 1
-
-
 def test_what_was_sent_meanwhile_comes_once_behind_the_first_message(restarts: Restarts) -> None:
     restarts.greet()
     restarts.come.clear()
