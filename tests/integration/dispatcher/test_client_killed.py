@@ -145,36 +145,6 @@ def test_a_script_that_is_killed_right_after_it_has_handed_over_loses_none_of_it
     assert scripts.calls() == sorted([*range(8), 3])
 
 
-GRAPH = """def mend(number):
-        with open(folder / "calls", "ab", buffering=0) as file:
-            file.write(b"%d\\n" % number)
-        if not (folder / "repaired").exists():
-            raise ValueError("broken")
-        while not (folder / "go").exists():
-            time.sleep(0.01)
-        return number * 10
-
-    executor = gridengine.Executor(scheduler=client, name="sweep", retries=0)
-    [future] = executor.submit_graph({"a": (mend, 7)}, ["a"])
-    print(future.exception() or future.result(), flush=True)"""
-
-
-def test_a_call_of_a_graph_that_is_made_again_goes_on_without_its_script(scripts: Scripts) -> None:
-    scripts.write(GRAPH)
-    assert scripts.start().communicate()[0] == "broken\n"
-    (scripts.folder / "repaired").touch()
-    killed = scripts.start()
-    wait_until(lambda: scripts.calls() == [7, 7])
-    wait_until(lambda: scripts.in_file("SELECT count(*) FROM handed") > 0)
-    killed.kill()
-    killed.wait()
-    again = scripts.start()
-    (scripts.folder / "go").touch()
-    said, errors = again.communicate()
-    assert said == "70\n", errors
-    assert scripts.calls() == [7, 7]
-
-
 LOOK = """with client:
         run = client.run_named("sweep")
         print(run.done, run.left, [one.name for one in client.runs()], flush=True)
@@ -204,8 +174,7 @@ def test_the_calls_of_a_killed_client_outlive_their_dispatcher(tmp_path: Path) -
     scripts = Scripts(first, tmp_path)
     scripts.write(MAP)
     scripts.kill(scripts.start())
-    first.process.kill()
-    first.process.wait()
+    first.kill()
     (tmp_path / "go").touch()
     second = Standalone(tmp_path, max_workers=8, GRIDENGINE_CLIENT_GRACE="1")
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 import threading
 import time
 from collections.abc import Iterator
@@ -23,16 +22,10 @@ class Killed:
         self.now = Standalone(folder)
 
     def kill(self) -> None:
-        self.now.process.kill()
-        self.now.process.wait()
+        self.now.kill()
 
     def start(self) -> None:
         self.now = Standalone(self._folder)
-
-    def rows(self, table: str) -> int:
-        with sqlite3.connect(self.now.folder / "journal.sqlite") as file:
-            found: int = file.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
-        return found
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 
 import gridengine
 from gridengine.errors import ConfigurationError, WorkerCrashed
-from gridengine.resources import Capacity, Cores, Memory, Token
+from gridengine.resources import Capacity
 
 
 def crash() -> None:
@@ -74,13 +74,6 @@ def test_large_arguments_and_results(client: gridengine.Client) -> None:
     arrays = [numpy.full(1_500_000, x) for x in range(4)]
     doubled = client.map(lambda array: array * 2, arrays)
     assert [int(one.sum()) for one in doubled] == [3_000_000 * x for x in range(4)]
-
-
-def test_resources_of_the_built_in_kinds(client: gridengine.Client) -> None:
-    resources = Cores(1) & Memory(0.5)
-    assert client.map(abs, [-1], resources=resources) == [1]
-    with pytest.raises(ConfigurationError, match="Token"):
-        client.map(abs, [-1], resources=Token("nosuch"))
 
 
 def test_a_kind_of_ones_own_is_refused_with_the_reason(client: gridengine.Client) -> None:

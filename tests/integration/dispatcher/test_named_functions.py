@@ -77,18 +77,20 @@ def test_an_exception_comes_as_type_text_and_traceback(
     assert told["arguments"] == "argument 5"
 
 
-def test_a_function_that_is_not_there_fails_its_calls(named: NamedClient) -> None:
-    for name, kind in (("no_such_module:f", "ModuleNotFoundError"), ("math:no", "AttributeError")):
-        item, told = named.outcome(named.submit(name, [1]))
-        assert item.raised
-        assert told["type"] == kind
-
-
-def test_a_result_without_such_a_form_is_an_exception_of_its_call(named: NamedClient) -> None:
-    item, told = named.outcome(named.submit("builtins:complex", [1]))
+@pytest.mark.parametrize(
+    ("name", "kind", "words"),
+    [
+        ("no_such_module:f", "ModuleNotFoundError", "no_such_module"),
+        ("builtins:complex", "PicklingError", "has no form in"),
+    ],
+)
+def test_a_function_that_is_not_there_or_whose_result_has_no_form_fails_its_calls(
+    named: NamedClient, name: str, kind: str, words: str
+) -> None:
+    item, told = named.outcome(named.submit(name, [1]))
     assert item.raised
-    assert told["type"] == "PicklingError"
-    assert "has no form in" in told["message"]
+    assert told["type"] == kind
+    assert words in told["message"]
 
 
 def test_errors_of_the_dispatcher_come_in_the_same_form(

@@ -154,8 +154,7 @@ def test_client_and_worker_find_a_dispatcher_that_was_killed_and_started_again(
         with subprocess.Popen(calls, cwd=javascript, stdout=subprocess.PIPE, text=True) as client:
             with gridengine.Client(made.path) as other:
                 wait_until(lambda: other.status().running > 0, SECONDS)
-                made.process.kill()
-            made.process.wait()
+                made.kill()
             made = Standalone(tmp_path)
             try:
                 assert client.communicate(timeout=SECONDS)[0] == "[0.1,2]\n"

@@ -33,8 +33,7 @@ class Restarts:
         self.client = gridengine.Client(self.now.path)
 
     def kill(self) -> None:
-        self.now.process.kill()
-        self.now.process.wait()
+        self.now.kill()
 
     def start(self) -> None:
         self.now = Standalone(self.folder, module=TCP)
@@ -95,8 +94,7 @@ def test_a_call_of_the_dispatchers_own_worker_ends_with_it_and_begins_once(tmp_p
     with gridengine.Executor(scheduler=client, retries=0) as executor:
         future = executor.submit(noted, calls, 7, tmp_path / "go")
         wait_until(calls.exists, PATIENCE)
-        first.process.kill()
-        first.process.wait()
+        first.kill()
         again = Standalone(tmp_path)
         with pytest.raises(gridengine.errors.WorkerLost, match="ended with its dispatcher"):
             future.result(PATIENCE)
@@ -129,8 +127,7 @@ def test_a_worker_that_was_started_by_hand_returns_too(tmp_path: Path) -> None:
     wait_until(lambda: client.describe()["workers"] >= 1, PATIENCE)
     futures = [client.submit(noted, calls, number, go) for number in range(2)]
     wait_until(lambda: calls.exists() and len(calls.read_text().splitlines()) == 2, PATIENCE)
-    first.process.kill()
-    first.process.wait()
+    first.kill()
     again = Standalone(tmp_path, max_workers=1)
     go.touch()
     assert [one.result(PATIENCE) for one in futures] == [0, 1]

@@ -13,7 +13,6 @@ import select
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -237,17 +236,6 @@ def test_the_error_of_a_call_over_its_memory_limit_has_the_limit_and_the_peak(
     assert error.host
     assert len(error.attempts) == 1, "the same memory would not do the second time either"
     assert "in take" in str(error.__cause__), "the line that asked for it is seen"
-
-
-def test_with_escalate_memory_the_retry_has_more(scheduler: ProcessScheduler) -> None:
-    job = ended(
-        Job(
-            target=take, args=(400,), resources=Memory(0.25), escalate_memory=2, scheduler=scheduler
-        )
-    )
-    assert job.result() == 400 * MEGABYTE
-    assert [one.outcome for one in job.attempts] == ["it ran out of memory", "it returned"]
-    assert [one.peak_memory > 400 * MEGABYTE for one in job.attempts] == [False, True]
 
 
 def test_other_calls_have_no_limit_and_within_theirs_they_go_on(
@@ -654,25 +642,6 @@ def test_a_fork_may_use_a_scheduler_of_its_own(script: MakeScript) -> None:
     run = one.run()
     assert run.stdout == "[2]\n0 [3]\n", run.stderr
     assert one.leftovers() == []
-
-
-def test_two_dispatchers_work_side_by_side_in_threads(tmp_path: Path) -> None:
-    found: dict[int, list[Any]] = {}
-
-    def use(number: int) -> None:
-        with JobDispatcher(lambda: ProcessScheduler(1)) as dispatcher:
-            for _ in range(3):
-                dispatcher.dispatch(
-                    [Job(target=pow, args=(number, exponent)) for exponent in range(5)]
-                )
-                found.setdefault(number, []).append(dispatcher.join())
-
-    threads = [threading.Thread(target=use, args=(number,)) for number in (2, 3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert found == {number: [[number**exponent for exponent in range(5)]] * 3 for number in (2, 3)}
 
 
 # ------------------------------------------------------------------ the machine's set-up

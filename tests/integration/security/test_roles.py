@@ -3,69 +3,36 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
 import pytest
 import zmq
-from zmq.utils.monitor import recv_monitor_message
+from msgspec.structs import replace
 
-import gridengine
 from gridengine.dispatcher.remote import RemoteDispatcher
-from gridengine.dispatcher.standalone import serve
 from gridengine.dispatcher.standalone_files import CLIENT, SERVER, WATCHER, WORKER, KeptKeys
 from gridengine.errors import ConfigurationError
-from gridengine.settings.schema import Settings
 from gridengine.wire.connection_file import ClientConnection, Connection, load_private
-from tests.support.tcp_scheduler import TcpScheduler
-from tests.support.waiting import wait_until
-
-PATIENCE_SECONDS = 120
+from tests.integration.security.test_unauthorised_peers import Attacker
+from tests.support.standalone import Standalone
 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The folder of a dispatcher whose workers call over TCP, and its one client."""
-    folder = tmp_path_factory.mktemp("runs") / "night"
-    stopped, ready = threading.Event(), threading.Event()
-    with TcpScheduler(1) as scheduler:
-        settings = Settings(host="127.0.0.1")
-        thread = threading.Thread(
-            target=serve,
-            args=(folder, scheduler, settings),
-            kwargs={"stopped": stopped, "ready": ready.set},
-        )
-        thread.start()
-        wait_until(ready.is_set)
-        yield folder
-        stopped.set()
-        thread.join(60)
+    """The folder of a dispatcher whose workers call over TCP."""
+    made = Standalone(tmp_path_factory.mktemp("runs"), module="tests.support.tcp_dispatcher")
+    yield made.folder
+    made.end()
 
 
 def is_let_in(connection: Connection | ClientConnection, address: str, server_key: str) -> bool:
     """Return whether the keys of this connection open this address."""
-    context = zmq.Context()
-    end = context.socket(zmq.DEALER)
-    try:
-        end.setsockopt(zmq.LINGER, 0)
-        end.curve_publickey, end.curve_secretkey = map(str.encode, connection.pair)
-        end.curve_serverkey = server_key.encode()
-        monitor = end.get_monitor_socket()
-        end.connect(address)
-        while True:
-            assert monitor.poll(PATIENCE_SECONDS * 1000), "nobody answers"
-            event = recv_monitor_message(monitor)["event"]
-            if event == zmq.Event.HANDSHAKE_SUCCEEDED:
-                return True
-            if event in (zmq.Event.HANDSHAKE_FAILED_AUTH, zmq.Event.DISCONNECTED):
-                return False
-    finally:
-        end.disable_monitor()
-        monitor.close(0)
-        end.close(0)
-        context.term()
+    public, secret = map(str.encode, connection.pair)
+    let_in = zmq.Event.HANDSHAKE_SUCCEEDED
+    attacker = Attacker(address, server_key=server_key, keys=(public, secret))
+    with contextlib.closing(attacker):
+        return let_in in attacker.events_until_refused(let_in)
 
 
 def test_each_role_is_let_in_at_its_own_socket_alone(home: Path) -> None:
@@ -101,30 +68,16 @@ def test_a_watcher_only_looks(home: Path) -> None:
             watcher.control("stop")
 
 
-def test_workers_that_call_over_tcp_run_a_client_s_calls(home: Path) -> None:
-    with gridengine.Client(home / CLIENT) as client:
-        assert client.map(lambda x: x + 1, range(100)) == list(range(1, 101))
-
-
 def test_keys_and_ports_are_kept_over_restarts(tmp_path: Path) -> None:
     def run_once() -> tuple[KeptKeys, ClientConnection, Connection]:
-        stopped, found = threading.Event(), []
+        made = Standalone(tmp_path, module="tests.support.tcp_dispatcher")
+        kept = load_private(made.folder / SERVER, KeptKeys)
+        client = load_private(made.folder / CLIENT, ClientConnection)
+        worker = load_private(made.folder / WORKER, Connection)
+        made.end()
+        assert not made.path.exists()
+        return kept, replace(client, pid=0, started=0), worker
 
-        def look() -> None:
-            found.append(load_private(folder / SERVER, KeptKeys))
-            found.append(load_private(folder / CLIENT, ClientConnection))
-            found.append(load_private(folder / WORKER, Connection))
-            stopped.set()
-
-        with TcpScheduler(1) as scheduler:
-            settings = Settings(host="127.0.0.1")
-            serve(folder, scheduler, settings, stopped=stopped, ready=look)
-        return found[0], found[1], found[2]
-
-    folder = tmp_path / "night"
     first, again = run_once(), run_once()
+    assert first == again
     assert first[0].workers.port != first[0].clients.port != 0
-    assert first[:2] == again[:2]
-    assert msgspec.structs.replace(again[2]) == first[2]
-    assert {one.name for one in folder.iterdir()} >= {SERVER}
-    assert not (folder / CLIENT).exists()

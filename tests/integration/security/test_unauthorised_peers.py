@@ -184,12 +184,13 @@ class Attacker:
         self.monitor = self.socket.get_monitor_socket()
         self.socket.connect(address)
 
-    def events_until_refused(self) -> set[zmq.Event]:
-        """Wait until the other side has ended the connection; return all that happened up to
-        then.
+    def events_until_refused(self, *others: zmq.Event) -> set[zmq.Event]:
+        """Wait until the other side has ended the connection, or one of these other events; return
+        all that happened up to then.
         """
         seen: set[zmq.Event] = set()
         ends = {
+            *others,
             zmq.Event.HANDSHAKE_FAILED_AUTH,
             zmq.Event.HANDSHAKE_FAILED_PROTOCOL,
             zmq.Event.DISCONNECTED,

@@ -16,27 +16,8 @@ import pytest
 from gridengine.dispatcher.core.status import Status
 from gridengine.dispatcher.kept_reports import keep
 from gridengine.dispatcher.watch_messages import Answer, Identity
-from tests.integration.watching.conftest import StartScript
 from tests.support.waiting import wait_until
 
-SCRIPT = """
-import gridengine, time
-from pathlib import Path
-
-def slow(number):
-    if number == 0:
-        while not Path("begun-1").exists():
-            time.sleep(0.01)
-        raise ValueError("zero is bad")
-    Path(f"begun-{number}").touch()
-    while not Path("over").exists():
-        time.sleep(0.01)
-    return number
-
-if __name__ == "__main__":
-    with gridengine.ProcessScheduler(2) as scheduler:
-        gridengine.map(slow, range(6), scheduler=scheduler, reraise=False)
-"""
 WHO = Identity("sweep.py", "20260101-1", 4242, "login1", "", "", 0.0, "Slurm", "1", "3.11")
 
 
@@ -67,15 +48,6 @@ def shown_at_last(cause: str) -> Any:
         return shown if cause in [one["cause"] for one in shown["explanations"]] else None
 
     return wait_until(look)
-
-
-@pytest.fixture
-def process(start_script: StartScript, tmp_path: Path) -> subprocess.Popen[str]:
-    """A script, one of whose calls has failed, and two run."""
-    started = start_script(SCRIPT)
-    wait_until((tmp_path / "begun-2").exists)
-    wait_until(lambda: list(tmp_path.glob("runtime/*.sock")))
-    return started
 
 
 def test_the_run_is_listed(process: subprocess.Popen[str]) -> None:

@@ -19,7 +19,6 @@ import pytest
 import gridengine as gridengine_package
 from gridengine.dispatcher.dispatcher_folder import DispatcherFolder
 from gridengine.dispatcher.remote import RemoteDispatcher
-from gridengine.watching.dispatchers import connect
 from gridengine.watching.elsewhere import RemoteWatched
 from tests.integration.watching.test_commands import gridengine, told_at_last
 from tests.support.dispatchers import Shell
@@ -75,22 +74,6 @@ def test_it_is_listed_shown_and_explained_and_its_calls_are_ended(
     told_at_last("1 call waits for a free slot", "explain", "night")
     assert len(json.loads(gridengine("calls", "--running", "--json"))) == 2
     assert "1 call ended" in gridengine("cancel", "night", "2")
-
-
-def test_one_that_is_stopped_is_told_and_nobody_waits_for_ever(
-    night: DispatcherFolder,
-) -> None:
-    holder = night.holder()
-    assert holder is not None
-    with connect("night") as watched:
-        assert isinstance(watched, RemoteWatched)
-        stop_process(holder.pid)
-        try:
-            told = gridengine("explain", "night", status=1)
-        finally:
-            os.kill(holder.pid, signal.SIGCONT)
-    assert "the dispatcher night cannot be watched: it does not answer" in told
-    assert "is it stopped" in told
 
 
 STUCK = """

@@ -12,8 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.watching.conftest import StartScript
-from tests.integration.watching.test_commands import SCRIPT, gridengine
 from tests.support.waiting import wait_until
 
 REQUIRED = "GRIDENGINE_REQUIRE_TMUX"
@@ -90,14 +88,6 @@ def terminal(tmp_path: Path) -> Iterator[Terminal]:
 
 
 @pytest.fixture
-def process(start_script: StartScript, tmp_path: Path) -> subprocess.Popen[str]:
-    started = start_script(SCRIPT)
-    wait_until((tmp_path / "begun-2").exists)
-    wait_until(lambda: list(tmp_path.glob("runtime/*.sock")))
-    return started
-
-
-@pytest.fixture
 def top(terminal: Terminal, process: subprocess.Popen[str]) -> Terminal:
     """A terminal that shows `gridengine top`."""
     terminal.type(f"{sys.executable} -m gridengine top", "Enter")
@@ -124,13 +114,6 @@ def test_what_is_typed_and_clicked_changes_what_is_seen(top: Terminal) -> None:
     top.until("Any key goes back")
     top.type("h", "p")
     top.until("PAUSED")
-
-
-def test_what_happens_is_listed(top: Terminal) -> None:
-    top.type("5")
-    top.until("[events]")
-    gridengine("cancel", "sweep", "4")
-    top.until("call failed", "call 4 of slow")
 
 
 def test_a_frame_fits_when_the_terminal_is_made_smaller_and_larger(top: Terminal) -> None:

@@ -14,23 +14,7 @@ import gridengine
 from gridengine.client.connect import dispatcher_of
 from gridengine.errors import ClusterError
 from gridengine.watching import dispatchers
-from tests.integration.watching.conftest import StartScript
 from tests.support.waiting import stop_process, wait_until
-
-SCRIPT = """
-import gridengine, time
-from pathlib import Path
-
-def slow(number):
-    Path(f"begun-{number}").touch()
-    while not Path("over").exists():
-        time.sleep(0.01)
-    return number
-
-if __name__ == "__main__":
-    with gridengine.ProcessScheduler(2) as scheduler:
-        gridengine.map(slow, range(5), scheduler=scheduler)
-"""
 
 
 def wait_for_one() -> None:
@@ -38,10 +22,8 @@ def wait_for_one() -> None:
 
 
 def test_a_dispatcher_that_is_stopped_does_not_answer_and_nobody_waits_for_ever(
-    start_script: StartScript,
+    process: subprocess.Popen[str],
 ) -> None:
-    process = start_script(SCRIPT)
-    wait_for_one()
     [path] = dispatchers.sockets()
     stop_process(process.pid)
     with (
@@ -49,15 +31,11 @@ def test_a_dispatcher_that_is_stopped_does_not_answer_and_nobody_waits_for_ever(
         pytest.raises(ClusterError, match="does not answer"),
     ):
         one.ask()
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait(60)
 
 
-def test_what_a_killed_script_has_left_is_removed(start_script: StartScript) -> None:
-    process = start_script(SCRIPT)
-    wait_for_one()
+def test_what_a_killed_script_has_left_is_removed(process: subprocess.Popen[str]) -> None:
     process.kill()
-    process.wait(60)
+    process.wait()
     assert len(dispatchers.sockets()) == 1
     assert dispatchers.answers() == ([], [])
     assert dispatchers.sockets() == []
@@ -107,16 +85,13 @@ def test_who_follows_and_is_stopped_is_dropped_while_calls_go_on() -> None:
 
 
 def test_a_script_that_runs_is_found_by_its_name_and_who_follows_it_is_told_how_it_ended(
-    start_script: StartScript, tmp_path: Path
+    process: subprocess.Popen[str], tmp_path: Path
 ) -> None:
-    process = start_script(SCRIPT)
-    wait_until((tmp_path / "begun-1").exists)
-    wait_for_one()
     with dispatchers.connect("sweep") as one:
         assert one.ask().identity.pid == process.pid
         one.follow(interval=60.0)
         first = one.next_answer().status
-        assert [run.call for run in first.runs] == ["call 0 of slow", "call 1 of slow"]
+        assert [run.call for run in first.runs] == ["call 1 of slow", "call 2 of slow"]
         assert (first.done, first.waiting, first.running) == (0, 3, 2)
         (tmp_path / "over").touch()
         last = one.next_answer().status
