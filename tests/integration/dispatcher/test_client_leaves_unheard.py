@@ -1,4 +1,4 @@
-"""A client that leaves a dispatcher which is gone by then."""
+"""A client of a dispatcher that takes nothing, and is gone when the client leaves."""
 
 from __future__ import annotations
 
@@ -60,3 +60,12 @@ def test_who_ends_calls_is_told_when_the_dispatcher_has_not_heard_of_it(
     unheard.close(detach=detach)
     told = "the dispatcher 'night' has not heard that this client has left"
     assert any(one.startswith(told) for one in caplog.messages) is not detach
+
+
+def test_a_flush_of_what_the_dispatcher_has_not_on_disk_says_so(tmp_path: Path) -> None:
+    file = tmp_path / "client.json"
+    with welcoming(file):
+        client = RemoteDispatcher(file)
+        client.want((7 << 40) + 3, 0, 55, lambda: None)
+        assert not client.flush(0.1)
+    client.close(detach=True)

@@ -170,7 +170,9 @@ def test_who_sends_pieces_without_an_end_is_sent_away_and_they_are_not_taken_in(
             break
     ends.until(lambda: ends.of_workers and ends.of_server)
     assert re.search(words, ends.of_workers[0][1].reason)  # type: ignore[attr-defined]
-    assert isinstance(ends.of_server[0][0], Refuse)
+    refused = ends.of_server[0][0]
+    assert isinstance(refused, Refuse)
+    assert re.search(words, refused.reason)
 
 
 def test_what_is_sent_to_nobody_is_dropped(server: Server, client: Client) -> None:
