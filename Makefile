@@ -4,20 +4,27 @@
 PYTHON ?= python3
 VENV := .venv
 ONEFILE := dist/gridengine.pyz
-REPORT := .reports/tests.xml
 PYTEST_ARGS ?=
 
-# Of thousands of short processes each would compile the package anew.
+# Keep bytecode: the tests start thousands of Python processes, and each would otherwise recompile
+# the package.
 export PYTHONDONTWRITEBYTECODE :=
 
 METADATA := setup.cfg pyproject.toml
 SOURCES := $(shell find gridengine -name '*.py' -o -name py.typed -o -path '*/static/*')
 
-# As root, where Debian's packages are to be had, the tests run on a real Grid Engine and a real
-# Slurm too. They take no jobs of root, so that their tests run as a plain user, who must be able to
-# read the Python and the package: hence an environment outside of this folder.
+# As root on Debian the tests bring up a real Grid Engine and a real Slurm. These take no jobs of
+# root, so their tests run as a plain user, who must be able to read the Python and the package:
+# hence an environment outside of this folder.
 WITH_CLUSTERS := $(shell test "$$(id -u)" -eq 0 && command -v apt-get)
 PLAIN_VENV := /opt/gridengine-test/$(shell printf %s '$(CURDIR)' | cksum | cut -d ' ' -f 1)
+
+# As many tests at once as there are cores; all tests on clusters run in one of those processes.
+PYTEST = -m pytest --numprocesses=auto --dist=loadgroup
+REPORTS := .reports
+ON_CLUSTERS = $(if $(WITH_CLUSTERS),GRIDENGINE_TEST_PYTHON=$(PLAIN_VENV)/bin/python \
+	GRIDENGINE_REQUIRE_GRID_ENGINE=1 GRIDENGINE_REQUIRE_SLURM=1)
+CLUSTERS = $(if $(WITH_CLUSTERS),$(PLAIN_VENV)/ready grid-engine slurm)
 
 # What is measured is the package as a user would have it, beside all its peers. With a Grid Engine:
 # as a plain user too.
@@ -26,18 +33,21 @@ BENCH_PYTHON = $$(if [ -n '$(WITH_CLUSTERS)' ]; then tools/plain-python '$(PYTHO
 	else echo '$(PYTHON)'; fi)
 BENCH_ARGS ?=
 
-.PHONY: help example test test-pythons environments other-pythons chaos bench bench-quick check \
-	format onefile clean grid-engine slurm cpython-tests debian-packages
+.PHONY: help example test test-all test-long test-newest-python test-pythons other-pythons steady \
+	coverage bench bench-quick check format onefile clean grid-engine slurm cpython-tests \
+	debian-packages
 .DELETE_ON_ERROR:
 
 help:
 	@echo 'make example  set up .venv and run the example on the standard library of this Python'
-	@echo 'make test     set up .venv and run all tests; as root on Debian also bring up a Grid Engine'
-	@echo '              and a Slurm and run their tests (PYTEST_ARGS="tests/unit -k name" selects)'
-	@echo 'make test-pythons  those that depend on the version, with each other Python from 3.11 on'
-	@echo '              that this machine has'
-	@echo 'make chaos    as make test, the long runs with injected faults alone; prints their figures'
+	@echo 'make test     set up .venv and run what each change must pass: in minutes; as root on Debian'
+	@echo '              on a real Grid Engine and a real Slurm too, which it brings up'
+	@echo 'make test-all     all other tests, on the newest Python here too: in half an hour'
+	@echo 'make test-long    hours: injected faults, many random examples, every Python here'
 	@echo '              (CHAOS_CALLS=10000 CHAOS_SEED=1)'
+	@echo 'make steady TESTS="tests/unit/test_errors.py"   run these 20 times, and once on busy cores'
+	@echo 'make coverage     which branches make test reaches, and which all but the long tests do'
+	@echo '              PYTEST_ARGS="tests/integration/map -k name" selects among the tests of each'
 	@echo 'make bench    measure us and our peers side by side, in over an hour, and write'
 	@echo '              benchmarks/README.md; as root on a Grid Engine and a Slurm too'
 	@echo '              (BENCH_ARGS="--rows map start" selects, and writes nothing)'
@@ -50,24 +60,39 @@ help:
 example: $(VENV)/ready
 	$(VENV)/bin/python examples/stdlib_census.py
 
-ifeq ($(WITH_CLUSTERS),)
-test: $(VENV)/ready-test
-	$(VENV)/bin/python -m pytest --junitxml=$(REPORT) $(PYTEST_ARGS)
-else
-test: $(VENV)/ready-test $(PLAIN_VENV)/ready $(ONEFILE) grid-engine slurm cpython-tests \
-	debian-packages
-	GRIDENGINE_TEST_PYTHON=$(PLAIN_VENV)/bin/python GRIDENGINE_TEST_ONEFILE=$(CURDIR)/$(ONEFILE) \
-	tools/test-on-clusters $(VENV)/bin/python $(PYTEST_ARGS)
-endif
+test: $(VENV)/ready-test $(CLUSTERS)
+	$(ON_CLUSTERS) $(VENV)/bin/python $(PYTEST) --lane=test --junitxml=$(REPORTS)/test.xml \
+	$(PYTEST_ARGS)
 
-# Each in an environment of its own, made by the rules for .venv. Not with .venv's own version, with
-# which `make test` runs them.
+test-all: $(VENV)/ready-test $(CLUSTERS) $(ONEFILE) cpython-tests debian-packages
+	$(ALL_TESTS) $(VENV)/bin/python $(PYTEST) --lane=test-all --junitxml=$(REPORTS)/test-all.xml \
+	$(PYTEST_ARGS)
+	$(if $(PYTEST_ARGS),,$(MAKE) --no-print-directory test-newest-python)
+
+# All that the tests of the slower lanes need was installed above: its absence is a failure.
+ALL_TESTS = $(ON_CLUSTERS) GRIDENGINE_TEST_ONEFILE=$(CURDIR)/$(ONEFILE) \
+	$(if $(WITH_CLUSTERS),GRIDENGINE_REQUIRE_NODE=1 GRIDENGINE_REQUIRE_CHROMIUM=1 \
+	GRIDENGINE_REQUIRE_TMUX=1)
+
+# Ten thousand calls of each kind at each place take some ten minutes.
+CHAOS_CALLS ?= 10000
+CHAOS_SEED ?= 1
+test-long: $(VENV)/ready-test $(CLUSTERS)
+	$(ON_CLUSTERS) GRIDENGINE_CHAOS_CALLS=$(CHAOS_CALLS) GRIDENGINE_CHAOS_SEED=$(CHAOS_SEED) \
+	$(VENV)/bin/python -m pytest --lane=test-long --capture=no \
+	--junitxml=$(REPORTS)/test-long.xml $(PYTEST_ARGS)
+	$(if $(PYTEST_ARGS),,$(VENV)/bin/python $(PYTEST) tests/property --hypothesis-profile=deep)
+	$(if $(PYTEST_ARGS),,$(MAKE) --no-print-directory test-pythons)
+
+# Each Python has an environment of its own, made by the rules for .venv. .venv's own version is
+# not among them: `make test` and `make test-all` have run with it.
 test-pythons: other-pythons
-	xargs tools/test-pythons <$(VENV)/other-pythons
+	while read -r version; do tools/test-python $$version whole || exit 1; done \
+	<$(VENV)/other-pythons
 
-# All that the tests need to be installed: those of all Pythons may then run at the same time.
-environments: $(VENV)/ready-test \
-	$(if $(WITH_CLUSTERS),$(PLAIN_VENV)/ready $(ONEFILE) cpython-tests) other-pythons
+test-newest-python: other-pythons
+	sort --version-sort $(VENV)/other-pythons | tail --lines=1 | xargs --no-run-if-empty \
+	tools/test-python
 
 other-pythons: $(VENV)/pyvenv.cfg
 	tools/other-pythons $(VENV)/bin/python | while read -r version python; do \
@@ -75,13 +100,11 @@ other-pythons: $(VENV)/pyvenv.cfg
 	".venv-$$version/ready-test" >&2 || exit 1; echo "$$version"; \
 	done >$(VENV)/other-pythons
 
-# Ten thousand calls of each kind at each place: some ten minutes.
-CHAOS_CALLS ?= 10000
-CHAOS_SEED ?= 1
-chaos: export GRIDENGINE_CHAOS_CALLS = $(CHAOS_CALLS)
-chaos: export GRIDENGINE_CHAOS_SEED = $(CHAOS_SEED)
-chaos: override PYTEST_ARGS = --capture=no tests/chaos
-chaos: test
+steady: $(VENV)/ready-test $(CLUSTERS)
+	$(ON_CLUSTERS) tools/steady $(VENV)/bin/python $(TESTS)
+
+coverage: $(VENV)/ready-test $(CLUSTERS) $(ONEFILE) cpython-tests debian-packages
+	$(ALL_TESTS) tools/coverage $(VENV)/bin/python
 
 # Node for the examples in JavaScript, Chromium for the page, tmux for `gridengine top`.
 debian-packages:
@@ -107,6 +130,7 @@ check: $(VENV)/ready-dev
 	$(VENV)/bin/python -m ruff format --check
 	$(VENV)/bin/python -m mypy
 	$(VENV)/bin/lint-imports --no-logo
+	$(VENV)/bin/python tools/slow_tests.py $(REPORTS)/test.xml
 
 format: $(VENV)/ready-dev
 	$(VENV)/bin/python -m ruff check --fix

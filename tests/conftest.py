@@ -9,19 +9,26 @@ GRIDENGINE_REQUIRE_GRID_ENGINE=1, or GRIDENGINE_REQUIRE_SLURM=1.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
-from tests.support.clusters import (
-    Cluster,
-    GridEngine,
-    Slurm,
-    account_on,
-    why_none,
+from tests.support import hypothesis_profiles
+from tests.support.clusters import Cluster, account_on, why_none
+from tests.support.contract import CLUSTERS, PLACES, params
+from tests.support.lanes import (  # hooks of pytest's
+    keep_lane,
+    pytest_addoption,  # noqa: F401
+    pytest_terminal_summary,  # noqa: F401
+    pytest_testnodedown,  # noqa: F401
 )
+from tests.support.places import Place, here
+
+hypothesis_profiles.register()
 
 
 def pytest_collection_finish() -> None:
@@ -40,18 +47,47 @@ def _state_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="session")
-def _grid_engine() -> Iterator[GridEngine]:
-    skip_without(GridEngine)
-    with account_on(GridEngine) as found:
-        yield found
+GetPlace = Callable[[str], Place]
+CONTRACT = Path(__file__).with_name("contract")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep one lane's tests, and have each group of them run in one xdist worker.
+
+    All tests of batch systems are one group, since they stop daemons and fill queues; those of each
+    local place are one, since they share what was played there. From pytest 9.2 on, xdist 3.8 does
+    not see groups.
+    """
+    keep_lane(config, items)
+    names = {kind.name for kind in CLUSTERS}
+    for item in items:
+        if any(mark.name in names for mark in item.iter_markers()):
+            item.add_marker(pytest.mark.xdist_group("clusters"))
+        elif item.path.is_relative_to(CONTRACT):
+            item.add_marker(pytest.mark.xdist_group(item.callspec.params["place"]))
 
 
 @pytest.fixture(scope="session")
-def _slurm() -> Iterator[Slurm]:
-    skip_without(Slurm)
-    with account_on(Slurm) as found:
-        yield found
+def _get_place() -> Iterator[GetPlace]:
+    """Gives what a place's scripts need when it is first asked for, by the place's name."""
+    kinds = {kind.name: kind for kind in PLACES}
+    found: dict[str, Place] = {}
+    with contextlib.ExitStack() as stack:
+
+        def get(name: str) -> Place:
+            if name not in found:
+                found[name] = stack.enter_context(scripts_at(kinds[name]))
+            return found[name]
+
+        yield get
+
+
+def scripts_at(kind: type[Place]) -> contextlib.AbstractContextManager[Place]:
+    if issubclass(kind, Cluster):
+        skip_without(kind)
+        return account_on(kind)
+    return here(kind)
 
 
 def skip_without(kind: type[Cluster]) -> None:
@@ -65,30 +101,26 @@ def skip_without(kind: type[Cluster]) -> None:
         pytest.skip(reason)
 
 
-@pytest.fixture
-def grid_engine(_grid_engine: GridEngine) -> Iterator[GridEngine]:
-    """The Grid Engine of this machine. What scripts a test left are killed at its
-    end.
-    """
-    _grid_engine.command("qconf", "-sh")  # which waits until its master answers
-    yield _grid_engine
-    _grid_engine.kill_children()
+def until_its_end(place: Place) -> Iterator[Place]:
+    """Give a place that takes work, and kill what the test's scripts have left."""
+    place.wait_until_ready()
+    yield place
+    place.kill_children()
 
 
 @pytest.fixture
-def slurm(_slurm: Slurm) -> Iterator[Slurm]:
-    """The Slurm of this machine, likewise."""
-    yield _slurm
-    _slurm.kill_children()
+def grid_engine(_get_place: GetPlace) -> Iterator[Place]:
+    """The Grid Engine of this machine."""
+    yield from until_its_end(_get_place("grid_engine"))
 
 
-@pytest.fixture(
-    params=[
-        pytest.param("grid_engine", marks=pytest.mark.grid_engine),
-        pytest.param("slurm", marks=pytest.mark.slurm),
-    ]
-)
-def cluster(request: pytest.FixtureRequest) -> Cluster:
+@pytest.fixture
+def slurm(_get_place: GetPlace) -> Iterator[Place]:
+    """The Slurm of this machine."""
+    yield from until_its_end(_get_place("slurm"))
+
+
+@pytest.fixture(params=params(*CLUSTERS))
+def cluster(request: pytest.FixtureRequest, _get_place: GetPlace) -> Iterator[Place]:
     """Each cluster in turn, for what both promise."""
-    found: Cluster = request.getfixturevalue(request.param)
-    return found
+    yield from until_its_end(_get_place(request.param))

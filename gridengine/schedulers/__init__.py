@@ -19,7 +19,7 @@ from gridengine.errors import SchedulerUnavailable
 from gridengine.resources.base import ZERO, Resource
 from gridengine.resources.units import plural
 from gridengine.schedulers.base import Scheduler
-from gridengine.schedulers.detect import said_setting
+from gridengine.schedulers.detect import said_setting, this_allocation
 from gridengine.schedulers.registry import (
     BATCH_SYSTEMS,
     BY_CLASS,
@@ -58,6 +58,7 @@ logger = logging.getLogger("gridengine")
 _MADE: dict[tuple[int, str | None], Scheduler] = {}
 """The schedulers of each process, by name, and by None that of who names none: a fork has its own.
 """
+THIS_MACHINE = "this machine"
 _ANNOUNCED: set[int] = set()
 """The processes that have said where their calls run."""
 
@@ -65,13 +66,17 @@ _ANNOUNCED: set[int] = set()
 def __getattr__(name: str) -> Any:
     """Import a scheduler when it is first asked for: a worker needs none of them."""
     if name not in BY_CLASS:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        instead = f"; it is gridengine.{name}" if name == "TimeoutError" else ""
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{instead}")
     return BY_CLASS[name].scheduler_class()
 
 
 def best_available() -> Scheduler:
-    """Return a `GridEngineScheduler` when Grid Engine is here and takes this user's jobs, else a
-    `SlurmScheduler` when Slurm does, else a `ProcessScheduler`, whatever the settings say.
+    """Return the best scheduler here, whatever the settings say.
+
+    Inside a batch job that is a `ProcessScheduler` with the job's cores. Elsewhere it is a
+    `GridEngineScheduler` when Grid Engine is here and takes this user's jobs, else a
+    `SlurmScheduler` when Slurm does, else a `ProcessScheduler`.
 
     Another system that has a DRMAA library counts as Grid Engine, but for a Slurm whose commands
     are here. What was chosen, and why not the others, is logged at INFO.
@@ -81,7 +86,11 @@ def best_available() -> Scheduler:
 
 def _best() -> tuple[SchedulerEntry, str]:
     """Return what is best here, and what takes this user's jobs; log why not the others."""
-    chosen, system, reasons = PROCESSES, "this machine", []
+    chosen, system, reasons = PROCESSES, THIS_MACHINE, []
+    if (allocation := this_allocation()) is not None:
+        # Jobs of a job would wait for slots that this one holds.
+        logger.info("the best here is %s: this process has %s", chosen.class_name, allocation)
+        return chosen, str(allocation)
     for entry in BATCH_SYSTEMS:
         try:
             system = entry.system_here(os.environ)
@@ -157,8 +166,8 @@ def default_entry() -> tuple[SchedulerEntry, str]:
 
 
 def _announce(scheduler: Scheduler, system: str, calls: int | None) -> None:
-    """Say, once for each process, where calls run for which nobody said it: at INFO, and whom a
-    cluster may surprise on the terminal too.
+    """Say, once for each process, where calls run for which nobody said it: at INFO; on the
+    terminal too when a cluster may surprise its user; and in the output of a batch job.
     """
     if not system or os.getpid() in _ANNOUNCED:
         return
@@ -171,7 +180,7 @@ def _announce(scheduler: Scheduler, system: str, calls: int | None) -> None:
     limit = plural(most, "call" if scheduler.local else "task")
     line = f"{what} on {system}, up to {limit} at a time; {other}"
     logger.info("%s", line)
-    if not scheduler.local and _is_watched():
+    if system != THIS_MACHINE and (scheduler.local or _is_watched()):
         print(f"gridengine: {line}", file=sys.stderr)
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -31,7 +34,8 @@ def run_command(
     Raises:
         OSError: it cannot be started.
         subprocess.TimeoutExpired: its time is over, or it says that it only waits; with what it
-        said so far. It was killed.
+        said so far. It was killed with all processes of its group: a wrapper script of a site
+        starts the command as a child.
     """
     until = time.monotonic() + seconds
     with subprocess.Popen(
@@ -50,11 +54,18 @@ def run_command(
                 return subprocess.CompletedProcess(command, process.returncode, output, errors)
             except subprocess.TimeoutExpired as error:
                 if (waiting and waiting in (error.stderr or b"")) or time.monotonic() >= until:
-                    process.kill()
+                    _kill_group(process)
                     raise
             except BaseException:
-                process.kill()
+                _kill_group(process)
                 raise
+
+
+def _kill_group(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process, unless it has been waited for, and the others of the group that it leads."""
+    if process.returncode is None:  # else another group may have its number
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def ask(command: Sequence[str], environment: Mapping[str, str], seconds: float) -> Answer:

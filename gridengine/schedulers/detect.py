@@ -7,8 +7,12 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gridengine.settings.locations import any_said
+
+if TYPE_CHECKING:
+    from gridengine.schedulers.allocation import Allocation
 
 
 def why_no_grid_engine(environment: Mapping[str, str]) -> str:
@@ -87,3 +91,23 @@ def why_no_slurm(environment: Mapping[str, str]) -> str:
 
 def missing(command: str) -> str:
     return f"{command} is not installed here, or not on the PATH"
+
+
+def this_allocation() -> Allocation | None:
+    """Return the batch job that this process runs in; None when in none."""
+    if "SLURM_JOB_ID" not in os.environ and "JOB_ID" not in os.environ:
+        return None  # most are in none, and import nothing for it
+    import socket
+
+    from gridengine.schedulers.allocation import allocation_here
+
+    return allocation_here(os.environ, socket.gethostname())
+
+
+def usable_cores() -> int:
+    """Return how many cores this process may use: those that it may run on, and in a batch job no
+    more than the job has.
+    """
+    cores = len(os.sched_getaffinity(0))
+    allocation = this_allocation()
+    return cores if allocation is None else min(cores, allocation.cores)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import math
 import re
 import shlex
 import socket
@@ -38,7 +39,8 @@ class Report(NamedTuple):
     deleted it; `fault` which error the batch system's record makes of its end, if it says
     (`OutOfMemory`, `TimeoutError`); `blameless` whether neither the calls nor the worker had a
     part in its end: the batch system gave its place to another job, say; `uncertain` that the
-    batch system has only lost sight of it: it may live on.
+    batch system has only lost sight of it: it may live on; `remaining_seconds` how long one that
+    runs may run on, by a limit that the script, a variable or the site has set.
     """
 
     state: WorkerStatus
@@ -48,6 +50,7 @@ class Report(NamedTuple):
     fault: type[GridEngineError] | None = None
     blameless: bool = False
     uncertain: bool = False
+    remaining_seconds: float = math.inf
 
 
 failed = functools.partial(Report, WorkerStatus.FAILED)

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, Never
 
 from gridengine.errors import ConfigurationError, GridEngineError
 from gridengine.resources.base import ZERO, Resource
@@ -26,6 +26,7 @@ from gridengine.resources.demand import ANY, Demand
 from gridengine.resources.kinds import Cores, GPUs, Memory
 from gridengine.resources.units import to_gigabytes, whole
 from gridengine.schedulers.base import Scheduler, check_resources
+from gridengine.schedulers.detect import usable_cores
 from gridengine.schedulers.launcher import LaunchContext, LaunchPlan, TryAgain
 from gridengine.schedulers.local_process import LocalLauncher, start_error, worker_environment
 from gridengine.schedulers.worker_command import interpreter_flags, python_command
@@ -41,7 +42,8 @@ class ProcessScheduler(Scheduler):
 
     Args:
         max_workers: how many cores there are to give; a call that does not say how many it wants
-            has one (default: as many as this process may use).
+            has one (default: as many as this process may use; in a batch job no more than the
+            job has).
         min_workers: above 0 its processes are kept though they have nothing to do (default 0).
         start_timeout: for how many seconds calls may wait for their first process, as with a
             cluster's scheduler (default: the setting).
@@ -64,17 +66,19 @@ class ProcessScheduler(Scheduler):
         start_timeout: float | None = None,
         worker_resources: Resource = ZERO,
         environment: Mapping[str, str] = MappingProxyType({}),
+        **unknown: Never,
     ) -> None:
+        for name in unknown:
+            instead = "; say max_workers" if name == "max_threads" else ""
+            raise TypeError(
+                f"{type(self).__name__}() got an unexpected keyword argument {name!r}{instead}"
+            )
         self._environment: dict[str, str] = {}
         if environment:
             from gridengine.schedulers.script import variables  # here: most have none
 
             self._environment = variables("environment", environment)
-        cores = (
-            len(os.sched_getaffinity(0))
-            if max_workers is None
-            else whole("max_workers", max_workers)
-        )
+        cores = usable_cores() if max_workers is None else whole("max_workers", max_workers)
         kept = whole("min_workers", min_workers, least=0, most=cores)
         super().__init__(max_workers=1, min_workers=min(kept, 1), start_timeout=start_timeout)
         self._extra = worker_resources

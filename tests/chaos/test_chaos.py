@@ -1,8 +1,8 @@
 """Nothing is lost and nothing is given twice, whatever is killed, stopped, cut off or deleted
 meanwhile: workers of a script, and stand-alone dispatchers with their clients and workers.
 
-The short form runs with all tests. The long form, `make chaos`, makes GRIDENGINE_CHAOS_CALLS calls
-at each place and prints its figures.
+`make test-long` makes GRIDENGINE_CHAOS_CALLS calls at each place and prints its figures. Without
+that variable each run is short.
 """
 
 from __future__ import annotations

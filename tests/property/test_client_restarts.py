@@ -17,7 +17,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gridengine.dispatcher import client_record, client_requests, remote
@@ -60,6 +60,8 @@ from gridengine.wire.messages import (
     Results,
 )
 from tests.support.core_play import SQUARE
+from tests.support.hypothesis_profiles import examples
+from tests.support.manual_clock import ManualClock
 from tests.support.returning_workers import Link, Worker
 
 ROUNDS, STEPS = 400, 300
@@ -168,7 +170,8 @@ class Dispatcher(RemoteDispatcher):
 
     def __init__(self, world: World) -> None:
         self._world = world
-        super().__init__(SimpleNamespace())  # type: ignore[arg-type]
+        # How long a play takes is no silence of the dispatcher's.
+        super().__init__(SimpleNamespace(), clock=ManualClock())  # type: ignore[arg-type]
 
     def _begin(self, hello: Message, name: str) -> None:
         self._poller = SimpleNamespace(poll=lambda timeout: [])  # type: ignore[assignment]
@@ -336,7 +339,7 @@ class World:
             self.play(event)
 
     def wait(self, choice: int) -> None:
-        self.now += choice % 10
+        self.now += choice % 40
         self.play(Tick())
 
     def rebalance(self, choice: int) -> None:
@@ -599,9 +602,7 @@ def play(
         patch.setattr(client_record, "LARGE", random.choice([0, client_record.LARGE]))
         least = random.choice([0, client_requests.LEAST_OTHERS])
         patch.setattr(client_requests, "LEAST_OTHERS", least)
-        patch.setattr(remote, "Client", lambda connection: Connection())
-        # How long a play takes is no silence of the dispatcher's.
-        patch.setattr(remote, "time", SimpleNamespace(monotonic=lambda: 0.0))
+        patch.setattr(remote, "Client", lambda connection, **_: Connection())
         patch.setattr(
             remote,
             "load_private",
@@ -618,7 +619,7 @@ def play(
 
 
 @pytest.mark.parametrize("lasts", [False, True])
-@settings(max_examples=150, deadline=None)
+@examples(80)
 @given(random=st.randoms(use_true_random=True), steps=st.integers(0, STEPS))
 def test_whenever_it_is_killed_each_call_of_its_client_ends_once(
     lasts: bool, random: Random, steps: int
@@ -627,7 +628,7 @@ def test_whenever_it_is_killed_each_call_of_its_client_ends_once(
     assert world.most_begun() <= 1
 
 
-@settings(max_examples=150, deadline=None)
+@examples(80)
 @given(random=st.randoms(use_true_random=True), steps=st.integers(0, STEPS))
 def test_though_its_disk_was_full_each_call_of_its_client_ends_once(
     random: Random, steps: int

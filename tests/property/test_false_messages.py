@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -55,6 +55,7 @@ from gridengine.wire.messages import (
 )
 from tests.property.test_state_machine import check_books
 from tests.support.core_play import CUBE, SQUARE
+from tests.support.hypothesis_profiles import examples
 
 WORKERS = [b"w1", b"w2", b"w3"]
 HELD = Cores(2) & Memory(4) & Token("t")
@@ -210,7 +211,7 @@ class Core:
 
 
 @pytest.mark.timeout(600)
-@settings(max_examples=300)
+@examples(300)
 @given(
     how=st.sampled_from(["alike", "shared", "own"]),
     jobs_per_worker=st.sampled_from([None, None, 1, 3]),

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gridengine
+from tests.support.hypothesis_profiles import examples
 
 Graph = dict[str, Any]
 
@@ -81,6 +82,7 @@ def outcome(graph: Graph, key: str) -> Any:
         return FailedError
 
 
+@examples(30)
 @given(graphs(), st.booleans())
 def test_a_graph_gives_what_a_plain_evaluation_does(
     given: tuple[Graph, list[str]], fuse: bool

@@ -10,13 +10,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gridengine.journal.call_keys import CallKeys, FunctionKey
 from gridengine.journal.known_calls import KnownCalls, Piece, digest_of
 from gridengine.journal.run_file import Block, RunFile
 from gridengine.serialize.payload import SINGLE
+from tests.support.hypothesis_profiles import examples
 
 VERSIONS = [FunctionKey("f", bytes([number]) * 16, {"f:": str(number)}) for number in (1, 2)]
 CALLS = st.lists(st.one_of(st.integers(0, 4), st.sampled_from(["a", 2.5, (1, "b")])), max_size=12)
@@ -84,7 +85,7 @@ def counted(calls: list[Any]) -> collections.Counter[str]:
     return collections.Counter(map(repr, calls))
 
 
-@settings(deadline=None, max_examples=60)
+@examples(25)
 @given(SESSIONS)
 def test_what_has_a_result_is_found_once_in_each_session(sessions: list[Any]) -> None:
     kept: dict[bytes, list[tuple[Any, int]]] = {one.digest: [] for one in VERSIONS}

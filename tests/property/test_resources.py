@@ -414,12 +414,6 @@ def test_a_large_task_waits_no_longer_than_it_may_be_overtaken_and_the_longest_r
     assert simulation.begun_at[holders] <= patience + 7.0 + 21.0
 
 
-def test_without_draining_the_large_task_of_the_simulation_would_starve() -> None:
-    simulation = Simulation([Cores(4)], [(Cores(1), 5.0), (Cores(4), 5.0)], Cores(1), float("inf"))
-    simulation.run(until=10_000.0, every=7.0)
-    assert 1 not in simulation.begun_at
-
-
 def test_a_thousand_holders_and_requests_cost_no_more_than_what_changes() -> None:
     """Each holder is asked once by each request, and again only when something of it was given
     back.

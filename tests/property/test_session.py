@@ -9,12 +9,13 @@ from collections import deque
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from gridengine.errors import ProtocolError
 from gridengine.wire.session import Session
+from tests.support.hypothesis_profiles import examples
 
 PIECE = 8
 MESSAGES = st.lists(st.binary(max_size=3 * PIECE), min_size=1, max_size=4)
@@ -107,25 +108,20 @@ class Conversation(RuleBasedStateMachine):
 
 
 TestConversation = Conversation.TestCase
-TestConversation.settings = settings(deadline=None, max_examples=200, stateful_step_count=40)
+TestConversation.settings = examples(100, stateful_step_count=40)
 
 
 @given(MESSAGES)
-def test_a_message_arrives_as_the_frames_it_was(message: list[bytes]) -> None:
+def test_a_message_arrives_as_the_frames_it_was_and_none_is_longer_than_a_piece(
+    message: list[bytes],
+) -> None:
     ours, theirs = Session(PIECE), Session(PIECE)
-    *before, last = [theirs.receive(plain(frames))[0] for frames in ours.number(list(message))]
+    sent = [plain(frames) for frames in ours.number(list(message))]
+    assert all(len(frame) <= max(PIECE, 21) for frames in sent for frame in frames)
+    *before, last = [theirs.receive(frames)[0] for frames in sent]
     assert not any(before)
     assert last is not None
     assert plain(last) == message
-
-
-@given(MESSAGES)
-def test_no_frame_is_longer_than_a_piece(message: list[bytes]) -> None:
-    assert all(
-        len(frame) <= max(PIECE, 21)
-        for frames in Session(PIECE).number(list(message))
-        for frame in frames
-    )
 
 
 def test_what_was_sent_before_a_question_came_does_not_have_it_answered_again() -> None:
@@ -136,15 +132,6 @@ def test_what_was_sent_before_a_question_came_does_not_have_it_answered_again() 
     answers = [frames for question in questions for frames in ours.receive(plain(question))[1]]
     assert plain(answers[0])[1:] == plain(first)[1:]
     assert len(answers) == 2
-
-
-def test_a_lost_question_is_asked_again_at_a_sign_of_life() -> None:
-    ours, theirs = Session(PIECE), Session(PIECE)
-    ours.number([b"lost"])
-    assert theirs.receive(plain(ours.unnumbered([b"beat"])))[1]
-    [question] = theirs.receive(plain(ours.unnumbered([b"beat"])))[1]
-    [again] = ours.receive(plain(question))[1]
-    assert theirs.receive(plain(again))[0] == [b"lost"]
 
 
 ENVELOPE = struct.Struct("<BQQI")

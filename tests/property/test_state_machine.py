@@ -11,11 +11,11 @@ import signal
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 from unittest import mock
 
 import msgspec
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -107,6 +107,7 @@ from gridengine.wire.messages import (
     large_inputs,
     portions,
 )
+from tests.support.hypothesis_profiles import examples
 
 PATIENCE = 600
 """Rounds in which nothing settles: longer than a lease and the longest wait between two
@@ -129,6 +130,14 @@ DEMANDS = [
         ),
     ),
 ]
+FEW_RETRIES = {"retries": st.integers(0, 1), "demand": st.sampled_from(DEMANDS)}
+OPTIONS = {
+    "retries": st.integers(0, 2),
+    "demand": st.sampled_from(DEMANDS),
+    "priority": st.sampled_from([0, 0, 0, 1, -1]),
+}
+WHO = st.tuples(st.sampled_from([0, 0, 1, 2]), st.integers(0, 2))
+"""A client, and one of its submitters."""
 FIRST_REFERENCE = 1 << 40
 Calls = tuple[int, int, int]
 """A task, the first of some of its calls, and the one after the last."""
@@ -560,53 +569,40 @@ class Play(RuleBasedStateMachine):
 
     @initialize(
         slots=st.integers(1, 3),
-        max_workers=st.integers(1, 4),
-        jobs_per_worker=st.sampled_from([None, None, 1, 3]),
-        gather_seconds=st.sampled_from([0.0, 0.1]),
-        closes=st.booleans(),
         how=st.sampled_from(["alike", "shared", "shared", "own"]),
-        walltime=st.sampled_from([None, None, 20.0, 200.0]),
+        policy=st.fixed_dictionaries(
+            {
+                "max_workers": st.integers(1, 4),
+                "jobs_per_worker": st.sampled_from([None, None, 1, 3]),
+                "gather_seconds": st.sampled_from([0.0, 0.1]),
+                "walltime": st.sampled_from([None, None, 20.0, 200.0]),
+                "max_nesting": st.sampled_from([1, 2, 100, 100]),
+            }
+        ),
+        closes=st.booleans(),
         lags=st.booleans(),
-        max_nesting=st.sampled_from([1, 2, 100, 100]),
         crowded=st.booleans(),
         quick=st.booleans(),
     )
-    def begin(
-        self,
-        slots: int,
-        max_workers: int,
-        jobs_per_worker: int | None,
-        gather_seconds: float,
-        closes: bool,
-        how: str,
-        walltime: float | None,
-        lags: bool,
-        max_nesting: int,
-        crowded: bool,
-        quick: bool,
-    ) -> None:
-        if quick:
+    def begin(self, slots: int, how: str, policy: dict[str, Any], **flags: bool) -> None:
+        if flags["quick"]:
             self.little.append(mock.patch.object(TaskQueue, "_sensible_calls", return_value=4))
             self.little[-1].start()
         slots = 1 if how == "own" else slots
         self.policy = Policy(
+            **policy,
             pooled=how == "own",
             resources=HELD(slots) if how == "shared" else None,
-            walltime=walltime,
             margin_seconds=60.0,
             overtake_seconds=5.0,
-            max_workers=max_workers,
             slots=slots,
-            jobs_per_worker=jobs_per_worker,
-            gather_seconds=gather_seconds,
-            max_nesting=max_nesting,
             version="1",
             python="3.11",
             run_id="run",
         )
         self.core = StateMachine(self.policy)
         self.now = 100.0
-        self.closes = closes
+        self.closes = flags["closes"]
         self.left: dict[int, set[int]] = {}
         self.peers: list[Peer] = []
         self.known: set[bytes] = set()
@@ -631,15 +627,15 @@ class Play(RuleBasedStateMachine):
         self.done = self.failed = 0
         self.last_task = self.last_handle = self.generation = 0
         self.honest = False
-        self.lags = lags
-        if crowded:
+        self.lags = flags["lags"]
+        if flags["crowded"]:
             self.crowd()
 
     def crowd(self) -> None:
         """Have workers that are at calls."""
         demands = DEMANDS[1:4] if self.has_demands else [ANY, ANY]
         for demand in demands:
-            self.submit([1, 3], 0, 1, False, set(), demand, 0, False, None)
+            self.submit([1, 3], 0, set(), False, None, (0, 0), {"demand": demand, "retries": 1})
         self.pass_time(1.0, True)
         while self.launches:
             self.answer_launch(5, "takes", True)
@@ -797,99 +793,69 @@ class Play(RuleBasedStateMachine):
 
     # ------------------------------------------------------------ users
 
+    def new_task(self, count: int = 1, **options: Any) -> Task:
+        """Return the next task, of so many calls."""
+        self.last_task += 1
+        self.left[self.last_task] = set(range(count))
+        self.counts[self.last_task] = count
+        self.needs[self.last_task] = set()
+        if not self.has_demands:
+            options["demand"] = ANY
+        return Task(self.last_task, (b"calls",), count, **options)
+
+    def number_of(self, who: tuple[int, int]) -> int:
+        """Return the number of a submitter of a client, or of nobody's when the client is gone."""
+        return (who[0] if who[0] in self.clients else 0) << NUMBER_BITS | who[1]
+
     @rule(
         sizes=st.lists(st.integers(1, 12), min_size=1, max_size=4),
         function=st.integers(0, 2),
-        retries=st.integers(0, 2),
-        watched=st.booleans(),
         needs=st.sets(st.integers(0, 2), max_size=2),
-        demand=st.sampled_from(DEMANDS),
-        submitter=st.integers(0, 2),
         changed=st.booleans(),
         kept=st.sampled_from([None, None, 0, 1]),
-        client=st.sampled_from([0, 0, 1, 2]),
-        priority=st.sampled_from([0, 0, 0, 1, -1]),
+        who=WHO,
+        options=st.fixed_dictionaries({**OPTIONS, "watched": st.booleans()}),
     )
     def submit(
         self,
         sizes: list[int],
         function: int,
-        retries: int,
-        watched: bool,
         needs: set[int],
-        demand: Demand,
-        submitter: int,
         changed: bool,
         kept: int | None,
-        client: int = 0,
-        priority: int = 0,
+        who: tuple[int, int],
+        options: dict[str, Any],
     ) -> None:
         self.generation += changed
-        client = client if client in self.clients else 0
-        if not self.has_demands:
-            demand = ANY
-        tasks = []
-        needed, of_function = (
-            tuple(SHARED[number] for number in sorted(needs)),
-            NEEDS_OF_FUNCTION.get(function, ()),
-        )
+        needed = tuple(SHARED[number] for number in sorted(needs))
+        of_function = NEEDS_OF_FUNCTION.get(function, ())
         names = {one.name for one in all_needed(needed, of_function)}
+        tasks = []
         for size in sizes:
-            self.last_task += 1
-            self.left[self.last_task] = set(range(size))
-            self.counts[self.last_task] = size
-            self.needs[self.last_task] = names
-            options = {
-                "retries": retries,
-                "watched": watched,
-                "needs": needed,
-                "demand": demand,
-                "submitter": client << NUMBER_BITS | submitter,
-                "priority": priority,
-            }
+            task = self.new_task(size, needs=needed, submitter=self.number_of(who), **options)
+            self.needs[task.id] = names
             if kept is not None and kept < size:
-                options["kept"] = self.keep(self.last_task, kept, self.new_reference())
-            tasks.append(Task(self.last_task, (b"calls",), size, escalate_memory=2.0, **options))  # type: ignore[arg-type]
+                own = self.keep(task.id, kept, self.new_reference())
+                task = msgspec.structs.replace(task, kept=own)
+            tasks.append(msgspec.structs.replace(task, escalate_memory=2.0))
         self.play(
             Submitted(
                 Function(bytes([function]), (b"function",), (), b"/", f"f{function}", of_function),
                 tasks,
                 self.generation,
-                detached=submitter == 2,
+                detached=who[1] == 2,
             )
         )
         for name in sorted(names & self.released):
             self.play(Released(name))
 
-    @rule(
-        count=st.integers(1, 12),
-        retries=st.integers(0, 2),
-        demand=st.sampled_from(DEMANDS),
-        submitter=st.integers(0, 2),
-        client=st.sampled_from([0, 1, 2]),
-        priority=st.sampled_from([0, 0, 1, -1]),
-    )
-    def submit_alike(
-        self, count: int, retries: int, demand: Demand, submitter: int, client: int, priority: int
-    ) -> None:
+    @rule(count=st.integers(1, 12), who=WHO, options=st.fixed_dictionaries(OPTIONS))
+    def submit_alike(self, count: int, who: tuple[int, int], options: dict[str, Any]) -> None:
         """Tasks of one call that wait as one."""
-        client = client if client in self.clients else 0
-        first = self.last_task + 1
-        for number in range(first, first + count):
-            self.left[number], self.counts[number], self.needs[number] = {0}, 1, set()
-        self.last_task += count
-        task = Task(
-            first,
-            (),
-            retries=retries,
-            demand=demand if self.has_demands else ANY,
-            submitter=client << NUMBER_BITS | submitter,
-            priority=priority,
-            escalate_memory=2.0,
-        )
-        function = Function(b"alike", (b"function",), (), b"/", "alike")
-        alike = AlikeTasks(task, [b"calls"] * count)
-        self.play(SubmittedAlike(function, alike))
+        first, *_ = [self.new_task(**options) for _ in range(count)]
+        own = {"payload": (), "submitter": self.number_of(who), "escalate_memory": 2.0}
+        alike = AlikeTasks(msgspec.structs.replace(first, **own), [b"calls"] * count)
+        self.play(SubmittedAlike(Function(b"alike", (b"function",), (), b"/", "alike"), alike))
 
     @rule(number=st.integers(1, 2), weight=st.sampled_from([0.5, 1.0, 2.0, 10.0]))
     def join(self, number: int, weight: float) -> None:
@@ -931,9 +897,7 @@ class Play(RuleBasedStateMachine):
     @rule(
         places=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=5),
         backwards=st.booleans(),
-        retries=st.integers(0, 1),
-        watched=st.booleans(),
-        demand=st.sampled_from(DEMANDS),
+        options=st.fixed_dictionaries({**FEW_RETRIES, "watched": st.booleans()}),
         drop=st.booleans(),
         ahead=st.booleans(),
         chain=st.booleans(),
@@ -942,9 +906,7 @@ class Play(RuleBasedStateMachine):
         self,
         places: list[tuple[int, int]],
         backwards: bool,
-        retries: int,
-        watched: bool,
-        demand: Demand,
+        options: dict[str, Any],
         drop: bool,
         ahead: bool,
         chain: bool,
@@ -958,22 +920,11 @@ class Play(RuleBasedStateMachine):
         tasks, inner = [], []
         for place in places:
             held = sorted(self.held)
-            self.last_task += 1
-            number, own = self.last_task, self.new_reference()
-            self.after[number] = tuple(held[-1 - one % len(held)] for one in place)
-            self.left[number], self.counts[number], self.needs[number] = {0}, 1, set()
+            own, task = self.new_reference(), self.new_task(**options)
+            self.after[task.id] = tuple(held[-1 - one % len(held)] for one in place)
             inner.append(own)
-            tasks.append(
-                Task(
-                    number,
-                    (b"calls",),
-                    retries=retries,
-                    watched=watched,
-                    demand=demand if self.has_demands else ANY,
-                    after=self.after[number],
-                    kept=self.keep(number, 0, own),
-                )
-            )
+            kept = self.keep(task.id, 0, own)
+            tasks.append(msgspec.structs.replace(task, after=self.after[task.id], kept=kept))
         function = Function(b"g", (b"function",), (), b"/", "g")
         self.play(Submitted(function, tasks[::-1] if backwards else tasks, self.generation))
         if drop:
@@ -992,8 +943,7 @@ class Play(RuleBasedStateMachine):
         place=st.integers(0, 9),
         runner=st.integers(0, 2),
         sizes=st.lists(st.integers(1, 3), min_size=1, max_size=3),
-        retries=st.integers(0, 1),
-        demand=st.sampled_from(DEMANDS),
+        options=st.fixed_dictionaries(FEW_RETRIES),
         waits=st.lists(st.booleans(), min_size=1, max_size=4),
     )
     def nest(
@@ -1001,8 +951,7 @@ class Play(RuleBasedStateMachine):
         place: int,
         runner: int,
         sizes: list[int],
-        retries: int,
-        demand: Demand,
+        options: dict[str, Any],
         waits: list[bool],
     ) -> None:
         """Calls make calls, inside each other, and perhaps wait for them."""
@@ -1012,21 +961,14 @@ class Play(RuleBasedStateMachine):
             self.deliver_from(peer)
             if not peer.running:
                 return
-            self.make_calls(peer.running[runner % len(peer.running)][0].run, sizes, retries, demand)
+            self.make_calls(peer.running[runner % len(peer.running)][0].run, sizes, options)
             if each:
                 peer.wait(runner)
                 self.deliver_from(peer)
 
-    def make_calls(self, parent: int, sizes: list[int], retries: int, demand: Demand) -> None:
-        tasks = []
-        for size in sizes:
-            self.last_task += 1
-            number = self.last_task
-            self.left[number], self.counts[number] = set(range(size)), size
-            self.needs[number] = set()
-            self.children.setdefault(parent, set()).add(number)
-            options = {"retries": retries, "demand": demand if self.has_demands else ANY}
-            tasks.append(Task(number, (b"calls",), size, submitter=1000 + parent, **options))  # type: ignore[arg-type]
+    def make_calls(self, parent: int, sizes: list[int], options: dict[str, Any]) -> None:
+        tasks = [self.new_task(size, submitter=1000 + parent, **options) for size in sizes]
+        self.children.setdefault(parent, set()).update(task.id for task in tasks)
         function = Function(b"n", (b"function",), (), b"/", "n")
         self.play(Submitted(function, tasks, self.generation, parent))
 
@@ -1084,10 +1026,8 @@ class Play(RuleBasedStateMachine):
         reference = sorted(self.unmade)[place % len(self.unmade)]
         self.unmade.discard(reference)
         if how == "submit":
-            self.last_task += 1
-            number = self.last_task
-            self.left[number], self.counts[number], self.needs[number] = {0}, 1, set()
-            task = Task(number, (b"calls",), kept=self.keep(number, 0, reference))
+            task = self.new_task()
+            task = msgspec.structs.replace(task, kept=self.keep(task.id, 0, reference))
             self.play(Submitted(Function(b"f", (b"function",), (), b"/", "f"), [task]))
             return
         data = ResultData(None if how == "cancelled" else [b"supplied"], raised=how == "raised")
@@ -1714,4 +1654,4 @@ def in_blocks(state: CoreState, what: Callable[[TaskBlock], object], wanted: obj
 
 
 TestPlay = pytest.mark.timeout(600)(Play.TestCase)
-TestPlay.settings = settings(max_examples=100, stateful_step_count=60)
+TestPlay.settings = examples(80, stateful_step_count=60)

@@ -11,106 +11,41 @@ import os
 import pwd
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
-import termios
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 import psutil
-import pytest
 
+from tests.support.places import ROOT, Place
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from tests.support.scenario import Began
 
-ROOT = Path(__file__).parents[2]
 SGE_ROOT = Path("/var/lib/gridengine")
 
 
-@dataclass(frozen=True, slots=True)
-class Cluster:
+class Cluster(Place):
     """The batch system of this machine, and the user who uses it.
 
-    Attributes: `name`, as its mark and its settings have it; `title`, as texts have it; `up`, the
-    folder in `schedulers` that brings it up; `ping`, a command that succeeds when it answers;
-    `delete_command`; `closed`, arguments of a scheduler whose workers wait for ever.
+    Attributes: `title`, as texts have it; `up`, the folder in `schedulers` that brings it up;
+    `mark`, a file that `up` leaves and how the file begins; `ping`, a command that succeeds when it
+    answers; `delete_command`; `closed`, arguments of a scheduler whose workers wait for ever.
     """
 
-    name: ClassVar[str]
     title: ClassVar[str]
     up: ClassVar[str]
+    mark: ClassVar[tuple[Path, str]]
     ping: ClassVar[tuple[str, ...]]
     delete_command: ClassVar[str]
     closed: ClassVar[str]
-
-    user: pwd.struct_passwd
-    python: str
-    environment: Mapping[str, str]
-    folder: Path
-    children: list[subprocess.Popen[str]] = field(default_factory=list)
-
-    def start(
-        self,
-        script: str,
-        *,
-        files: Mapping[str, str] | None = None,
-        environment: Mapping[str, str] | None = None,
-        terminal: int | None = None,
-    ) -> subprocess.Popen[str]:
-        """Start a Python script as the user, in a folder of its own that also holds these files.
-
-        With `terminal`, a descriptor, it is the foreground process of that, else it has none.
-        """
-        folder = Path(tempfile.mkdtemp(dir=self.folder))
-        for name, text in {**(files or {}), "script.py": script}.items():
-            (folder / name).write_text(text)
-        self._give(folder)
-        started = subprocess.Popen(
-            [self.python, str(folder / "script.py")],
-            cwd=folder,
-            env={**self.environment, **(environment or {})},
-            stdin=subprocess.DEVNULL if terminal is None else terminal,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-            preexec_fn=None
-            if terminal is None
-            else functools.partial(fcntl.ioctl, terminal, termios.TIOCSCTTY, 0),
-            **self._identity(),
-        )
-        self.children.append(started)
-        return started
-
-    def run(
-        self,
-        script: str,
-        *,
-        files: Mapping[str, str] | None = None,
-        environment: Mapping[str, str] | None = None,
-        seconds: float = 150,
-        check: bool = True,
-    ) -> subprocess.CompletedProcess[str]:
-        """Run a Python script as the user and return what it wrote; with `check`, the test fails
-        when the script does.
-        """
-        started = self.start(script, files=files, environment=environment)
-        try:
-            output, errors = started.communicate(timeout=seconds)
-        except subprocess.TimeoutExpired:
-            # Before it ends, all its threads' stacks are printed.
-            os.killpg(started.pid, signal.SIGABRT)
-            output, errors = started.communicate()
-            pytest.fail(f"the script did not end within {seconds} s\n{output}\n{errors}")
-        if check and started.returncode:
-            pytest.fail(f"the script ended with status {started.returncode}\n{output}\n{errors}")
-        return subprocess.CompletedProcess(started.args, started.returncode, output, errors)
+    one_worker = "max_workers=1, worker_resources=Cores(2) & Memory(1) & Token('licence')"
+    has_queue = True
+    has_logs = True
 
     def command(self, *arguments: str) -> str:
         """Run a command of the batch system's as the user and return its output."""
@@ -134,66 +69,38 @@ class Cluster:
         )  # type: ignore[call-overload]
         return str(done.stdout + done.stderr)
 
-    def _identity(self) -> dict[str, object]:
-        if os.getuid() == self.user.pw_uid:
-            return {}
-        return {"user": self.user.pw_uid, "group": self.user.pw_gid, "extra_groups": []}
-
-    @property
-    def scheduler(self) -> str:
-        """The name of its scheduler's class."""
-        return f"{type(self).__name__}Scheduler"
-
-    def knows(self, job: str) -> bool:
-        """Return whether a job is in the queue."""
-        raise NotImplementedError
-
     def jobs(self) -> set[str]:
         """Return the numbers of the user's jobs."""
-        raise NotImplementedError
-
-    def worker_id(self, call: Began) -> str:
-        """Return the id that errors give the worker of this call."""
-        raise NotImplementedError
-
-    def delete_worker(self, call: Began) -> None:
-        """Delete the worker of this call, and no other of its array."""
-        raise NotImplementedError
-
-    def suspend(self, call: Began) -> None:
-        """Suspend the job of this call, and wait until it is."""
-        raise NotImplementedError
-
-    def resume(self, call: Began) -> None:
-        """Have a suspended job go on."""
         raise NotImplementedError
 
     def largest_array(self) -> int:
         """Return how many tasks the site allows in one array."""
         raise NotImplementedError
 
-    def kill_children(self) -> None:
-        """Kill what tests have left."""
-        while self.children:
-            child = self.children.pop()
-            if child.poll() is None:
-                os.killpg(child.pid, signal.SIGKILL)
-            child.communicate()
-
-    def _give(self, folder: Path) -> None:
-        for path in [folder, *folder.rglob("*")]:
-            os.chown(path, self.user.pw_uid, self.user.pw_gid)
-
 
 class GridEngine(Cluster):
     """The Grid Engine of this machine, and the user who uses it."""
 
     name = "grid_engine"
+    scheduler = "GridEngineScheduler"
     title = "Grid Engine"
     up = "gridengine"
+    mark = SGE_ROOT / "default" / "common" / "made-by-up", ""
     ping = ("qconf", "-sql")
     delete_command = "qdel"
     closed = "queue='closed.q'"
+    daemon = "sge_qmaster" if os.getuid() == 0 else ""
+    refused: ClassVar[Mapping[str, str]] = {
+        "nosuch=1": 'unknown resource "nosuch"',
+        "parallel_environment='smp 64'": "no suitable queues",
+    }
+    never: ClassVar[Mapping[str, str]] = {
+        "interpreter": "/nosuch/python: No such file or directory",
+        "prologue": "modules are gone",
+        "log folder": "opening input/output file",
+        "working directory": "changing into working directory",
+    }
+    deleted = "deleted"
 
     def _command(self, arguments: tuple[str, ...], identity: Mapping[str, object]) -> str:
         """Run it again while the master does not answer: it may just be starting again after it
@@ -208,6 +115,10 @@ class GridEngine(Cluster):
 
         wait_until(is_answered)
         return told
+
+    def wait_until_ready(self) -> None:
+        """Wait until its master answers."""
+        self.command("qconf", "-sh")
 
     def knows(self, job: str) -> bool:
         """Return whether a job is in the queue."""
@@ -248,11 +159,31 @@ class Slurm(Cluster):
     """The Slurm of this machine, and the user who uses it: who finds no Grid Engine."""
 
     name = "slurm"
+    scheduler = "SlurmScheduler"
     title = "Slurm"
     up = "slurm"
+    mark = Path("/etc/slurm/slurm.conf"), "# made by schedulers/slurm/up"
     ping = ("scontrol", "ping")
     delete_command = "scancel"
     closed = "partition='closed'"
+    daemon = "slurmctld" if os.getuid() == 0 else ""
+    may_suspend = os.getuid() == 0
+    on_its_node = "nodelist='n1'"
+    ends: ClassVar[Mapping[str, str]] = {
+        "exit 0": "it ended by itself (COMPLETED)",
+        "exit 3": "it failed (FAILED): exit status 3",
+        "kill -9 $$": "it failed (FAILED): killed by SIGKILL",
+    }
+    refused: ClassVar[Mapping[str, str]] = {
+        "nosuch='1'": "unrecognized option '--nosuch",
+        "mem='900G'": "no node has all of this",
+    }
+    never: ClassVar[Mapping[str, str]] = {
+        "interpreter": "/nosuch/python: No such file or directory",
+        "prologue": "modules are gone",
+        "log folder": "its log file could not be opened",
+    }
+    deleted = "it was cancelled (CANCELLED)"
 
     def __init__(
         self, user: pwd.struct_passwd, python: str, environment: Mapping[str, str], folder: Path
@@ -322,11 +253,16 @@ def account_on(kind: type[T]) -> Iterator[T]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
+@functools.cache
 def why_none(kind: type[Cluster]) -> str:
     """Return why there is no such cluster to test on, empty when there is one."""
     remedy = f"as root: schedulers/{kind.up}/up --yes"
+    if os.getuid():
+        return f"tests on {kind.title} stop its daemons, which root alone may"
     if shutil.which(kind.ping[0]) is None:
         return f"{kind.title} is not installed; {remedy}"
+    if not is_made_by_up(kind):
+        return f"this {kind.title} is none of schedulers/{kind.up}/up, and is left alone"
     environment = {**os.environ, "SGE_ROOT": os.environ.get("SGE_ROOT", str(SGE_ROOT))}
     try:
         done = subprocess.run(
@@ -337,6 +273,12 @@ def why_none(kind: type[Cluster]) -> str:
     if done.returncode:
         return f"{kind.title} does not answer ({(done.stderr or done.stdout).strip()}); {remedy}"
     return ""
+
+
+def is_made_by_up(kind: type[Cluster]) -> bool:
+    """Return whether `up` has left its mark: the cluster is one for tests."""
+    path, text = kind.mark
+    return path.exists() and path.read_text().startswith(text)
 
 
 SLOW = re.compile(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -16,11 +15,6 @@ from gridengine.cli.main import main
 sys.argv[:] = {words!r}
 main()
 """
-
-
-def start_command(cluster: Cluster, *words: str) -> subprocess.Popen[str]:
-    """Start `gridengine` as the plain user."""
-    return cluster.start(COMMAND.format(words=["gridengine", *words]))
 
 
 def command(

@@ -18,6 +18,7 @@ from gridengine.dispatcher.core.events import (
     Submitted,
     Tick,
 )
+from gridengine.dispatcher.core.model import Run
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
 from gridengine.resources import Memory
@@ -159,6 +160,12 @@ def chunk(play: Play, size: int = 6, **options: Any) -> Assignment:
     one, *_ = play.assigned()
     assert one.stop - one.start == size
     return one
+
+
+def assignment_of(run: Run) -> Assignment:
+    """Return what is left to a worker of a run."""
+    task, span = run.span.open_task.task, run.span
+    return Assignment(run.number, task.id, b"f", run.done, span.stop, span.attempt, task.form)
 
 
 def attempts_to_come(play: Play, below: int = 6) -> dict[int, int]:

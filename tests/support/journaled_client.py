@@ -47,10 +47,11 @@ class Sent:
 
 
 class Process:
-    """A dispatcher's journal with one client."""
+    """A dispatcher's journal with one client, which is closed with those made of copies of it."""
 
     def __init__(self, path: Path, hello: ClientHello = HELLO) -> None:
         self.file = DispatcherFile(path)
+        self.copies: list[Process] = []
         self.woken = threading.Event()
         self.file.wake = self.woken.set
         self.journal = Journal(self.file)
@@ -66,6 +67,14 @@ class Process:
         else:
             self.journal.add(7, PEER, hello)
             self.record = ClientRecord(self.journal, 7, hello, self.sent)
+
+    def __enter__(self) -> Process:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for one in self.copies:
+            one.__exit__()
+        self.file.close()
 
     def sync(self) -> None:
         """Wait until all is on disk, and settle that."""
@@ -119,4 +128,5 @@ def again(process: Process, tmp_path: Path) -> Process:
     for path in process.file.path.parent.glob("journal.sqlite*"):
         if not path.name.endswith("-shm"):
             shutil.copy(path, folder / path.name)
-    return Process(folder / "journal.sqlite")
+    process.copies.append(Process(folder / "journal.sqlite"))
+    return process.copies[-1]

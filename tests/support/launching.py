@@ -1,4 +1,4 @@
-"""Scripts that use a launcher alone, on a real cluster: shared by the tests of the launchers."""
+"""Scripts that use a place's launcher alone: shared by the tests of the launchers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tests.support.clusters import Cluster
+    from tests.support.places import Place
 
 LAUNCHING = '''
 """What these scripts share: a launcher whose workers are a shell script, and waiting."""
@@ -22,8 +22,8 @@ gridengine.schedulers.slurm.srun.ANSWER_SECONDS = 60.0  # however slow this mach
 ENDS = {WorkerStatus.ENDED, WorkerStatus.FAILED}
 
 
-def make_run(name="run"):
-    folder = Path.cwd() / name
+def make_run(name=None):
+    folder = Path.cwd() / (name or f"run{len(list(Path.cwd().iterdir()))}")
     folder.mkdir(mode=0o700)
     (folder / "connection").write_text("")
     return LaunchContext("test", folder, folder / "connection", print)
@@ -34,8 +34,11 @@ def make_launcher(worker="exec sleep 600", run=None, **given):
         path = Path.cwd() / "worker"
         path.write_text(f"#!/bin/bash\\n{worker}\\n")
         path.chmod(0o700)
-        given["python"] = str(path)
-    return getattr(gridengine.schedulers, SCHEDULER)(**given).launcher(run or make_run())
+        if issubclass(SCHEDULER, gridengine.ProcessScheduler):
+            sys.executable = str(path)
+        else:
+            given["python"] = str(path)
+    return SCHEDULER(**given).launcher(run or make_run())
 
 
 def wait_for(launcher, handles, states=ENDS, seconds=100):
@@ -62,13 +65,15 @@ def tell(**facts):
 '''
 
 
-def files(cluster: Cluster) -> dict[str, str]:
+def files(place: Place) -> dict[str, str]:
     """Return what the scripts import, by its name."""
-    return {"launching.py": f"{LAUNCHING}\n\nSCHEDULER = '{cluster.scheduler}'\n"}
+    return {
+        "launching.py": f"{LAUNCHING}\nfrom {place.module} import {place.scheduler} as SCHEDULER\n"
+    }
 
 
-def run(cluster: Cluster, script: str, **options: Any) -> dict[str, Any]:
+def run(place: Place, script: str, **options: Any) -> dict[str, Any]:
     """Run a script that ends with `tell(...)`, and return what it told."""
-    done = cluster.run(f"from launching import *\n{script}", files=files(cluster), **options)
+    done = place.run(f"from launching import *\n{script}", files=files(place), **options)
     told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return told

@@ -1,17 +1,13 @@
-"""Scripts that use a real cluster, and what happens to them meanwhile: shared by the tests of their
-faults.
-"""
+"""Scripts that use a place's scheduler, and what happens to them meanwhile."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
-import pty
 import signal
 import socket
 import subprocess
-import termios
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -22,7 +18,8 @@ from tests.support.agent_driver import alive
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
-    from tests.support.clusters import Cluster, GridEngine
+    from tests.support.clusters import GridEngine
+    from tests.support.places import Place
 
 ROOT = Path(__file__).parents[2]
 STOP_SECONDS = 15.0
@@ -130,6 +127,10 @@ class Scenario:
     def errors(self) -> str:
         return "".join(self._errors)
 
+    @property
+    def output(self) -> str:
+        return "".join(self._told)
+
     def began(self, count: int, index: int | None = None, *, seconds: float = 120) -> list[Began]:
         """Wait until that many calls, or runs of this call, have begun; return all, in order."""
 
@@ -188,16 +189,16 @@ class Scenario:
 
 
 def play(
-    cluster: Cluster,
+    place: Place,
     script: str,
     *,
     environment: Mapping[str, str] = QUICK,
     files: Mapping[str, str] | None = None,
     terminal: int | None = None,
 ) -> Scenario:
-    """Start a script that begins with `PRELUDE`; `CLUSTER` is the cluster's scheduler."""
-    text = f"{PRELUDE}\nCLUSTER = {cluster.scheduler}\n{script}"
-    return Scenario(cluster.start(text, files=files, environment=environment, terminal=terminal))
+    """Start a script that begins with `PRELUDE`; `CLUSTER` is the place's scheduler."""
+    text = f"{PRELUDE}\nfrom {place.module} import {place.scheduler} as CLUSTER\n{script}"
+    return Scenario(place.start(text, files=files, environment=environment, terminal=terminal))
 
 
 def wait_until_confirmed(grid_engine: GridEngine, job: str, tasks: int) -> None:
@@ -215,9 +216,9 @@ def wait_until_confirmed(grid_engine: GridEngine, job: str, tasks: int) -> None:
     wait_until(lambda: running() == tasks)
 
 
-def nothing_is_left(cluster: Cluster, begun: list[Began], *, seconds: float = 120) -> None:
+def nothing_is_left(place: Place, begun: list[Began], *, seconds: float = 120) -> None:
     """Wait until the jobs of these calls are out of the queue and their processes gone."""
-    wait_until(lambda: not any(cluster.knows(job) for job in {one.job for one in begun}), seconds)
+    wait_until(lambda: not any(place.knows(job) for job in {one.job for one in begun}), seconds)
     wait_until(lambda: not any(one.lives for one in begun), seconds)
 
 
@@ -286,65 +287,3 @@ HOLD_FOUR = """
 results = gridengine.map(hold, range(4), scheduler=lambda: CLUSTER(max_workers=4), chunksize=1)
 tell(results=results)
 """
-ENDS = {
-    "SIGTERM": (
-        "gridengine.map(hold, range(8), scheduler=SCHEDULER, chunksize=1)",
-        -signal.SIGTERM,
-    ),
-    "an exception": (
-        "results = gridengine.imap(hold, range(8), scheduler=SCHEDULER)\nwait()\nraise "
-        "RuntimeError('of the user')",
-        1,
-    ),
-    "an exit with daemon jobs": (
-        "jobs = [Job(target=hold, args=(index,), daemon=True, scheduler=SCHEDULER) for index in "
-        "range(4)]\n"
-        "for job in jobs: job.start()\nwait()",
-        0,
-    ),
-}
-
-
-def play_to_the_end(cluster: Cluster, end: str) -> tuple[list[Began], list[int]]:
-    """Have a script end in this way while calls run; return those, and those that were done all the
-    same.
-    """
-    act, status = ENDS[end]
-    waiting = "def wait():\n    while not Path('leave').exists():\n        time.sleep(0.02)\n"
-    scenario = play(cluster, f"SCHEDULER = CLUSTER(max_workers=2)\n\n{waiting}\n{act}\n")
-    begun = scenario.began(2)
-    if status < 0:
-        scenario.process.send_signal(-status)
-    (scenario.folder / "leave").touch()
-    assert scenario.end() == status
-    return begun, scenario.ended()
-
-
-def interrupt(cluster: Cluster, presses: int) -> tuple[list[Began], list[int]]:
-    """Press Ctrl-C at the terminal of a script while calls run; return those, and those that were
-    done all the same.
-    """
-    ours, theirs = pty.openpty()
-    os.fchown(theirs, cluster.user.pw_uid, -1)
-    before = termios.tcgetattr(ours)
-    try:
-        scenario = play(
-            cluster,
-            """
-try:
-    gridengine.map(hold, range(8), scheduler=CLUSTER(max_workers=2), chunksize=1)
-except KeyboardInterrupt:
-    tell(interrupted=True)
-    raise
-""",
-            terminal=theirs,
-        )
-        begun = scenario.began(2)
-        for _ in range(presses):
-            os.write(ours, b"\x03")
-        assert scenario.end() == -signal.SIGINT
-        assert termios.tcgetattr(ours) == before
-    finally:
-        os.close(ours)
-        os.close(theirs)
-    return begun, scenario.ended()

@@ -7,13 +7,16 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers import ProcessScheduler
 from gridengine.schedulers.launcher import LaunchContext, Launcher, LaunchPlan
-from gridengine.schedulers.local_process import LocalLauncher, worker_environment
+from gridengine.schedulers.local_process import LocalLauncher, start_error, worker_environment
 from gridengine.schedulers.worker_command import worker_command
+from gridengine.wire.connection_file import EXPORTED, KEPT
 
 
 class TcpScheduler(ProcessScheduler):
@@ -25,7 +28,8 @@ class TcpScheduler(ProcessScheduler):
     log = ""
 
     def launcher(self, run: LaunchContext) -> Launcher:
-        return TcpLauncher(run, run.directory / self.log if self.log else None)
+        log = run.directory / self.log if self.log else None
+        return TcpLauncher(run, log, self._environment)
 
 
 class TcpLauncher(LocalLauncher):
@@ -33,22 +37,32 @@ class TcpLauncher(LocalLauncher):
 
     leave_signal = signal.SIGKILL
 
-    def __init__(self, run: LaunchContext, log: Path | None = None) -> None:
+    def __init__(
+        self,
+        run: LaunchContext,
+        log: Path | None = None,
+        environment: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         super().__init__()
+        own = {**environment, KEPT: "=".join(environment)} if environment else {}
+        self._added = {**own, EXPORTED: "=".join(os.environ)}
         self._command = worker_command(sys.executable, run.connection)
         self._log = log
 
     def _start(self) -> subprocess.Popen[bytes]:
         with contextlib.ExitStack() as stack:
             output = None if self._log is None else stack.enter_context(self._log.open("ab"))
-            return subprocess.Popen(
-                self._command,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                env=worker_environment(os.environ),
-                start_new_session=True,
-            )
+            try:
+                return subprocess.Popen(
+                    self._command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    env={**worker_environment(os.environ), **self._added},
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise start_error(error) from error
 
     def plan(self, count: int, demand: Demand = ANY) -> LaunchPlan:
         return LaunchPlan(count, {"argv": self._command})

@@ -98,8 +98,10 @@ def why_lost(worker: Worker, span: Span, reason: str, report: Report | None) -> 
     return kind(f"the worker that ran {name_of(span, span.start)} {reason}", hint=hint, **facts)
 
 
-def why_relieved(worker: Worker, span: Span, began: float) -> TimeoutError:
-    """Return the error of a call that took all the time that its worker had left."""
+def why_relieved(worker: Worker, span: Span, began: float, asked_for: bool) -> TimeoutError:
+    """Return the error of a call that took all the time that its worker had left; `asked_for` says
+    whether the script has set the limit.
+    """
     seconds = worker.leave_at - began
     text = (
         f"{name_of(span, span.start)} took longer than its worker may be there: of its "
@@ -109,6 +111,8 @@ def why_relieved(worker: Worker, span: Span, began: float) -> TimeoutError:
         "ask for more walltime, by WTime(T) for the call or h_rt= or time= of the scheduler; "
         "or split the call"
     )
+    if not asked_for:
+        hint = f"the script sets no limit, so this is a default of the site's; {hint}"
     return TimeoutError(text, hint=hint, **_facts(worker, span, span.start))
 
 

@@ -4,6 +4,7 @@ have connected, which never will.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import ClassVar
 
@@ -22,7 +23,8 @@ KEPT_WITHDRAWN = 10_000
 
 class LaunchedWorker(Struct):
     """A launched worker. `worker` is set when it has connected; `earlier` says that a dispatcher
-    before this one has launched it, to whom it may have connected.
+    before this one has launched it, to whom it may have connected. `ends_at` is when the batch
+    system is going to end it, as far as it has said.
     """
 
     handle: Handle
@@ -33,6 +35,7 @@ class LaunchedWorker(Struct):
     report: Report | None = None
     worker: bytes | None = None
     earlier: bool = False
+    ends_at: float = math.inf
 
 
 def keys_of(log: str, pid: int) -> list[str]:
@@ -259,8 +262,10 @@ class Provisioner(Struct, eq=False):
             if report.state is not WorkerStatus.RUNNING:
                 self.reason = report.reason or self.reason
                 one.running_since = None
-            elif one.running_since is None:
-                one.running_since = now
+            else:
+                one.ends_at = now + report.remaining_seconds
+                if one.running_since is None:
+                    one.running_since = now
             if report.state in (WorkerStatus.ENDED, WorkerStatus.FAILED) and one.ended_at is None:
                 one.ended_at = now
                 self.expected.pop(key_of(handle), None)

@@ -4,6 +4,7 @@ calls that they had.
 
 from __future__ import annotations
 
+import math
 import signal
 from itertools import islice
 
@@ -26,7 +27,7 @@ from gridengine.dispatcher.core.provisioner import LaunchedWorker, Provisioner
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.watch_events import IDLE, LEAVING, SILENT
 from gridengine.errors import OutOfMemory, TimeoutError
-from gridengine.schedulers.launcher import WorkerStatus
+from gridengine.schedulers.launcher import Report, WorkerStatus
 from gridengine.serialize.payload import Payload
 from gridengine.wire.messages import TERMINATED, Goodbye, Stop
 
@@ -213,17 +214,28 @@ def _relieve(state: CoreState, worker: Worker, now: float) -> None:
             continue
         end_run(state, run)
         span = run.rest
-        whole_life = now - run.touched > WHOLE_LIFE * (now - worker.since)
-        if not whole_life or span.open_task.cancelled_by(span.start):
+        if not _had_whole_life(worker, run, now) or span.open_task.cancelled_by(span.start):
             requeue(state, span)
             continue
         requeue(state, replace(span, start=span.start + 1))
         span = replace(span, stop=span.start + 1)
         record_attempt(run, run.done, now, "the walltime of its worker was over")
-        error = failures.why_relieved(worker, span, run.touched)
+        error = failures.why_relieved(worker, span, run.touched, _asked_for(state, worker))
         settle(state, span, error=error, exitcode=-signal.SIGKILL)
     stop(state, worker, now)
     state.scale_due = True
+
+
+def _had_whole_life(worker: Worker, run: Run, now: float) -> bool:
+    """Return whether the call in progress had nearly all of its worker's life: another worker's
+    life would not do either.
+    """
+    return now - run.touched > WHOLE_LIFE * (now - worker.since)
+
+
+def _asked_for(state: CoreState, worker: Worker) -> bool:
+    """Return whether the script has said how long its workers may be there."""
+    return state.policy.stay(worker.provisioner.demand.resources) < math.inf
 
 
 def stop(state: CoreState, worker: Worker, now: float) -> None:
@@ -334,11 +346,19 @@ def _end_lost(state: CoreState, worker: Worker, run: Run, reason: str, now: floa
         requeue(state, replace(span, start=span.start + 1))
         span = replace(span, stop=span.start + 1)
     record_attempt(run, run.done, now, f"the worker {reason}")
-    if now >= worker.leave_at and not span.open_task.task.retries:
-        error = failures.why_relieved(worker, span, run.touched)
+    report = worker.launch.report if worker.launch is not None else None
+    retries = span.open_task.task.retries
+    if now >= worker.leave_at and not retries:
+        error = failures.why_relieved(worker, span, run.touched, _asked_for(state, worker))
         settle_failed(state, span, error, -signal.SIGKILL)
+    elif _is_cut_short(report) and retries and not _had_whole_life(worker, run, now):
+        requeue(state, span)  # the worker had used its time up, not the call
     else:
         _retry_lost(state, worker, span, reason)
+
+
+def _is_cut_short(report: Report | None) -> bool:
+    return report is not None and report.fault is TimeoutError
 
 
 def _retry_lost(state: CoreState, worker: Worker, span: Span, reason: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from gridengine.dispatcher.core import adoption, allocator, scaling, worker_lifecycle
@@ -17,6 +18,7 @@ from gridengine.dispatcher.core.events import (
 )
 from gridengine.dispatcher.core.model import Phase, Worker
 from gridengine.dispatcher.core.outcomes import fail, give_up
+from gridengine.dispatcher.core.policy import spare_of
 from gridengine.dispatcher.core.provisioner import LaunchedWorker, Provisioner, keys_of
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.watch_events import RUNNING, SCHEDULER
@@ -96,6 +98,10 @@ def polled(state: CoreState, event: Polled, now: float) -> None:
         for launch in provisioner.update(event.reports, now):
             if launch.worker is None and provisioner.knows(launch):
                 _start_failed(state, provisioner, launch, now)
+        for launch in provisioner.launched.values():
+            worker = state.workers.get(launch.worker) if launch.worker is not None else None
+            if worker is not None and launch.ends_at < math.inf:
+                _limit_stay(state, worker, now)
         error = None if provisioner.workers else provisioner.impossible()
         if error is not None:
             give_up(state, error, now, [provisioner])
@@ -261,9 +267,19 @@ def restored(state: CoreState, event: Restored, now: float) -> None:
 
 
 def _limit_stay(state: CoreState, worker: Worker, now: float) -> None:
-    if not worker.hello.functions:
+    """Note when a worker is to leave: in time before the batch system ends it.
+
+    The batch system's own word on that goes before what the script has asked for: the limit may be
+    the site's, and an administrator may have changed it meanwhile.
+    """
+    if worker.hello.functions:
+        return
+    launch, elapsed = worker.launch, worker.hello.elapsed
+    if launch is not None and launch.ends_at < math.inf:
+        worker.leave_at = launch.ends_at - spare_of(launch.ends_at - worker.since + elapsed)
+    else:
         stay = state.policy.stay(worker.provisioner.demand.resources)
-        worker.leave_at = now + stay - worker.hello.elapsed
+        worker.leave_at = now + stay - elapsed
 
 
 def _open(state: CoreState, worker: Worker, now: float) -> None:

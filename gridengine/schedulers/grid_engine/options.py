@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 from gridengine.errors import ConfigurationError
@@ -86,8 +87,26 @@ def request_for(
             )  # the site's queue is for those that ask for no other
         options.append(words)
     native = " ".join(filter(None, [request.native.strip(), *options]))
-    check_not_ours(split_words(native), OURS)
+    said = split_words(native)
+    check_not_ours(said, OURS)
+    check_submits(said)
     return replace(whole, native=native)
+
+
+def check_submits(words: Sequence[str]) -> None:
+    """Raise when an option has Grid Engine check a job in place of taking it: workers of such a job
+    have a number and never come (qsub(1): -verify, -w v, -w p).
+
+    Raises:
+        ConfigurationError: there is one; the text names it.
+    """
+    for option, value in pairwise([*words, ""]):
+        if option == "-verify" or (option == "-w" and value in ("v", "p")):
+            named = option if option == "-verify" else f"{option} {value}"
+            raise ConfigurationError(
+                f"{named} has Grid Engine check jobs and take none",
+                hint="leave it out; `-w e` refuses a job that could never run",
+            )
 
 
 def option_values(words: str) -> dict[str, str]:

@@ -32,6 +32,10 @@ MOST_CANCELLED = 100
 """How many arrays are named in one command."""
 
 
+MEMORY_VARIABLES = ("SBATCH_MEM_PER_CPU", "SBATCH_MEM_PER_GPU", "SBATCH_MEM_PER_NODE")
+"""The user says by these how much memory jobs have."""
+
+
 def command_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment in which the commands do what their arguments say, and nothing else.
 
@@ -60,6 +64,15 @@ def command_environment(environment: Mapping[str, str]) -> dict[str, str]:
     }
     # All numbers of an array, and times that can be compared.
     return {**clean, "SLURM_BITSTR_LEN": "0", "SLURM_TIME_FORMAT": "standard"}
+
+
+def variables(environment: Mapping[str, str]) -> list[str]:
+    """Return what the user says to sbatch by variables, for people, as `SBATCH_PARTITION=long`."""
+    return sorted(
+        f"{name}={value} (of the environment)"
+        for name, value in environment.items()
+        if name.startswith("SBATCH_")
+    )
 
 
 def sbatch_command(

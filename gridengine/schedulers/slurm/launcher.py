@@ -29,7 +29,7 @@ from gridengine.schedulers.launcher import (
     WorkerStatus,
     failed,
 )
-from gridengine.schedulers.slurm.commands import Slurm, sbatch_command
+from gridengine.schedulers.slurm.commands import MEMORY_VARIABLES, Slurm, sbatch_command, variables
 from gridengine.schedulers.slurm.options import option_values, sbatch_options
 from gridengine.schedulers.slurm.site import Site, impossible, refusal, unavailable
 from gridengine.schedulers.slurm.srun import ImmediateWorkers, Unsuitable
@@ -169,7 +169,10 @@ class SlurmLauncher(BatchLauncher[SlurmTask]):
         """
         options = sbatch_options(self._options, demand, settings().slurm)
         memory = self._site.memory
-        return [memory, *options] if memory and "--mem" not in option_values(options) else options
+        said = "--mem" in option_values(options) or any(
+            name in self._slurm.environment for name in MEMORY_VARIABLES
+        )
+        return [memory, *options] if memory and not said else options
 
     def request(
         self, count: int, demand: Demand, log: Callable[[object], str]
@@ -196,7 +199,8 @@ class SlurmLauncher(BatchLauncher[SlurmTask]):
             self._in_doubt = True
             raise TryAgain(f"Slurm cannot be reached: {error}") from None
         except Refused as error:
-            raise refusal(str(error), self._options_for(demand), count) from None
+            asked = [*self._options_for(demand), *variables(self._slurm.environment)]
+            raise refusal(str(error), asked, count) from None
 
     def _start_guard(self) -> None:
         """See that nothing of this launcher's outlives this process."""
@@ -276,7 +280,9 @@ class SlurmLauncher(BatchLauncher[SlurmTask]):
             if _started_again(task, state, row) or _waits_again(handle, row):
                 return row.state, REQUEUED
             task.reason = row.reason
-            return self._waits(task) if row.state == "PENDING" else Report(state)
+            if row.state == "PENDING":
+                return self._waits(task)
+            return Report(state, remaining_seconds=row.remaining_seconds)
         if row.state in ENDS:
             return row.state, ENDS[row.state]
         if task.ending_since is None:

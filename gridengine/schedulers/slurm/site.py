@@ -122,6 +122,11 @@ REMEDIES = {
 """What can be done where a refusal holds these words, as regular expressions: the first that
 matches (the texts are those of Slurm 22.05's slurm_strerror and sbatch).
 """
+BY_A_RULE = (
+    "a rule of the site may refuse it (job_submit in its slurm.conf): `sbatch` by hand with the "
+    "same options says whether it does; change what its words name, or ask the administrators"
+)
+"""The remedy for a refusal in a site's own words."""
 UNAVAILABLE = {
     "not installed": "`gridengine doctor` says what is here; load your site's module, or have "
     "calls run on this machine by scheduler=ProcessScheduler()",
@@ -152,7 +157,7 @@ def refusal(words: str, options: Sequence[str], count: int) -> TryAgain | GridEn
             f"Slurm takes no jobs of this user: {words}",
             hint="root may not submit jobs here; run this as a plain user",
         )
-    remedy = first_match(words, REMEDIES)
+    remedy = first_match(words, REMEDIES) or BY_A_RULE
     return refused(f"Slurm refuses the job: {words}", " ".join(options), remedy, "slurm")
 
 

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,20 +13,21 @@ from dataclasses import dataclass
 from gridengine.errors import OutOfMemory, TimeoutError, exit_words
 from gridengine.schedulers.launcher import Report, WorkerStatus, failed
 
-FORMAT = "%F|%K|%T|%S|%r"
+FORMAT = "%F|%K|%T|%S|%L|%r"
 """What is asked of each job: its number and its tasks' (not `%i`, which may leave these out), its
-state, when it started, why it waits. The last may hold anything."""
+state, when it started, how long it may run on, why it waits. The last may hold anything."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
     """Slurm's word on one task. `start` is when it started or is to start, as text: a task that
-    runs and has another has started anew.
+    runs and has another has started anew. `remaining_seconds` is how long it may run on.
     """
 
     state: str
     start: str = ""
     reason: str = ""
+    remaining_seconds: float = math.inf
 
 
 STATES = {
@@ -112,6 +114,13 @@ REASONS = (
         "ask for something else, or use another qos= or account=",
     ),
     (
+        r"(QOS|Assoc)(Grp|Max)(?!\w*RunMin)\w*Minutes\w*",
+        "the computing time that its account or QOS was granted is used up: it does not start when "
+        "other jobs end",
+        "`sshare --long` shows what is used; ask who grants it for more, or use another account= "
+        "or qos=",
+    ),
+    (
         r"QOS.*",
         "a limit of its QOS is reached",
         "wait for your other jobs to end, ask for less, or use another qos=",
@@ -184,11 +193,24 @@ def parse_squeue(text: str) -> dict[str, Row]:
     """
     rows = {}
     for line in filter(None, map(str.strip, text.splitlines())):
-        fields = line.split("|", 4)
-        if len(fields) != 5:
+        fields = line.split("|", 5)
+        if len(fields) != 6:
             raise ValueError(f"squeue says {line!r}")
-        rows.update(dict.fromkeys(ids_of(*fields[:2]), Row(*fields[2:])))
+        job, tasks, state, start, remaining, reason = fields
+        row = Row(state, start, reason, remaining_seconds(remaining))
+        rows.update(dict.fromkeys(ids_of(job, tasks), row))
     return rows
+
+
+def remaining_seconds(text: str) -> float:
+    """Return the seconds of squeue's "1-02:03:04", "03:04" or "0:04"; infinite for a word, as
+    UNLIMITED or, of a job whose time is not known, INVALID or NOT_SET.
+    """
+    match = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)", text)
+    if match is None:
+        return math.inf
+    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
+    return ((days * 24 + hours) * 60 + minutes) * 60.0 + seconds
 
 
 def parse_jobs(text: str) -> dict[str, dict[str, str]]:

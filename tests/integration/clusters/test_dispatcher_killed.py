@@ -1,4 +1,4 @@
-"""A stand-alone dispatcher that is killed while a cluster runs its calls, and started again."""
+"""A stand-alone dispatcher that is killed while its jobs wait in a cluster, and started again."""
 
 from __future__ import annotations
 
@@ -8,82 +8,6 @@ from pathlib import Path
 
 from tests.support.clusters import Cluster
 from tests.support.waiting import wait_until
-
-SCRIPT = """
-import os, subprocess, sys, time
-from pathlib import Path
-import gridengine
-
-here = Path.cwd()
-calls, go = here / "calls", here / "go"
-calls.touch()
-os.environ["GRIDENGINE_RUN_DIRECTORY"] = str(here / "runs")
-connection = here / "runs/dispatchers/night/client.json"
-command = [sys.executable, "-m", "gridengine", "dispatcher", "start", "night", "--foreground"]
-
-def start():
-    "Start the dispatcher, and wait until clients can connect."
-    connection.unlink(missing_ok=True)
-    process = subprocess.Popen([*command, "--scheduler", NAME, "--max-workers", "2"])
-    while not connection.exists():
-        assert process.poll() is None
-        time.sleep(0.05)
-    return process
-
-def noted(number):
-    with open(calls, "ab", buffering=0) as file:
-        file.write(b"%d\\n" % number)
-    while not go.exists():
-        time.sleep(0.05)
-    (here / f"seen{number}").touch()
-    return number, bool(os.environ.get("SLURM_JOB_ID") or os.environ.get("JOB_ID"))
-
-def begun():
-    return sorted(map(int, calls.read_text().split()))
-
-dispatcher = start()
-client = gridengine.Client(str(connection))
-with gridengine.Executor(scheduler=client, retries=0) as executor:
-    futures = [executor.submit(noted, number) for number in range(6)]
-    while len(begun()) < 2:
-        time.sleep(0.05)
-    dispatcher.kill()
-    dispatcher.wait()
-    dispatcher = start()
-    while client.status().running < 2:
-        time.sleep(0.05)
-    go.touch()
-    print([future.result(100) for future in futures], begun())
-client.disconnect()
-dispatcher.terminate()
-dispatcher.wait()
-"""
-EXPECTED = f"{[(number, True) for number in range(6)]} {list(range(6))}\n"
-
-
-def test_its_workers_run_on_and_calls_that_may_run_only_once_begin_once(cluster: Cluster) -> None:
-    script = SCRIPT.replace("NAME", repr(cluster.name))
-    assert cluster.run(script).stdout == EXPECTED
-    wait_until(lambda: not cluster.jobs())
-
-
-def test_what_ends_while_it_is_away_is_not_lost(cluster: Cluster) -> None:
-    script = SCRIPT.replace("NAME", repr(cluster.name))
-    script = script.replace("    dispatcher.wait()\n    dispatcher = start()", AWAY, 1)
-    script = script.replace(BACK, "")
-    assert cluster.run(script).stdout == EXPECTED
-    wait_until(lambda: not cluster.jobs())
-
-
-BACK = """    while client.status().running < 2:
-        time.sleep(0.05)
-"""
-AWAY = """    dispatcher.wait()
-    go.touch()
-    while len(list(here.glob("seen*"))) < 2:
-        time.sleep(0.05)
-    dispatcher = start()"""
-
 
 CLOSED = """
 import json, os, signal, subprocess, sys, threading, time

@@ -55,24 +55,6 @@ def runs(cluster: Cluster) -> Iterator[dict[str, str]]:
         command(cluster, "dispatcher", "stop", "sweeps", "--now", environment=environment)
 
 
-def test_scripts_come_and_go_and_stop_leaves_no_job_in_the_queue(
-    cluster: Cluster, runs: dict[str, str]
-) -> None:
-    def call(*words: str) -> tuple[int, str]:
-        return command(cluster, "dispatcher", *words, environment=runs)
-
-    status, output = call("start", "sweeps", "--scheduler", cluster.name, "--max-workers", "2")
-    assert status == 0, output
-    for _ in range(2):
-        assert cluster.run(MAP, environment=runs).stdout == "2470 True\n"
-    told = json.loads(call("status", "sweeps", "--json")[1])
-    assert (told["state"], told["scheduler"]) == ("running", cluster.name)
-    assert told["done"] == 40
-    status, output = call("stop", "sweeps")
-    assert status == 0, output
-    wait_until(lambda: not cluster.jobs())
-
-
 def test_one_inside_a_cluster_job_takes_clients_and_its_job_ends_with_it(
     cluster: Cluster, runs: dict[str, str]
 ) -> None:

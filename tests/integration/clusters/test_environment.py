@@ -40,37 +40,6 @@ def run(f, scheduler):
     return job.result()
 """
 
-ONE_RULE = (
-    LOOK
-    + """
-os.environ.update(GONE="1", TMPDIR="/nowhere", DISPLAY=":7", PATH="/my/bin:" + os.environ["PATH"])
-sys.argv = ["sweep.py", "--fast"]
-os.umask(0o027)
-with told(environment={"ADDED": "1"}) as scheduler:
-    for value in "01":
-        os.environ.update(MINE=value, CUDA_VISIBLE_DEVICES=value)
-        print(json.dumps([*gridengine.map(look, [0], scheduler=scheduler), run(look, scheduler)]))
-    del os.environ["GONE"], os.environ["MINE"]
-    print(json.dumps([run(process, scheduler), run(look, scheduler)]))
-    print(json.dumps(gridengine.map(path, [0], scheduler=scheduler) == [os.environ["PATH"]]))
-    print(json.dumps(gridengine.map(scratch, [0], scheduler=scheduler)))
-"""
-)
-
-
-def test_calls_see_their_caller_s_environment_but_for_what_belongs_to_a_place(
-    cluster: Cluster,
-) -> None:
-    done = cluster.run(ONE_RULE.replace("SCHEDULER", cluster.scheduler))
-    assert [json.loads(line) for line in done.stdout.splitlines()] == [
-        [["0", "1", "1", "0", None]] * 2,
-        [["1", "1", "1", "1", None]] * 2,
-        [[["--fast"], 0o027, "reader", True], [None, None, "1", "1", None]],
-        True,
-        [True],
-    ]
-
-
 SITE_S = (
     LOOK
     + """

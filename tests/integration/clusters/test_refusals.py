@@ -36,15 +36,32 @@ REMEDIES = {
     },
 }
 """What to try, by the scheduler's argument that is at fault."""
+WORDS = {
+    "grid_engine": {
+        "h_vmem='abc'": "is not a memory value",
+        "queue='nosuch.q'": 'unknown queue "nosuch.q"',
+        "parallel_environment='nosuch 2'": 'parallel environment "nosuch" does not exist',
+        "hostname='nosuch'": 'can\'t resolve hostname "nosuch"',
+        "native='-nosuch 3'": "-nosuch",
+    },
+    "slurm": {
+        "partition='nosuch'": "`sinfo` lists the partitions",
+        "constraint='nosuch'": "lists the nodes' features",
+    },
+}
+"""What the text says, likewise."""
 NAMES = {
     "grid_engine": ('[grid_engine]\nqueue = "nosuch.q"\n', "grid_engine.queue = 'nosuch.q'"),
     "slurm": ('[slurm]\npartition = "nosuch"\n', "slurm.partition = 'nosuch'"),
 }
 
 
-def test_what_there_is_not_is_refused_with_a_remedy(cluster: Cluster) -> None:
-    remedies = REMEDIES[cluster.name]
-    cases = ", ".join(f"{given!r}: lambda: CLUSTER({given})" for given in remedies)
+def test_what_there_is_not_is_refused_in_the_cluster_s_words_with_a_remedy(
+    cluster: Cluster,
+) -> None:
+    remedies, words = REMEDIES[cluster.name], WORDS[cluster.name]
+    asked = [*dict.fromkeys([*remedies, *words])]
+    cases = ", ".join(f"{given!r}: lambda: CLUSTER({given})" for given in asked)
     told = play(
         cluster,
         f"""
@@ -54,9 +71,10 @@ for given, scheduler in {{{cases}}}.items():
 tell(**told)
 """,
     ).result()
-    assert list(told) == list(remedies)
+    assert list(told) == asked
     assert {one["kind"] for one in told.values()} == {"SubmissionRefused"}, told
-    assert [one for given, one in told.items() if remedies[given] not in str(one["hint"])] == []
+    assert [told[given] for given in remedies if remedies[given] not in told[given]["hint"]] == []
+    assert [told[given] for given in words if words[given] not in told[given]["text"]] == []
 
 
 def test_what_a_settings_file_said_is_refused_with_the_file_and_its_line(cluster: Cluster) -> None:

@@ -1,5 +1,5 @@
-"""Where calls run on a machine with a batch system: by name, by the setting, by itself; and that it
-is said.
+"""Where calls run on a machine with a batch system, by the setting and by itself; and that it is
+said.
 """
 
 from __future__ import annotations
@@ -29,19 +29,13 @@ if "terminal" in sys.argv:
     import pty
     reader, writer = pty.openpty()
     sys.stderr = os.fdopen(writer, "w", buffering=1)
-name = os.environ.get("NAME")
-places = gridengine.map(place, range(3), scheduler=name)
-places += gridengine.map(place, range(3), scheduler=name)
+places = gridengine.map(place, range(3))
+places += gridengine.map(place, range(3))
 assert len(set(places)) <= 3  # the second map found the workers of the first
 print(*sorted({elsewhere for elsewhere, pid in places}))
 if "terminal" in sys.argv:
     print(os.read(reader, 10_000).decode())
 """
-
-
-def test_a_name_is_the_batch_system_and_nothing_is_said(cluster: Cluster) -> None:
-    done = cluster.run(WHERE, environment={"NAME": cluster.name})
-    assert (done.stdout, said(done.stderr)) == ("True\n", [])
 
 
 @pytest.mark.parametrize("name", ["processes", "inline"])

@@ -91,7 +91,7 @@ def test_jobs_of_a_job_dispatcher_end_once(
     jobs = [gridengine.Job(target=work, args=(number,), retries=3) for number in range(20)]
     with gridengine.JobDispatcher(client) as dispatcher:
         dispatcher.dispatch(jobs)
-        assert client.flush(30)
+        assert client.flush(120)
         wait_until(lambda: _logged(calls))
         killed.kill()
         killed.start()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -158,10 +158,11 @@ tell(host=os.uname().nodename, **told)
 
 
 @pytest.fixture(scope="module")
-def told(_grid_engine: GridEngine) -> Iterator[dict[str, Any]]:
+def told(_get_place: Callable[[str], GridEngine]) -> Iterator[dict[str, Any]]:
     """What each error said."""
-    yield play(_grid_engine, f"NONSENSE = {NONSENSE!r}\n{FAILURES}", environment=QUICK).result(300)
-    _grid_engine.children.clear()
+    place = _get_place("grid_engine")
+    yield play(place, f"NONSENSE = {NONSENSE!r}\n{FAILURES}", environment=QUICK).result(300)
+    place.children.clear()
 
 
 def check(told: dict[str, Any], title: str, *words: str, tail: str | None = None) -> dict[str, Any]:

@@ -82,37 +82,7 @@ tell(**facts_of(lambda: gridengine.map(hold, [0], scheduler=scheduler, retries=2
     assert len(scenario.begun()) == 1
 
 
-def test_a_call_over_its_time_is_ended_and_the_others_go_on(grid_engine: GridEngine) -> None:
-    scenario = play(
-        grid_engine,
-        """
-def call(index):
-    return hold(index) if index == 1 else index
-
-scheduler = GridEngineScheduler(max_workers=2)
-results = gridengine.map(call, range(4), scheduler=scheduler, timeout=5, reraise=False)
-tell(good=results[:1] + results[2:], **facts(results[1]))
-""",
-    )
-    told = scenario.result()
-    assert told["good"] == [0, 2, 3]
-    assert told["kind"] == "TimeoutError"
-    assert "5 s" in told["text"]
-    assert len(scenario.begun(1)) == 1
-    wait_until(lambda: not scenario.begun(1)[0].lives)
-
-
 # ------------------------------------------------------------------ workers that do not come
-
-
-def test_what_the_cluster_refuses_is_an_error_in_its_own_words(grid_engine: GridEngine) -> None:
-    told = play(
-        grid_engine,
-        "tell(**facts_of(lambda: gridengine.map(abs, [1], scheduler=lambda: "
-        "GridEngineScheduler(nosuch=1))))",
-    ).result()
-    assert told["kind"] == "SubmissionRefused"
-    assert 'unknown resource "nosuch"' in told["text"]
 
 
 @as_root

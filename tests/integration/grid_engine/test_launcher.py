@@ -26,54 +26,6 @@ def is_known(grid_engine: GridEngine, job: str) -> bool:
     return "job_number" in grid_engine.command("qstat", "-j", job.partition(".")[0])
 
 
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ("python='/nosuch/python'", "/nosuch/python: No such file or directory"),
-        ("prologue=['echo first', 'false']", "the prologue failed with status 1"),
-        ("prologue='module load nosuch'", "module: command not found"),
-    ],
-)
-def test_a_worker_that_cannot_start_is_an_error_with_the_log_s_tail(
-    grid_engine: GridEngine, given: str, words: str
-) -> None:
-    told = run(
-        grid_engine,
-        f"""
-launcher = make_launcher(None, {given})
-handles = launcher.launch(1)
-error = wait_for(launcher, handles)[handles[0]].error
-launcher.close()
-tell(kind=type(error).__name__, text=str(error), log=handles[0].log, job=handles[0].id)
-""",
-    )
-    assert told["kind"] == "WorkerNotStarted"
-    assert words in told["text"]
-    assert told["log"] in told["text"]
-    assert told["job"] in told["text"]
-
-
-def test_a_task_whose_working_directory_is_gone_is_an_error_with_grid_engine_s_words(
-    grid_engine: GridEngine,
-) -> None:
-    told = run(
-        grid_engine,
-        """
-import shutil
-launcher = make_launcher()
-launcher.prepare()
-shutil.rmtree(launcher.run.directory)
-handles = launcher.launch(1)
-report = wait_for(launcher, handles)[handles[0]]
-launcher.close()
-tell(state=report.state.value, kind=type(report.error).__name__, text=str(report.error))
-""",
-    )
-    assert (told["state"], told["kind"]) == ("failed", "WorkerNotStarted")
-    assert "changing into working directory" in told["text"]
-    assert "No such file or directory" in told["text"]
-
-
 def test_a_task_over_its_time_is_distinguished_from_a_crash(grid_engine: GridEngine) -> None:
     told = run(
         grid_engine,
@@ -107,27 +59,6 @@ tell(words=words)
     )
     assert 'queue instance "closed.q@' in told["words"]
     assert "disabled" in told["words"]
-
-
-def test_a_suspended_task_is_suspended_and_goes_on(grid_engine: GridEngine) -> None:
-    script = """
-launcher = make_launcher()
-handles = launcher.launch(1)
-wait_for(launcher, handles, {WorkerStatus.RUNNING})
-tell(job=handles[0].id)
-wait_for(launcher, handles, {WorkerStatus.SUSPENDED})
-tell(state="suspended")
-wait_for(launcher, handles, {WorkerStatus.RUNNING})
-launcher.close()
-tell(state="running")
-"""
-    started = grid_engine.start(f"from launching import *\n{script}", files=files(grid_engine))
-    assert started.stdout is not None
-    job = json.loads(started.stdout.readline())["job"]
-    grid_engine.command("qmod", "-sj", job)
-    assert json.loads(started.stdout.readline())["state"] == "suspended"
-    grid_engine.command("qmod", "-usj", job)
-    assert json.loads(started.stdout.readline())["state"] == "running"
 
 
 def test_some_of_an_array_s_tasks_are_withdrawn_and_the_others_stay(
@@ -262,15 +193,6 @@ logging.basicConfig(level=logging.INFO, format="%(message)s")
 import gridengine.schedulers
 print(type(gridengine.schedulers.best_available()).__name__)
 """
-
-
-def test_the_best_available_without_sge_root_and_slurm_s_commands_is_this_machine(
-    grid_engine: GridEngine,
-) -> None:
-    done = grid_engine.run(CHOOSE, environment={"SGE_ROOT": "", "PATH": "/usr/local/bin"})
-    assert done.stdout == "ProcessScheduler\n"
-    assert "SGE_ROOT is not set" in done.stderr
-    assert "sbatch is not installed here" in done.stderr
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root is refused by Grid Engine")

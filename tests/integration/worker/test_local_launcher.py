@@ -21,7 +21,7 @@ import psutil
 import pytest
 
 import gridengine
-from gridengine.errors import ConfigurationError, WorkerNotStarted
+from gridengine.errors import ConfigurationError
 from gridengine.schedulers import InlineScheduler, ProcessScheduler
 from gridengine.schedulers.launcher import Handle, LaunchContext, Report, WorkerStatus
 from gridengine.schedulers.local import ProcessLauncher
@@ -120,39 +120,6 @@ def test_a_worker_holds_no_other_worker_s_socket(
     assert end.recv(100) == b""  # nobody else held it open
 
 
-def test_a_worker_that_runs_is_running(make_launcher: MakeLauncher) -> None:
-    launcher = make_launcher("exec sleep 60")
-    (handle,) = launcher.launch(1)
-    assert report_of(launcher, handle) == Report(WorkerStatus.RUNNING)
-
-
-@pytest.mark.parametrize(
-    ("script", "state", "reason"),
-    [
-        ("exit 0", WorkerStatus.ENDED, "exit status 0"),
-        ("exit 3", WorkerStatus.FAILED, "exit status 3"),
-        ("kill -SEGV $$", WorkerStatus.FAILED, "killed by SIGSEGV"),
-    ],
-)
-def test_the_report_says_how_a_worker_ended(
-    make_launcher: MakeLauncher, script: str, state: WorkerStatus, reason: str
-) -> None:
-    launcher = make_launcher(script)
-    (handle,) = launcher.launch(1)
-    wait_for(handle)
-    report = report_of(launcher, handle)
-    assert (report.state, report.reason) == (state, reason)
-    assert isinstance(report.error, WorkerNotStarted)
-    assert reason in str(report.error)
-
-
-def test_a_stopped_worker_is_suspended_and_not_gone(make_launcher: MakeLauncher) -> None:
-    launcher = make_launcher("kill -STOP $$; exec sleep 60")
-    (handle,) = launcher.launch(1)
-    os.waitid(os.P_PID, int(handle.id), os.WSTOPPED | os.WNOWAIT)
-    assert report_of(launcher, handle).state is WorkerStatus.SUSPENDED
-
-
 def test_a_worker_whose_state_cannot_be_learned_now_is_left_out(
     make_launcher: MakeLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -212,13 +179,6 @@ def test_to_cancel_a_worker_that_has_ended_is_no_error(make_launcher: MakeLaunch
     assert launcher.poll([handle]) == {}
 
 
-def test_close_may_be_called_twice(make_launcher: MakeLauncher) -> None:
-    launcher = make_launcher("exec sleep 60")
-    launcher.launch(2)
-    launcher.close()
-    launcher.close()
-
-
 def test_a_fork_does_not_end_its_parent_s_workers(make_launcher: MakeLauncher) -> None:
     launcher = make_launcher("exec sleep 60")
     (handle,) = launcher.launch(1)
@@ -228,15 +188,6 @@ def test_a_fork_does_not_end_its_parent_s_workers(make_launcher: MakeLauncher) -
         os._exit(0)
     os.waitpid(pid, 0)
     assert report_of(launcher, handle).state is WorkerStatus.RUNNING
-
-
-def test_an_interpreter_that_cannot_be_started_is_an_error_that_names_it(
-    make_launcher: MakeLauncher, tmp_path: Path
-) -> None:
-    launcher = make_launcher("exit 0")
-    (tmp_path / "worker").unlink()
-    with pytest.raises(WorkerNotStarted, match=str(tmp_path / "worker")):
-        launcher.launch(1)
 
 
 @pytest.mark.parametrize("closed", [(0,), (1, 2), (0, 1, 2)])

@@ -9,6 +9,7 @@ import pytest
 
 from gridengine.dispatcher.call_slot import CallSlot, WithoutSlot, without_slot
 from gridengine.wire.messages import Message, Resumes, Waits
+from tests.support.waiting import wait_until
 
 RUNNER, RUN = 7, 42
 
@@ -63,18 +64,6 @@ def test_one_that_begins_to_wait_while_the_slot_is_asked_for_has_it_given_back_a
     one.slot.resumed()
     assert is_free(waiter)
     assert one.sent[2:] == [Waits(RUNNER, RUN)]
-
-
-def test_two_that_go_on_wait_for_the_same_slot() -> None:
-    one = Played()
-    one.slot.give_back()
-    first = one.go_on()
-    one.slot.give_back()
-    second = one.go_on()
-    assert one.sent == [Waits(RUNNER, RUN), Resumes(RUNNER, RUN)]
-    one.slot.resumed()
-    assert is_free(first)
-    assert is_free(second)
 
 
 def test_a_call_that_may_not_wait_keeps_its_slot_and_may_ask_again() -> None:
@@ -149,8 +138,7 @@ def test_a_wait_ends_once_there_is_a_slot() -> None:
 
     thread = threading.Thread(target=wait)
     thread.start()
-    while Resumes(RUNNER, RUN) not in one.sent:
-        thread.join(0.01)
+    wait_until(lambda: Resumes(RUNNER, RUN) in one.sent)
     assert not ended.is_set()
     one.slot.resumed()
     thread.join()

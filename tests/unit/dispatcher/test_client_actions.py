@@ -13,11 +13,6 @@ from tests.support.played_listener import A, Played
 TOLD = Told(Answer(Identity("sweep", "run", 1, "host", "", "", 0.0, "", "", "")))
 
 
-@pytest.fixture
-def played() -> Played:
-    return Played()
-
-
 def test_it_asks_for_actions_and_is_told_their_answer(played: Played) -> None:
     played.join(A)
     played.say(A, Control(5, "status"))

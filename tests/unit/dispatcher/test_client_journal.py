@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,13 +13,6 @@ from gridengine.wire.messages import VERSION
 from tests.support.journaled_client import Process, again, hand_in
 
 
-@pytest.fixture
-def process(tmp_path: Path) -> Iterator[Process]:
-    made = Process(tmp_path / "journal.sqlite")
-    yield made
-    made.file.close()
-
-
 def test_no_process_gives_a_client_a_number_that_one_before_has_given(
     process: Process, tmp_path: Path
 ) -> None:
@@ -29,7 +21,6 @@ def test_no_process_gives_a_client_a_number_that_one_before_has_given(
     process.sync()
     other = again(process, tmp_path)
     assert other.journal.first_client == other.journal.new_client() > max(given)
-    other.file.close()
 
 
 def test_a_newer_file_is_refused_and_left_alone(tmp_path: Path) -> None:

@@ -15,12 +15,6 @@ from gridengine.errors import ConfigurationError
 from gridengine.wire.messages import ChildrenFinished, FinishedItem
 
 
-def test_no_limit_is_false() -> None:
-    assert not ClientLimits(None, None)
-    assert ClientLimits(1, None)
-    assert ClientLimits(None, 1)
-
-
 def test_more_calls_than_may_be_open_are_an_error_with_the_numbers() -> None:
     limits = ClientLimits(10, None)
     limits.enter([Task(1, [b""], 6)])

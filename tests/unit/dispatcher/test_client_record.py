@@ -21,25 +21,10 @@ from tests.support.journaled_client import HELLO, Process, again, finish, hand_i
 
 
 @pytest.fixture
-def process(tmp_path: Path) -> Iterator[Process]:
-    made = Process(tmp_path / "journal.sqlite")
-    yield made
-    made.file.close()
-
-
-@pytest.fixture
 def other_language(tmp_path: Path) -> Iterator[Process]:
     """One whose client does not tell apart calls that come twice."""
-    made = Process(tmp_path / "journal.sqlite", replace(HELLO, codec="json"))
-    yield made
-    made.file.close()
-
-
-def test_a_client_is_told_what_is_on_disk(process: Process) -> None:
-    hand_in(process, 1)
-    hand_in(process, 2, defines=False)
-    process.sync()
-    assert process.sent.messages[-1] == Durable(2)
+    with Process(tmp_path / "journal.sqlite", replace(HELLO, codec="json")) as made:
+        yield made
 
 
 def test_calls_that_were_taken_back_are_told_when_that_is_on_disk(process: Process) -> None:
@@ -65,10 +50,16 @@ def test_an_answer_comes_behind_outcomes_that_wait(other_language: Process) -> N
     assert kinds == [Checked, ChildrenFinished, Checked]
 
 
-def test_a_part_of_a_task_is_sent_at_once_to_who_tells_calls_apart(process: Process) -> None:
+@pytest.mark.parametrize("apart", [True, False])
+def test_a_part_of_a_task_is_sent_at_once_to_who_tells_calls_apart(
+    process: Process, other_language: Process, apart: bool
+) -> None:
+    process = process if apart else other_language
     hand_in(process, 1, count=2)
     finish(process, 1, 1, 2, last=False)
     finish(process, 1, 0, 1)
+    assert bool(process.sent.outcomes()) is apart
+    process.sync()
     assert [one.outcomes[0].start for one in process.sent.outcomes()] == [1, 0]
 
 
@@ -109,7 +100,6 @@ def test_what_is_taken_soon_is_never_written(
     process.commit()
     other = again(process, tmp_path)
     assert (other.tasks(), other.settled) == ([1], {1: [(0, 1)]})
-    other.file.close()
     finish(process, 1, 1, 2)
     process.record.taken([2])
     assert [process.rows(table) for table in ("requests", "ended", "outcomes")] == [0, 0, 0]
@@ -122,14 +112,12 @@ def test_what_is_not_taken_in_time_is_written(process: Process, tmp_path: Path) 
     process.commit()
     early = again(process, tmp_path / "early")
     assert early.tasks() == [1]
-    early.file.close()
     process.sync()  # it hurries
     assert not process.record._later
     late = again(process, tmp_path)
     assert not late.tasks()
     late.record.resume()
     assert len(late.sent.outcomes()) == 1
-    late.file.close()
     process.record.taken([1])
     assert [process.rows(table) for table in ("requests", "ended", "outcomes")] == [0, 0, 0]
 
@@ -149,7 +137,6 @@ def test_the_last_part_of_a_task_is_not_on_disk_before_others(
     assert other.tasks() == ([1] if connected else [])
     assert not other.settled
     assert other.record.ready == (0 if connected else 2)
-    other.file.close()
 
 
 @pytest.mark.usefixtures("large")
@@ -203,27 +190,7 @@ def test_what_a_client_has_that_others_may_want_is_written_at_once(
     process.commit()
     other = again(process, tmp_path)
     assert not other.tasks()
-    other.file.close()
     process.file.close()
-
-
-def test_a_part_of_a_task_is_sent_when_it_is_on_disk_to_who_does_not(
-    other_language: Process,
-) -> None:
-    process = other_language
-    hand_in(process, 1, count=2)
-    finish(process, 1, 1, 2, last=False)
-    finish(process, 1, 0, 1)
-    assert not process.sent.outcomes()
-    process.sync()
-    assert [one.outcomes[0].start for one in process.sent.outcomes()] == [1, 0]
-
-
-def test_a_client_may_say_twice_what_it_has_taken(process: Process) -> None:
-    hand_in(process, 1, 2)
-    finish(process, 1)
-    process.record.taken([1, 1])
-    assert process.record.owed == 1
 
 
 def test_outcomes_of_a_client_that_is_away_wait_on_disk(process: Process) -> None:
@@ -254,7 +221,6 @@ def test_an_outcome_that_no_row_can_hold_waits_in_memory(
     process.sync()
     other = again(process, tmp_path)
     assert other.tasks() == [1]
-    other.file.close()
     process.sent.connected = True
     process.record.resume()
     assert len(process.sent.outcomes()) == 1
@@ -301,7 +267,6 @@ def test_an_outcome_that_no_row_can_hold_is_told_as_lost_where_its_calls_cannot_
     assert "a result of 6 bytes is lost" in load(other.sent.buffers[0])
     other.record.taken([1, 2])
     assert other.rows("requests") == 0
-    other.file.close()
     process.sent.connected = True
     process.record.resume()  # while this process lives, it has the result
     assert not any(one.failed for one in process.sent.outcomes()[0].outcomes)
@@ -404,4 +369,3 @@ def test_who_takes_over_after_a_restart_is_sent_what_was_sent_before(
     assert [one.outcomes[0].task for one in other.sent.outcomes()] == [1]
     other.record.delete()
     assert not other.rows("absent")
-    other.file.close()

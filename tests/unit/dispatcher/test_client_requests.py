@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
 from itertools import chain, count
 from pathlib import Path
 from typing import Any
@@ -34,26 +33,6 @@ from tests.support.journaled_client import Process, again, finish, hand_in
 from tests.support.lines_run import lines_run
 
 
-@pytest.fixture
-def process(tmp_path: Path) -> Iterator[Process]:
-    made = Process(tmp_path / "journal.sqlite")
-    yield made
-    made.file.close()
-
-
-def test_what_was_acknowledged_is_in_the_files_as_they_are_then(
-    process: Process, tmp_path: Path
-) -> None:
-    hand_in(process, 1, 2)
-    process.sync()
-    assert process.sent.messages[-1] == Durable(1)
-    other = again(process, tmp_path)
-    assert other.record.seen == 1
-    assert other.tasks() == [1, 2]
-    assert [buffers for _, buffers in other.replayed] == [[b"function"], [b"1", b"2"]]
-    other.file.close()
-
-
 def test_a_kill_between_two_commits_has_no_call_run_again_that_the_client_has(
     process: Process, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -69,7 +48,6 @@ def test_a_kill_between_two_commits_has_no_call_run_again_that_the_client_has(
     process.sync()
     other = again(process, tmp_path)
     assert other.tasks() == []
-    other.file.close()
 
 
 def test_tasks_that_have_ended_are_not_handed_in_again(process: Process, tmp_path: Path) -> None:
@@ -78,51 +56,43 @@ def test_tasks_that_have_ended_are_not_handed_in_again(process: Process, tmp_pat
     finish(process, 2)
     process.record.taken([1])
     process.sync()
+    assert process.sent.messages[-1] == Durable(1)
     other = again(process, tmp_path)
-    assert other.tasks() == [3]
+    assert (other.record.seen, other.tasks()) == (1, [3])
+    assert [buffers for _, buffers in other.replayed] == [[b"function"], [b"3"]]
     other.record.resume()
     assert [one.outcomes[0].task for one in other.sent.outcomes()] == [2]
-    other.file.close()
 
 
-def end_some(process: Process, tmp_path: Path, *tasks: int) -> Process:
-    """Hand in tasks of ten calls each, and have of task 1 four end, which the client takes, and two
-    more; return the process that comes next.
-    """
-    hand_in(process, *tasks, count=10)
+def test_calls_that_have_ended_of_a_task_are_told_apart_and_those_counted_that_are_owed(
+    process: Process, tmp_path: Path
+) -> None:
+    hand_in(process, 1, 2, count=10)
     finish(process, 1, 0, 4, last=False)
     process.sync()
     process.record.taken([1])
     finish(process, 1, 6, 8, last=False)
     process.sync()
-    return again(process, tmp_path)
-
-
-def test_calls_that_have_ended_of_a_task_are_told_apart(process: Process, tmp_path: Path) -> None:
-    other = end_some(process, tmp_path, 1)
-    assert other.tasks() == [1]
+    other = again(process, tmp_path)
+    assert other.tasks() == [1, 2]
     assert other.settled == {1: [(0, 4), (6, 8)]}
-    other.file.close()
-
-
-def test_the_calls_are_counted_that_the_client_does_not_know_of(
-    process: Process, tmp_path: Path
-) -> None:
-    other = end_some(process, tmp_path, 1, 2)
     for record in (process.record, other.record):
         assert (record.owed, record.owed_calls) == (2, 16)
     finish(process, 2, 0, 10)
     process.record.taken([2, 3])
     assert (process.record.owed, process.record.owed_calls) == (1, 4)
-    other.file.close()
 
 
-def test_nothing_is_left_of_what_a_client_has_taken(process: Process) -> None:
+def test_nothing_is_left_of_what_a_client_has_taken_and_no_function_without_a_task(
+    process: Process,
+) -> None:
     hand_in(process, 1, 2)
     process.record.take(ChildForget(0, functions=[b"digest"]), [])
     finish(process, 1)
+    process.record.taken([1])
+    assert process.rows("requests") == 3
     finish(process, 2)
-    process.record.taken([1, 2])
+    process.record.taken([2])
     assert [process.rows(table) for table in ("requests", "ended", "outcomes")] == [0, 0, 0]
 
 
@@ -141,17 +111,6 @@ def test_that_a_call_has_ended_is_as_much_work_however_many_are_left(together: i
     assert cost(2000) <= 2 * cost(200)
 
 
-def test_a_function_stays_until_no_older_task_is_left(process: Process) -> None:
-    hand_in(process, 1, 2)
-    process.record.take(ChildForget(0, functions=[b"digest"]), [])
-    finish(process, 1)
-    process.record.taken([1])
-    assert process.rows("requests") == 3
-    finish(process, 2)
-    process.record.taken([2])
-    assert process.rows("requests") == 0
-
-
 def test_a_result_that_others_need_stays_until_it_is_released(
     process: Process, tmp_path: Path
 ) -> None:
@@ -164,7 +123,6 @@ def test_a_result_that_others_need_stays_until_it_is_released(
     assert other.tasks() == [2]
     message, buffers = other.replayed[-1]
     assert (message.reference, list(buffers)) == (50, [b"result"])  # type: ignore[union-attr]
-    other.file.close()
 
 
 @pytest.mark.parametrize(
@@ -188,7 +146,6 @@ def test_what_needs_a_call_that_was_ended_is_cancelled_after_a_restart_too(
     message, _ = other.replayed[-1]
     assert isinstance(message, ChildSupply)
     assert (message.raised, message.cancelled) == (raised, cancelled)
-    other.file.close()
 
 
 def test_a_result_that_was_found_to_be_needed_stays_over_two_restarts(
@@ -206,8 +163,6 @@ def test_a_result_that_was_found_to_be_needed_stays_over_two_restarts(
     assert second.tasks() == [2]
     supplies = [one for one in second.replayed if isinstance(one[0], ChildSupply)]
     assert [(one.reference, list(its)) for one, its in supplies] == [(50, [b"result"])]  # type: ignore[union-attr]
-    first.file.close()
-    second.file.close()
 
 
 @pytest.mark.parametrize("size", [10, journal_rows.LARGE])
@@ -236,7 +191,6 @@ def test_what_is_too_long_for_a_row_comes_in_several(
     assert [its for _, its in other.replayed] == [[b"4444"], [b"5555", b"6666"], [b"7777"]]
     process.record.taken([1, 2])
     assert (process.rows("requests"), process.rows("ended")) == (3, 1)
-    other.file.close()
 
 
 @pytest.mark.parametrize(
@@ -281,7 +235,6 @@ def test_a_needed_result_that_no_row_can_hold_is_told_as_lost_after_a_restart(
         pickling.load_exception(buffers)
     )
     assert other.tasks() == [2]
-    other.file.close()
 
 
 # ---------------------------------------------------------------- though an older call runs on
@@ -320,7 +273,6 @@ def test_what_is_said_of_a_call_stays_until_that_has_ended(
     process.sync()
     other = again(process, tmp_path)
     assert [one for one, _ in other.replayed[-1:]] == [message]
-    other.file.close()
     finish(process, 2)
     process.record.taken([1])
     process.record.take(ChildForget(0, references=[50]), [])
@@ -343,7 +295,6 @@ def test_a_function_goes_though_an_older_call_of_another_runs(
     assert process.rows("requests") == 2
     other = again(process, tmp_path)
     assert [buffers for _, buffers in other.replayed] == [[b"function"], [b"1"]]
-    other.file.close()
 
 
 @pytest.mark.parametrize(
@@ -395,7 +346,6 @@ def test_a_function_that_is_named_anew_stays(beside_a_long_call: Process, tmp_pa
     process.sync()
     other = again(process, tmp_path)
     assert [buffers for _, buffers in other.replayed] == [[b"function"], [b"1"], [b"4"]]
-    other.file.close()
 
 
 @pytest.mark.parametrize("long", [False, True])
@@ -427,7 +377,6 @@ def test_a_result_that_was_wanted_late_is_known_as_released_as_long_as_its_call_
     process.sync()
     other = again(process, tmp_path)
     assert [one for one, _ in other.replayed[2:]] == [wanted, forgotten]
-    other.file.close()
 
 
 def test_a_journal_does_not_grow_as_long_as_a_call_runs(

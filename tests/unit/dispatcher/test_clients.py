@@ -126,7 +126,9 @@ def test_what_needs_a_task_that_cannot_be_submitted_is_told_why() -> None:
     assert process.say(ChildForget(RUNNER, references=[77])) == [ReferencesReleased((77,))]
 
 
-def test_tasks_are_submitted_for_the_run_that_the_process_is_at(process: Process) -> None:
+def test_tasks_are_submitted_for_the_run_that_the_process_is_at_and_a_function_is_sent_once(
+    process: Process,
+) -> None:
     play = process.play
     play.hello()
     play.submit()
@@ -139,18 +141,11 @@ def test_tasks_are_submitted_for_the_run_that_the_process_is_at(process: Process
     assert (function.digest, function.name, list(function.payload)) == (b"digest", "f", [b"buffer"])
     assert (task.id, task.retries, task.demand) == (process.first + 1, 5, Demand(Cores(2)))
     assert play.play(event) != []
-
-
-def test_a_function_is_sent_once(process: Process) -> None:
-    [first] = process.submit(process.task(1), function=FUNCTION)
     [second] = process.submit(process.task(2))
-    assert isinstance(first, Submitted)
     assert isinstance(second, Submitted)
-    assert second.function is first.function
+    assert second.function is event.function
     process.say(ChildForget(RUNNER, functions=[b"digest"]))
     assert process.submit(process.task(3)) == []
-    [(_, message)] = process.told()
-    assert isinstance(message, ChildrenFinished)
 
 
 @pytest.mark.parametrize("detached", [True, False])

@@ -45,11 +45,6 @@ def test_what_is_no_name_is_refused(name: str) -> None:
         DispatcherFolder.of(name)
 
 
-def test_its_folder_is_closed_to_others(folder: DispatcherFolder) -> None:
-    assert folder.path.stat().st_mode & 0o777 == 0o700
-    folder.make()
-
-
 def test_the_second_who_starts_one_is_told_who_has_it(folder: DispatcherFolder) -> None:
     lock = folder.take_lock()
     with pytest.raises(ConfigurationError, match="which has yet to say who it is"):
@@ -109,7 +104,11 @@ def test_one_that_was_silent_for_long_elsewhere_is_taken_over_whatever_locks_say
     assert not ours.is_replaced(folder.lock)
 
 
-def test_one_that_never_ran_has_no_address(folder: DispatcherFolder) -> None:
+def test_one_that_never_ran_has_no_address_and_its_folder_is_closed_to_others(
+    folder: DispatcherFolder,
+) -> None:
+    assert folder.path.stat().st_mode & 0o777 == 0o700
+    folder.make()
     assert folder.addresses() == ("tcp://10.0.0.7:4711",)
     folder.client_file.unlink()
     assert folder.addresses() == ()

@@ -169,42 +169,39 @@ def test_watched_calls_of_two_threads_leave_nothing_of_them_whichever_ends_first
         os.close(descriptor)
 
 
-def test_a_task_that_is_cancelled_in_a_call_ends_after_that_call() -> None:
+def run_pushing(calls: int, act: Callable[[InlineDispatcher, int, int], object]) -> Received:
+    """Run calls of which each pushes its number, and then have this done with its task's."""
     dispatcher = InlineDispatcher()
 
-    class Controlled(Received):
+    class Acting(Received):
         def noted(self, event: TaskMessage) -> None:
-            dispatcher.cancel([event.task], signal.SIGINT)
+            act(dispatcher, event.task, pickling.load(event.payload))
 
     def push(x: int, controller: Any) -> int:
         controller.push(x)
         return x
 
-    listener = Controlled()
-    task = Task(dispatcher.new_id(), pickling.dump_calls([1, 2, 3]), 3, controlled=True)
+    listener = Acting()
+    payload = pickling.dump_calls(list(range(calls)))
+    task = Task(dispatcher.new_id(), payload, calls, controlled=True)
     dispatcher.submit(make_function(push), [task], listener)
+    return listener
+
+
+def test_a_task_that_is_cancelled_in_a_call_ends_after_that_call() -> None:
+    listener = run_pushing(3, lambda inline, task, call: inline.cancel([task], signal.SIGINT))
     first, *others = listener.values()
-    assert first == 1
+    assert first == 0
     assert [type(error) for error in others] == [Cancelled] * 2
     assert {event.exitcode for event in listener.finished[1:]} == {-signal.SIGINT}
 
 
 def test_calls_that_are_cancelled_in_another_are_not_made_and_those_after_them_are() -> None:
-    dispatcher = InlineDispatcher()
+    def cancel(inline: InlineDispatcher, task: int, call: int) -> None:
+        if call == 1:
+            inline.cancel([], calls=[(task, 2, 3)])
 
-    class Controlled(Received):
-        def noted(self, event: TaskMessage) -> None:
-            if pickling.load(event.payload) == 1:
-                dispatcher.cancel([], calls=[(event.task, 2, 3)])
-
-    def push(x: int, controller: Any) -> int:
-        controller.push(x)
-        return x
-
-    listener = Controlled()
-    task = Task(dispatcher.new_id(), pickling.dump_calls(list(range(5))), 5, controlled=True)
-    dispatcher.submit(make_function(push), [task], listener)
-    values = listener.values()
+    values = run_pushing(5, cancel).values()
     assert isinstance(values.pop(2), Cancelled)
     assert values == [0, 1, 3, 4]
 
@@ -270,16 +267,6 @@ def test_when_a_listener_fails_the_other_calls_have_their_outcomes_all_the_same(
     with pytest.raises(OSError, match="no room"):
         dispatcher.submit(make_function(abs), tasks, listener)
     assert {event.task for event in listener.finished} == {1, 2, 3}
-
-
-def test_a_time_limit_is_not_enforced() -> None:
-    def wait(x: int) -> int:
-        import time
-
-        time.sleep(0.02)
-        return x
-
-    assert run(wait, [1], timeout=0.001)[1].values() == [1]
 
 
 def test_nothing_is_run_by_a_dispatcher_that_is_closed() -> None:

@@ -16,7 +16,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "gridengine" / "reports"
 
 
-def test_a_report_is_kept_for_its_user_alone(folder: Path) -> None:
+def test_a_report_is_kept_for_its_user_alone_and_none_when_nobody_wants_one(folder: Path) -> None:
+    keep("20260101-1", b"{}", 0)
+    assert not folder.exists()
     keep("20260101-1", b"{}", 5)
     [path] = kept()
     assert path == folder / "20260101-1.json"
@@ -28,11 +30,6 @@ def test_of_more_than_so_many_the_last_are_kept() -> None:
     for number in range(5):
         keep(f"20260101-{number}", b"{}", 3)
     assert [path.stem for path in kept()] == ["20260101-4", "20260101-3", "20260101-2"]
-
-
-def test_none_is_kept_when_nobody_wants_one(folder: Path) -> None:
-    keep("20260101-1", b"{}", 0)
-    assert not folder.exists()
 
 
 def test_where_nothing_can_be_written_nothing_is_kept_and_nothing_fails(folder: Path) -> None:

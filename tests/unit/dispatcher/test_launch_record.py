@@ -37,19 +37,15 @@ def saved(path: Path) -> LaunchRecord:
     return record
 
 
-def test_it_is_known_again_by_the_demand(path: Path) -> None:
+def test_it_is_known_again_by_the_demand_and_closed_to_others(path: Path) -> None:
     saved(path)
+    assert path.stat().st_mode & 0o777 == 0o600
     again = LaunchRecord(path)
     assert again.facts == {"name": "night"}
     assert [(list(one.handles), one.demand) for one in again.launched()] == [
         ([FIRST, SECOND], ANY),
         ([THIRD], LARGE),
     ]
-
-
-def test_it_is_closed_to_others(path: Path) -> None:
-    saved(path)
-    assert path.stat().st_mode & 0o777 == 0o600
 
 
 def test_who_has_ended_or_is_stopped_is_forgotten(path: Path) -> None:

@@ -43,13 +43,6 @@ def test_each_line_is_of_the_form_that_collectors_read() -> None:
         assert line.startswith("# ") or sample.fullmatch(line), line
 
 
-def test_the_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
-    file = MetricsFile(f"{tmp_path}/m.prom", "r", "n")
-    file.write(STATUS)
-    file.write(STATUS)
-    assert [path.name for path in tmp_path.iterdir()] == ["m.prom"]
-
-
 def test_that_it_cannot_be_written_is_told_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -61,8 +54,11 @@ def test_that_it_cannot_be_written_is_told_once(
     ]
 
 
-def test_what_was_done_in_all_is_written_last(tmp_path: Path) -> None:
+def test_the_file_is_replaced_as_a_whole_and_at_the_end_for_good(tmp_path: Path) -> None:
     file = MetricsFile(f"{tmp_path}/m.prom", "r", "n")
+    file.write(Status())
     file.close(STATUS)
     file.write(Status(done=1))
-    assert f'gridengine_calls_total{{{OF},outcome="done"}} 7' in (tmp_path / "m.prom").read_text()
+    [path] = tmp_path.iterdir()
+    assert path.name == "m.prom"
+    assert f'gridengine_calls_total{{{OF},outcome="done"}} 7' in path.read_text()

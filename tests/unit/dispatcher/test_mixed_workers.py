@@ -62,17 +62,20 @@ def links(monkeypatch: pytest.MonkeyPatch) -> tuple[MixedWorkers, Link, Link]:
     monkeypatch.setattr(mixed_workers, "RemoteWorkers", lambda *_, **__: remote)
     parts: Any = None
     home: Any = SimpleNamespace(epoch=4)
-    made = MixedWorkers(parts, run_id="run", settings=parts, wake=parts, home=home)
+    made = MixedWorkers(parts, run_id="run", settings=parts, wake=parts, home=home, clock=parts)
     return made, local, remote
 
 
-def test_each_is_sent_what_is_its_own(links: tuple[MixedWorkers, Link, Link]) -> None:
+def test_each_is_sent_what_is_its_own_and_messages_of_both_come_in(
+    links: tuple[MixedWorkers, Link, Link],
+) -> None:
     mixed, local, remote = links
     message: Any = "message"
     for peer in (HERE, ELSEWHERE, b"gone"):
         mixed.send(peer, message)
     assert local.asked == [("send", HERE)]
     assert remote.asked == [("send", ELSEWHERE), ("send", b"gone")]
+    assert [peer for peer, _, _ in mixed.receive([remote.fd], 0.0, 10)] == [HERE, ELSEWHERE]
 
 
 def test_those_of_this_process_end_with_it_and_are_stopped(
@@ -83,11 +86,6 @@ def test_those_of_this_process_end_with_it_and_are_stopped(
     mixed.stop_workers()
     assert local.asked == [("stop",)]
     assert remote.asked == []
-
-
-def test_messages_of_both_come_in(links: tuple[MixedWorkers, Link, Link]) -> None:
-    mixed, _, remote = links
-    assert [peer for peer, _, _ in mixed.receive([remote.fd], 0.0, 10)] == [HERE, ELSEWHERE]
 
 
 def test_it_is_looked_at_when_the_first_of_both_wants_it(

@@ -164,15 +164,6 @@ def test_tasks_go_to_the_dispatcher_and_their_outcomes_come_back(played: Played)
     assert (event.error, event.last) == (None, True)
 
 
-def test_an_error_comes_back_as_itself(played: Played) -> None:
-    id, heard = played.submit()
-    error = pickling.dump_exception(Cancelled("it was ended"))
-    finish(played, FinishedItem(id, 0, 1, failed=True, last=True), buffers=error)
-    wait_until(lambda: heard.events)
-    assert heard.events[0].payload is None
-    assert str(heard.events[0].error) == "it was ended"
-
-
 def test_a_function_travels_once_and_the_oldest_of_many_is_forgotten(played: Played) -> None:
     for digest in (b"f", b"f"):
         played.submit(digest=digest)
@@ -207,33 +198,6 @@ def test_each_run_s_children_have_a_submitter_of_their_own(played: Played) -> No
         played.submit(submitter=4)
         submitters.append(played.next().tasks[0].submitter)
     assert submitters[0] == submitters[1] != submitters[2]
-
-
-def ask(played: Played, demand: Demand, failed: BaseException | None = None) -> list[Any]:
-    """Have a demand checked, and answer; return what was raised."""
-    raised: list[Any] = []
-
-    def check() -> None:
-        try:
-            played.dispatcher.check(demand)
-        except Exception as error:
-            raised.append(error)
-
-    thread = threading.Thread(target=check)
-    thread.start()
-    message = played.next()
-    assert isinstance(message, ChildCheck)
-    buffers = [] if failed is None else pickling.dump_exception(failed)
-    played.say(Checked(RUNNER, message.number, bool(buffers)), *buffers)
-    thread.join()
-    return raised
-
-
-def test_what_is_asked_for_is_checked_once_where_it_can_be(played: Played) -> None:
-    assert ask(played, Demand(Cores(2))) == []
-    played.dispatcher.check(Demand(Cores(2)))
-    [error] = ask(played, Demand(Cores(9)), ConfigurationError("no worker has 9 cores"))
-    assert "no worker has 9 cores" in str(error)
 
 
 def test_a_kind_of_the_user_s_own_is_refused_here(played: Played) -> None:
@@ -329,23 +293,3 @@ def test_whoever_waits_is_told_when_the_agent_is_gone(played: Played) -> None:
         played.submit()
     with pytest.raises(Cancelled):
         played.dispatcher.check(Demand(Cores(1)))
-
-
-def test_a_process_that_a_call_has_forked_may_not_submit(
-    played: Played, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(os, "getpid", lambda: -1)
-    with pytest.raises(ConfigurationError, match="forked"):
-        played.submit()
-    played.dispatcher.release(b"name")  # nothing is sent by it
-    monkeypatch.undo()
-    assert played.received == []
-
-
-def test_nothing_is_lost_that_is_asked_for_while_another_thread_sends(played: Played) -> None:
-    dispatcher = played.dispatcher
-    with dispatcher._sending:
-        dispatcher.release_references([1])
-        dispatcher.release_references([2])
-    dispatcher.release_references([3])
-    assert [played.next().references for _ in range(3)] == [[1], [2], [3]]

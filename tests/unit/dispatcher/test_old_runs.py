@@ -7,6 +7,7 @@ import shutil
 import socket
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,9 @@ from gridengine.dispatcher import old_runs
 from gridengine.dispatcher.old_runs import DAY_SECONDS, new_run_id, remove_old_runs
 
 DEAD = 2**22 + 1
+
+
+HERE = socket.gethostname()
 """No process can have this number (proc(5), pid_max)."""
 
 
@@ -69,35 +73,34 @@ def begin(runs: Path, keep_days: float = 14) -> None:
     assert new.exists()
 
 
-def test_runs_that_succeeded_are_kept_for_so_long_and_others_longer(runs: Path) -> None:
-    old, young = left(runs, 15, "succeeded"), left(runs, 13, "succeeded")
-    failed, long_failed = left(runs, 15), left(runs, 57)
-    begin(runs)
-    assert not old.exists()
-    assert not long_failed.exists()
-    assert young.exists()
-    assert failed.exists()
-    begin(runs, keep_days=1)
-    assert not young.exists()
-    assert not failed.exists()
+@pytest.mark.parametrize(
+    ("days", "file", "options", "keep_days", "stays"),
+    [
+        pytest.param(13, "succeeded", {}, 14, True, id="young"),
+        pytest.param(15, "succeeded", {}, 14, False, id="old"),
+        pytest.param(15, "", {}, 14, True, id="failed"),
+        pytest.param(57, "", {}, 14, False, id="failed long ago"),
+        pytest.param(5, "", {}, 1, False, id="kept for a day"),
+        pytest.param(900, "", {}, 1e9, True, id="kept beyond all calendars"),
+        pytest.param(60, "succeeded", {"changed": 50 * DAY_SECONDS}, 14, True, id="has just ended"),
+        pytest.param(9e2, "", {"changed": 9e2 * DAY_SECONDS}, 14, True, id="a wrong clock"),
+        pytest.param(900, "connection.json", {}, 14, True, id="may run elsewhere"),
+        pytest.param(900, "connection.json", {"host": HERE}, 14, False, id="killed here"),
+        pytest.param(
+            900, "connection.json", {"host": HERE, "pid": os.getpid()}, 14, True, id="runs here"
+        ),
+    ],
+)
+def test_runs_are_kept_for_so_long_as_they_succeeded_failed_or_may_run(
+    runs: Path, days: float, file: str, options: dict[str, Any], keep_days: float, stays: bool
+) -> None:
+    folder = left(runs, days, *file.split(), **options)
+    begin(runs, keep_days)
+    assert folder.exists() is stays
 
 
-def test_the_end_of_a_run_counts_and_not_its_beginning(runs: Path) -> None:
-    long = left(runs, 60, "succeeded", changed=50 * DAY_SECONDS)
-    begin(runs)
-    assert long.exists()
-
-
-def test_what_may_be_under_way_stays(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    host = socket.gethostname()
-    elsewhere = left(runs, 900, "connection.json")
-    alive = left(runs, 900, "connection.json", host=host, pid=os.getpid())
-    killed = left(runs, 900, "connection.json", host=host)
-    begin(runs)
-    assert elsewhere.exists()
-    assert alive.exists()
-    assert not killed.exists()
-    reached = left(runs, 900, "connection.json", host=host)
+def test_one_that_answers_stays(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reached = left(runs, 900, "connection.json", host=HERE)
     monkeypatch.setattr(old_runs, "is_under_way", lambda file: file.parent == reached)
     begin(runs)
     assert reached.exists()
@@ -124,13 +127,11 @@ def test_links_and_what_is_no_run_stay(runs: Path, tmp_path: Path) -> None:
     assert all(folder.exists() for folder in others)
 
 
-def test_a_clock_that_was_wrong_costs_no_young_run(runs: Path) -> None:
-    """Its name says that it is old, the file system that it is not; and the other way round."""
-    by_name, by_time = left(runs, 900, "succeeded", changed=900 * DAY_SECONDS), left(runs, 1)
-    os.utime(by_time, (1, 1))
+def test_a_folder_that_is_young_by_its_name_stays_though_its_time_is_old(runs: Path) -> None:
+    young = left(runs, 1)
+    os.utime(young, (1, 1))
     begin(runs)
-    assert by_name.exists()
-    assert by_time.exists()
+    assert young.exists()
 
 
 def test_one_start_removes_a_bounded_number_and_the_next_goes_on(
@@ -158,12 +159,6 @@ def test_a_folder_that_another_process_removes_meanwhile_is_no_error(
     monkeypatch.setattr(Path, "lstat", lstat)
     begin(runs)
     assert not gone.exists()
-
-
-def test_a_keeping_time_beyond_all_calendars_removes_nothing(runs: Path) -> None:
-    old = left(runs, 900)
-    begin(runs, keep_days=1e9)
-    assert old.exists()
 
 
 @pytest.mark.parametrize("kind", ["", "up-"])

@@ -20,6 +20,7 @@ from gridengine.dispatcher.requesting import Question
 from gridengine.errors import ConfigurationError, DispatcherGone, VersionMismatch
 from gridengine.serialize.payload import Payload
 from gridengine.settings.values import Settings
+from gridengine.wire.clock import Clock
 from gridengine.wire.framing import decode, encode
 from gridengine.wire.messages import (
     NUMBER_BITS,
@@ -36,6 +37,7 @@ from gridengine.wire.messages import (
     OutcomesTaken,
     Refuse,
 )
+from tests.support.manual_clock import ManualClock
 
 FUNCTION = Function(b"f", (b"pickled",), (), b"/", "f")
 CLIENT = 5
@@ -47,7 +49,7 @@ class Connection:
     fd = 0
     pending = True
 
-    def __init__(self, file: object) -> None:
+    def __init__(self, file: object, *, clock: Clock) -> None:
         self.epoch = 0
         self.received_at = 0.0
         self.introduce: object = None
@@ -97,6 +99,11 @@ class Remote(RemoteDispatcher):
         sent, self._connection.sent = self._connection.sent, []
         return sent
 
+    def begin_again(self, taken: int = 0) -> None:
+        """Have the dispatcher be started again, with so many requests on its disk."""
+        self._resume()
+        self.step(ChildrenWelcome(0, CLIENT, 8, epoch=4, taken=taken))
+
 
 @pytest.fixture
 def make(monkeypatch: pytest.MonkeyPatch) -> Any:
@@ -143,28 +150,13 @@ def test_tasks_travel_together_and_those_that_cannot_be_sent_fail_alone(make: An
     client.take_sent()
     good, bad, also = submit(client), submit(client, name="\udcff"), submit(client)
     sent = client.take_sent()
+    assert not client._requests.has(client.new_id() - 2), "it is not on its way to the disk"
     assert [len(message.tasks) for message in sent] == [1, 1]
     assert (good, len(bad), also) == ([], 1, [])
     submit(client)
     submit(client)
     [together] = client.take_sent()
     assert len(together.tasks) == 2
-
-
-def test_a_function_is_known_though_the_first_call_of_it_cannot_be_sent(make: Any) -> None:
-    client = make()
-    assert len(submit(client, name="\udcff")) == 0
-    submit(client)
-    defines, calls = client.take_sent()
-    assert (defines.tasks, defines.function.name) == ([], "f")
-    assert (len(calls.tasks), calls.function) == (1, None)
-
-
-def test_a_call_that_cannot_be_sent_is_not_on_its_way_to_the_disk(make: Any) -> None:
-    client = make()
-    submit(client, name="\udcff")
-    client.take_sent()
-    assert not client._requests.has(client.new_id() - 1)
 
 
 def test_a_file_that_cannot_be_written_is_told_of_once_and_again_to_the_next_process(
@@ -176,8 +168,7 @@ def test_a_file_that_cannot_be_written_is_told_of_once_and_again_to_the_next_pro
     told = client.take_sent() + client.take_sent()
     assert [one.action for one in told] == ["note_fault"]
     assert msgspec.json.decode(told[0].arguments) == {"path": fault[0], "error": fault[1]}
-    client._resume()
-    client.step(ChildrenWelcome(0, CLIENT, 8, epoch=4, taken=0))
+    client.begin_again()
     assert [one.arguments for one in client.take_sent() if isinstance(one, Control)] == [
         told[0].arguments
     ]
@@ -202,8 +193,7 @@ def test_what_has_ended_counts_no_more_and_is_acknowledged_soon(
     item = FinishedItem(sent.tasks[0].id, 0, 1, buffers=1, last=True)
     client.step(ChildrenFinished(0, [item], number=9))
     assert [event.last for event in events] == [True]
-    client._resume()  # the dispatcher was started again
-    client.step(ChildrenWelcome(0, CLIENT, 8, epoch=4, taken=1))
+    client.begin_again(taken=1)
     client.step(ChildrenFinished(0, [item], number=9))
     submit(client)
     assert taken_of(client) == []  # that would have the dispatcher at work before the call
@@ -234,8 +224,7 @@ def test_what_nobody_waits_for_any_more_is_not_asked_again(
     with pytest.raises(interruption):
         client.control("status", seconds=1.0)
     client.take_sent()
-    client._resume()
-    client.step(ChildrenWelcome(0, CLIENT, 8, epoch=4, taken=0))
+    client.begin_again()
     assert not [one for one in client.take_sent() if isinstance(one, Control)]
 
 
@@ -278,32 +267,28 @@ def test_an_answer_that_nobody_waits_for_any_more_is_dropped(make: Any) -> None:
 
 
 def test_one_that_is_silent_is_looked_for_and_taken_to_be_gone_after_the_lease(
-    make: Any, monkeypatch: pytest.MonkeyPatch
+    make: Any,
 ) -> None:
-    now = 100.0
-    monkeypatch.setattr(remote, "time", SimpleNamespace(monotonic=lambda: now))
-    client = make()
+    clock = ManualClock(100.0)
+    client = make(clock=clock)
     connection = client._connection
     for _ in range(60):
-        now += 1.0
+        clock.advance(1.0)
         client.step()
     assert connection.moves == pytest.approx(60 / LOOK_SECONDS, abs=1)
-    now += 1.0
+    clock.advance(1.0)
     with pytest.raises(DispatcherGone, match="nothing was heard from the dispatcher 'sweeps'"):
         client.step()
 
 
-def test_the_time_that_this_process_was_suspended_hardly_counts(
-    make: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now = 100.0
-    monkeypatch.setattr(remote, "time", SimpleNamespace(monotonic=lambda: now))
-    client = make()
-    now += 8 * 3600.0
+def test_the_time_that_this_process_was_suspended_hardly_counts(make: Any) -> None:
+    clock = ManualClock(100.0)
+    client = make(clock=clock)
+    clock.advance(8 * 3600.0)
     client.step()
-    now += 50.0
+    clock.advance(50.0)
     client.step()
-    client._connection.received_at = now
+    client._connection.received_at = clock.monotonic()
     for _ in range(60):
-        now += 1.0
+        clock.advance(1.0)
         client.step()

@@ -12,11 +12,6 @@ from gridengine.wire.messages import OLDEST, VERSION, Refuse
 from tests.support.played_listener import A, Played, hello
 
 
-@pytest.fixture
-def played() -> Played:
-    return Played()
-
-
 @pytest.mark.parametrize(
     ("told", "words"),
     [
@@ -34,11 +29,11 @@ def test_another_version_is_refused_with_both_in_the_text(
     assert refusal.mismatch
     assert words in refusal.reason
     assert (__version__ if "version" in told else python_version()) in refusal.reason
+    assert played.server.forgotten == [A]
 
 
-def test_a_newer_client_that_speaks_our_protocol_too_is_taken(played: Played) -> None:
-    played.join(A, protocol=VERSION + 3, oldest=VERSION)
-
-
-def test_a_client_without_python_functions_may_have_any_python(played: Played) -> None:
-    played.join(A, python="")
+@pytest.mark.parametrize("told", [{"protocol": VERSION + 3, "oldest": VERSION}, {"python": ""}])
+def test_a_newer_client_that_speaks_our_protocol_or_one_of_another_language_is_taken(
+    played: Played, told: dict[str, Any]
+) -> None:
+    played.join(A, **told)

@@ -210,8 +210,11 @@ def test_where_nobody_is_to_be_sent_to_the_rest_is_dropped(dispatcher: Requestin
 def test_a_process_that_was_forked_cannot_use_it(
     dispatcher: Requesting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    sent = list(dispatcher.sent)
     with monkeypatch.context() as patch:
         patch.setattr(os, "getpid", lambda: 0)
         with pytest.raises(ConfigurationError, match="forked from"):
             submit(dispatcher)
+        dispatcher.release(b"name")  # nothing is sent by it
+    assert dispatcher.sent == sent
     assert submit(dispatcher) == []

@@ -40,7 +40,7 @@ def test_an_outcome_of_a_task_that_is_not_there_is_dropped() -> None:
     assert tasks.listener(7) is None
 
 
-def test_only_tasks_that_are_not_daemon_are_waited_for() -> None:
+def test_only_tasks_that_are_not_daemon_are_waited_for_unless_all_is_cleared() -> None:
     tasks, job = UnsettledTasks(), Listening(daemon=False)
     asked: list[bool] = []
 
@@ -54,10 +54,6 @@ def test_only_tasks_that_are_not_daemon_are_waited_for() -> None:
     tasks.add([Task(2, [], 1)], job)
     tasks.wait_for_jobs(give_up)
     assert asked
-
-
-def test_when_all_is_cleared_nobody_is_waited_for() -> None:
-    tasks = UnsettledTasks()
-    tasks.add([Task(2, [], 1)], Listening(daemon=False))
+    tasks.add([Task(3, [], 1)], job)
     tasks.clear()
     tasks.wait_for_jobs(lambda: False)

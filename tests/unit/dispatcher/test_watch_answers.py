@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -61,6 +62,15 @@ def test_what_many_ask_within_half_a_second_is_made_once(played: Played) -> None
     assert all(one is answers[0] for one in answers)
 
 
+def test_to_tell_of_a_process_without_named_runs_imports_no_sqlite(
+    played: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At exit that would turn a script's death by Ctrl-C into status 1."""
+    monkeypatch.delitem(sys.modules, "gridengine.journal.run_file", raising=False)
+    assert msgspec.json.decode(played.ask("status"), type=Answer).status.faults == []
+    assert "gridengine.journal.run_file" not in sys.modules
+
+
 def test_what_is_to_be_done_is_done_each_time(played: Played) -> None:
     played.play.submit(3)
     for _ in range(2):
@@ -79,16 +89,6 @@ def test_who_asks_to_follow_is_answered_at_once_and_told_more(played: Played) ->
     answer = msgspec.json.decode(played.ask("follow", follower=Follower()), type=Answer)
     assert answer.status.waiting == 3
     assert played.answers.streams.deadline < float("inf")
-
-
-def test_each_who_follows_is_taken_in(played: Played) -> None:
-    first, second = Follower(), Follower()
-    played.ask("follow", follower=first)
-    played.ask("follow", follower=second)
-    played.answers.streams.remove(first)
-    assert played.play.core.state.log.events is not None
-    played.answers.streams.remove(second)
-    assert played.play.core.state.log.events is None
 
 
 def test_a_file_that_a_client_cannot_write_is_told_with_whose_it_is(played: Played) -> None:

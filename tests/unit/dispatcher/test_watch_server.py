@@ -14,7 +14,7 @@ from gridengine.dispatcher import watch_server
 from gridengine.dispatcher.watch_messages import Answer, Identity
 from gridengine.dispatcher.watch_server import MOST_REQUEST, MOST_WATCHERS, Watcher, WatchServer
 from gridengine.dispatcher.watch_streams import Told
-from gridengine.wire.runtime_folder import is_private, make_runtime_folder, runtime_folders
+from gridengine.wire.runtime_folder import runtime_folders
 
 
 class Played:
@@ -66,18 +66,12 @@ def is_dropped(sock: socket.socket) -> bool:
     return True
 
 
-def test_a_line_is_answered_by_a_line(played: Played) -> None:
-    one = played.watch()
-    played.ask(one, b"first\n")
-    assert one.recv(100) == b"x" * 10 + b"\n"
-    assert played.asked == [b"first"]
-
-
-def test_a_line_may_come_in_pieces(played: Played) -> None:
+def test_a_line_is_answered_by_a_line_though_it_comes_in_pieces(played: Played) -> None:
     one = played.watch()
     played.ask(one, b"fi")
     assert played.asked == []
     played.ask(one, b"rst\n")
+    assert one.recv(100) == b"x" * 10 + b"\n"
     assert played.asked == [b"first"]
 
 
@@ -111,13 +105,9 @@ def test_who_does_not_read_his_answers_is_dropped(
     assert is_dropped(stuck)
 
 
-def test_there_are_so_many_who_watch_at_most(played: Played) -> None:
+def test_there_are_so_many_who_watch_at_most_and_who_leaves_makes_room(played: Played) -> None:
     watchers = [played.watch() for _ in range(MOST_WATCHERS + 1)]
     assert [is_dropped(one) for one in watchers] == [False] * MOST_WATCHERS + [True]
-
-
-def test_who_leaves_makes_room_for_another(played: Played) -> None:
-    watchers = [played.watch() for _ in range(MOST_WATCHERS)]
     watchers[0].close()
     played.server.serve()
     assert not is_dropped(played.watch())
@@ -186,23 +176,10 @@ def test_the_socket_is_this_users_alone_and_gone_at_the_end(tmp_path: Path) -> N
     assert not one.server.path.exists()
 
 
-def test_the_folder_is_made_where_nobody_else_may_enter(tmp_path: Path) -> None:
-    tmp_path.chmod(0o700)
-    folder = make_runtime_folder({"XDG_RUNTIME_DIR": str(tmp_path)}, Path())
-    assert folder == tmp_path / "gridengine"
-    assert is_private(folder)
-
-
 def test_a_folder_that_others_may_enter_is_not_taken(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     folders = list(runtime_folders({"XDG_RUNTIME_DIR": str(tmp_path)}, Path()))
     assert tmp_path / "gridengine" not in folders
-
-
-def test_a_folder_that_is_given_is_the_only_one(tmp_path: Path) -> None:
-    given = tmp_path / "sockets"
-    assert make_runtime_folder({}, given) == given
-    assert list(runtime_folders({"XDG_RUNTIME_DIR": str(tmp_path)}, given)) == [given]
 
 
 def test_that_a_folder_that_was_asked_for_cannot_be_had_is_a_warning(
@@ -213,13 +190,6 @@ def test_that_a_folder_that_was_asked_for_cannot_be_had_is_a_warning(
     assert server is None
     assert f"{given} cannot be a folder of this user's alone (mode 0700)" in caplog.text
     assert "watch_directory" in caplog.text
-
-
-def test_a_link_is_no_private_folder(tmp_path: Path) -> None:
-    (tmp_path / "real").mkdir(mode=0o700)
-    (tmp_path / "link").symlink_to("real")
-    assert is_private(tmp_path / "real")
-    assert not is_private(tmp_path / "link")
 
 
 def test_whoever_finds_a_socket_finds_one_that_listens(

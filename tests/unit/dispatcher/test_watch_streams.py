@@ -135,25 +135,18 @@ def test_who_has_not_read_is_told_the_next_time_of_all_that_has_happened(played:
 
 
 def test_who_does_not_read_for_long_is_dropped_and_others_are_told(played: Streams) -> None:
-    stuck, other = Played(takes=False), Played()
-    for one in (stuck, other):
+    gone, stuck, other = Played(error=BrokenPipeError("gone")), Played(takes=False), Played()
+    for one in (gone, stuck, other):
         played.follow(one)
     for now in range(1, int(STUCK_SECONDS) + 3):
         assert not stuck.dropped
         played.streams.push(now)
+        assert gone.dropped, "at once: it cannot be told"
     assert stuck.dropped
     assert not other.dropped
     assert len(other.told) == STUCK_SECONDS + 2
     played.streams.remove(other)
     assert played.log.events is None
-
-
-def test_who_cannot_be_told_is_dropped_at_once(played: Streams) -> None:
-    gone, other = Played(error=BrokenPipeError("gone")), Played()
-    for one in (gone, other):
-        played.follow(one)
-    played.streams.push(1.0)
-    assert (gone.dropped, len(other.told)) == (True, 1)
 
 
 def test_who_follows_anew_is_told_what_he_now_wants_and_misses_nothing(played: Streams) -> None:

@@ -38,14 +38,24 @@ def found(source: str, package: str | None = None) -> list[str]:
     return [name for name, _ in imported_code(code, package)]
 
 
-def test_modules_and_those_that_they_import_are_found(folder: Path) -> None:
-    write(folder, {"mya": "import myb", "myb": "def f():\n    from myc import x", "myc": "x = 1"})
-    assert found("def f():\n    import mya") == ["mya", "myb", "myc"]
-
-
-def test_those_that_import_each_other_are_found_once(folder: Path) -> None:
-    write(folder, {"mya": "import myb, mya", "myb": "import mya"})
-    assert found("import mya, myb") == ["mya", "myb"]
+@pytest.mark.parametrize(
+    ("sources", "source", "names"),
+    [
+        (
+            {"mya": "import myb", "myb": "def f():\n    from myc import x", "myc": "x = 1"},
+            "def f():\n    import mya",
+            ["mya", "myb", "myc"],
+        ),
+        ({"mya": "import myb, mya", "myb": "import mya"}, "import mya, myb", ["mya", "myb"]),
+        ({"myspace/mod": ""}, "import myspace.mod", ["myspace.mod"]),
+    ],
+    ids=["what they import", "each other", "a folder without init"],
+)
+def test_modules_are_found_once(
+    folder: Path, sources: dict[str, str], source: str, names: list[str]
+) -> None:
+    write(folder, sources)
+    assert found(source) == names
 
 
 def test_packages_and_members_that_are_modules_are_found(folder: Path) -> None:
@@ -66,11 +76,6 @@ def test_imports_of_a_package_are_relative_to_it(folder: Path) -> None:
     assert sorted(found("from .two import x", "myp")) == ["myp", "myp.one", "myp.two"]
     assert found("from ... import beyond", "myp") == []
     assert found("from . import two") == []
-
-
-def test_a_module_in_a_folder_without_init_is_found(folder: Path) -> None:
-    write(folder, {"myspace/mod": ""})
-    assert found("import myspace.mod") == ["myspace.mod"]
 
 
 @pytest.mark.parametrize(

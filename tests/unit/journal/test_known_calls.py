@@ -80,20 +80,25 @@ def kept(tmp_path: Path) -> Kept:
 
 
 @pytest.mark.parametrize("keyed", [False, True])
-def test_calls_are_found_as_they_were(kept: Kept, keyed: bool) -> None:
-    kept.add([1, 2, 3], [10, 20, 30], keyed=keyed)
-    assert kept.look([1, 2, 3])[0] == [10, 20, 30]
-
-
-@pytest.mark.parametrize("keyed", [False, True])
-def test_calls_are_found_one_by_one_in_any_order(kept: Kept, keyed: bool) -> None:
-    kept.add([1, 2, 3], [10, 20, 30], keyed=keyed)
-    assert kept.look([5, 3, 2, 6])[0] == [None, 30, 20, None]
-
-
-def test_what_has_not_ended_is_to_be_made(kept: Kept) -> None:
-    kept.add([1, 2, 3, 4], [20, 30], start=1)
-    assert kept.look([1, 2, 3, 4])[0] == [None, 20, 30, None]
+@pytest.mark.parametrize(
+    ("start", "results", "asked", "found"),
+    [
+        (0, [10, 20, 30], [1, 2, 3], [10, 20, 30]),
+        (0, [10, 20, 30], [5, 3, 2, 6], [None, 30, 20, None]),
+        (1, [20], [1, 2, 3], [None, 20, None]),
+    ],
+    ids=["as they were", "in any order", "some have not ended"],
+)
+def test_calls_that_have_ended_are_found(
+    kept: Kept,
+    keyed: bool,
+    start: int,
+    results: list[int],
+    asked: list[int],
+    found: list[int | None],
+) -> None:
+    kept.add([1, 2, 3], results, start=start, keyed=keyed)
+    assert kept.look(asked)[0] == found
 
 
 def test_the_same_call_is_found_as_often_as_it_was_made(kept: Kept) -> None:

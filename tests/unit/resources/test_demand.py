@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from gridengine.resources import ZERO, Capacity, Cores, Memory, WTime
+import pytest
+
+from gridengine.resources import ZERO, Capacity, Cores, Memory, Resource, WTime
 from gridengine.resources.demand import ANY, MOST_REMEMBERED, Demand, RememberedDemands
 from gridengine.resources.units import GIGABYTE
 
@@ -31,26 +33,22 @@ def test_to_compare_demands_is_no_users_code() -> None:
     assert one == other
 
 
-def test_a_factor_multiplies_the_memory_alone() -> None:
-    demand = Demand(Cores(2) & Memory(1)).with_factor(1.5)
-    assert demand.request == Cores(2) & Memory(1.5)
-    assert demand.memory_limit == 3 * GIGABYTE // 2
-    assert demand != Demand(Cores(2) & Memory(1))
-
-
-def test_scaling_the_memory_leaves_the_rest() -> None:
-    demand = Demand(Cores(2) & Memory(8) & WTime(60)).with_factor(1.5)
-    assert demand.request == Cores(2) & Memory(12) & WTime(60)
-    assert Demand(Memory(8)).with_factor(2).request == Memory(16)
-
-
-def test_without_memory_there_is_nothing_to_scale() -> None:
-    assert Demand(Cores(2)).with_factor(2).request == Cores(2)
-    assert Demand(ZERO).with_factor(2).request == ZERO
-
-
-def test_without_memory_there_is_no_limit() -> None:
-    assert Demand(Cores(2)).with_factor(2).memory_limit == 0
+@pytest.mark.parametrize(
+    ("resources", "scaled", "limit"),
+    [
+        (Cores(2) & Memory(8) & WTime(60), Cores(2) & Memory(12) & WTime(60), 12 * GIGABYTE),
+        (Memory(1), Memory(1.5), 3 * GIGABYTE // 2),
+        (Cores(2), Cores(2), 0),
+        (ZERO, ZERO, 0),
+    ],
+    ids=repr,
+)
+def test_a_factor_multiplies_the_memory_alone(
+    resources: Resource, scaled: Resource, limit: int
+) -> None:
+    demand = Demand(resources).with_factor(1.5)
+    assert (demand.request, demand.memory_limit) == (scaled, limit)
+    assert demand != Demand(resources)
 
 
 def test_no_more_demands_are_remembered_than_are_told_to_be() -> None:

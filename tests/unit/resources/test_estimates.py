@@ -35,10 +35,6 @@ def test_a_group_is_unlimited_until_eight_runs_of_over_ten_seconds_are_known() -
     assert times.limits("fold") is not None
 
 
-def test_a_groups_limits_are_its_mean_and_deviations() -> None:
-    assert known_group().limits("fold") == pytest.approx((30 + 5 * DEVIATION, 30 + 2 * DEVIATION))
-
-
 def test_later_runs_do_not_move_the_limits() -> None:
     times = known_group()
     before = times.limits("fold")

@@ -9,40 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-import gridengine
 from gridengine.errors import ConfigurationError
-from gridengine.resources import Capacity, Cores, GPUs, Memory, Node, Resource, Token, WTime
-
-
-class Seats(Resource):
-    """A kind of a user's own, from nothing: seats of a licence."""
-
-    def __init__(self, product: str, seats: int = 1) -> None:
-        self.product, self.seats = product, seats
-        self._free = seats
-
-    def _request(self, res: Any) -> bool:
-        return bool(res.product == self.product and res.seats <= self._free)
-
-    def _alloc(self, res: Any) -> Seats:
-        self._free -= res.seats
-        return Seats(res.product, res.seats)
-
-    def _dealloc(self, res: Any) -> None:
-        self._free += res.seats
-
-    def _repr(self) -> str:
-        return f"Seats({self.product!r}, {self.seats})"
-
-    def _stat(self) -> tuple[int, int]:
-        return self.seats - self._free, self.seats
-
-    def _native(self, system: str) -> list[str]:
-        return (
-            ["-l", f"{self.product}={self.seats}"]
-            if system == "gridengine"
-            else [f"--licenses={self.product}:{self.seats}"]
-        )
+from gridengine.resources import Capacity, Cores, GPUs, Memory, Node, Token, WTime
 
 
 def limits(resource: Any) -> tuple[Any, Any]:
@@ -107,12 +75,6 @@ def test_numbers_of_numpy_are_numbers() -> None:
     assert type(Cores(np.int64(4)).N) is int  # type: ignore[arg-type]
 
 
-def test_what_is_given_has_numbers_of_its_own() -> None:
-    holder = Cores(4, [2, 3, 6, 7]).holder()
-    first, second = holder._alloc(Cores(1)), holder._alloc(Cores(3))
-    assert (first.c, second.c, second.N) == ([2], [3, 6, 7], 3)  # type: ignore[attr-defined]
-
-
 def test_what_was_given_back_is_given_again() -> None:
     holder = GPUs(2, ["GPU-1f", "GPU-2a"]).holder()
     first = holder._alloc(GPUs(1))
@@ -121,30 +83,10 @@ def test_what_was_given_back_is_given_again() -> None:
     assert holder._alloc(GPUs(1)) == first == GPUs(1, ["GPU-1f"])
 
 
-def test_parts_of_memory_that_are_no_round_number_add_up() -> None:
-    holder = Memory(1).holder()
-    given = [holder._alloc(Memory(0.1)) for _ in range(10)]
-    for one in given:
-        holder._dealloc(one)
-    assert holder._request(Memory(1))
-
-
 def test_a_token_is_not_used_up() -> None:
     holder = Token("fast").holder()
     assert [holder._alloc(Token("fast")) for _ in range(3)] == 3 * [Token("fast")]
     assert not holder._request(Token("slow"))
-
-
-def test_capacity_counts_tasks() -> None:
-    holder = Capacity(2).holder()
-    holder._alloc(Capacity())
-    holder._alloc(Capacity())
-    assert not holder._request(Capacity())
-
-
-def test_a_kind_of_the_users_own_has_native_options() -> None:
-    assert Seats("matlab", 2)._native("gridengine") == ["-l", "matlab=2"]
-    assert list(Cores(2)._native("slurm")) == []
 
 
 def test_a_task_is_not_begun_where_its_soft_limit_has_not_time_left() -> None:
@@ -182,11 +124,3 @@ def test_time_runs_out_on_holders_alone() -> None:
 def test_what_a_job_is_given_has_its_own_limits() -> None:
     holder = WTime(3600).holder()
     assert limits(holder._alloc(WTime(60, softT=30))) == (60, 30)
-
-
-@pytest.mark.parametrize(
-    "name", ["Cores", "Memory", "Node", "GPUs", "WTime", "Token", "Capacity", "ZERO"]
-)
-def test_the_kinds_are_on_the_face(name: str) -> None:
-    assert getattr(gridengine, name) is getattr(gridengine.resources, name)
-    assert name in gridengine.__all__

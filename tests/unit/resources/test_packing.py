@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gridengine.errors import ConfigurationError
-from gridengine.resources import ZERO, Cores, Memory, Node, Resource, Token, WTime
+from gridengine.resources import Cores, Memory, Resource, Token, WTime
 from gridengine.resources.packing import Packer
 
 
@@ -26,6 +26,11 @@ def add(packer: Packer[str, str], now: float = 0.0, **tasks: Resource) -> None:
         packer.add(task, request, now)
 
 
+def end(packer: Packer[str, str], *tasks: str) -> None:
+    for task in tasks:
+        packer.remove(task)
+
+
 def overtaken(*offers: Resource) -> Packer[str, str]:
     """Return a packer of four cores where `large`, which wants them all, was overtaken at time 0;
     `small` and `other` run.
@@ -36,63 +41,6 @@ def overtaken(*offers: Resource) -> Packer[str, str]:
     add(made, large=Cores(4), other=Cores(1))
     assert places(made) == [("other", "node")]
     return made
-
-
-def test_tasks_begin_in_order_on_the_first_holder_that_has_room() -> None:
-    made = packer(a=Cores(2), b=Cores(4))
-    add(made, one=Cores(2), two=Cores(1), three=Cores(3))
-    assert places(made) == [("one", "a"), ("two", "b"), ("three", "b")]
-
-
-def test_what_is_given_is_told() -> None:
-    made = packer(node=Node(4, 8))
-    add(made, one=Node(1, 2), two=Node(2, 3))
-    assert [placed.given for placed in made.place(0.0)] == [
-        Cores(1, [0]) & Memory(2),
-        Cores(2, [1, 2]) & Memory(3),
-    ]
-
-
-def test_a_task_that_fits_runs_while_a_large_one_waits() -> None:
-    made = packer(node=Cores(4))
-    add(made, one=Cores(2), large=Cores(4), two=Cores(2))
-    assert places(made) == [("one", "node"), ("two", "node")]
-    assert made.waiting == 1
-
-
-def test_what_a_task_had_is_given_to_the_next() -> None:
-    made = packer(node=Cores(2))
-    add(made, one=Cores(2), two=Cores(2))
-    places(made)
-    made.remove("one")
-    assert places(made) == [("two", "node")]
-
-
-def test_a_task_begins_once() -> None:
-    made = packer(node=Cores(4))
-    add(made, one=Cores(1))
-    assert places(made) == [("one", "node")]
-    assert places(made) == []
-
-
-def test_tasks_wait_for_a_holder_on_offer() -> None:
-    made: Packer[str, str] = Packer([Cores(4)])
-    add(made, one=Cores(4))
-    assert places(made) == []
-    made.open("node", Cores(4), 5.0)
-    assert places(made, 5.0) == [("one", "node")]
-
-
-def test_nothing_asked_fits_everywhere() -> None:
-    made = packer(node=Token("fast"))
-    add(made, one=ZERO)
-    assert places(made) == [("one", "node")]
-
-
-def test_a_token_is_asked_of_the_holder_that_has_it() -> None:
-    made = packer(a=Cores(4), b=Cores(4) & Token("fast"))
-    add(made, one=Cores(1) & Token("fast"), two=Cores(1))
-    assert places(made) == [("one", "b"), ("two", "a")]
 
 
 # -------------------------------------------------------------------- what can never be
@@ -118,32 +66,15 @@ def test_without_any_holder_nothing_can_be_held() -> None:
         packer().add("one", Cores(1), 0.0)
 
 
-def test_what_does_not_fit_now_is_no_error() -> None:
-    made = packer(node=Cores(4))
-    add(made, one=Cores(4))
-    places(made)
-    add(made, two=Cores(4))
-    assert made.waiting == 1
-
-
-def test_what_is_on_offer_counts() -> None:
-    made = packer(Cores(8), node=Cores(4))
-    add(made, one=Cores(8))
-    assert made.waiting == 1
-
-
 # -------------------------------------------------------------------- who may overtake, and how
 # long
 
 
-def test_a_large_task_is_overtaken_for_a_minute() -> None:
+def test_after_a_minute_and_no_sooner_the_holder_drains_for_it() -> None:
     made = overtaken()
-    add(made, 59.0, late=Cores(1))
-    assert places(made, 59.0) == [("late", "node")]
-
-
-def test_after_a_minute_the_holder_drains_for_it() -> None:
-    made = overtaken()
+    add(made, 59.0, early=Cores(1))
+    assert places(made, 59.0) == [("early", "node")]
+    made.remove("early")
     add(made, 60.0, late=Cores(1))
     assert places(made, 60.0) == []
     made.remove("small")
@@ -170,14 +101,6 @@ def test_a_holder_that_could_never_hold_it_does_not_drain() -> None:
     made.remove("one")
     add(made, 60.0, five=Cores(1), six=Cores(1))
     assert places(made, 60.0) == [("five", "small")]
-
-
-def test_a_task_that_came_earlier_may_still_go_to_a_draining_holder() -> None:
-    made = overtaken()
-    add(made, 60.0, late=Cores(1))
-    assert places(made, 60.0) == []
-    made.add("again", Cores(1), 60.0, order=1)
-    assert places(made, 60.0) == [("again", "node")]
 
 
 def test_a_task_that_needs_not_wait_any_more_lets_the_others_in() -> None:
@@ -220,22 +143,8 @@ def test_a_holder_drains_for_who_came_first_of_those_whose_time_has_come() -> No
     made.remove("large")
     add(made, 131.0, late=Cores(1))
     assert places(made, 131.0) == []
-    for ended in ("small", "other"):
-        made.remove(ended)
+    end(made, "small", "other")
     assert places(made, 132.0) == [("again", "node")]
-
-
-def test_the_task_that_came_first_has_the_first_holder_that_drains() -> None:
-    made = packer(node=Cores(4))
-    add(made, one=Cores(1), large=Cores(4), larger=Cores(4) & WTime(9), two=Cores(1))
-    places(made)
-    add(made, 60.0, three=Cores(1))
-    assert places(made, 60.0) == []
-    for ended in ("one", "two"):
-        made.remove(ended)
-    assert places(made, 61.0) == [("large", "node")]
-    made.remove("large")
-    assert places(made, 62.0) == [("larger", "node")]
 
 
 def test_what_nobody_overtook_is_drained_for_by_nobody() -> None:
@@ -248,21 +157,10 @@ def test_what_nobody_overtook_is_drained_for_by_nobody() -> None:
     assert places(made, 1000.0) == [("late", "node")]
 
 
-def test_a_follower_that_was_not_overtaken_has_a_minute_of_its_own() -> None:
-    made = overtaken()
-    for ended in ("small", "other"):
-        made.remove(ended)
-    assert places(made, 60.0) == [("large", "node")]
-    made.remove("large")
-    add(made, 61.0, early=Cores(1), second=Cores(4), late=Cores(1))
-    assert places(made, 61.0) == [("early", "node"), ("late", "node")]
-
-
 def test_a_follower_in_the_same_queue_that_was_not_overtaken_has_a_minute_of_its_own() -> None:
     made = overtaken()
     add(made, second=Cores(4))
-    for ended in ("small", "other"):
-        made.remove(ended)
+    end(made, "small", "other")
     assert places(made, 60.0) == [("large", "node")]
     made.remove("large")
     made.add("again", Cores(1), 61.0, order=1)
@@ -282,8 +180,7 @@ def test_a_follower_that_was_overtaken_too_need_not_wait_for_another_minute() ->
     made = packer(node=Cores(4))
     add(made, one=Cores(1), large=Cores(4), second=Cores(4), two=Cores(1))
     places(made)
-    for ended in ("one", "two"):
-        made.remove(ended)
+    end(made, "one", "two")
     assert places(made, 60.0) == [("large", "node")]
     made.remove("large")
     add(made, 60.0, late=Cores(1))
@@ -307,14 +204,6 @@ def test_negative_seconds_are_refused(seconds: float) -> None:
 # -------------------------------------------------------------------- time
 
 
-def test_a_task_waits_for_a_holder_with_time_enough() -> None:
-    made = packer(node=Cores(4) & WTime(100))
-    add(made, 50.0, long=Cores(1) & WTime(60), short=Cores(1) & WTime(50))
-    assert places(made, 50.0) == [("short", "node")]
-    made.open("next", Cores(4) & WTime(100), 55.0)
-    assert places(made, 55.0) == [("long", "next")]
-
-
 def test_a_holder_whose_time_runs_out_stops_draining() -> None:
     made = packer(node=Cores(4) & WTime(100))
     add(made, one=Cores(1), long=Cores(4) & WTime(30), two=Cores(1))
@@ -328,17 +217,6 @@ def test_a_holder_whose_time_runs_out_stops_draining() -> None:
 # -------------------------------------------------------------------- what comes and goes
 
 
-def test_a_holder_that_has_gone_leaves_its_tasks() -> None:
-    made = packer(a=Cores(2), b=Cores(2))
-    add(made, one=Cores(2), two=Cores(2))
-    places(made)
-    assert made.shut("a") == ["one"]
-    made.add("one", Cores(2), 1.0, order=1)
-    assert places(made) == []
-    made.remove("two")
-    assert places(made) == [("one", "b")]
-
-
 def test_what_is_left_of_a_task_is_tried_next() -> None:
     made = packer(node=Cores(2))
     add(made, calls=Cores(1), later=Cores(1))
@@ -348,30 +226,6 @@ def test_what_is_left_of_a_task_is_tried_next() -> None:
         if placed.task == "calls":
             made.add("rest", Cores(1), 0.0, order=placed.order)
     assert begun == ["calls", "rest"]
-
-
-def test_a_task_that_runs_again_goes_before_those_that_came_after_it() -> None:
-    made = packer(node=Cores(1))
-    add(made, one=Cores(1), two=Cores(1))
-    (placed,) = made.place(0.0)
-    made.remove("one")
-    made.add("one", Cores(1), 1.0, order=placed.order)
-    assert places(made, 1.0) == [("one", "node")]
-
-
-def test_a_task_removed_while_waiting_never_begins() -> None:
-    made = packer(node=Cores(1))
-    add(made, one=Cores(1), two=Cores(1))
-    made.remove("one")
-    assert places(made) == [("two", "node")]
-
-
-def test_a_task_that_asks_for_something_else_now_waits_for_that_alone() -> None:
-    made = packer(node=Cores(4))
-    add(made, one=Cores(2))
-    made.remove("one")
-    add(made, one=Cores(1))
-    assert [(placed.task, placed.given) for placed in made.place(0.0)] == [("one", Cores(1, [0]))]
 
 
 def test_a_task_that_is_not_known_may_be_removed() -> None:

@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 
 from gridengine.errors import ConfigurationError
-from gridengine.resources import Cores, Memory, Node
+from gridengine.resources import Cores, Node
 from gridengine.schedulers import GridEngineScheduler, ProcessScheduler, SlurmScheduler
 from gridengine.schedulers.base import Scheduler
+from gridengine.schedulers.inline import InlineScheduler
+from gridengine.schedulers.nested import NestedScheduler
+from gridengine.schedulers.remote import RemoteScheduler
 from gridengine.schedulers.worker_command import worker_command
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -37,36 +40,15 @@ def test_a_dry_run_shows_the_whole_request_and_the_script(here: Path) -> None:
     )
 
 
-def test_a_command_of_several_words_may_act_as_the_interpreter() -> None:
-    python = ["apptainer", "exec", "a b.sif", "python3"]
-    plan = GridEngineScheduler(python=python).dry_run(Memory(1))
-    [line] = [line for line in plan.script.splitlines() if line.startswith("exec ")]
-    assert line.startswith("exec apptainer exec 'a b.sif' python3 ")
-
-
 @pytest.mark.parametrize("python", [3, [], ["python3", 3]])
 def test_what_cannot_be_a_command_is_refused(python: object) -> None:
     with pytest.raises(TypeError, match="python must be a string"):
         SlurmScheduler(python=python)  # type: ignore[arg-type]
 
 
-def test_a_dry_run_leaves_no_trace(here: Path) -> None:
-    GridEngineScheduler().dry_run(Memory(1))
-    assert list(here.iterdir()) == []
-
-
-def test_what_cannot_be_asked_for_is_an_error_in_a_dry_run_too() -> None:
-    with pytest.raises(ConfigurationError, match="both say h_vmem"):
-        GridEngineScheduler(h_vmem="1G").dry_run(Memory(2))
-
-
 def test_resources_of_a_wrong_type_are_named() -> None:
     with pytest.raises(TypeError, match="not 4"):
         GridEngineScheduler().dry_run(4)  # type: ignore[arg-type]
-
-
-def test_cores_are_asked_for_by_the_name_in_the_settings() -> None:
-    assert GridEngineScheduler().dry_run(Cores(2)).request["nativeSpecification"] == "-pe threads 2"
 
 
 def test_workers_that_calls_share_are_asked_for_with_all_that_they_hold() -> None:
@@ -93,3 +75,11 @@ def test_jobs_are_called_as_the_scheduler_says_or_in_native_words() -> None:
 def test_native_options_that_would_be_dropped_are_refused(native: str) -> None:
     with pytest.raises(ConfigurationError, match="is not for users to set"):
         GridEngineScheduler(native=native).dry_run()
+
+
+@pytest.mark.parametrize(
+    "scheduler", [InlineScheduler(), NestedScheduler(), RemoteScheduler(Path("/r"))]
+)
+def test_a_scheduler_whose_calls_run_elsewhere_launches_nothing(scheduler: Scheduler) -> None:
+    with pytest.raises(NotImplementedError, match="no workers to launch"):
+        scheduler.launcher(None)  # type: ignore[arg-type]

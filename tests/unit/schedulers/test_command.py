@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
+import select
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from gridengine.schedulers import command as module
 from gridengine.schedulers.command import Answer, ask, run_command
-
-FOR_EVER = "sleep 600"
 
 
 def script(folder: Path, text: str) -> str:
@@ -21,41 +21,44 @@ def script(folder: Path, text: str) -> str:
 
 
 def test_what_a_command_writes_and_how_it_ends_is_returned(tmp_path: Path) -> None:
-    done = run_command([script(tmp_path, "echo out; echo err >&2; exit 3")], os.environ, 30)
+    done = run_command([script(tmp_path, "echo out; echo err >&2; exit 3")], os.environ, 600)
     assert (done.returncode, done.stdout, done.stderr) == (3, b"out\n", b"err\n")
 
 
-def test_a_command_that_says_that_it_only_waits_is_ended(tmp_path: Path) -> None:
-    command = script(tmp_path, f"echo waiting for room >&2; {FOR_EVER}")
+def test_a_command_that_says_that_it_only_waits_is_ended_with_its_children(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LOOK_SECONDS", 0.01)
+    os.mkfifo(tmp_path / "held")
+    held = os.open(tmp_path / "held", os.O_RDONLY | os.O_NONBLOCK)
+    text = f"exec 7>'{tmp_path}/held'; sleep 600 & echo waiting for room >&2; wait"
     with pytest.raises(subprocess.TimeoutExpired) as caught:
-        run_command([command], os.environ, 600, waiting=b"waiting")
+        run_command([script(tmp_path, text)], os.environ, 600, waiting=b"waiting")
     assert caught.value.stderr == b"waiting for room\n"
+    assert select.select([held], [], [], 60)[0], "a child holds the pipe"
+    os.close(held)
 
 
 def test_a_command_over_its_time_is_a_failure_that_names_it(tmp_path: Path) -> None:
-    command = script(tmp_path, f"exec {FOR_EVER}")
-    assert ask([command], os.environ, 0.1) == Answer("", f"{command} gives no answer within 0.1 s")
-
-
-def test_a_command_that_cannot_be_run_is_a_failure_with_the_system_s_words(tmp_path: Path) -> None:
-    command = str(tmp_path / "nosuch")
-    assert ask([command], os.environ, 30) == Answer("", f"{command}: No such file or directory")
+    command = script(tmp_path, "exec sleep 600")
+    assert ask([command], os.environ, 0) == Answer("", f"{command} gives no answer within 0 s")
 
 
 @pytest.mark.parametrize(
     ("text", "failure"),
     [
-        ("echo all; exit 0", ""),
-        ("echo all; echo 'no  such' >&2; echo queue >&2; exit 1", "no such queue"),
-        ("echo all; exit 1", "all"),
+        ("echo all $LC_ALL; exit 0", ""),
+        ("echo all C; echo 'no  such' >&2; echo queue >&2; exit 1", "no such queue"),
+        ("echo all C; exit 1", "all C"),
     ],
 )
-def test_a_failure_is_told_in_one_line_and_the_output_stays(
+def test_a_failure_is_told_in_one_line_of_english_and_the_output_stays(
     tmp_path: Path, text: str, failure: str
 ) -> None:
-    assert ask([script(tmp_path, text)], os.environ, 30) == Answer("all\n", failure)
+    command = [script(tmp_path, text)]
+    assert ask(command, {**os.environ, "LC_ALL": "de_DE"}, 600) == Answer("all C\n", failure)
 
 
-def test_commands_answer_in_english(tmp_path: Path) -> None:
-    command = script(tmp_path, "echo $LC_ALL")
-    assert ask([command], {**os.environ, "LC_ALL": "de_DE"}, 30) == Answer("C\n")
+def test_a_command_that_cannot_be_run_is_a_failure_with_the_system_s_words(tmp_path: Path) -> None:
+    command = str(tmp_path / "nosuch")
+    assert ask([command], os.environ, 600) == Answer("", f"{command}: No such file or directory")

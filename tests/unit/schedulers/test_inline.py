@@ -18,8 +18,3 @@ def test_a_number_of_workers_is_taken_and_has_no_effect(number: int | None) -> N
 def test_what_is_no_number_of_workers_is_refused(number: object, error: type[Exception]) -> None:
     with pytest.raises(error, match="max_workers"):
         InlineScheduler(number)  # type: ignore[arg-type]
-
-
-def test_it_launches_nothing() -> None:
-    with pytest.raises(NotImplementedError, match="no workers to launch"):
-        InlineScheduler().launcher(None)  # type: ignore[arg-type]

@@ -92,22 +92,17 @@ def test_those_that_do_not_leave_in_time_are_killed() -> None:
     assert kind.sent == [signal.SIGTERM]
 
 
-def test_all_that_are_left_end_with_the_launcher() -> None:
+@pytest.mark.parametrize("forked", [False, True])
+def test_all_that_are_left_end_with_the_launcher_and_none_with_a_fork_of_its_process(
+    monkeypatch: pytest.MonkeyPatch, forked: bool
+) -> None:
     found = [Process(7), Process(8)]
     launcher = Launcher(*found)
     launcher.launch(2)
-    launcher.close()
-    assert [one.sent for one in found] == [[signal.SIGTERM]] * 2
-
-
-def test_a_fork_of_its_process_ends_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    one = Process(7)
-    launcher = Launcher(one)
-    launcher.launch(1)
     here = os.getpid()
-    monkeypatch.setattr(os, "getpid", lambda: here + 1)
+    monkeypatch.setattr(os, "getpid", lambda: here + forked)
     launcher.close()
-    assert one.sent == []
+    assert [one.sent for one in found] == [[] if forked else [signal.SIGTERM]] * 2
 
 
 @pytest.mark.parametrize(

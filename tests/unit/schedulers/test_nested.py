@@ -27,11 +27,6 @@ def test_it_can_be_closed_and_used_again() -> None:
     assert scheduler._share(Shared) is shared
 
 
-def test_it_launches_nothing() -> None:
-    with pytest.raises(NotImplementedError, match="no workers to launch"):
-        NestedScheduler().launcher(None)  # type: ignore[arg-type]
-
-
 def test_where_no_call_runs_it_is_of_no_use() -> None:
     with pytest.raises(ConfigurationError, match="no call runs here"):
         connect(NestedScheduler())

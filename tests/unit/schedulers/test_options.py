@@ -59,21 +59,21 @@ def seats(words: Any) -> Seats:
     return made
 
 
-@pytest.mark.parametrize("words", [(), [], ("-l", "matlab=1")])
-def test_a_kind_of_a_users_own_has_options(words: Any) -> None:
-    assert native_options(seats(words), "slurm") == list(words)
-
-
-@pytest.mark.parametrize("words", ["-l", None, [3], {"-l": 1}])
-def test_what_is_no_list_of_texts_is_named(words: Any) -> None:
-    with pytest.raises(TypeError, match="must return a list of texts"):
+@pytest.mark.parametrize(
+    ("words", "error", "text"),
+    [
+        *((words, TypeError, "a list of texts") for words in ("-l", None, [3], {"-l": 1})),
+        *(
+            (["-l", word], ConfigurationError, "empty or holds a blank or a quote")
+            for word in ("", "a b", "a\nb", "it's", 'a"', "a\0")
+        ),
+    ],
+)
+def test_what_is_no_list_of_words_of_a_shell_is_refused(
+    words: Any, error: type[Exception], text: str
+) -> None:
+    with pytest.raises(error, match=text):
         native_options(seats(words), "slurm")
-
-
-@pytest.mark.parametrize("word", ["", "a b", "a\nb", "it's", 'a"', "a\0"])
-def test_a_word_that_a_shell_would_cut_is_refused(word: str) -> None:
-    with pytest.raises(ConfigurationError, match="empty or holds a blank or a quote"):
-        native_options(seats(["-l", word]), "slurm")
 
 
 def test_a_template_is_filled() -> None:

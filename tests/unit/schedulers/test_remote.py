@@ -31,20 +31,19 @@ def test_those_that_are_kept_are_known_for_as_long_as_somebody_has_them() -> Non
 
 
 @pytest.mark.parametrize(
-    "given",
-    [{"weight": 0}, {"weight": -1}, {"weight": float("inf")}, {"max_calls": 0}, {"max_bytes": -1}],
+    ("name", "value", "error"),
+    [
+        ("weight", 0, ConfigurationError),
+        ("weight", float("inf"), ConfigurationError),
+        ("weight", "2", TypeError),
+        ("max_calls", 0, ConfigurationError),
+        ("max_calls", 1.5, TypeError),
+        ("max_bytes", -1, ConfigurationError),
+        ("max_bytes", True, TypeError),
+    ],
 )
-def test_what_is_out_of_range_is_refused(given: dict[str, Any]) -> None:
-    with pytest.raises(ConfigurationError, match=next(iter(given))):
-        RemoteScheduler(PATH, **given)
-
-
-@pytest.mark.parametrize("given", [{"weight": "2"}, {"max_calls": 1.5}, {"max_bytes": True}])
-def test_what_is_no_number_is_refused(given: dict[str, Any]) -> None:
-    with pytest.raises(TypeError, match=next(iter(given))):
-        RemoteScheduler(PATH, **given)
-
-
-def test_it_launches_nothing() -> None:
-    with pytest.raises(NotImplementedError, match="no workers to launch"):
-        RemoteScheduler(PATH).launcher(None)  # type: ignore[arg-type]
+def test_what_is_no_number_or_out_of_range_is_refused(
+    name: str, value: Any, error: type[Exception]
+) -> None:
+    with pytest.raises(error, match=name):
+        RemoteScheduler(PATH, **{name: value})

@@ -61,7 +61,3 @@ def test_unused_classes_are_forgotten_in_the_end() -> None:
         pickling.dump(local_class())
     gc.collect()
     assert first() is None
-
-
-def back(error: BaseException) -> Any:
-    return pickling.load_exception(pickling.dump_exception(error))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from typing import Any
 
 import pytest
 
@@ -58,7 +57,3 @@ def test_a_writable_buffer_is_not_copied_when_it_arrives() -> None:
 def test_a_payload_may_be_views_of_a_message() -> None:
     message = b"xx" + bytes(pickling.dump_calls([1, "a"])[0]) + b"yy"
     assert pickling.load([memoryview(message)[2:-2]]) == [1, "a"]
-
-
-def back(error: BaseException) -> Any:
-    return pickling.load_exception(pickling.dump_exception(error))

@@ -47,12 +47,12 @@ def test_what_comes_from_elsewhere_is_resolved() -> None:
 
 
 @pytest.mark.parametrize("wide", [False, True])
-def test_a_hundred_thousand_operations_need_no_recursion(wide: bool) -> None:
+def test_ten_thousand_operations_need_no_recursion(wide: bool) -> None:
     sum_ = value(0)
-    for _ in range(100_000):
+    for _ in range(10_000):
         sum_ = Operation(operator.add, (sum_, value(1) if wide else 1))
     assert sys.getrecursionlimit() < 10_000
-    assert computed(sum_) == 100_000
+    assert computed(sum_) == 10_000
 
 
 def test_a_value_is_let_go_of_when_nothing_needs_it_any_more() -> None:

@@ -39,15 +39,6 @@ def test_an_item_that_cannot_be_rebuilt_is_replaced_by_its_error() -> None:
     assert "in __setstate__" in "".join(traceback.format_exception(second.error))
 
 
-def test_what_a_failing_item_brings_is_there_for_the_others() -> None:
-    common = {"a": [1, 2]}
-    pairs = load_items(
-        pickle.dumps([(Stubborn(KeyError("no")), common), (1, common), (2, common)], 5), ()
-    )
-    assert pairs[1:] == [(1, common), (2, common)]
-    assert pairs[1][1] is pairs[2][1]
-
-
 def test_buffers_of_their_own_find_their_items() -> None:
     numpy = pytest.importorskip("numpy")
     arrays = [numpy.full(100_000, number) for number in range(3)]

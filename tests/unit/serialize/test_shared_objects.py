@@ -18,14 +18,13 @@ from gridengine.client.functions import FunctionCache, make_function
 from gridengine.serialize import pickling, shared_objects
 from gridengine.serialize.argument_snapshot import CallSnapshot, snapshot
 from gridengine.serialize.payload import SINGLE
-from gridengine.serialize.shared_memory import LARGE, StoredPayload, fetch
+from gridengine.serialize.shared_memory import LARGE, StoredPayload
 from gridengine.serialize.shared_objects import (
     SharedObject,
     needs_of,
     resolving_locally,
     shared_object_of,
 )
-from tests.unit.serialize.test_shared_memory import Array
 
 np = pytest.importorskip("numpy")
 
@@ -77,10 +76,6 @@ def test_an_array_with_gaps_is_shared_as_others_are() -> None:
     assert np.array_equal(shared.get(), array)
 
 
-def test_an_array_of_objects_is_shared() -> None:
-    assert gridengine.share(np.array([{"a": 1}, None])).get().tolist() == [{"a": 1}, None]
-
-
 def test_a_large_object_lies_in_a_block_whole() -> None:
     payload = shared_object_of(gridengine.share([np.arange(LARGE), "text", np.arange(3)])).payload
     assert isinstance(payload, StoredPayload)
@@ -91,14 +86,6 @@ def test_a_large_object_without_buffers_lies_in_a_block() -> None:
     shared = gridengine.share(["x" * 100, *range(LARGE)])
     assert isinstance(shared_object_of(shared).payload, StoredPayload)
     assert shared.get()[-1] == LARGE - 1
-
-
-def test_what_was_fetched_to_be_read_cannot_be_written_to() -> None:
-    payload = shared_object_of(gridengine.share(Array(bytes(LARGE)))).payload
-    assert isinstance(payload, StoredPayload)
-    assert all(
-        one.readonly for one in fetch({payload.block.path: payload.places}, [], writable=False)
-    )  # type: ignore[union-attr]
 
 
 def test_a_closed_handle_is_an_error_and_shows_it() -> None:
@@ -134,8 +121,9 @@ def test_what_cannot_be_shared_is_named() -> None:
         gridengine.share({"a": [1, (_ for _ in ())]})
 
 
-def test_a_function_of_this_file_and_what_dill_knows_can_be_shared() -> None:
-    assert gridengine.share([lambda: 42, memoryview]).get()[0]() == 42
+def test_functions_of_this_file_and_arrays_of_objects_can_be_shared() -> None:
+    function, _, array = gridengine.share([lambda: 42, memoryview, np.array([{}, None])]).get()
+    assert (function(), array.tolist()) == (42, [{}, None])
 
 
 # ------------------------------------------------------------------ names
@@ -146,16 +134,6 @@ def test_a_payload_lists_what_it_needs() -> None:
     payload = pickling.dump_calls([({"deep": [shared]}, functools.partial(len, shared))])
     assert needs_of(payload) == (shared_object_of(shared),)
     assert sum(map(len, payload)) < 300
-
-
-def test_a_payload_without_shared_objects_needs_nothing() -> None:
-    assert needs_of(pickling.dump_calls([1])) == ()
-
-
-def test_where_calls_are_run_a_name_is_the_object() -> None:
-    shared = gridengine.share([1])
-    [[got]] = arrived(pickling.dump_calls([[shared]]))
-    assert got == [1]
 
 
 def test_where_calls_were_handed_in_a_name_can_be_handed_in_again() -> None:
@@ -212,31 +190,19 @@ def test_a_handle_in_a_shared_object_is_the_object() -> None:
     assert shared_object_of(outer).needs == (shared_object_of(inner),)
 
 
-def test_a_function_lists_what_it_needs() -> None:
+@pytest.mark.parametrize("more", [(), (np.arange(LARGE),)], ids=["alone", "with an array"])
+def test_a_function_lists_what_it_needs(more: tuple[Any, ...]) -> None:
     shared = gridengine.share([1])
-    _, payload = pickling.dump_function(lambda: shared)
+    _, payload = pickling.dump_function(functools.partial(max, shared, *more))
+    assert isinstance(payload, StoredPayload) is bool(more)
     assert needs_of(payload) == (shared_object_of(shared),)
 
 
-def test_a_function_with_an_array_too_lists_what_it_needs() -> None:
-    shared = gridengine.share([1])
-    _, payload = pickling.dump_function(functools.partial(max, shared, np.arange(LARGE)))
-    assert isinstance(payload, StoredPayload)
-    assert needs_of(payload) == (shared_object_of(shared),)
-
-
-def test_a_function_with_a_handle_is_pickled_once() -> None:
+def test_a_function_with_a_handle_is_pickled_once_until_that_is_closed() -> None:
     shared = gridengine.share([1])
     cache = FunctionCache(lambda f, _: (make_function(f), 0))
     f = functools.partial(len, shared)
     assert cache.find(f) is cache.find(f)
-
-
-def test_a_function_with_a_handle_is_pickled_anew_when_that_is_closed() -> None:
-    shared = gridengine.share([1])
-    cache = FunctionCache(lambda f, _: (make_function(f), 0))
-    f = functools.partial(len, shared)
-    cache.find(f)
     shared.close()
     with pytest.raises(gridengine.PicklingError, match="closed"):
         cache.find(f)
@@ -254,21 +220,14 @@ def test_a_dropped_handle_releases_its_object() -> None:
     assert user.released == [name]
 
 
-def test_a_handle_releases_its_object_once_however_it_ends() -> None:
-    user = User()
-    shared = used(user)
-    shared.close()
-    shared.close()
-    del shared
-    assert len(user.released) == 1
-
-
-def test_each_user_is_called_and_only_once() -> None:
+def test_each_user_is_called_and_only_once_however_the_handle_ends() -> None:
     users = User(), User()
     shared = gridengine.share([1])
     for user in (*users, *users):
         shared_object_of(shared).used_by(user)
     shared.close()
+    shared.close()
+    del shared
     assert [len(user.released) for user in users] == [1, 1]
 
 

@@ -21,16 +21,22 @@ def local(kind: Any, *arguments: Any, **options: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"bound": int}, {"covariant": True}, {"contravariant": True}]
+    ("constraints", "options"),
+    [
+        ((), {"bound": int}),
+        ((), {"covariant": True}),
+        ((), {"contravariant": True}),
+        ((int, str), {}),
+    ],
 )
-def test_a_variable_keeps_what_it_was_made_with(options: dict[str, Any]) -> None:
-    back = through(local(typing.TypeVar, **options))
+def test_a_variable_keeps_what_it_was_made_with(
+    constraints: tuple[type, ...], options: dict[str, Any]
+) -> None:
+    made = local(typing.TypeVar, *constraints, **options)
+    back = through(made)
+    assert back.__constraints__ == constraints
     for name in ("__name__", "__bound__", "__covariant__", "__contravariant__", "__module__"):
-        assert getattr(back, name) == getattr(local(typing.TypeVar, **options), name)
-
-
-def test_a_variable_keeps_its_constraints() -> None:
-    assert through(local(typing.TypeVar, int, str)).__constraints__ == (int, str)
+        assert getattr(back, name) == getattr(made, name)
 
 
 def test_one_variable_stays_one() -> None:

@@ -6,6 +6,7 @@ import asyncio
 import functools
 import sqlite3
 import threading
+import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,11 @@ from gridengine.errors import PicklingError
 from gridengine.serialize import pickling, unpicklable
 from gridengine.serialize.payload import FULL, SINGLE, STAR
 
-LOCK = threading.Lock()
+
+class Held:
+    lock = threading.Lock()  # one that a module offers under a name travels by that
+
+
 LOOP = asyncio.new_event_loop()
 LOOP.close()
 
@@ -38,13 +43,13 @@ def text_of(dump: Callable[..., Any], *arguments: Any, **options: Any) -> str:
 @pytest.mark.parametrize(
     ("call", "form", "words"),
     [
-        (LOCK, SINGLE, "argument 1 of call 1 (a _thread.lock)"),
-        ((1, LOCK), SINGLE, "argument 1 of call 1, at [1] (a _thread.lock)"),
-        ((1, LOCK), STAR, "argument 2 of call 1 (a _thread.lock)"),
-        ((1, LOCK), None, "argument 2 of call 1 (a _thread.lock)"),
-        (((1,), {"key": LOCK}), FULL, "argument 'key' of call 1 (a _thread.lock)"),
+        (Held.lock, SINGLE, "argument 1 of call 1 (a _thread.lock)"),
+        ((1, Held.lock), SINGLE, "argument 1 of call 1, at [1] (a _thread.lock)"),
+        ((1, Held.lock), STAR, "argument 2 of call 1 (a _thread.lock)"),
+        ((1, Held.lock), None, "argument 2 of call 1 (a _thread.lock)"),
+        (((1,), {"key": Held.lock}), FULL, "argument 'key' of call 1 (a _thread.lock)"),
         (
-            {"a": [0, Holder(LOCK)]},
+            {"a": [0, Holder(Held.lock)]},
             None,
             "argument 1 of call 1, at ['a'][1].model (a _thread.lock)",
         ),
@@ -61,7 +66,7 @@ def test_an_error_names_the_call_the_argument_and_the_place_in_it(
 
 def test_an_error_uses_the_callers_name_for_the_call() -> None:
     assert "argument 1 of job 'train'" in text_of(
-        pickling.dump_calls, [LOCK], describe=lambda _: "job 'train'"
+        pickling.dump_calls, [Held.lock], describe=lambda _: "job 'train'"
     )
 
 
@@ -72,14 +77,15 @@ def test_an_error_names_the_result() -> None:
 
 
 def uses_lock() -> object:
-    return LOCK
+    return LOCK  # type: ignore[name-defined] # noqa: F821
 
 
+uses_lock = types.FunctionType(uses_lock.__code__, {"LOCK": Held.lock})
 uses_lock.__qualname__ = "nowhere"
 
 
 def test_an_error_names_the_variable_of_a_function() -> None:
-    held = LOCK
+    held = Held.lock
     assert "its global variable 'LOCK' (a _thread.lock)" in text_of(
         pickling.dump_function, uses_lock
     )
@@ -87,24 +93,17 @@ def test_an_error_names_the_variable_of_a_function() -> None:
         pickling.dump_function, lambda: held
     )
     assert "argument 1 of the function functools.partial (a _thread.lock)" in text_of(
-        pickling.dump_function, functools.partial(len, LOCK)
+        pickling.dump_function, functools.partial(len, Held.lock)
     )
     assert "its object, at .model (a _thread.lock)" in text_of(
-        pickling.dump_function, Holder(LOCK).__init__
+        pickling.dump_function, Holder(Held.lock).__init__
     )
 
 
 def test_a_circle_on_the_way_to_the_culprit_is_no_trap() -> None:
-    circle: list[Any] = [LOCK]
+    circle: list[Any] = [Held.lock]
     circle.insert(0, circle)
     assert "(a _thread.lock)" in text_of(pickling.dump, circle)
-
-
-def test_an_object_too_deep_to_pickle_is_an_error_not_a_crash() -> None:
-    deep: list[Any] = []
-    for _ in range(100_000):
-        deep = [deep]
-    assert "RecursionError" in text_of(pickling.dump_calls, [deep])
 
 
 class Node:
@@ -128,6 +127,7 @@ def test_what_is_nested_too_deeply_is_named_after_few_attempts(
     text = text_of(pickling.dump_calls, [{"settings": 1, "first": node}])
     assert "argument 1 of call 0, at ['first']" in text
     assert "nested too deeply" in text
+    assert len(text) < 600
     assert len(attempts) < 10
     while node is not None:  # else its end would need as many frames
         node = node.following
@@ -188,12 +188,3 @@ def test_a_lack_of_memory_is_no_pickling_error() -> None:
     for dump in (lambda: pickling.dump(Full()), lambda: pickling.dump_calls([Full()])):
         with pytest.raises(MemoryError, match="full"):
             dump()
-
-
-def test_an_object_that_is_nested_too_deeply_is_named_in_a_short_text() -> None:
-    nested: list[Any] = []
-    for _ in range(5000):
-        nested = [nested]
-    with pytest.raises(PicklingError, match="RecursionError") as caught:
-        pickling.dump_calls([nested])
-    assert len(str(caught.value)) < 600

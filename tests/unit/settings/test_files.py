@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import re
 from pathlib import Path
 
@@ -81,14 +80,23 @@ tokens.big = "-q big.q"
             "",
         ),
         ("\nhost = x", "/etc/site.toml:2: Invalid value", 'write host = "x"'),
+        ("a = " + "[" * 5000 + "]" * 5000, "/etc/site.toml", ""),
+        ("max_workers = " + "1" * 5000, "/etc/site.toml", ""),
+        ("max_workers = " + "1" * 4000, "max_workers = 1111111111", ""),
+        (
+            "lease_seconds = 1e308",
+            "lease_seconds = 1e+308 is not a positive number, at most 2,147,483,647",
+            "",
+        ),
     ],
 )
-def test_what_is_wrong_is_named_with_its_line_and_what_may_be_meant(
+def test_what_is_wrong_is_named_with_its_line_and_what_may_be_meant_in_few_words(
     text: str, words: str, hint: str
 ) -> None:
     with pytest.raises(ConfigurationError) as caught:
         parse(FILE, text)
     assert words in str(caught.value)
+    assert len(caught.value.message) < 500
     assert hint in (caught.value.hint or "")
 
 
@@ -107,17 +115,6 @@ def test_a_project_s_file_may_not_name_a_library_to_load_and_the_user_s_may(
     ) as caught:
         read_files(environment)
     assert str(users) in str(caught.value.hint)
-
-
-@pytest.mark.skipif(os.getuid() == 0, reason="root may read everything")
-def test_a_file_of_one_s_own_that_may_not_be_read_is_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "gridengine.toml").write_text("max_workers = 7")
-    (tmp_path / "gridengine.toml").chmod(0)
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigurationError, match="cannot read the settings"):
-        read_files({"HOME": "/nosuch"})
 
 
 def test_the_error_of_a_file_that_may_not_be_read_says_nothing_of_its_text(
@@ -139,28 +136,6 @@ def test_a_file_that_is_no_text_is_an_error_that_names_it(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigurationError, match=f"{tmp_path}/gridengine.toml"):
         read_files({"HOME": "/nosuch"})
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("a = " + "[" * 5000 + "]" * 5000, "/etc/site.toml"),
-        ("max_workers = " + "1" * 5000, "/etc/site.toml"),
-        ("max_workers = " + "1" * 4000, "max_workers = 1111111111"),
-        (
-            "lease_seconds = 1e308",
-            "/etc/site.toml:1: lease_seconds = 1e+308 is not a positive number, at most "
-            "2,147,483,647",
-        ),
-    ],
-)
-def test_numbers_and_nesting_beyond_all_reason_are_errors_that_fit_into_a_line(
-    text: str, words: str
-) -> None:
-    with pytest.raises(ConfigurationError) as caught:
-        parse(FILE, text)
-    assert words in str(caught.value)
-    assert len(str(caught.value)) < 500
 
 
 EXAMPLES = re.findall(

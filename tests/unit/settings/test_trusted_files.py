@@ -131,7 +131,7 @@ LEFT_OUT = {
 }
 
 
-@pytest.mark.timeout(30)
+@pytest.mark.timeout(300)
 @pytest.mark.skipif(os.getuid() != 0, reason="only root may give files to others")
 @pytest.mark.parametrize("leave", LEFT_OUT, ids=lambda leave: leave.__name__)
 def test_whatever_another_user_leaves_in_a_shared_folder_is_left_out(

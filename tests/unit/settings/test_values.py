@@ -30,10 +30,6 @@ def from_variables(environment: Mapping[str, str]) -> Settings:
     return build({name: one.value for name, one in from_environment(environment).items()})
 
 
-def test_without_variables_the_settings_are_the_defaults() -> None:
-    assert from_variables({}) == Settings()
-
-
 @pytest.mark.parametrize(
     ("variable", "text", "field", "value"),
     [
@@ -160,29 +156,22 @@ def test_the_project_overrules_the_user_and_the_environment_both(
     assert said["progress"].by == "default"
 
 
-def test_a_reader_of_toml_is_only_loaded_for_a_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize("with_file", [False, True])
+def test_a_reader_of_toml_is_only_loaded_for_a_file(tmp_path: Path, with_file: bool) -> None:
+    if with_file:
+        (tmp_path / "gridengine.toml").write_text("max_workers = 3")
     script = (
         "import sys, gridengine.settings.values as c; c.settings(); print('tomllib' in sys.modules)"
     )
-    environment = {**os.environ, "HOME": str(tmp_path)}
-    without = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-c", script],
         cwd=tmp_path,
-        env=environment,
+        env={**os.environ, "HOME": str(tmp_path)},
         capture_output=True,
         text=True,
         check=True,
     )
-    (tmp_path / "gridengine.toml").write_text("max_workers = 3")
-    having = subprocess.run(
-        [sys.executable, "-c", script],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert (without.stdout, having.stdout) == ("False\n", "True\n")
+    assert done.stdout == f"{with_file}\n"
 
 
 def test_settings_that_became_unreadable_hide_no_other_error(

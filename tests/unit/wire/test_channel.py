@@ -127,14 +127,10 @@ def test_waiting_for_a_message_of_a_peer_that_is_gone_is_an_end_of_file() -> Non
         channel(wire).wait()
 
 
-def test_delivering_to_a_peer_that_is_gone_is_an_end_of_file() -> None:
+@pytest.mark.parametrize("wire", [Broken(), Wire(room=10)], ids=["gone", "no longer waits"])
+def test_delivering_to_a_peer_that_takes_no_more_is_an_end_of_file(wire: Wire) -> None:
     with pytest.raises(EOFError):
-        channel(Broken()).deliver(Started(1, 2))
-
-
-def test_what_a_socket_that_no_longer_waits_does_not_take_is_an_end_of_file_and_not_left() -> None:
-    with pytest.raises(EOFError):
-        channel(Wire(room=10)).deliver(Started(1, 2))
+        channel(wire).deliver(Started(1, 2))
 
 
 def test_sending_to_a_peer_that_is_gone_is_silent_for_reading_shows_it() -> None:

@@ -53,13 +53,9 @@ def test_a_connection_is_read_as_it_was_saved(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("umask")
-def test_a_private_file_has_mode_0600_whatever_the_umask(tmp_path: Path) -> None:
+def test_private_files_and_folders_are_closed_to_others_whatever_the_umask(tmp_path: Path) -> None:
     write_private(tmp_path / "file", b"secret")
     assert mode(tmp_path / "file") == 0o600
-
-
-@pytest.mark.usefixtures("umask")
-def test_a_private_folder_has_mode_0700_whatever_the_umask(tmp_path: Path) -> None:
     assert mode(make_private_folder(tmp_path / "folder")) == 0o700
 
 
@@ -67,17 +63,13 @@ def test_folders_above_a_private_one_are_made(tmp_path: Path) -> None:
     assert make_private_folder(tmp_path / "a" / "b" / "c").is_dir()
 
 
-def test_a_private_file_replaces_nothing(tmp_path: Path) -> None:
+def test_a_private_file_replaces_nothing_and_is_not_written_through_a_link(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("older")
-    with pytest.raises(FileExistsError):
-        write_private(tmp_path / "file", b"newer")
-    assert (tmp_path / "file").read_text() == "older"
-
-
-def test_a_private_file_is_not_written_through_a_link(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(FileExistsError):
-        write_private(tmp_path / "link", b"secret")
+    for name in ("file", "link"):
+        with pytest.raises(FileExistsError):
+            write_private(tmp_path / name, b"newer")
+    assert (tmp_path / "file").read_text() == "older"
     assert not (tmp_path / "elsewhere").exists()
 
 
@@ -119,6 +111,7 @@ def test_a_connection_file_of_another_user_is_refused(tmp_path: Path) -> None:
 
 
 CONTENT = {
+    "no file": None,
     "nothing": b"",
     "no JSON": b"{",
     "no UTF-8": b"\xff\xfe\xfd",
@@ -134,13 +127,9 @@ CONTENT = {
 
 @pytest.mark.parametrize("content", CONTENT.values(), ids=CONTENT.keys())
 def test_a_file_that_is_no_connection_file_is_named_in_the_error(
-    tmp_path: Path, content: bytes
+    tmp_path: Path, content: bytes | None
 ) -> None:
-    write_private(tmp_path / "connection", content)
-    with pytest.raises(ConfigurationError, match=str(tmp_path / "connection")):
-        Connection.load(tmp_path / "connection")
-
-
-def test_a_missing_connection_file_is_named_in_the_error(tmp_path: Path) -> None:
+    if content is not None:
+        write_private(tmp_path / "connection", content)
     with pytest.raises(ConfigurationError, match=str(tmp_path / "connection")):
         Connection.load(tmp_path / "connection")

@@ -43,30 +43,23 @@ def limited(monkeypatch: pytest.MonkeyPatch, soft: int, hard: int) -> Limits:
 
 
 @pytest.mark.parametrize(
-    ("soft", "hard", "raised"),
+    ("soft", "hard", "wanted", "raised"),
     [
-        (1024, 4096, []),
-        (240, 4096, []),
-        (239, 4096, [240]),
-        (100, NONE, [240]),
-        (NONE, NONE, []),
-        (100, 240, [240]),
+        (1024, 4096, 0, []),
+        (240, 4096, 0, []),
+        (239, 4096, 0, [240]),
+        (100, NONE, 0, [240]),
+        (NONE, NONE, 0, []),
+        (100, 240, 0, [240]),
+        (100, 300, 1000, [300]),
     ],
 )
-def test_the_limit_is_raised_as_far_as_it_is_needed(
-    monkeypatch: pytest.MonkeyPatch, soft: int, hard: int, raised: list[int]
+def test_the_limit_is_raised_as_far_as_it_is_needed_or_what_is_wanted_is_allowed(
+    monkeypatch: pytest.MonkeyPatch, soft: int, hard: int, wanted: int, raised: list[int]
 ) -> None:
     limits = limited(monkeypatch, soft, hard)
-    allow_open_files(10, each=4)
+    allow_open_files(10, each=4, handshakes=wanted)
     assert limits.set == raised
-
-
-def test_what_is_only_wanted_is_had_as_far_as_the_hard_limit_goes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    limits = limited(monkeypatch, 100, 300)
-    allow_open_files(10, handshakes=1000)
-    assert limits.set == [300]
 
 
 @pytest.mark.parametrize(

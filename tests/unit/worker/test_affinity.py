@@ -9,11 +9,14 @@ from gridengine.worker import affinity
 from gridengine.worker.affinity import Processors, processors_for
 
 
-def test_cores_are_the_processors_that_the_worker_is_bound_to(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(
+    ("cores", "exact", "meant"), [([1, 3], False, [5, 7]), ([1, 3], True, [1, 3])]
+)
+def test_cores_are_the_processors_that_the_worker_is_bound_to_or_those_that_the_user_named(
+    monkeypatch: pytest.MonkeyPatch, cores: list[int], exact: bool, meant: list[int]
 ) -> None:
     monkeypatch.setattr(affinity.os, "sched_getaffinity", lambda pid: {4, 5, 6, 7})
-    assert Processors(4).resolve(Allocate(1, 2, cores=[1, 3])).cores == [5, 7]
+    assert Processors(4).resolve(Allocate(1, 2, cores=cores, exact=exact)).cores == meant
 
 
 def test_a_call_has_as_many_cores_as_it_asked_for_where_there_are_fewer_processors(
@@ -33,11 +36,6 @@ def test_cores_that_are_no_processors_share_those_of_others(
     cores: list[int], meant: set[int]
 ) -> None:
     assert processors_for(cores, [4, 5]) == meant
-
-
-def test_numbers_that_the_user_gave_are_the_machine_s_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(affinity.os, "sched_getaffinity", lambda pid: {0, 1})
-    assert Processors(1).resolve(Allocate(1, 1, cores=[1], exact=True)).cores == [1]
 
 
 def test_what_was_not_asked_for_is_left_alone() -> None:

@@ -28,11 +28,6 @@ def resources(monkeypatch: pytest.MonkeyPatch) -> AllocatedResources:
     return AllocatedResources()
 
 
-def test_at_first_there_is_nothing(resources: AllocatedResources) -> None:
-    assert resources.get() is ZERO
-    assert not resources.variables
-
-
 def test_calls_are_told_the_machines_own_numbers(resources: AllocatedResources) -> None:
     asked = pickling.dump(Cores(2, [0, 1]) & GPUs(1, [0]) & Memory(3))
     resources.allocate(Allocate(1, 2, [6, 7], ["GPU-a"], exact=True), asked)

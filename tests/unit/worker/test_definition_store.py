@@ -21,22 +21,14 @@ from gridengine.serialize.shared_memory import (
 )
 from gridengine.wire.messages import Define, Forget
 from gridengine.worker import definition_store
-from gridengine.worker.agent import Agent
 from gridengine.worker.definition_store import DefinitionStore
-from tests.support.agent_driver import NoForkServer
+from tests.support.agent_driver import played_agent
 from tests.support.runner_driver import RunnerDriver
 from tests.unit.serialize.test_shared_memory import PAYLOAD, Array, first, open_blocks
 
 
 def test_an_agent_holds_what_comes_off_the_wire_in_a_block_until_it_is_forgotten() -> None:
-    agent = Agent(
-        lambda message, buffers: None,
-        NoForkServer(),
-        slots=1,
-        grace_seconds=1.0,
-        output_bytes=0,
-        streams=None,
-    )  # type: ignore[arg-type]
+    agent = played_agent()
     agent.handle(Define(b"f", [], b"/", len(PAYLOAD)), PAYLOAD)
     assert open_blocks() != []
     agent.handle(Forget([b"f"]))
@@ -90,15 +82,6 @@ def test_a_result_that_came_in_blocks_is_defined_by_them_without_a_copy() -> Non
     assert open_blocks() == []
 
 
-def test_of_very_many_results_some_keep_no_descriptor(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared_memory, "MOST_BLOCKS", 2)
-    blocks, kept = [adopt(new_block(b"x" * LARGE), LARGE) for _ in range(3)], KeptBlocks()
-    for one in blocks:
-        kept.keep([b"pickle", one])
-    assert [block_of(one) is not None for one in blocks] == [True, True, False]
-    assert bytes(writable(blocks[2].toreadonly())) == b"x" * LARGE
-
-
 def kept_block(kept: KeptBlocks, letter: bytes) -> memoryview:
     view = adopt(new_block(letter * LARGE), LARGE)
     kept.keep([b"pickle", view])
@@ -114,6 +97,7 @@ def test_the_descriptors_of_results_that_are_gone_are_those_of_the_next(
     del first
     third, fourth = (kept_block(kept, letter) for letter in (b"c", b"d"))
     assert [block_of(one) is not None for one in (second, third, fourth)] == [True, True, False]
+    assert bytes(writable(fourth.toreadonly())) == b"d" * LARGE
 
 
 def is_in_file(view: memoryview) -> bool:
@@ -155,15 +139,7 @@ def test_where_files_take_no_more_it_is_an_error_and_the_others_stay(tmp_path: P
 
 
 def test_results_that_were_sent_to_an_agent_count_as_those_made_there(tmp_path: Path) -> None:
-    agent = Agent(
-        lambda message, buffers: None,
-        NoForkServer(),
-        slots=1,
-        grace_seconds=1.0,
-        output_bytes=0,
-        streams=None,  # type: ignore[arg-type]
-        kept=KeptBlocks(LARGE, tmp_path),
-    )
+    agent = played_agent(kept=KeptBlocks(LARGE, tmp_path))
     for name in (b"1", b"2"):
         agent.handle(Define(name, [], b"", 2, result=True), [b"pickle", name * LARGE])
     assert Path("/proc/self/maps").read_text().count(str(tmp_path)) == 1

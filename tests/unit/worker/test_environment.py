@@ -50,13 +50,6 @@ def merged(where: Site, **variables: str) -> dict[str, str]:
 # ---------------------------------------------------------------- elsewhere
 
 
-def test_the_caller_s_variables_come_before_the_site_s() -> None:
-    assert merged(site(PATH="/bin", SCRATCH="/local"), PATH="/home/bin") == {
-        "PATH": "/home/bin",
-        "SCRATCH": "/local",
-    }
-
-
 @pytest.mark.parametrize(
     "name",
     [
@@ -75,23 +68,29 @@ def test_all_else_travels(name: str) -> None:
     assert merged(site(**{name: "own"}), **{name: "caller's"}) == {name: "caller's"}
 
 
-def test_gpus_are_the_caller_s_choice_unless_the_batch_system_has_granted_some() -> None:
-    assert merged(site(), CUDA_VISIBLE_DEVICES="2") == {"CUDA_VISIBLE_DEVICES": "2"}
-    granted = site(CUDA_VISIBLE_DEVICES="0")
-    assert merged(granted, CUDA_VISIBLE_DEVICES="2") == {"CUDA_VISIBLE_DEVICES": "0"}
-
-
-def test_what_came_along_with_the_submission_and_is_the_caller_s_no_more_is_gone() -> None:
-    assert merged(site(exported=("A",), A="1", B="2")) == {"B": "2"}
-
-
-def test_what_the_prologue_has_set_or_removed_stays_so() -> None:
-    where = site(kept=("PATH", "GONE"), exported=("PATH", "GONE"), PATH="/opt/bin:/bin")
-    assert merged(where, PATH="/home/bin", GONE="1") == {"PATH": "/opt/bin:/bin"}
-
-
-def test_where_the_site_s_variables_are_wanted_there_are_no_others() -> None:
-    assert merged(site(kept=(SITE,), exported=("A",), A="1"), B="2") == {"A": "1"}
+@pytest.mark.parametrize(
+    ("where", "caller_s", "found"),
+    [
+        (site(), {"CUDA_VISIBLE_DEVICES": "2"}, {"CUDA_VISIBLE_DEVICES": "2"}),
+        (site(CUDA_VISIBLE_DEVICES="0"), {"CUDA_VISIBLE_DEVICES": "2"}, None),
+        (site(exported=("A",), A="1", B="2"), {}, {"B": "2"}),
+        (site(("P", "GONE"), ("P", "GONE"), P="/opt"), {"P": "/home", "GONE": "1"}, None),
+        (site(kept=(SITE,), exported=("A",), A="1"), {"B": "2"}, None),
+    ],
+    ids=[
+        "GPUs are the caller's choice",
+        "unless the batch system has granted some",
+        "what came along and is the caller's no more is gone",
+        "what the prologue has set or removed stays so",
+        "where the site's are wanted there are no others",
+    ],
+)
+def test_whose_variables_a_call_has(
+    where: Site, caller_s: dict[str, str], found: dict[str, str] | None
+) -> None:
+    """Without another answer, those of the site alone."""
+    own = {name.decode(): value.decode() for name, value in where.own.items()}
+    assert merged(where, **caller_s) == (own if found is None else found)
 
 
 def test_a_worker_knows_from_its_script_whose_its_variables_are(

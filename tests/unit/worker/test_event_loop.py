@@ -82,44 +82,39 @@ def test_what_was_raised_is_not_kept(way: Callable[[Any], Any]) -> None:
         gc.enable()
 
 
-def test_tasks_that_are_left_are_cancelled(way: Callable[[Any], Any]) -> None:
+def left_behind(way: Callable[[Any], Any], end: Callable[[], None]) -> asyncio.Task[None]:
+    """Have a call leave a task behind that does this at its end."""
+
     async def stay() -> None:
         try:
             await asyncio.Event().wait()
         finally:
-            ended.append(await asyncio.sleep(0, result="stay"))
-
-    async def leave() -> None:
-        tasks.append(asyncio.create_task(stay()))
-        await asyncio.sleep(0)
-
-    async def count() -> int:
-        return len(asyncio.all_tasks())
-
-    tasks: list[asyncio.Task[None]] = []
-    ended: list[str] = []
-    way(leave())
-    assert tasks[0].cancelled()
-    assert ended == ["stay"]
-    assert way(count()) == 1
-
-
-def test_what_a_task_that_is_left_raises_is_logged(
-    way: Callable[[Any], Any], caplog: pytest.LogCaptureFixture
-) -> None:
-    async def stay() -> None:
-        try:
-            await asyncio.Event().wait()
-        finally:
-            raise ValueError("not now")
+            await asyncio.sleep(0)
+            end()
 
     async def leave() -> asyncio.Task[None]:
         task = asyncio.create_task(stay())
         await asyncio.sleep(0)
         return task
 
+    return way(leave())  # type: ignore[no-any-return]
+
+
+def test_tasks_that_are_left_are_cancelled(way: Callable[[Any], Any]) -> None:
+    async def count() -> int:
+        return len(asyncio.all_tasks())
+
+    ended: list[bool] = []
+    assert left_behind(way, lambda: ended.append(True)).cancelled()
+    assert ended == [True]
+    assert way(count()) == 1
+
+
+def test_what_a_task_that_is_left_raises_is_logged(
+    way: Callable[[Any], Any], caplog: pytest.LogCaptureFixture
+) -> None:
     with caplog.at_level(logging.ERROR, logger="asyncio"):
-        way(leave())
+        left_behind(way, lambda: 1 // 0)  # type: ignore[arg-type, return-value]
     assert "a call has left behind" in caplog.text
 
 

@@ -81,13 +81,16 @@ class Held:
     def acknowledge(self) -> None:
         self.client.acknowledged = self.client.sent
 
-    def introduced(self) -> list[list[HeldRun]]:
-        """The batches that it says that it has."""
+    def introduce(self) -> Any:
+        """Return what it says that it has."""
         self.runs.introduce(self.agent)  # type: ignore[arg-type]
         hello, _ = self.client.messages[0]
         assert isinstance(hello, Hello)
-        assert hello.held is not None
-        return [list(batch.runs) for batch in hello.held.batches]
+        return hello.held
+
+    def introduced(self) -> list[list[HeldRun]]:
+        """The batches that it says that it has."""
+        return [list(batch.runs) for batch in self.introduce().batches]
 
     def sent_again(self) -> list[Message]:
         return [message for message, _ in self.client.messages[1:]]
@@ -107,12 +110,9 @@ def test_it_says_which_calls_of_each_batch_are_not_answered() -> None:
 
 def test_it_says_what_else_it_has() -> None:
     held = Held([(1, 0, 10)], allocation=3)
-    held.introduced()
-    hello, _ = held.client.messages[0]
-    assert isinstance(hello, Hello)
-    assert hello.held is not None
-    assert (hello.held.batches[0].allocation, hello.held.allocations) == (3, [3])
-    assert (hello.held.defined, hello.held.taken) == ([b"square"], 10)
+    has = held.introduce()
+    assert (has.batches[0].allocation, has.allocations) == (3, [3])
+    assert (has.defined, has.taken) == ([b"square"], 10)
     assert held.agent.nested_ended
 
 

@@ -47,19 +47,15 @@ def test_each_kill_is_claimed_once(tmp_path: Path) -> None:
     assert [counter.claim(0.0), counter.claim(0.5), counter.claim(1.0)] == [True, True, False]
 
 
-def test_a_kill_that_was_seen_before_a_runner_died_is_its_own(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("seconds", "its_own"), [(1, True), (5, False)])
+def test_a_kill_that_was_seen_just_before_a_runner_died_is_its_own(
+    tmp_path: Path, seconds: int, its_own: bool
+) -> None:
     counter = KillCounter(kills(tmp_path / "memory.events", 0))
     kills(tmp_path / "memory.events", 1)
-    counter.update(10.0)
-    assert counter.claim(10.1)
-
-
-def test_a_kill_of_long_ago_was_another_process(tmp_path: Path) -> None:
-    counter = KillCounter(kills(tmp_path / "memory.events", 0))
-    kills(tmp_path / "memory.events", 1)
-    for second in range(5):
+    for second in range(seconds):
         counter.update(10.0 + second)
-    assert not counter.claim(15.0)
+    assert counter.claim(9.1 + seconds) is its_own
 
 
 def test_without_control_groups_no_kill_is_counted(tmp_path: Path) -> None:
@@ -92,35 +88,41 @@ def test_data_of_a_process_is_told_and_none_of_one_that_is_gone() -> None:
     assert memory_limit.data_bytes(2**22 + 1) == 0
 
 
-def test_a_limit_is_on_top_of_what_was_there_and_gives_way_to_the_one_before(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.fixture
+def limits(monkeypatch: pytest.MonkeyPatch) -> dict[int, tuple[int, int]]:
+    """The limits of this process, which a test may write."""
     now = {
         resource.RLIMIT_DATA: (resource.RLIM_INFINITY, resource.RLIM_INFINITY),
         resource.RLIMIT_AS: (7000, 9000),
     }
     monkeypatch.setattr(resource, "getrlimit", now.__getitem__)
     monkeypatch.setattr(resource, "setrlimit", now.__setitem__)
+    return now
+
+
+def test_a_limit_is_on_top_of_what_was_there_and_gives_way_to_the_one_before(
+    limits: dict[int, tuple[int, int]],
+) -> None:
     limit = MemoryLimit(100)
     assert limit.limit == 7000, "the limit of address space"
     limit.set(1000)
-    assert (now[resource.RLIMIT_DATA], limit.limit) == ((1100, resource.RLIM_INFINITY), 1000)
+    assert (limits[resource.RLIMIT_DATA], limit.limit) == ((1100, resource.RLIM_INFINITY), 1000)
     with limit.lifted():
-        assert now[resource.RLIMIT_DATA] == (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
-    assert now[resource.RLIMIT_DATA] == (1100, resource.RLIM_INFINITY)
+        assert limits[resource.RLIMIT_DATA] == (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+    assert limits[resource.RLIMIT_DATA] == (1100, resource.RLIM_INFINITY)
     limit.set(0)
-    assert now[resource.RLIMIT_DATA] == (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+    assert limits[resource.RLIMIT_DATA] == (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
 
 
-def test_a_limit_that_somebody_else_has_set_is_not_raised(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = {resource.RLIMIT_DATA: (500, 800), resource.RLIMIT_AS: (7000, 9000)}
-    monkeypatch.setattr(resource, "getrlimit", now.__getitem__)
-    monkeypatch.setattr(resource, "setrlimit", now.__setitem__)
+def test_a_limit_that_somebody_else_has_set_is_not_raised(
+    limits: dict[int, tuple[int, int]],
+) -> None:
+    limits[resource.RLIMIT_DATA] = 500, 800
     limit = MemoryLimit(100)
     limit.set(1000)
-    assert now[resource.RLIMIT_DATA] == (500, 800)
+    assert limits[resource.RLIMIT_DATA] == (500, 800)
     limit.set(0)
-    assert (now[resource.RLIMIT_DATA], limit.limit) == ((500, 800), 500)
+    assert (limits[resource.RLIMIT_DATA], limit.limit) == ((500, 800), 500)
 
 
 @pytest.mark.parametrize(
@@ -133,11 +135,9 @@ def test_a_limit_that_somebody_else_has_set_is_not_raised(monkeypatch: pytest.Mo
     ],
 )
 def test_a_system_call_without_memory_met_the_limit_where_there_is_one(
-    error: Exception, unlimited: bool, limited: bool, monkeypatch: pytest.MonkeyPatch
+    error: Exception, unlimited: bool, limited: bool, limits: dict[int, tuple[int, int]]
 ) -> None:
-    no_limit = resource.RLIM_INFINITY, resource.RLIM_INFINITY
-    monkeypatch.setattr(memory_limit.resource, "getrlimit", lambda _: no_limit)
-    monkeypatch.setattr(memory_limit.resource, "setrlimit", lambda *_: None)
+    limits[resource.RLIMIT_AS] = limits[resource.RLIMIT_DATA]
     limit = MemoryLimit(100)
     assert limit.was_met(error) is unlimited
     limit.set(GIGABYTE)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import socket
 from collections.abc import Iterator
 from typing import Any
@@ -16,7 +15,6 @@ from gridengine.wire.messages import (
     Assign,
     Assignment,
     Beat,
-    Cancel,
     ChildCancel,
     ChildrenEnded,
     ChildrenHello,
@@ -30,26 +28,21 @@ from gridengine.wire.messages import (
     Shortened,
     Waits,
 )
-from gridengine.worker import runner_pool
-from gridengine.worker.agent import Agent
 from gridengine.worker.runner_handle import RunnerHandle
 from gridengine.worker.status_block import INDEX, RUN
-from tests.support.agent_driver import NotingForkServer
+from tests.support.agent_driver import NotingForkServer, played_agent
+from tests.support.manual_clock import ManualClock
 
 
 class Played:
     """An agent whose runners are only played, and the way of calls to it."""
 
     def __init__(self) -> None:
+        self.clock = ManualClock()
         self.sent: list[Message] = []
         self.server = NotingForkServer()
-        self.agent = Agent(
-            lambda message, buffers: self.sent.append(message),
-            self.server,  # type: ignore[arg-type]
-            slots=1,
-            grace_seconds=1.0,
-            output_bytes=0,
-            streams=[io.BytesIO(), io.BytesIO()],  # type: ignore[arg-type]
+        self.agent = played_agent(
+            lambda message, _: self.sent.append(message), self.server, clock=self.clock
         )
         self.pool = self.agent.pool
         self.agent.handle(Define(b"f", [], b"/"), [b""])
@@ -67,6 +60,10 @@ class Played:
         runner = self.runner_of(run)
         runner.status.words[INDEX], runner.status.words[RUN] = index, run
         return runner
+
+    def start(self, run: int, **options: int) -> RunnerHandle:
+        self.assign(run, **options)
+        return self.begin(run)
 
     def connect(self, runner: RunnerHandle) -> Channel:
         """Open the way of a runner's calls, as the runner does."""
@@ -100,8 +97,7 @@ def told(channel: Channel) -> list[Any]:
 
 
 def test_what_a_call_and_its_dispatcher_say_is_passed_on(played: Played) -> None:
-    played.assign(1)
-    runner = played.begin(1)
+    runner = played.start(1)
     played.say(runner, ChildrenHello(runner.id))
     played.say(runner, ChildCancel(runner.id, [3], 15, []))
     assert played.sent == [ChildrenHello(runner.id), ChildCancel(runner.id, [3], 15, [])]
@@ -112,11 +108,9 @@ def test_what_a_call_and_its_dispatcher_say_is_passed_on(played: Played) -> None
 
 
 def test_a_slot_that_a_call_gives_back_is_anothers_until_it_goes_on(played: Played) -> None:
-    played.assign(1)
-    parent = played.begin(1)
+    parent = played.start(1)
     played.say(parent, Waits(parent.id, 1))
-    played.assign(2)
-    child = played.begin(2)
+    child = played.start(2)
     assert child is not parent
     played.assign(3)  # which no runner is for
     assert len(played.pool.runners) == 2
@@ -141,19 +135,8 @@ def test_all_that_waits_behind_a_waiting_call_is_given_back(played: Played) -> N
     assert list(played.runner_of(6).given) == [6]
 
 
-def test_runs_that_are_cancelled_keep_nothing_else_behind_a_waiting_call(played: Played) -> None:
-    played.assign(1, 2)
-    parent = played.begin(1)
-    played.assign(3)
-    played.agent.handle(Cancel([2], 15))
-    played.say(parent, Waits(parent.id, 1))
-    assert Returned([3]) in played.sent
-    assert list(parent.given) == [1, 2]  # which it drops, and reports, itself
-
-
 def test_a_call_that_ends_while_it_waits_takes_no_slot_with_it(played: Played) -> None:
-    played.assign(1)
-    parent = played.begin(1)
+    parent = played.start(1)
     played.say(parent, Waits(parent.id, 1))
     played.answer(parent, 1)
     assert not parent.waits_in
@@ -163,8 +146,7 @@ def test_a_call_that_ends_while_it_waits_takes_no_slot_with_it(played: Played) -
 
 def test_a_call_goes_on_with_what_it_is_given_then(played: Played) -> None:
     played.agent.handle(Allocate(8, 1, buffers=0))
-    played.assign(1, allocation=8)
-    parent = played.begin(1)
+    parent = played.start(1, allocation=8)
     played.say(parent, Waits(parent.id, 1))
     assert parent.allocation is None
     played.agent.handle(Resumed(parent.id, 1, 8))
@@ -178,33 +160,12 @@ def test_a_call_goes_on_with_what_it_is_given_then(played: Played) -> None:
     assert parent.allocation.message.allocation == 9
 
 
-def test_runners_that_took_a_waiting_call_s_place_are_ended_after_a_while(
-    played: Played, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now = 100.0
-    monkeypatch.setattr(runner_pool.time, "monotonic", lambda: now)
-    played.assign(1)
-    parent = played.begin(1)
-    played.say(parent, Waits(parent.id, 1))
-    played.assign(2)
-    child = played.begin(2)
-    played.answer(child, 2)
-    played.agent.handle(Resumed(parent.id, 1))
-    played.pool.tick(now)
-    assert played.server.signals == []  # the next may wait soon
-    played.answer(parent, 1)
-    played.pool.tick(now + 5)
-    assert len(played.server.signals) == 1
-
-
 def test_the_dispatcher_is_told_when_nobody_is_there_any_more(played: Played) -> None:
-    played.assign(1)
-    runner = played.begin(1)
+    runner = played.start(1)
     played.say(runner, ChildrenHello(runner.id))
     played.pool.remove(runner)
     assert played.sent[-1] == ChildrenEnded(runner.id)
-    played.assign(2)
-    other = played.begin(2)
+    other = played.start(2)
     played.say(other, ChildrenHello(other.id))
     played.channels[other.id].close()
     played.agent.on_ready()
@@ -213,15 +174,13 @@ def test_the_dispatcher_is_told_when_nobody_is_there_any_more(played: Played) ->
 
 @pytest.mark.parametrize("message", [Beat(), ChildrenHello(99)])
 def test_who_says_what_no_call_says_is_killed(played: Played, message: Message) -> None:
-    played.assign(1)
-    runner = played.begin(1)
+    runner = played.start(1)
     played.say(runner, message)
     assert played.server.signals == [(runner.id, 9)]
 
 
 def test_only_a_runner_of_this_worker_gets_a_way_and_only_one(played: Played) -> None:
-    played.assign(1)
-    runner = played.begin(1)
+    runner = played.start(1)
     played.connect(runner)
     for number in (runner.id, 99):
         with pytest.raises(LookupError):

@@ -3,19 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-
-import pytest
 
 from gridengine.worker.poller import Poller
-
-
-@pytest.fixture
-def pipe() -> Iterator[tuple[int, int]]:
-    ends = os.pipe()
-    yield ends
-    for end in ends:
-        os.close(end)
 
 
 def test_what_is_registered_is_called_while_there_is_something_to_read(

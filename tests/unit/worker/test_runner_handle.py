@@ -144,6 +144,14 @@ def test_it_died_in_the_call_that_its_words_name_or_the_first_not_answered(
     assert runner.failed_call() == failed
 
 
+def test_one_that_was_ended_died_in_the_call_for_which_it_was(runner: RunnerHandle) -> None:
+    give(runner, assignment(1, timeout=10.0))
+    be_in(runner, 1, 2, began=100.0)
+    runner.enforce_deadlines(110.0, GRACE)
+    be_in(runner, 1, 3)
+    assert runner.failed_call() == (1, 2)
+
+
 def test_one_that_had_ended_all_it_was_given_died_in_no_call(runner: RunnerHandle) -> None:
     give(runner, assignment(1))
     be_in(runner, 1, 4)

@@ -40,10 +40,9 @@ from gridengine.wire.messages import (
     Stop,
     input_name,
 )
-from gridengine.worker.agent import Agent
 from gridengine.worker.output_relay import Relay
 from gridengine.worker.status_block import BARRED_TO, HOLD, INDEX, RUN
-from tests.support.agent_driver import NoForkServer
+from tests.support.agent_driver import NoForkServer, played_agent
 
 
 class Slot:
@@ -51,14 +50,7 @@ class Slot:
 
     def __init__(self) -> None:
         self.sent: list[Message] = []
-        self.agent = Agent(
-            lambda message, buffers: self.sent.append(message),
-            NoForkServer(),  # type: ignore[arg-type]
-            slots=1,
-            grace_seconds=1.0,
-            output_bytes=0,
-            streams=[io.BytesIO(), io.BytesIO()],  # type: ignore[arg-type]
-        )
+        self.agent = played_agent(lambda message, _: self.sent.append(message))
         self.agent.handle(Define(b"f", [], b"/"), [b""])
         for runs in ([1], [2, 3]):
             assignments = [Assignment(run, 7, b"f", 0, 1, 0, SINGLE, buffers=0) for run in runs]
@@ -66,8 +58,8 @@ class Slot:
         (self.runner,) = self.agent.pool.runners.values()
         self.runner.status.words[RUN] = 1
 
-    def receive(self, message: Message) -> None:
-        buffers = [b""] * message.count_buffers()
+    def receive(self, message: Message, buffers: Payload = ()) -> None:
+        buffers = list(buffers) or [b""] * message.count_buffers()
         self.runner.channel.poll = lambda: [(message, buffers)]  # type: ignore[method-assign]
         self.agent._runner_messages.handle_runner(self.runner)
 
@@ -143,16 +135,7 @@ def test_an_agent_is_closed_once_what_runners_wrote_is_in_the_log() -> None:
             self.flushed = True
 
     streams = Streams([io.BytesIO(), io.BytesIO()])
-    agent = Agent(
-        lambda *_: None,
-        NoForkServer(),  # type: ignore[arg-type]
-        slots=1,
-        grace_seconds=1.0,
-        output_bytes=0,
-        streams=streams,  # type: ignore[arg-type]
-        relay=Relay(lambda *_: None),
-    )
-    agent.close()
+    played_agent(streams=streams, relay=Relay(lambda *_: None)).close()
     assert streams.flushed
 
 
@@ -223,9 +206,7 @@ class Holder(Slot):
         self.buffers.append(list(buffers))
 
     def returns(self, run: int, payload: Payload) -> None:
-        message = Results([Result(run, 0, 1, VALUES, 0.0, buffers=len(payload))])
-        self.runner.channel.poll = lambda: [(message, list(payload))]  # type: ignore[method-assign]
-        self.agent._runner_messages.handle_runner(self.runner)
+        self.receive(Results([Result(run, 0, 1, VALUES, 0.0, buffers=len(payload))]), payload)
 
     def change(self, run: int, **changes: object) -> None:
         given = self.runner.given

@@ -5,10 +5,11 @@ from __future__ import annotations
 import io
 import math
 import signal
+import time
 from collections import deque
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -23,12 +24,14 @@ from gridengine.worker.runner_handle import RunnerHandle
 from gridengine.worker.runner_pool import MOST_AHEAD_BYTES, RunnerPool
 from gridengine.worker.status_block import BACKGROUND, INDEX, RUN, START
 from tests.support.agent_driver import NotingForkServer
+from tests.support.manual_clock import ManualClock
 
 
 class Worker:
     """A pool whose runners do what a test says."""
 
     def __init__(self, slots: int = 2, spare: int | None = None) -> None:
+        self.clock = ManualClock(100.0)
         self.server = NotingForkServer()
         self.poller = Poller()
         definitions = DefinitionStore()
@@ -45,6 +48,7 @@ class Worker:
             grace_seconds=5.0,
             output_bytes=100,
             relay=None,
+            clock=self.clock,
         )
         self.pool._poller.register(self.server.fileno(), lambda: None)
 
@@ -57,6 +61,11 @@ class Worker:
             ),
             allocation,
         )
+
+    def enqueue_each(self, *runs: int) -> None:
+        """Have each be a batch."""
+        for run in runs:
+            self.enqueue(run)
 
     def held(self) -> list[list[int]]:
         """Return the runs that runners were given, of each."""
@@ -95,9 +104,16 @@ def worker() -> Iterator[Worker]:
     worker.close()
 
 
+@pytest.fixture
+def single() -> Iterator[Worker]:
+    """One that runs a call at a time."""
+    worker = Worker(slots=1)
+    yield worker
+    worker.close()
+
+
 def test_each_batch_has_a_runner_up_to_the_slots_and_then_comes_ahead(worker: Worker) -> None:
-    for run in (1, 2, 3, 4, 5):
-        worker.enqueue(run)
+    worker.enqueue_each(1, 2, 3, 4, 5)
     assert worker.held() == [[1, 3], [2, 4]]
     worker.end(1)
     assert worker.held() == [[3, 5], [2, 4]]
@@ -113,8 +129,7 @@ def test_a_runner_that_has_nothing_to_do_is_used_again(worker: Worker) -> None:
 
 def test_more_idle_runners_than_are_kept_are_ended() -> None:
     worker = Worker(slots=2, spare=1)
-    worker.enqueue(1)
-    worker.enqueue(2)
+    worker.enqueue_each(1, 2)
     worker.end(1, 2)
     assert worker.server.signals == [(1, signal.SIGTERM)]
     assert [runner.id for runner in worker.pool.idle] == [2]
@@ -146,46 +161,34 @@ def test_a_watched_run_goes_alone_and_its_output_is_kept(worker: Worker) -> None
     ids=["memory", "watched", "large"],
 )
 def test_what_a_runner_needs_to_itself_does_not_come_ahead(
-    monkeypatch: pytest.MonkeyPatch, batch: dict[str, Any]
+    single: Worker, monkeypatch: pytest.MonkeyPatch, batch: dict[str, Any]
 ) -> None:
     monkeypatch.setattr(runner_pool, "data_bytes", lambda pid: 0)  # not of who has that number
-    worker = Worker(slots=1)
-    worker.enqueue(1)
-    worker.enqueue(2, **batch)
-    assert worker.held() == [[1]]
-    worker.end(1)
-    assert worker.held() == [[2]]
-    worker.close()
+    single.enqueue(1)
+    single.enqueue(2, **batch)
+    assert single.held() == [[1]]
+    single.end(1)
+    assert single.held() == [[2]]
 
 
-def test_what_waits_is_taken_out_of_wherever_it_waits() -> None:
-    worker = Worker(slots=1)
-    worker.enqueue(1)
-    worker.enqueue(2)
-    worker.enqueue(3, 4)
-    worker.enqueue(5)
-    assert worker.pool.take_queued({1, 2, 4, 99}) == [4]
-    assert worker.pool.take_all_queued() == [3, 5]
-    assert worker.pool.take_all_queued() == []
-    worker.close()
+def test_what_waits_is_taken_out_of_wherever_it_waits(single: Worker) -> None:
+    single.enqueue_each(1, 2)
+    single.enqueue(3, 4)
+    single.enqueue(5)
+    assert single.pool.take_queued({1, 2, 4, 99}) == [4]
+    assert single.pool.take_all_queued() == [3, 5]
+    assert single.pool.take_all_queued() == []
 
 
 def test_an_idle_runner_takes_what_another_was_given_ahead(worker: Worker) -> None:
-    worker.enqueue(1)
-    worker.enqueue(2)
-    worker.enqueue(3)
+    worker.enqueue_each(1, 2, 3)
     worker.begin(1)
     worker.end(2)
     assert worker.held() == [[1], [3]]
 
 
-def test_a_call_that_waits_for_others_takes_no_slot(
-    worker: Worker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now = 100.0
-    monkeypatch.setattr(runner_pool, "time", SimpleNamespace(monotonic=lambda: now))
-    worker.enqueue(1)
-    worker.enqueue(2)
+def test_a_call_that_waits_for_others_takes_no_slot(worker: Worker) -> None:
+    worker.enqueue_each(1, 2)
     waiting = worker.begin(1)
     worker.pool.begin_waiting(waiting, 1)
     worker.enqueue(3)
@@ -193,9 +196,9 @@ def test_a_call_that_waits_for_others_takes_no_slot(
     assert worker.pool.end_waiting(waiting, 0) is None
     worker.end(1, 2, 3)
     assert len(worker.pool.idle) == 3
-    assert worker.pool.tick(now) <= 1.0
-    now += 2.0
-    worker.pool.tick(now)
+    assert worker.pool.tick(worker.clock.monotonic()) <= 1.0
+    worker.clock.advance(2.0)
+    worker.pool.tick(worker.clock.monotonic())
     assert len(worker.pool.idle) == 2
 
 
@@ -219,8 +222,7 @@ def test_calls_that_ask_for_nothing_have_the_slots_that_allocations_leave(worker
 
 
 def test_an_idle_runner_of_another_place_makes_room(worker: Worker) -> None:
-    worker.enqueue(1)
-    worker.enqueue(2)
+    worker.enqueue_each(1, 2)
     worker.end(1, 2)
     worker.allocate(1, [0])
     worker.enqueue(3, allocation=1)
@@ -238,36 +240,28 @@ def test_an_allocation_that_there_is_not_is_a_fault(worker: Worker) -> None:
         worker.pool.end_waiting(worker.begin(2), 5)
 
 
-def test_with_fewer_processes_than_slots_the_rest_waits_for_those_there_are(
-    worker: Worker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("before", [(), (1,)], ids=["none", "one"])
+def test_with_fewer_processes_than_slots_the_rest_waits_for_those_there_are_if_any(
+    worker: Worker,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    before: tuple[int, ...],
 ) -> None:
-    worker.enqueue(1)
-
-    def none(*args: object) -> None:
-        raise BlockingIOError(11, "Resource temporarily unavailable")
-
-    monkeypatch.setattr(worker.server, "fork", none)
+    worker.enqueue_each(*before)
+    refused = BlockingIOError(11, "Resource temporarily unavailable")
+    monkeypatch.setattr(worker.server, "fork", Mock(side_effect=refused))
     worker.enqueue(2)
-    assert worker.held() == [[1, 2]]
-    assert "no more than 1 processes" in caplog.text
-    assert not worker.pool.broken
-
-
-def test_without_any_process_nothing_can_be_run(
-    worker: Worker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def none(*args: object) -> None:
-        raise BlockingIOError(11, "Resource temporarily unavailable")
-
-    monkeypatch.setattr(worker.server, "fork", none)
-    worker.enqueue(1)
-    assert worker.pool.broken == "no runner can be started: Resource temporarily unavailable"
-    assert worker.pool.take_all_queued() == [1]
+    if before:
+        assert (worker.held(), worker.pool.broken) == ([[1, 2]], "")
+        assert "no more than 1 processes" in caplog.text
+    else:
+        why = "no runner can be started: Resource temporarily unavailable"
+        assert (worker.pool.broken, worker.pool.take_all_queued()) == (why, [2])
 
 
 def test_time_in_which_the_worker_was_stopped_counts_for_no_call(worker: Worker) -> None:
     worker.enqueue(1, timeout=10.0)
-    worker.begin(1).status.words[START] = int(100e9)
+    worker.begin(1).status.words[START] = time.monotonic_ns()
     assert worker.pool.tick(100.0) <= 0.5
     worker.pool.tick(200.0)  # 99 s later than it was to be called
     assert worker.server.signals == []

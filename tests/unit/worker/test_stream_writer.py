@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
 from gridengine.worker import stream_writer
 from gridengine.worker.stream_writer import StreamWriter
-
-
-@pytest.fixture
-def pipe() -> Iterator[tuple[int, int]]:
-    ends = os.pipe()
-    yield ends
-    for end in ends:
-        with contextlib.suppress(OSError):
-            os.close(end)
 
 
 def writer_to(fd: int) -> StreamWriter:

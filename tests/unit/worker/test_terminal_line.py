@@ -45,6 +45,7 @@ def test_what_is_printed_goes_above(terminal: Terminal, line: TerminalLine) -> N
     assert screen(terminal.getvalue()) == ["a b", "--- 2 ---"]
     line.close()
     assert screen(terminal.getvalue()) == ["a b", ""]
+    assert line.width == 79
 
 
 def test_what_a_handler_of_before_writes_goes_above(terminal: Terminal) -> None:
@@ -104,13 +105,6 @@ def test_where_there_is_no_room_for_all_those_that_are_drawn_are_shown(
             assert screen(terminal.getvalue()) == ["--- first again ---", "--- second ---"]
         print("x", file=terminal)
         assert screen(terminal.getvalue()) == ["x", "--- stale ---", "--- first again ---"]
-
-
-def test_the_streams_are_given_back(terminal: Terminal, line: TerminalLine) -> None:
-    line.show("--- 1 ---")
-    line.close()
-    assert vars(terminal).get("write") is None
-    assert line.width == 79
 
 
 def test_what_calls_print_to_a_terminal_goes_above(terminal: Terminal, line: TerminalLine) -> None:

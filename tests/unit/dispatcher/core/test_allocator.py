@@ -7,13 +7,12 @@ from typing import Any
 import pytest
 
 from gridengine.dispatcher.core.events import Grant, Launch, Launched, Rebalance
-from gridengine.dispatcher.core.policy import spare_of
 from gridengine.dispatcher.core.tasks import CallsFinished
-from gridengine.errors import ConfigurationError, OutOfMemory, TimeoutError
+from gridengine.errors import ConfigurationError, TimeoutError
 from gridengine.resources import ZERO, Capacity, Cores, Memory, Resource, Token, WTime
 from gridengine.resources.demand import Demand
 from gridengine.schedulers.launcher import MARGIN_SECONDS, Handle
-from gridengine.wire.messages import MEMORY, TIMEOUT, Assign, Beat, Recall, Release, Returned, Stop
+from gridengine.wire.messages import TIMEOUT, Assign, Beat, Recall, Release, Returned, Stop
 from tests.support.core_play import CUBE, Play, calls
 
 NODE = Cores(4) & Memory(8) & Token("t")
@@ -52,59 +51,31 @@ def shared(**policy: Any) -> Shared:
 
 def test_calls_that_ask_for_nothing_have_as_many_slots_as_there_are_cores() -> None:
     play = Shared()
-    play.ask(calls=9)
-    play.here()
-    assert play.given() == [ZERO] * 4
-
-
-def test_calls_that_ask_for_nothing_have_no_allocation() -> None:
-    play = shared()
-    assert play.seen(Grant) == []
-
-
-def test_what_was_given_is_told_before_the_calls() -> None:
-    play = Shared()
-    play.here()
-    play.ask(Cores(2) & Memory(1))
-    assert [type(one).__name__ for one in play.effects][:1] == ["Grant"]
-    assert play.given() == [Cores(2, [0, 1]) & Memory(1)]
-
-
-def test_requests_that_fit_run_side_by_side_and_others_wait() -> None:
-    play = Shared()
-    play.here()
-    play.ask(Cores(2), calls=3)
-    assert play.given() == [Cores(2, [0, 1]), Cores(2, [2, 3])]
-
-
-def test_a_request_without_cores_takes_one() -> None:
-    play = shared()
-    play.ask(Memory(1), calls=9)
-    assert play.given() == [Memory(1)] * 4
-
-
-def test_an_allocation_is_used_again_without_asking_anybody() -> None:
-    play = shared()
-    play.ask(Cores(4), calls=3)
-    play.done(play.assigned()[0])
-    assert play.seen(Grant) == []
-    assert len(play.assigned()) == 1
-
-
-def test_cores_that_nobody_uses_are_released_for_who_waits() -> None:
-    play = Shared()
     play.ask(calls=4)
     play.here()
+    assert play.given() == [ZERO] * 4
+    assert play.seen(Grant) == []
     for one in play.assigned():
         play.done(one)
     play.ask(Cores(4))
-    assert play.given() == [Cores(4, [0, 1, 2, 3])]
+    assert play.given() == [Cores(4, [0, 1, 2, 3])], "they are released for who waits"
 
 
-def test_an_allocation_that_nobody_uses_is_released_for_who_waits() -> None:
+def test_requests_that_fit_run_side_by_side_and_are_told_what_they_have_before() -> None:
+    play = Shared()
+    play.here()
+    play.ask(Cores(2) & Memory(1), calls=3)
+    assert [type(one).__name__ for one in play.effects][:1] == ["Grant"]
+    assert play.given() == [Cores(2, [0, 1]) & Memory(1), Cores(2, [2, 3]) & Memory(1)]
+
+
+def test_an_allocation_is_used_again_without_asking_anybody_and_released_for_who_waits() -> None:
     play = shared()
-    play.ask(Cores(4))
+    play.ask(Cores(4), calls=2)
     play.done(play.assigned()[0])
+    assert play.seen(Grant) == []
+    [last] = play.assigned()
+    play.done(last)
     play.ask(calls=4)
     assert len(play.sent(Release)) == 1
     assert play.given() == [ZERO] * 4
@@ -127,24 +98,6 @@ def test_a_quick_call_does_not_wait_behind_a_slow_one_while_an_allocation_is_not
     play.say(Returned([ahead.run]))
     assert len(play.sent(Release)) == 1
     assert [one.task for one in play.assigned()] == [ahead.task]
-
-
-def test_what_fits_runs_while_a_large_one_waits() -> None:
-    play = Shared()
-    play.here()
-    play.ask(Cores(3))
-    play.ask(Cores(2))
-    play.ask(Cores(1))
-    assert play.given() == [Cores(1, [3])]
-
-
-def test_who_came_first_is_next_where_others_wait() -> None:
-    play = shared()
-    play.ask(Cores(4), calls=3)
-    first = play.assigned()[0]
-    play.ask(Token("t"))
-    play.done(first)
-    assert play.given() == [Cores(4, [0, 1, 2, 3])]
 
 
 def test_a_large_request_is_overtaken_for_a_minute_at_most() -> None:
@@ -225,35 +178,10 @@ def test_a_worker_that_cannot_give_what_it_was_launched_for_fails_those_calls_an
         assert play.sent(Assign) == []
 
 
-def test_more_memory_than_any_worker_has_is_not_asked_for_again() -> None:
-    play = shared()
-    play.ask(Memory(5), escalate_memory=2.0)
-    play.crash(play.assigned()[0], 0, MEMORY)
-    assert isinstance(play.seen(CallsFinished)[0].error, OutOfMemory)
-
-
-def test_a_call_that_ran_out_of_memory_has_more_when_some_worker_has() -> None:
-    play = shared()
-    play.ask(Memory(2), escalate_memory=2.0)
-    play.crash(play.assigned()[0], 0, MEMORY)
-    assert play.given() == [Memory(4)]
-    assert play.assigned()[0].memory == 4 * 2**30
-
-
 def test_workers_are_asked_for_as_requests_fit_on_them() -> None:
     play = Shared()
     play.ask(Cores(2), calls=5)
     assert play.seen(Launch) == [Launch(3, Demand(NODE), "square")]
-
-
-def test_a_worker_that_leaves_takes_its_allocations_along() -> None:
-    play = shared()
-    play.ask(Cores(4))
-    play.later(100)
-    play.later(100)
-    assert b"w" not in play.core.state.workers
-    play.here(b"v", pid=8)
-    assert play.given() == [Cores(4, [0, 1, 2, 3])]
 
 
 def test_a_worker_whose_share_is_done_is_given_nothing_for_its_other_allocations() -> None:
@@ -284,81 +212,68 @@ def test_a_worker_of_its_own_gives_all_it_was_asked_for() -> None:
     assert play.sent(Assign)[0].allocation == 1
 
 
-def test_a_worker_that_may_be_anybodys_is_given_nothing_until_it_is_known_whose_it_is() -> None:
-    play = Play(pooled=True)
-    for request in (Cores(2), Cores(3)):
-        play.submit(1, demand=Demand(request))
-    play.hello(log="/r/7.log")
-    assert play.assigned() == []
-    play.play(Launched([Handle("7", "/r/7.log")], Demand(Cores(3))))
-    assert [one.given for one in play.seen(Grant)] == [Cores(3, [0, 1, 2])]
-    assert [one.task for one in play.assigned()] == [2]
-
-
-def test_a_worker_that_was_silent_when_it_became_known_whose_it_is_works_once_it_is_heard() -> None:
+@pytest.mark.parametrize("silent", [False, True])
+def test_a_worker_that_may_be_anybodys_is_given_nothing_until_it_is_known_whose_it_is(
+    silent: bool,
+) -> None:
     play = Play(pooled=True, idle_seconds=1e6)
     for request in (Cores(2), Cores(3)):
         play.submit(1, demand=Demand(request))
     play.hello(log="/r/7.log")
-    play.later(10)
-    play.play(Launched([Handle("7", "/r/7.log")], Demand(Cores(3))))
     assert play.assigned() == []
-    play.say(Beat())
+    play.later(10 if silent else 0)
+    play.play(Launched([Handle("7", "/r/7.log")], Demand(Cores(3))))
+    granted = play.seen(Grant)
+    if silent:
+        assert play.assigned() == []
+        play.say(Beat())
+    assert [one.given for one in granted or play.seen(Grant)] == [Cores(3, [0, 1, 2])]
     assert [one.task for one in play.assigned()] == [2]
 
 
 # -------------------------------------------------------------------- time
 
 
-def test_a_time_limit_of_a_request_limits_its_calls() -> None:
+@pytest.mark.parametrize("timeout", [None, 30.0, 5.0])
+def test_the_shorter_of_two_time_limits_holds_and_is_told(timeout: float | None) -> None:
     play = shared()
-    play.ask(WTime(20))
-    assert play.assigned()[0].timeout == 20
-
-
-def test_the_shorter_of_two_time_limits_holds() -> None:
-    play = shared()
-    play.ask(WTime(20), timeout=5.0)
-    assert play.assigned()[0].timeout == 5.0
-
-
-def test_a_call_over_its_walltime_is_told_its_limit() -> None:
-    play = shared()
-    play.ask(WTime(20))
-    play.crash(play.assigned()[0], 0, TIMEOUT)
+    play.ask(WTime(20), timeout=timeout)
+    [one] = play.assigned()
+    assert one.timeout == min(20, timeout or 20)
+    play.crash(one, 0, TIMEOUT)
     error = play.seen(CallsFinished)[0].error
     assert isinstance(error, TimeoutError)
-    assert "its limit of 20 s" in error.message
+    assert f"its limit of {one.timeout} s" in error.message
 
 
-def test_a_call_is_not_begun_where_too_little_time_is_left() -> None:
+@pytest.mark.parametrize(("seconds", "begun"), [(500, False), (50, True)])
+def test_a_call_is_not_begun_where_too_little_time_is_left(seconds: float, begun: bool) -> None:
     play = Shared(NODE & WTime(1000))
     play.ask()
     play.here(elapsed=900.0)
-    play.ask(WTime(500))
-    assert play.assigned() == []
+    if begun:
+        play.done(play.assigned()[0], seconds=1e-3)
+    play.ask(WTime(seconds))
+    assert bool(play.assigned()) == begun
     play.here(b"v", pid=8)
-    assert len(play.assigned(b"v")) == 1
+    assert bool(play.assigned(b"v")) != begun
 
 
-def test_a_call_that_may_not_begin_twice_is_not_begun_where_those_before_took_longer() -> None:
+@pytest.mark.parametrize(
+    ("elapsed", "seconds"),
+    [
+        (500.0, 300.0),
+        pytest.param(100.0, 3000.0, id="though the first may take as long as it does"),
+    ],
+)
+def test_a_call_that_may_not_begin_twice_is_not_begun_where_those_before_took_longer(
+    elapsed: float, seconds: float
+) -> None:
     play = Shared(NODE & WTime(1000))
     play.ask(retries=0)
-    play.here(elapsed=500.0)
+    play.here(elapsed=elapsed)
     play.now += 300.0
-    play.done(play.assigned()[0], seconds=300.0)
-    play.ask(retries=0)
-    assert play.assigned() == []
-    play.here(b"v", pid=8)
-    assert len(play.assigned(b"v")) == 1
-
-
-def test_a_call_is_begun_by_a_worker_that_has_made_none_however_long_it_takes() -> None:
-    play = Shared(NODE & WTime(1000))
-    play.ask(retries=0)
-    play.here()
-    play.now += 900.0
-    play.done(play.assigned()[0], seconds=3000.0)
+    play.done(play.assigned()[0], seconds=seconds)
     play.ask(retries=0)
     assert play.assigned() == []
     play.here(b"v", pid=8)
@@ -371,13 +286,6 @@ def test_more_time_than_the_scheduler_lets_a_worker_have_is_an_error() -> None:
     error = play.seen(CallsFinished)[0].error
     assert isinstance(error, ConfigurationError)
     assert "lets a worker work for 90 s" in error.message
-
-
-def test_who_asks_for_less_time_than_is_left_is_begun() -> None:
-    play = Shared(NODE & WTime(1000))
-    play.ask(WTime(50))
-    play.here(elapsed=900.0)
-    assert len(play.assigned()) == 1
 
 
 def test_near_its_end_a_worker_gives_its_calls_back_uncharged_and_leaves() -> None:
@@ -405,16 +313,6 @@ def test_a_call_that_outlives_its_worker_is_not_tried_for_ever() -> None:
             play.later(10, beats=[name])
             errors += [one.error for one in play.seen(CallsFinished)]
     assert [type(error) for error in errors] == [TimeoutError]
-
-
-def test_a_scheduler_that_limits_its_workers_has_them_leave_in_time() -> None:
-    play = Play(pooled=True, walltime=1000.0)
-    play.learn(1.0)
-    play.later(1000 - spare_of(1000.0), beats=[b"w"])
-    assert (
-        b"w" not in play.core.state.workers
-        or play.core.state.workers[b"w"].phase.value == "stopping"
-    )
 
 
 def test_a_group_is_limited_once_its_times_are_known() -> None:

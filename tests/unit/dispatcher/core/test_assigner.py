@@ -30,38 +30,18 @@ from gridengine.wire.messages import (
 from tests.support.core_play import CUBE, GOOD, Play, calls
 
 
-def test_a_worker_that_calls_home_is_welcomed_and_given_work() -> None:
+def test_a_worker_that_calls_home_is_welcomed_and_given_a_function_and_work() -> None:
     play = Play()
     play.submit(1)
     play.hello()
     assert [type(effect.message) for effect in play.seen(Send)] == [Welcome, Define, Assign]
-
-
-def test_a_function_comes_with_its_path_and_directory() -> None:
-    play = Play()
-    play.submit(1)
-    play.hello()
     assert play.sent(Define) == [Define(b"square", [b"/code"], b"/home", 1)]
-
-
-def test_a_function_is_sent_to_a_worker_once() -> None:
-    play = Play()
-    one = play.running()
-    play.submit(1)
-    play.done(one)
-    assert len(play.assigned()) == 1
-    assert play.sent(Define) == []
 
 
 def test_an_assignment_carries_the_options_of_its_task() -> None:
     one = Play().running(form=1, watched=True, controlled=True, timeout=9.0)
-    assert (one.form, one.watched, one.controlled, one.timeout, one.attempt) == (
-        1,
-        True,
-        True,
-        9.0,
-        1,
-    )
+    options = one.form, one.watched, one.controlled, one.timeout, one.attempt
+    assert options == (1, True, True, 9.0, 1)
 
 
 def test_a_worker_is_given_one_call_for_each_slot() -> None:
@@ -76,20 +56,22 @@ def test_of_a_function_not_measured_yet_one_call_is_handed_out() -> None:
     assert (one.start, one.stop) == (0, 1)
 
 
-def test_tasks_are_handed_out_in_the_order_of_submission() -> None:
-    play = Play()
-    play.submit(1, 1)
-    play.hello()
-    first = play.assigned()
-    play.done(first[0])
-    assert calls(first + play.assigned()) == [(1, 0, 1), (2, 0, 1)]
-
-
-def test_quick_calls_are_handed_out_together() -> None:
-    play = Play()
-    play.learn(seconds=model.BATCH_SECONDS / 5)
+@pytest.mark.parametrize(
+    ("seconds", "share", "given"),
+    [
+        pytest.param(model.BATCH_SECONDS / 5, None, [(0, 5), (5, 10)], id="and the next ahead"),
+        pytest.param(1.0, None, [(0, 1)], id="slow ones alone"),
+        pytest.param(1e-3, 50, [(0, 49)], id="no more than a worker's share, and none ahead"),
+    ],
+)
+def test_quick_calls_are_handed_out_together(
+    seconds: float, share: int | None, given: list[tuple[int, int]]
+) -> None:
+    play = Play(jobs_per_worker=share)
+    play.learn(seconds)
     play.submit(1000)
-    assert calls(play.assigned())[0] == (2, 0, 5)
+    assert [(one.start, one.stop) for one in play.assigned()] == given
+    assert len(play.sent(Assign)) == len(given)
 
 
 def test_quick_tasks_of_one_call_make_one_batch() -> None:
@@ -99,27 +81,19 @@ def test_quick_tasks_of_one_call_make_one_batch() -> None:
     assert len(play.sent(Assign)[0].assignments) == 4
 
 
-def test_slow_calls_are_handed_out_one_at_a_time() -> None:
+@pytest.mark.parametrize(
+    ("seconds", "sizes"),
+    [
+        pytest.param(1e-3, [2, 2], id="and as much is ahead"),
+        pytest.param(model.LEAST_SECONDS / 6, [6, 2], id="but is worth its message"),
+    ],
+)
+def test_a_batch_leaves_work_for_every_slot(seconds: float, sizes: list[int]) -> None:
     play = Play()
-    play.learn(seconds=1.0)
-    play.submit(1000)
-    assert calls(play.assigned()) == [(2, 0, 1)]
-
-
-def test_a_batch_leaves_work_for_every_slot() -> None:
-    play = Play()
-    play.learn(seconds=1e-3)
+    play.learn(seconds)
     play.hello(b"v", pid=8)
     play.submit(8)
-    assert [one.stop - one.start for one in play.assigned()][:2] == [2, 2]
-
-
-def test_a_batch_of_the_quickest_calls_is_worth_its_message() -> None:
-    play = Play()
-    play.learn(seconds=model.LEAST_SECONDS / 6)
-    play.hello(b"v", pid=8)
-    play.submit(8)
-    assert [one.stop - one.start for one in play.assigned()][:2] == [6, 2]
+    assert [one.stop - one.start for one in play.assigned()][:2] == sizes
 
 
 def test_a_longer_duration_counts_at_once() -> None:
@@ -152,20 +126,6 @@ def test_a_batch_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(play.sent(Assign)[0].assignments) == 3
 
 
-def test_of_quick_calls_a_worker_gets_the_next_batch_ahead() -> None:
-    play = Play()
-    play.learn(seconds=1e-3)
-    play.submit(1000)
-    assert len(play.sent(Assign)) == 2
-
-
-def test_of_slow_calls_a_worker_gets_nothing_ahead() -> None:
-    play = Play()
-    play.learn(seconds=1.0)
-    play.submit(1000)
-    assert len(play.sent(Assign)) == 1
-
-
 def test_nothing_is_given_ahead_while_another_worker_is_idle() -> None:
     play = Play()
     play.learn(seconds=1e-3)
@@ -175,13 +135,6 @@ def test_nothing_is_given_ahead_while_another_worker_is_idle() -> None:
         b"v",
         b"w",
     ]
-
-
-def test_a_worker_of_jobs_per_worker_gets_nothing_ahead() -> None:
-    play = Play(jobs_per_worker=50)
-    play.learn(seconds=1e-3)
-    play.submit(1000)
-    assert len(play.sent(Assign)) == 1
 
 
 def test_a_retry_is_handed_out_alone() -> None:
@@ -201,13 +154,6 @@ def test_a_worker_that_has_done_its_share_is_stopped() -> None:
     play.done(one)
     assert play.sent(Stop) == [Stop()]
     assert play.assigned() == []
-
-
-def test_a_worker_is_never_given_more_than_its_share() -> None:
-    play = Play(jobs_per_worker=3)
-    one = play.running(100)
-    play.done(one, seconds=1e-6)
-    assert [one.stop - one.start for one in play.assigned()] == [2]
 
 
 def test_what_a_worker_with_its_share_done_gives_back_goes_to_an_idle_one() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -26,6 +27,7 @@ from gridengine.wire.messages import (
     Cancel,
     Crashed,
     Goodbye,
+    Message,
     Recall,
     Result,
     Results,
@@ -63,22 +65,11 @@ def test_a_call_that_waits_is_taken_back(play: Play) -> None:
     assert play.core.state.calls_waiting == 3
 
 
-def test_a_call_that_was_handed_out_alone_is_not_taken_back(play: Play) -> None:
-    play.play(RecallRequested([(1, 0, 1)]))
-    assert play.effects == []
-
-
 def test_all_that_waits_of_several_tasks_is_taken_back(play: Play) -> None:
     play.submit(3, 2)
     play.play(RecallRequested([(1, 0, 2), (2, 0, 3), (3, 0, 2)]))
     assert recalled(play) == [(1, 1, 2), (2, 0, 3), (3, 0, 2)]
     assert play.core.state.calls_waiting == 0
-
-
-def test_what_has_settled_is_not_taken_back(play: Play) -> None:
-    play.play(CancelRequested([1], 15))
-    play.play(RecallRequested([(1, 0, 2), (9, 0, 1)]))
-    assert recalled(play) == []
 
 
 def test_a_worker_gives_back_what_it_has_not_begun() -> None:
@@ -108,16 +99,6 @@ def test_a_worker_gives_back_one_call_and_has_the_others_again() -> None:
     assert recalled(play) == [(task.id, second.start + 4, second.start + 5)]
     one, *_ = play.assigned()
     assert (one.start, one.stop) == (second.start, second.start + 4)
-
-
-def test_what_a_worker_gives_back_of_other_tasks_is_handed_out_again() -> None:
-    play = Play()
-    play.learn(seconds=1e-3)
-    play.submit(60)
-    _, second = play.assigned()
-    play.say(Returned([second.run]))
-    assert recalled(play) == []
-    assert sum(one.stop - one.start for one in play.assigned()) > 0
 
 
 def test_a_call_that_is_to_be_tried_again_is_not_taken_back(play: Play) -> None:
@@ -188,14 +169,6 @@ def test_of_a_run_under_way_one_call_is_cancelled_and_the_others_run_again_uncha
     assert attempts == {call: 1 for call in range(60) if call != 4}
 
 
-def test_the_call_that_was_at_its_runner_has_its_output() -> None:
-    play, run, _ = batch()
-    play.play(CancelRequested([], 9, [(2, 0, 1)]))
-    play.say(Crashed(run, 0, -9, CANCELLED, 1), b"out", b"err")
-    [ended] = play.seen(CallsFinished)
-    assert (ended.start, ended.stop, ended.exitcode, ended.stdout) == (0, 1, -9, b"out")
-
-
 def test_a_cancelled_call_that_ended_all_the_same_has_its_value() -> None:
     play, run, _ = batch()
     span = play.core.state.runs[run].span
@@ -212,79 +185,45 @@ def test_a_cancelled_call_is_not_tried_again_when_its_worker_is_lost() -> None:
     assert play.core.state.calls_waiting == 59
 
 
-def test_a_cancelled_task_that_waits_never_runs() -> None:
+def test_a_cancelled_task_that_waits_never_runs_and_others_do() -> None:
     play = Play()
-    play.submit(3)
+    play.submit(3, 1)
     play.play(CancelRequested([1], signal.SIGTERM))
     [settled] = play.seen(CallsFinished)
     assert (type(settled.error), settled.stop, settled.exitcode) == (Cancelled, 3, -signal.SIGTERM)
     play.hello()
-    assert play.assigned() == []
+    assert [one.task for one in play.assigned()] == [2]
 
 
-def test_a_cancelled_task_that_runs_has_its_worker_told() -> None:
-    play = Play()
-    one = play.running()
-    assert play.play(CancelRequested([1], signal.SIGTERM)) == [
-        Send(b"w", Cancel([one.run], signal.SIGTERM))
-    ]
-
-
-def test_a_cancelled_call_settles_when_its_worker_says_so() -> None:
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(lambda run: Crashed(run, 0, -15, CANCELLED, 1), id="it was at it"),
+        pytest.param(lambda run: Crashed(run, -1, -15, CANCELLED, 1), id="it had not begun"),
+        pytest.param(lambda run: Crashed(run, 0, -15, CRASH, 1), id="its process died"),
+        pytest.param(lambda run: Returned([run]), id="it gives the call back"),
+        pytest.param(lambda run: Results([Result(run, 0, 1, RETRYABLE, 0.1)]), id="it raised"),
+    ],
+)
+def test_a_cancelled_call_settles_and_is_not_retried_whatever_its_worker_says(
+    answer: Callable[[int], Message],
+) -> None:
     play = Play()
     one = play.running()
     play.play(CancelRequested([1], signal.SIGTERM))
-    play.crash(one, 0, CANCELLED, -15)
+    play.say(answer(one.run), b"out", b"err")
     [settled] = play.seen(CallsFinished)
-    assert (type(settled.error), settled.exitcode, settled.stdout) == (Cancelled, -15, b"out")
-
-
-def test_a_cancelled_run_that_had_not_begun_settles_too() -> None:
-    play = Play()
-    one = play.running()
-    play.play(CancelRequested([1], signal.SIGTERM))
-    play.crash(one, -1, CANCELLED, -15)
-    assert type(play.seen(CallsFinished)[0].error) is Cancelled
-
-
-def test_a_cancelled_call_that_ends_by_itself_has_its_value() -> None:
-    play = Play()
-    one = play.running()
-    play.play(CancelRequested([1], signal.SIGTERM))
-    play.done(one)
-    assert play.seen(CallsFinished)[0].payload == (b"values",)
-
-
-def test_a_cancelled_call_is_never_retried() -> None:
-    play = Play()
-    one = play.running()
-    play.play(CancelRequested([1], signal.SIGTERM))
-    play.crash(one, 0, CRASH, -11)
-    assert len(play.seen(CallsFinished)) == 1
-
-
-def test_a_cancelled_call_is_not_retried_for_its_exception() -> None:
-    play = Play()
-    one = play.running()
-    play.play(CancelRequested([1], signal.SIGTERM))
-    play.say(Results([Result(one.run, 0, 1, RETRYABLE, 0.1)]), b"exception")
-    assert play.seen(CallsFinished)[0].raised
-
-
-def test_a_task_may_be_cancelled_twice_with_another_signal() -> None:
-    play = Play()
-    one = play.running()
-    play.play(CancelRequested([1], signal.SIGTERM))
-    assert play.play(CancelRequested([1], signal.SIGKILL)) == [
-        Send(b"w", Cancel([one.run], signal.SIGKILL))
-    ]
+    assert play.assigned() == []
+    outcome = type(settled.error), settled.exitcode, settled.payload
+    assert outcome in [(Cancelled, -15, None), (type(None), 1, (b"out",))]
 
 
 def test_a_cancelled_call_whose_worker_is_lost_settles_with_the_last_signal_asked_for() -> None:
     play = Play()
-    play.running()
-    play.play(CancelRequested([1], signal.SIGTERM))
-    play.play(CancelRequested([1], signal.SIGKILL))
+    one = play.running()
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        play.play(CancelRequested([1], number))
+        assert play.effects == [Send(b"w", Cancel([one.run], number))]
     play.later(70)
     [settled] = play.seen(CallsFinished)
     assert (type(settled.error), settled.exitcode) == (Cancelled, -signal.SIGKILL)
@@ -300,25 +239,11 @@ def test_of_calls_lost_with_their_worker_those_cancelled_are_settled_as_such() -
     assert sorted((event.start, event.stop) for event in lost) == [(0, 2), (4, 6), (6, 9)]
 
 
-def test_a_cancelled_call_whose_worker_gives_it_back_settles() -> None:
-    play = Play()
-    one = play.running()
-    play.play(CancelRequested([1], signal.SIGTERM))
-    play.say(Returned([one.run]))
-    assert type(play.seen(CallsFinished)[0].error) is Cancelled
-
-
-def test_cancelling_what_has_settled_does_nothing() -> None:
+def test_what_has_settled_is_neither_cancelled_nor_taken_back() -> None:
     play = Play()
     play.done(play.running())
     assert play.play(CancelRequested([1, 99], signal.SIGTERM)) == []
-
-
-def test_cancelling_one_task_leaves_the_others() -> None:
-    play = Play()
-    play.submit(1, 2, 3)
-    play.play(CancelRequested([2], signal.SIGTERM))
-    assert play.core.state.calls_waiting == 4
+    assert play.play(RecallRequested([(1, 0, 2), (9, 0, 1)])) == []
 
 
 def test_what_was_recalled_is_not_cancelled_with_one_call_of_it() -> None:

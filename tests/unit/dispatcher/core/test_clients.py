@@ -32,47 +32,42 @@ from gridengine.wire.messages import (
     Shortened,
     Stop,
 )
-from tests.support.core_play import SQUARE, Play, function
+from tests.support.core_play import SQUARE, Play, assignment_of, function
 
-WAYS = ["alike", "shared", "demands"]
+WAYS = ["alike", "shared", "demands", "submitters", "submitters that share"]
 """Without demands, with workers that requests share, and with each client asking for another."""
 
 
 class ClientPlay(Play):
-    """A worker, and clients."""
+    """A worker, and clients; or submitters of one client in their place."""
 
     def __init__(self, how: str = "alike", slots: int = 4) -> None:
-        held = None if how == "alike" else Cores(slots) & Memory(1000)
+        held = None if how in ("alike", "submitters") else Cores(slots) & Memory(1000)
         super().__init__(resources=held, slots=slots)
         self.how = how
+        self.bits = 0 if how.startswith("submitters") else NUMBER_BITS
         self.hello(slots=slots)
 
     def joined(self, *numbers: int, weight: float = 1.0) -> None:
-        for number in numbers:
+        for number in numbers if self.bits else ():
             self.play(ClientJoined(number, weight))
 
     def hand_in(self, client: int, *counts: int, submitter: int = 0, **options: Any) -> list[Task]:
         demand = Demand(Cores(1) & Memory(client + 1)) if self.how == "demands" else ANY
         options = {"demand": demand, **options}
-        who = client << NUMBER_BITS | submitter
+        who = client << self.bits | submitter
         return self.submit(*counts, function=function(client), submitter=who, **options)
 
     def running_clients(self) -> dict[int, int]:
         """Return how many runs of each client workers have."""
-        runs = self.core.state.runs.values()
-        return dict(Counter(run.span.open_task.submitter.client.number for run in runs))
+        tasks = [run.span.open_task.task for run in self.core.state.runs.values()]
+        return dict(Counter(task.submitter >> self.bits for task in tasks))
 
     def end_first(self, client: int | None = None, seconds: float = 1.0) -> None:
         """End the run that was handed out first, of this client."""
-        run = next(
-            one
-            for one in self.core.state.runs.values()
-            if client in (None, one.span.open_task.submitter.client.number)
-        )
-        task = run.span.open_task.task
+        runs = map(assignment_of, self.core.state.runs.values())
         self.done(
-            Assignment(run.number, task.id, b"f", run.span.start, run.span.stop, 1, task.form),
-            seconds=seconds,
+            next(one for one in runs if client in (None, self.client_of(one))), seconds=seconds
         )
 
     def served(self, batches: int) -> Counter[int]:
@@ -84,7 +79,17 @@ class ClientPlay(Play):
         return seen
 
     def client_of(self, one: Assignment) -> int:
-        return self.core.state.open_tasks[one.task].submitter.client.number
+        return self.core.state.open_tasks[one.task].task.submitter >> self.bits
+
+    def order(self, what: str) -> list[int]:
+        """Have all end, of which one runs at a time; return what their tasks have for this."""
+        seen: list[int] = []
+        while self.core.state.runs:
+            seen += [
+                getattr(run.span.open_task.task, what) for run in self.core.state.runs.values()
+            ]
+            self.end_first()
+        return seen
 
 
 @pytest.mark.parametrize("how", WAYS)
@@ -110,30 +115,19 @@ def test_clients_with_one_slot_alternate(how: str) -> None:
     assert Counter(order) == {1: 4, 2: 4, 3: 4}
 
 
-@pytest.mark.parametrize("how", WAYS)
-def test_who_comes_second_soon_has_an_even_share(how: str) -> None:
-    play = ClientPlay(how)
-    play.joined(1, 2)
-    play.hand_in(1, 1000)
-    play.hand_in(2, 1000)
-    for _ in range(4):
-        play.end_first()
-    for _ in range(20):
-        assert play.running_clients() == {1: 2, 2: 2}
-        play.end_first()
-
-
-@pytest.mark.parametrize("how", WAYS)
-def test_a_client_of_twice_the_weight_has_twice_the_share(how: str) -> None:
+@pytest.mark.parametrize(
+    ("how", "weight"), [*((how, 1.0) for how in WAYS), *((how, 2.0) for how in WAYS[:3])]
+)
+def test_who_comes_second_soon_has_its_share_by_its_weight(how: str, weight: float) -> None:
     play = ClientPlay(how, slots=6)
     play.joined(1)
-    play.joined(2, weight=2.0)
+    play.joined(2, weight=weight)
     play.hand_in(1, 1000)
     play.hand_in(2, 1000)
     for _ in range(12):
         play.end_first()
     for _ in range(20):
-        assert play.running_clients() == {1: 2, 2: 4}
+        assert play.running_clients() == ({1: 2, 2: 4} if weight > 1 else {1: 3, 2: 3})
         play.end_first()
 
 
@@ -151,11 +145,14 @@ def test_the_share_is_of_workers_and_not_of_batches(how: str) -> None:
         assert play.running_clients() == {1: 2, 2: 2}
 
 
-def test_a_client_has_one_turn_however_many_submitters_it_has() -> None:
+@pytest.mark.parametrize("priority", [0, 100])
+def test_a_client_has_one_turn_however_many_submitters_and_what_priorities_it_has(
+    priority: int,
+) -> None:
     play = ClientPlay(slots=1)
     play.joined(1, 2)
     for submitter in range(50):
-        play.hand_in(1, 10, submitter=submitter)
+        play.hand_in(1, 10, submitter=submitter, priority=priority)
     play.hand_in(2, 100)
     assert play.served(40) == {1: 20, 2: 20}
 
@@ -193,17 +190,19 @@ def test_what_one_does_not_want_the_others_have(how: str) -> None:
 @pytest.mark.parametrize("how", WAYS)
 def test_workers_make_way_for_a_client_without_a_share(how: str) -> None:
     play = ClientPlay(how, slots=1)
-    play.joined(1, 2)
+    play.joined(1, 2, 3)
     play.hand_in(1, 1)
     play.end_first(seconds=1e-3)
     play.hand_in(1, 1_000_000)
     first, second = play.core.state.runs.values()
     play.hand_in(2, 10)
     assert [message.runs for message in play.sent(Recall)] == [[first.number, second.number]]
+    play.hand_in(3, 10)
+    assert play.sent(Recall) == [], "just now they were asked"
     play.say(Returned([second.number]))
     play.say(Shortened(first.number, 1))
     play.end_first(seconds=1e-3)
-    assert 2 in play.running_clients()
+    assert set(play.running_clients()) - {1}
 
 
 def test_calls_that_calls_make_are_of_their_client() -> None:
@@ -296,19 +295,7 @@ def test_of_one_clients_calls_those_of_a_higher_priority_come_first() -> None:
     play = ClientPlay(slots=1)
     for priority in (0, -5, 3, 7, 3):
         play.submit(1, priority=priority)
-    order = []
-    while play.core.state.runs:
-        order += [run.span.open_task.task.id for run in play.core.state.runs.values()]
-        play.end_first()
-    assert order == [1, 4, 3, 5, 2], "the first had begun before the others came"
-
-
-def test_a_priority_is_among_the_calls_of_one_client() -> None:
-    play = ClientPlay(slots=1)
-    play.joined(1, 2)
-    play.hand_in(1, 100, priority=100)
-    play.hand_in(2, 100)
-    assert play.served(20) == {1: 10, 2: 10}
+    assert play.order("id") == [1, 4, 3, 5, 2], "the first had begun before the others came"
 
 
 def test_submitters_of_one_priority_take_turns() -> None:
@@ -317,11 +304,7 @@ def test_submitters_of_one_priority_take_turns() -> None:
     for submitter in (1, 2):
         play.submit(10, submitter=submitter, priority=1)
     play.submit(10, submitter=3)
-    seen = []
-    for _ in range(20):
-        play.end_first()
-        seen += [run.span.open_task.task.submitter for run in play.core.state.runs.values()]
-    assert seen == [1, 2] * 10
+    assert play.order("submitter") == [0, *[1, 2] * 10, *[3] * 10]
 
 
 @pytest.mark.parametrize("clients", [0, 2])
@@ -331,23 +314,7 @@ def test_across_demands_a_higher_priority_comes_first(clients: int) -> None:
     for number in range(3):
         for priority, gigabytes in ((0, 1), (5, 2)):
             play.submit(1, priority=priority, demand=Demand(Memory(gigabytes)), first=number)
-    order = []
-    while play.core.state.runs:
-        order += [run.span.open_task.task.priority for run in play.core.state.runs.values()]
-        play.end_first()
-    assert order == [0, 5, 5, 5, 0, 0]
-
-
-def test_calls_of_different_priorities_travel_apart() -> None:
-    play = Play()
-    play.learn(seconds=1e-3)
-    play.submit(1, 1, 1)
-    play.submit(1, 1, priority=1)
-    batches: dict[int, set[int]] = {}
-    for run in play.core.state.runs.values():
-        batches.setdefault(id(run.batch), set()).add(run.span.open_task.task.priority)
-    assert batches
-    assert all(len(those) == 1 for those in batches.values())
+    assert play.order("priority") == [0, 5, 5, 5, 0, 0]
 
 
 def test_of_many_priorities_cancelled_calls_are_found() -> None:

@@ -24,9 +24,9 @@ from gridengine.wire.messages import NUMBER_BITS, Assign, Assignment
 from tests.support.core_play import Play, function
 from tests.support.lines_run import lines_run
 
-FEW = {"workers": 100, "tasks": 2_000, "clients": 5}
-MANY = {"workers": 10_000, "tasks": 1_000_000, "clients": 50}
-ROUNDS = 200
+FEW = {"workers": 50, "tasks": 1_000, "clients": 5}
+MANY = {"workers": 1_000, "tasks": 50_000, "clients": 50}
+ROUNDS = 100
 MORE = 1.25
 """By how much more may be done: a table grows now and then, and shares are compared."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import signal
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,7 +17,6 @@ from gridengine.dispatcher.core.events import (
     Closing,
     Effect,
     Event,
-    RecallRequested,
     ReferencesReleased,
     ResultExpected,
     ResultMissing,
@@ -27,20 +27,16 @@ from gridengine.dispatcher.core.events import (
 )
 from gridengine.dispatcher.core.tasks import CallsFinished, ResultData, Task
 from gridengine.errors import Cancelled, GridEngineError, WorkerCrashed
-from gridengine.resources import Cores, Memory
-from gridengine.resources.demand import Demand
+from gridengine.resources import Cores
 from gridengine.wire.messages import (
-    CANCELLED,
     CRASH,
     NO_INPUT,
     RAISED,
-    RETRYABLE,
     VALUES,
     Assign,
     Assignment,
     Define,
     Forget,
-    Goodbye,
     Keep,
     Result,
     Results,
@@ -150,39 +146,24 @@ def play(request: pytest.FixtureRequest) -> Graph:
 # ------------------------------------------------------------------ what a call gets
 
 
+@pytest.mark.parametrize("when", ["before its source", "behind its source", "after its source"])
 def test_a_call_begins_when_its_input_is_there_and_has_it_after_its_own_buffers(
-    play: Graph,
+    play: Graph, when: str
 ) -> None:
+    dependent = task(2, 1, kept=False)
+    if when == "before its source":
+        play.add(dependent)
+        assert play.began() == []
     play.add(task(1))
     assert play.assigned()[0].kept
-    play.add(task(2, 1, kept=False))
-    assert play.began() == []
+    if when == "behind its source":
+        play.add(dependent)
+        assert play.began() == []
     play.finish(1)
+    if when == "after its source":
+        play.add(dependent)
     assert play.given() == [(2, (1,), [b"calls", b"v1"])]
     assert not play.assigned()[0].kept
-
-
-def test_a_call_that_comes_before_what_it_needs_waits_for_it(play: Graph) -> None:
-    play.add(task(2, 1))
-    assert play.began() == []
-    play.add(task(1))
-    play.finish(1)
-    assert play.given() == [(2, (1,), [b"calls", b"v1"])]
-
-
-def test_a_call_begins_at_once_when_its_input_is_there(play: Graph) -> None:
-    play.add(task(1))
-    play.finish(1)
-    play.add(task(2, 1))
-    assert play.given() == [(2, (1,), [b"calls", b"v1"])]
-
-
-def test_a_call_waits_for_all_of_its_inputs(play: Graph) -> None:
-    play.add(task(1), task(2), task(3, 2, 1))
-    play.finish(1)
-    assert play.began() == [2]
-    play.finish(2)
-    assert play.given() == [(3, (2, 1), [b"calls", b"v2", b"v1"])]
 
 
 def test_an_input_that_is_named_twice_is_sent_once(play: Graph) -> None:
@@ -212,22 +193,6 @@ def test_a_batch_is_bounded_in_bytes_with_what_its_calls_need(
         play.supply(100 + number, result)
     play.add(*(task(10 + number, 100 + number) for number in range(20)))
     assert [len(message.assignments) for message in play.sent(Assign)][:2] == [3, 3]
-
-
-def test_a_value_among_several_that_travel_together_is_found_by_its_place(play: Graph) -> None:
-    play.supply(1, b"all three", item=2)
-    play.add(task(2, 1))
-    [dependent] = play.assigned()
-    assert [(given.reference, given.item) for given in dependent.inputs] == [(R + 1, 2)]
-
-
-def test_of_a_task_of_several_calls_one_result_may_be_needed(play: Graph) -> None:
-    play.add(task(9), Task(1, (b"calls",), 3, kept=((1, R + 1),)), task(2, 1))
-    play.finish(9)
-    play.finish(1, b"v0")
-    assert play.began() == [1]
-    play.finish(1, b"v1")
-    assert play.given() == [(2, (1,), [b"calls", b"v1"])]
 
 
 def test_a_large_result_is_defined_to_a_worker_once_and_forgotten_after_its_last_call(
@@ -276,63 +241,24 @@ def test_what_is_passed_on_cannot_be_written_to_by_who_gets_it_too(play: Graph) 
     assert all(memoryview(buffer).readonly for buffer in finished.payload)
 
 
-def test_a_call_gets_its_inputs_again_when_its_worker_is_lost(play: Graph) -> None:
-    play.add(task(1), task(2), task(3, 1, 2))
-    play.finish(1)
-    play.finish(2, LARGE)
-    play.hello(b"v", pid=8)
-    play.say(Goodbye("killed"))
-    assert play.given() == [(3, (1, 2), [b"calls", b"v1"])]
-    assert play.assignments[3][0] == b"v"
-    assert [one.function for one in play.sent(Define, b"v")] == [input_name(R + 2), SQUARE.digest]
-
-
-def test_a_call_is_run_again_before_its_failure_travels(play: Graph) -> None:
-    play.add(task(1, retries=1), task(2, 1))
-    play.finish(1, status=RETRYABLE)
-    assert play.told == {}
-    play.finish(1)
-    assert play.began() == [2]
-
-
-def test_results_of_other_demands_are_needed_too() -> None:
-    play = Graph(pooled=True)
-    play.add(task(1), task(2, 1, demand=Demand(Memory(1))))
-    play.hello()
-    play.finish(1)
-    play.later(1)
-    assert [queue.demand for queue in play.core.state.queues.values() if queue.calls] == [
-        Demand(Memory(1))
-    ]
-    assert len(play.core.state.provisioners) == 2
-
-
 # ------------------------------------------------------------------ what the client supplies
 
 
-def test_a_supplied_result_is_as_good_as_one_that_a_call_makes(play: Graph) -> None:
-    play.add(task(2, 1))
-    play.supply(1, b"here")
-    assert play.given() == [(2, (1,), [b"calls", b"here"])]
-
-
-def test_a_result_may_be_supplied_before_somebody_needs_it(play: Graph) -> None:
-    play.supply(1, b"here")
-    play.add(task(2, 1))
-    assert play.given() == [(2, (1,), [b"calls", b"here"])]
-
-
-def test_of_what_is_supplied_twice_the_first_counts(play: Graph) -> None:
-    play.supply(1, b"first")
-    play.supply(1, b"second")
-    play.add(task(2, 1))
-    assert play.given() == [(2, (1,), [b"calls", b"first"])]
-
-
-def test_a_call_that_is_supplied_while_it_runs_brings_nothing_more(play: Graph) -> None:
-    play.add(task(1), task(2, 1))
-    play.supply(1, b"here")
-    play.finish(1)
+@pytest.mark.parametrize(
+    "acts", ["need supply", "supply need", "supply other need", "make need supply end"]
+)
+def test_a_supplied_result_is_as_good_as_one_that_a_call_makes_and_the_first_counts(
+    play: Graph, acts: str
+) -> None:
+    for act in acts.split():
+        if act == "need":
+            play.add(task(2, 1))
+        elif act == "make":
+            play.add(task(1))
+        elif act == "end":
+            play.finish(1)
+        else:
+            play.supply(1, b"here" if act == "supply" else b"other")
     assert play.given() == [(2, (1,), [b"calls", b"here"])]
 
 
@@ -381,18 +307,15 @@ def test_what_is_wanted_before_it_is_assigned_is_pickled_for_others(play: Graph)
     assert play.assigned()[0].kept
 
 
-def test_a_failure_that_is_supplied_travels(play: Graph) -> None:
+def test_a_failure_or_a_cancellation_that_is_supplied_travels(play: Graph) -> None:
     play.add(task(2, 1))
     play.supply(1, b"exception", raised=True, path=("call 3 of load", "fit"))
     [finished] = play.seen(CallsFinished)
     assert (finished.payload, finished.raised) == ((b"exception",), True)
     assert finished.path == ("call 3 of load", "fit")
-
-
-def test_a_cancellation_that_is_supplied_cancels(play: Graph) -> None:
-    play.add(task(2, 1), task(3, 2))
-    play.supply(1, cancelled=True)
-    assert play.told == {2: ["cancelled"], 3: ["cancelled"]}
+    play.add(task(5, 4), task(6, 5))
+    play.supply(4, cancelled=True)
+    assert play.told == {2: ["raised"], 5: ["cancelled"], 6: ["cancelled"]}
 
 
 # ------------------------------------------------------------------ failure and cancellation
@@ -425,16 +348,8 @@ def test_an_error_that_is_not_the_call_s_own_travels_as_it_is(play: Graph) -> No
     assert second.error is first.error
 
 
-def test_a_call_that_comes_after_the_failure_fails_at_once(play: Graph) -> None:
-    play.add(task(1))
-    play.finish(1, b"exception", status=RAISED)
-    play.add(task(3, 2), task(2, 1))
-    assert play.told == {1: ["raised"], 2: ["raised"], 3: ["raised"]}
-    assert play.core.state.submitters == {}
-
-
 def test_a_chain_of_any_length_fails_without_recursion() -> None:
-    play, count = Graph(), 100_000
+    play, count = Graph(), 2 * sys.getrecursionlimit()
     play.hello()
     play.add(task(1), *(task(number, number - 1) for number in range(2, count + 1)))
     play.release(*range(1, count + 1))
@@ -446,12 +361,6 @@ def test_a_chain_of_any_length_fails_without_recursion() -> None:
     assert play.nothing_is_kept()
 
 
-def test_a_call_with_two_inputs_that_fail_fails_once(play: Graph) -> None:
-    play.add(task(1), task(2, 1), task(3, 1), task(4, 2, 3), task(5, 4, 1))
-    play.finish(1, b"exception", status=RAISED)
-    assert play.told == {number: ["raised"] for number in range(1, 6)}
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_what_waits_for_a_cancelled_call_is_cancelled_and_nothing_else(
     play: Graph, number: int
@@ -461,43 +370,6 @@ def test_what_waits_for_a_cancelled_call_is_cancelled_and_nothing_else(
     assert play.told == {2: ["failed"], 3: ["cancelled"], 4: ["cancelled"]}
     assert isinstance(play.seen(CallsFinished)[0].error, Cancelled)
     assert play.finish_all() == [1, 5]
-
-
-def test_a_source_that_is_cancelled_cancels_its_dependents(play: Graph) -> None:
-    play.add(task(9), task(1), task(2, 1))
-    play.play(CancelRequested([1], signal.SIGTERM))
-    assert play.told == {1: ["failed"], 2: ["cancelled"]}
-
-
-def test_a_dependent_that_is_taken_back_is_settled_at_once_and_what_it_needs_goes_on(
-    play: Graph,
-) -> None:
-    play.add(task(1), task(2, 1))
-    play.play(RecallRequested([(2, 0, 1)]))
-    assert play.told == {2: ["recalled"]}
-    play.release(1, 2)
-    play.finish(1)
-    assert play.told[1] == ["done"]
-    assert play.core.state.awaited == {}
-
-
-def test_a_source_that_was_taken_back_is_awaited_until_it_is_handed_in_again(
-    play: Graph,
-) -> None:
-    play.add(task(9), task(1), task(2, 1))
-    play.play(RecallRequested([(1, 0, 1)]))
-    assert play.told == {1: ["recalled"]}
-    play.add(replace(task(3), kept=((0, R + 1),)))
-    play.finish(9)
-    play.finish(3)
-    assert play.given() == [(2, (1,), [b"calls", b"v3"])]
-
-
-def test_a_source_that_was_taken_back_may_be_supplied_as_cancelled(play: Graph) -> None:
-    play.add(task(9), task(1), task(2, 1))
-    play.play(RecallRequested([(1, 0, 1)]))
-    play.supply(1, cancelled=True)
-    assert play.told[2] == ["cancelled"]
 
 
 def test_closing_settles_each_call_once(play: Graph) -> None:
@@ -544,18 +416,15 @@ def give_back(play: Graph, *numbers: int, reason: str = NO_INPUT) -> None:
     play.say(Returned([play.assignments[number][1].run for number in numbers], reason))
 
 
-def test_a_quick_call_goes_behind_the_one_whose_result_it_alone_needs(quick: Graph) -> None:
-    quick.add(task(1), task(2, 1), task(3, 2, kept=False))
-    assert behind(quick) == {1: [], 2: [1], 3: [2]}
+@pytest.mark.parametrize(("second", "third"), [((1,), (2,)), ((), (1, 2))])
+def test_a_quick_call_goes_behind_those_whose_results_it_alone_needs(
+    quick: Graph, second: tuple[int, ...], third: tuple[int, ...]
+) -> None:
+    quick.add(task(1), task(2, *second), task(3, *third, kept=False))
+    assert behind(quick) == {1: [], 2: [*second], 3: [*third]}
     assert quick.finish_all() == [1, 2, 3]
     quick.release(1, 2)
     assert quick.nothing_is_kept()
-
-
-def test_it_goes_behind_all_that_it_needs(quick: Graph) -> None:
-    quick.add(task(1), task(2), task(3, 1, 2))
-    assert behind(quick) == {1: [], 2: [], 3: [1, 2]}
-    assert quick.finish_all() == [1, 2, 3]
 
 
 @pytest.mark.parametrize("others", [(2, 3), (2,)])
@@ -590,19 +459,15 @@ def test_what_has_no_input_fails_with_who_made_none(quick: Graph) -> None:
     assert quick.nothing_is_kept()
 
 
-def test_what_is_given_back_before_its_input_is_known_waits_for_it(quick: Graph) -> None:
+@pytest.mark.parametrize("known", [False, True])
+def test_what_is_given_back_begins_again_once_its_input_is_known(quick: Graph, known: bool) -> None:
     quick.add(task(1), task(2, 1))
+    if known:
+        quick.finish(1)
     give_back(quick, 2)
-    assert quick.assigned() == []
-    quick.finish(1)
-    assert behind(quick) == {2: []}
-    assert quick.finish_all() == [2]
-
-
-def test_what_is_given_back_after_its_input_has_come_begins_again(quick: Graph) -> None:
-    quick.add(task(1), task(2, 1))
-    quick.finish(1)
-    give_back(quick, 2)
+    if not known:
+        assert quick.assigned() == []
+        quick.finish(1)
     assert behind(quick) == {2: []}
     assert quick.assigned()[0].attempt == 1
 
@@ -632,44 +497,7 @@ def test_a_call_that_ended_its_runner_is_charged_though_its_input_went_with_it(
     assert quick.told[2] == ["failed"]
 
 
-@pytest.mark.parametrize("number", [0, signal.SIGTERM])
-def test_a_call_behind_its_source_is_taken_back_or_cancelled_by_its_worker(
-    quick: Graph, number: int
-) -> None:
-    quick.add(task(1), task(2, 1), task(3, 2))
-    if number:
-        quick.play(CancelRequested([2], number))
-        quick.crash(quick.assignments[2][1], -1, CANCELLED)
-    else:
-        quick.play(RecallRequested([(2, 0, 1)]))
-        give_back(quick, 2, reason="")
-    assert quick.told[2] == ["failed" if number else "recalled"]
-    give_back(quick, 3)
-    assert (3 in quick.told) == bool(number)
-    quick.finish(1)
-    assert quick.told[1] == ["done"]
-
-
-def test_what_is_supplied_as_failed_meanwhile_does_not_settle_a_call_twice(quick: Graph) -> None:
-    quick.add(task(1), task(2, 1))
-    quick.supply(1, cancelled=True)
-    assert 2 not in quick.told
-    quick.finish(1)
-    quick.finish(2)
-    assert quick.told[2] == ["done"]
-
-
 # ------------------------------------------------------------------ how long results are kept
-
-
-def test_a_result_is_kept_while_it_is_held(play: Graph) -> None:
-    play.add(task(1))
-    play.finish(1, LARGE)
-    play.add(task(2, 1))
-    play.finish(2)
-    assert play.sent(Forget) == []
-    play.add(task(3, 1))
-    assert play.given() == [(3, (1,), [b"calls"])]
 
 
 @pytest.mark.parametrize("payload", [b"small", LARGE], ids=["small", "large"])
@@ -685,34 +513,6 @@ def test_nothing_is_kept_whenever_references_are_released(
             play.finish(int(act), payload)
     play.finish_all()
     assert play.told == {1: ["done"], 2: ["done"]}
-    assert play.nothing_is_kept()
-
-
-def test_what_is_released_before_it_is_made_is_not_kept(play: Graph) -> None:
-    play.release(1)
-    play.add(task(1))
-    play.finish(1, LARGE)
-    play.release(2)
-    play.supply(2, LARGE)
-    assert play.nothing_is_kept()
-
-
-def test_what_is_released_while_a_call_waits_for_it_is_kept_for_that(play: Graph) -> None:
-    play.add(task(2, 1))
-    play.release(1, 2)
-    play.add(task(1))
-    play.finish(1, LARGE)
-    assert play.given() == [(2, (1,), [b"calls"])]
-    play.finish(2)
-    assert play.nothing_is_kept()
-
-
-def test_what_nobody_waits_for_any_more_is_not_kept_when_it_is_made(play: Graph) -> None:
-    play.add(task(2, 1))
-    play.release(1, 2)
-    play.play(CancelRequested([2], signal.SIGTERM))
-    play.add(task(1))
-    play.finish(1, LARGE)
     assert play.nothing_is_kept()
 
 
@@ -733,20 +533,3 @@ def test_a_function_that_holds_a_result_is_forgotten_with_its_last_call(play: Gr
     play.release(1)
     play.finish(2)
     assert play.sent(Forget) == [Forget([b"f7"]), Forget([input_name(R + 1)])]
-
-
-def test_along_a_chain_one_result_is_kept_at_a_time(play: Graph) -> None:
-    count = 50
-    play.add(task(1), *(task(number, number - 1) for number in range(2, count + 1)))
-    play.release(*range(1, count))
-    defined: set[bytes] = set()
-    for number in range(1, count):
-        play.finish(number, LARGE)
-        defined |= {one.function for one in play.sent(Define)} - {SQUARE.digest}
-        defined -= {name for one in play.sent(Forget) for name in one.functions}
-        kept = [one for one in play.core.state.awaited.values() if one.data is not None]
-        assert [one.reference for one in kept] == [R + number]
-        assert defined == {input_name(R + number)}
-    play.finish(count)
-    play.release(count)
-    assert play.nothing_is_kept()

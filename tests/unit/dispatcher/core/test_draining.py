@@ -25,12 +25,6 @@ def test_what_waits_does_not_begin_and_what_runs_is_waited_for() -> None:
     assert not play.seen(Launch)
 
 
-def test_where_nothing_runs_it_is_told_at_once() -> None:
-    play = Play()
-    play.play(Draining())
-    assert play.seen(Drained)
-
-
 def test_a_running_call_gets_what_it_calls_itself() -> None:
     play = Play()
     play.hello()

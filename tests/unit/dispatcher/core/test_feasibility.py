@@ -13,31 +13,25 @@ from tests.support.core_play import GOOD
 NODE = Cores(4) & Memory(8) & Token("t")
 
 
-def test_what_no_worker_can_hold_is_an_error() -> None:
-    with pytest.raises(
-        ConfigurationError,
-        match=r"no worker can ever hold Cores\(5\): they hold Cores\(4\) & Memory\(8\)",
-    ):
-        can_hold(Policy(**GOOD, resources=NODE), Cores(5))
-
-
-def test_a_request_that_no_worker_holds_is_told_as_it_was_written() -> None:
-    with pytest.raises(ConfigurationError, match=r"can ever hold Token\('u'\): they hold"):
-        can_hold(Policy(**GOOD, resources=NODE), Token("u"))
-
-
-def test_a_time_that_no_worker_has_is_an_error() -> None:
-    with pytest.raises(ConfigurationError, match="no worker can ever hold"):
-        can_hold(Policy(**GOOD, resources=NODE & WTime(100)), WTime(99))
+@pytest.mark.parametrize(
+    ("held", "request_", "words"),
+    [
+        (NODE, Cores(5), r"hold Cores\(5\): they hold Cores\(4\) & Memory\(8\)"),
+        (NODE, Token("u"), r"hold Token\('u'\): they hold"),
+        (NODE & WTime(100), WTime(99), "hold "),
+    ],
+)
+def test_what_no_worker_can_hold_is_an_error_and_told_as_it_was_written(
+    held: Resource, request_: Resource, words: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=f"no worker can ever {words}"):
+        can_hold(Policy(**GOOD, resources=held), request_)
 
 
 @pytest.mark.parametrize("request_", [Memory(1), ZERO, Token("t")])
 def test_who_does_not_say_how_many_cores_has_one(request_: Resource) -> None:
     assert booked(request_) == request_ & Cores(1)
-
-
-def test_who_says_how_many_cores_has_them() -> None:
-    assert booked(Cores(3)) == Cores(3)
+    assert booked(request_ & Cores(3)) == request_ & Cores(3)
 
 
 def policy(resources: Resource | None = NODE) -> Policy:

@@ -106,29 +106,6 @@ def test_the_caller_gets_it_when_it_asks() -> None:
     assert [one.data.payload for one in play.seen(ResultFetched)] == [[b"bytes"]]
 
 
-def test_it_is_kept_as_long_as_the_caller_has_it_or_may_refer_to_it() -> None:
-    play = workers(b"a")
-    kept_at(play, b"a", makes(FIRST))
-    play.play(ReferencesReleased([FIRST]))
-    assert play.sent(Forget) == []
-    play.play(ReferencesReleased([FIRST]))
-    assert play.sent(Forget, b"a") == [Forget([input_name(FIRST)])]
-    assert not play.core.state.awaited
-    assert not play.core.state.away
-
-
-def test_what_was_released_before_is_kept_for_the_caller_alone() -> None:
-    play = workers(b"a")
-    play.play(Submitted(SQUARE, [makes(FIRST)]))
-    [one] = play.assigned()
-    play.play(ReferencesReleased([FIRST]))
-    keeps(play, one, b"a")
-    assert FIRST in play.core.state.awaited
-    play.play(ReferencesReleased([FIRST]))
-    assert play.sent(Forget, b"a") == [Forget([input_name(FIRST)])]
-    assert not play.core.state.released_early
-
-
 def test_a_result_of_a_run_that_is_no_more_is_forgotten_where_it_lies() -> None:
     play = workers(b"a")
     play.play(Submitted(SQUARE, [makes(FIRST)]))
@@ -163,19 +140,6 @@ def test_what_a_worker_keeps_that_breaks_the_protocol_in_the_same_breath_is_made
     play.hello(b"a", pid=9, slots=2)
     play.play(ResultAsked(FIRST))
     assert [list(again.kept) for again in play.assigned(b"a")] == [[(0, FIRST)]]
-
-
-def test_who_leaves_hands_it_over() -> None:
-    play = workers(b"a")
-    kept_at(play, b"a", makes(FIRST))
-    play.later(6.0, beats=[b"a"])
-    assert play.sent(Stop, b"a") == [Stop()]
-    play.say(Fetched(input_name(FIRST)), b"bytes", worker=b"a")
-    assert [one.data.payload for one in play.seen(ResultFetched)] == [[b"bytes"]]
-    play.say(Goodbye("told to stop", []), worker=b"a")
-    play.play(Submitted(CUBE, [needs(200, FIRST)]))
-    play.hello(b"b", pid=8)
-    assert [one.task for one in play.assigned(b"b")] == [200]
 
 
 def test_who_leaves_has_time_for_what_it_has_still_to_hand_over() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 
+import pytest
+
 from gridengine.dispatcher.core.events import Launched, Supplied, Warn
 from gridengine.dispatcher.core.tasks import ResultData
 from gridengine.schedulers.launcher import Handle
@@ -39,20 +41,21 @@ def test_after_ten_seconds_it_is_said_which_jobs_wait_for_which() -> None:
     assert warnings(play) == [said]
 
 
-def test_calls_that_wait_for_jobs_alone_are_counted() -> None:
-    play = held_by_jobs("Job-1")
-    play.submit(20, 22)
+@pytest.mark.parametrize(
+    ("jobs", "counts", "words"),
+    [
+        (1, [20, 22], ": 42 calls; these hold all of them (max_workers=1): Job-1"),
+        (8, [1], "(max_workers=8): Job-1, Job-2, Job-3, Job-4, Job-5, 3 more jobs"),
+    ],
+)
+def test_calls_that_wait_are_counted_and_of_many_jobs_a_few_are_named(
+    jobs: int, counts: list[int], words: str
+) -> None:
+    play = held_by_jobs(*[f"Job-{number}" for number in range(1, jobs + 1)])
+    play.submit(*counts)
     play.later(0.25)
     play.later(10)
-    assert ": 42 calls; these hold" in warnings(play)[0]
-
-
-def test_of_many_jobs_a_few_are_named() -> None:
-    play = held_by_jobs(*[f"Job-{number}" for number in range(1, 9)])
-    play.submit(1, watched=True, name="Job-9")
-    play.later(0.25)
-    play.later(10)
-    assert warnings(play)[0].endswith(": Job-1, Job-2, Job-3, Job-4, Job-5, 3 more jobs")
+    assert warnings(play)[0].endswith(words)
 
 
 def test_it_is_said_more_and_more_seldom() -> None:

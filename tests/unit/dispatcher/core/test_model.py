@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
-
 from gridengine.dispatcher.core.calls import Client, OpenTask, Pace, RemoteObject, Span, Submitter
-from gridengine.dispatcher.core.model import Batch, Phase, Run, SlotGroup, TaskQueue, Worker
+from gridengine.dispatcher.core.model import Batch, Run, SlotGroup, TaskQueue, Worker
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.provisioner import Provisioner
 from gridengine.dispatcher.core.tasks import Task
 from gridengine.resources.demand import ANY
 from gridengine.wire.messages import Hello
 from tests.support.core_play import SQUARE
-
-QUICK, SLOW = 0.01, 1.0
 
 
 def queue_with(
@@ -54,47 +50,6 @@ def test_who_came_last_is_assigned_work_first_and_each_once() -> None:
     queue, groups = queue_with(1, 1, 1)
     queue.put(span_of())
     assert [queue.take_slot_group() for _ in range(4)] == [*reversed(groups), None]
-
-
-@pytest.mark.parametrize(("seconds", "taken"), [(None, False), (SLOW, False), (QUICK, True)])
-def test_only_quick_calls_go_ahead_to_workers_that_are_busy(
-    seconds: float | None, taken: bool
-) -> None:
-    queue, [group] = queue_with(1)
-    group.batches = 1
-    queue.relist(group)
-    queue.put(span_of(seconds=seconds))
-    assert (queue.take_slot_group() is group) is taken
-
-
-@pytest.mark.parametrize("phase", [Phase.SILENT, Phase.STOPPING, Phase.GONE])
-def test_who_is_not_ready_is_assigned_nothing(phase: Phase) -> None:
-    queue, [group] = queue_with(1)
-    group.worker.phase = phase
-    queue.relist(group)
-    assert not queue.idle
-    assert not queue.ahead
-
-
-def test_who_has_had_its_share_of_jobs_is_assigned_nothing() -> None:
-    queue, [group] = queue_with(1, jobs_per_worker=2)
-    group.worker.taken = 2
-    queue.relist(group)
-    assert not queue.idle
-
-
-def test_a_batch_holds_as_many_calls_as_take_a_tenth_of_a_second() -> None:
-    queue, [group] = queue_with(1)
-    queue.put(span_of(1000, seconds=QUICK))
-    [span] = queue.next_spans(group.worker)
-    assert (span.start, span.stop, queue.calls) == (0, 10, 990)
-
-
-def test_of_calls_whose_pace_is_not_known_one_is_tried() -> None:
-    queue, [group] = queue_with(1)
-    queue.put(span_of(1000))
-    [span] = queue.next_spans(group.worker)
-    assert span.calls == 1
 
 
 def test_under_way_is_the_first_run_of_each_batch_of_as_many_as_there_are_slots() -> None:

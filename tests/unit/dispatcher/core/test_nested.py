@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 
-from gridengine.dispatcher.core.events import Grant, Launch, Launched, Submitted
+from gridengine.dispatcher.core.events import Grant, Launch, Submitted
 from gridengine.dispatcher.core.model import Run
 from gridengine.dispatcher.core.tasks import CallsFinished, Task
 from gridengine.errors import Cancelled
 from gridengine.resources import Cores, GPUs, Resource
 from gridengine.resources.demand import ANY, Demand
-from gridengine.schedulers.launcher import Handle
 from gridengine.wire.messages import (
     CANCELLED,
     Assign,
@@ -26,7 +25,7 @@ from gridengine.wire.messages import (
     Returned,
     Waits,
 )
-from tests.support.core_play import SQUARE, Play
+from tests.support.core_play import SQUARE, Play, assignment_of
 
 RUNNER = 3
 
@@ -77,6 +76,21 @@ def run_of(play: Play, one: Assignment) -> Run:
     return play.core.state.runs[one.run]
 
 
+def nested(play: Play, depth: int = 2, **options: Any) -> list[Assignment]:
+    """Return calls of which each but the last has made the next, and waits for it."""
+    runs = submit(play, **options)
+    while len(runs) < depth:
+        make(play, runs[-1])
+        runs += wait(play, runs[-1])
+    return runs
+
+
+def launched(**policy: Any) -> tuple[Play, Assignment]:
+    """Return a core with the one worker that it has launched, and the call that this is at."""
+    play = Play(max_workers=1, **policy)
+    return play, play.running(submitter=1)
+
+
 def test_a_call_that_waits_has_its_slot_used_by_its_children() -> None:
     play = play_with()
     [parent] = submit(play)
@@ -106,11 +120,6 @@ def test_the_deepest_calls_come_first() -> None:
     assert after.task == child.id + 1
 
 
-def assignment(run: Run) -> Assignment:
-    task = run.span.open_task.task
-    return Assignment(run.number, task.id, b"square", run.done, run.span.stop, 1, 0)
-
-
 def test_who_goes_on_comes_before_what_waits() -> None:
     play = play_with()
     [parent] = submit(play)
@@ -127,9 +136,7 @@ def test_who_goes_on_comes_before_what_waits() -> None:
 
 def test_who_goes_on_has_the_slot_of_one_that_begins_to_wait() -> None:
     play = play_with()
-    [parent] = submit(play)
-    make(play, parent)
-    [child] = wait(play, parent)
+    parent, child = nested(play)
     assert resume(play, parent) == []
     make(play, child)
     assert wait(play, child) == []
@@ -139,11 +146,7 @@ def test_who_goes_on_has_the_slot_of_one_that_begins_to_wait() -> None:
 
 def test_of_several_that_go_on_the_deepest_is_first() -> None:
     play = play_with()
-    [parent] = submit(play)
-    make(play, parent)
-    [child] = wait(play, parent)
-    make(play, child)
-    [grandchild] = wait(play, child)
+    parent, child, grandchild = nested(play, 3)
     assert resume(play, parent) == resume(play, child) == []
     play.done(grandchild)
     assert play.sent(Resumed) == [Resumed(RUNNER, child.run)]
@@ -172,45 +175,13 @@ def test_children_end_with_the_run_that_made_them(how: str) -> None:
         return
     assert play.sent(Cancel) == [Cancel([running.id], signal.SIGTERM)]
     [child] = [one for one in play.core.state.runs.values() if one.span.open_task.task == running]
-    play.crash(assignment(child), 0, CANCELLED, -15)
+    play.crash(assignment_of(child), 0, CANCELLED, -15)
     assert running.id not in play.core.state.open_tasks
-
-
-def test_grandchildren_end_when_the_runs_of_children_do() -> None:
-    play = play_with(slots=3)
-    [parent] = submit(play)
-    make(play, parent)
-    [child] = play.assigned()
-    make(play, child)
-    [grandchild] = play.assigned()
-    play.done(parent)
-    assert play.sent(Cancel) == [Cancel([child.run], signal.SIGTERM)]
-    play.crash(child, 0, CANCELLED, -15)
-    assert play.sent(Cancel) == [Cancel([grandchild.run], signal.SIGTERM)]
-
-
-def test_the_children_of_a_run_that_has_ended_end_at_once() -> None:
-    play = play_with()
-    [parent] = submit(play)
-    play.done(parent)
-    make(play, parent)
-    [settled] = play.seen(CallsFinished)
-    assert isinstance(settled.error, Cancelled)
-
-
-def test_a_child_that_ends_is_not_counted_among_the_children_any_more() -> None:
-    play = play_with(slots=2)
-    [parent] = submit(play)
-    make(play, parent)
-    play.done(play.assigned()[0])
-    assert run_of(play, parent).children == {}
 
 
 def test_too_many_calls_that_wait_are_refused_and_keep_their_slots() -> None:
     play = play_with(max_nesting=1)
-    [parent] = submit(play)
-    make(play, parent)
-    [child] = wait(play, parent)
+    _, child = nested(play)
     make(play, child)
     assert wait(play, child) == []
     [answer] = play.sent(Resumed)
@@ -238,50 +209,25 @@ def test_a_worker_that_gives_back_what_stands_behind_a_waiting_call_is_not_blame
     assert b"w" in play.core.state.workers
 
 
-def test_a_call_that_ends_while_it_waits_gives_nothing_back_twice() -> None:
-    play = play_with()
-    [parent] = submit(play)
-    make(play, parent)
-    [child] = wait(play, parent)
-    assert resume(play, parent) == []
-    play.done(parent)
-    play.crash(child, 0, CANCELLED, -15)
-    assert len(submit(play)) == 1
-    [worker] = play.core.state.workers.values()
-    assert (worker.waiting, worker.resuming, worker.withheld, worker.batches) == (0, {}, False, 1)
-    [group] = worker.slot_groups
-    assert group.batches == 1
-
-
-def test_workers_whose_calls_all_wait_do_not_count_against_the_most() -> None:
-    play = Play(pooled=True, max_workers=1)
-    play.submit()
-    play.play(Launched([Handle("1", "/runs/x/1.log")]))
-    play.hello(log="/runs/x/1.log")
-    [parent] = play.assigned()
-    make(play, parent, demand=Demand(Cores(2)))
+@pytest.mark.parametrize(
+    ("policy", "demand"),
+    [
+        pytest.param({"pooled": True}, Demand(Cores(2)), id="whose calls all wait"),
+        pytest.param({"jobs_per_worker": 1}, ANY, id="that may take no more"),
+    ],
+)
+def test_workers_that_cannot_run_what_waits_do_not_count_against_the_most(
+    policy: dict[str, Any], demand: Demand
+) -> None:
+    play, parent = launched(**policy)
+    make(play, parent, demand=demand)
     assert play.seen(Launch) == []
     wait(play, parent)
-    assert play.seen(Launch) == [Launch(1, Demand(Cores(2)), "square")]
-
-
-def test_workers_that_may_take_no_more_do_not_count_against_the_most() -> None:
-    play = Play(max_workers=1, jobs_per_worker=1)
-    play.submit()
-    play.play(Launched([Handle("1", "/runs/x/1.log")]))
-    play.hello(log="/runs/x/1.log")
-    [parent] = play.assigned()
-    make(play, parent)
-    wait(play, parent)
-    assert play.seen(Launch) == [Launch(1, ANY, "square")]
+    assert play.seen(Launch) == [Launch(1, demand, "square")]
 
 
 def test_no_worker_is_asked_for_while_slots_are_kept_for_deeper_calls() -> None:
-    play = Play(max_workers=1)
-    play.submit()
-    play.play(Launched([Handle("1", "/runs/x/1.log")]))
-    play.hello(log="/runs/x/1.log")
-    [parent] = play.assigned()
+    play, parent = launched()
     make(play, parent, 3)
     [child] = wait(play, parent)
     [another] = wait(play, child)
@@ -292,12 +238,9 @@ def test_no_worker_is_asked_for_while_slots_are_kept_for_deeper_calls() -> None:
 
 
 def test_slots_of_calls_that_wait_are_kept_for_deeper_ones_when_twice_as_many_wait() -> None:
-    play = Play(pooled=True, max_workers=1)
-    play.submit(submitter=1)
-    play.play(Launched([Handle("1", "/runs/x/1.log")]))
-    play.hello(log="/runs/x/1.log")
-    [one] = play.assigned()
+    play, first = launched(pooled=True)
     submit(play, 5)
+    one: Assignment | None = first
     parents = []
     while one is not None:
         parents.append(one)
@@ -359,23 +302,9 @@ def test_a_call_goes_on_with_what_it_had_if_nobody_has_needed_it() -> None:
     assert resume(play, parent) == [Resumed(RUNNER, parent.run, first)]
 
 
-def test_a_gpu_is_never_given_twice() -> None:
-    play = shared()
-    [parent] = submit(play, demand=Demand(GPUs(1)))
-    make(play, parent, demand=Demand(GPUs(1)))
-    [child] = wait(play, parent)
-    assert resume(play, parent) == []
-    play.done(child)
-    [answer] = play.sent(Resumed)
-    group = run_of(play, parent).slot_group
-    assert (group.allocation, group.batches) == (answer.allocation, 1)
-
-
 def test_a_worker_that_was_silent_goes_on_with_the_calls_that_ask_for_their_slots() -> None:
     play = shared(slots=1)
-    [parent] = submit(play)
-    make(play, parent)
-    [child] = wait(play, parent)
+    parent, child = nested(play)
     play.later(7)
     assert resume(play, parent) == []
     play.done(child)
@@ -420,6 +349,6 @@ def test_room_that_is_taken_by_what_was_assigned_ahead_is_no_reason_to_give_no_m
         play.done(each, seconds=1e-4)
     make(play, parent, demand=Demand(GPUs(1)))
     while runs := [one for one in play.core.state.runs.values() if not one.batch.waiting]:
-        play.done(assignment(runs[0]), seconds=0.01)
+        play.done(assignment_of(runs[0]), seconds=0.01)
     assert play.core.state.calls_waiting == 0
     assert resume(play, parent)

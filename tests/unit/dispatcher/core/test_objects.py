@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
 from msgspec.structs import replace
 
 from gridengine.dispatcher.core import (
@@ -55,21 +56,13 @@ def test_a_worker_that_comes_later_has_loaded_nothing_that_has_changed() -> None
     assert play.sent(Reload) == []
 
 
-def test_the_oldest_function_out_of_use_is_forgotten() -> None:
+def test_the_oldest_function_out_of_use_is_forgotten_and_sent_again_when_it_is_used() -> None:
     play = Play()
     play.hello()
     for number in range(objects.KEPT_FUNCTIONS + 1):
         play.submit(1, function=function(number))
         play.done(play.assigned()[0])
     assert play.sent(Forget) == [Forget([b"f0"])]
-
-
-def test_a_function_that_was_forgotten_is_sent_again() -> None:
-    play = Play()
-    play.hello()
-    for number in range(objects.KEPT_FUNCTIONS + 1):
-        play.submit(1, function=function(number))
-        play.done(play.assigned()[0])
     play.submit(1, function=function(0))
     assert [define.function for define in play.sent(Define)] == [b"f0"]
 
@@ -88,23 +81,22 @@ def big(number: int, size: int) -> Function:
     return replace(function(number), payload=(b"pickled", bytes(size)))
 
 
-def test_a_large_function_is_forgotten_when_no_task_uses_it() -> None:
+@pytest.mark.parametrize(
+    ("sizes", "forgotten"),
+    [
+        pytest.param([1, objects.KEPT_BYTES], b"f1", id="a large one"),
+        pytest.param([objects.KEPT_BYTES // 2 - 100] * 3, b"f0", id="too large together"),
+    ],
+)
+def test_functions_out_of_use_are_forgotten_when_they_are_large(
+    sizes: list[int], forgotten: bytes
+) -> None:
     play = Play()
     play.hello()
-    play.submit(1)
-    play.done(play.assigned()[0])
-    play.submit(1, function=big(1, objects.KEPT_BYTES))
-    play.done(play.assigned()[0])
-    assert play.sent(Forget) == [Forget([b"f1"])]
-
-
-def test_functions_out_of_use_are_forgotten_when_together_they_are_large() -> None:
-    play = Play()
-    play.hello()
-    for number in range(3):
-        play.submit(1, function=big(number, objects.KEPT_BYTES // 2 - 100))
+    for number, size in enumerate(sizes):
+        play.submit(1, function=big(number, size))
         play.done(play.assigned()[0])
-    assert play.sent(Forget) == [Forget([b"f0"])]
+    assert play.sent(Forget) == [Forget([forgotten])]
 
 
 def shared_object(name: bytes = b"A") -> SharedObject:
@@ -115,26 +107,16 @@ def names(defines: Sequence[Define]) -> list[tuple[bytes, bool]]:
     return [(one.function, one.shared) for one in defines]
 
 
-def test_a_shared_object_is_sent_before_the_first_call_that_needs_it() -> None:
+def test_a_shared_object_is_sent_once_before_the_first_call_and_behind_what_lies_in_it() -> None:
     play = Play()
     play.hello()
-    play.submit(1, needs=(shared_object(),))
-    assert [type(one.message) for one in play.seen(Send)] == [Define, Define, Assign]
-    assert names(play.sent(Define)) == [(b"A", True), (SQUARE.digest, False)]
-
-
-def test_a_shared_object_that_only_the_function_refers_to_is_sent() -> None:
-    play = Play()
-    play.hello()
-    play.submit(1, function=replace(SQUARE, needs=(shared_object(),)))
-    assert (b"A", True) in names(play.sent(Define))
-
-
-def test_a_shared_object_is_sent_to_a_worker_once() -> None:
-    play = Play()
-    play.hello()
-    shared = shared_object()
+    payload = PayloadWithObjects([b"outer"])
+    payload.needs = (shared_object(b"inner"),)
+    shared = SharedObject(b"outer", payload)
     play.submit(1, needs=(shared,))
+    assert [type(one.message) for one in play.seen(Send)] == [Define, Define, Define, Assign]
+    found = names(play.sent(Define))
+    assert found == [(b"inner", True), (b"outer", True), (SQUARE.digest, False)]
     play.done(play.assigned()[0])
     play.submit(1, needs=(shared,))
     assert play.sent(Define) == []
@@ -150,12 +132,6 @@ def test_a_shared_object_goes_to_the_worker_that_a_lost_workers_call_goes_to() -
     assert len(play.assigned(b"v")) == 1
 
 
-def test_a_shared_object_is_kept_while_it_has_a_handle() -> None:
-    play = Play()
-    play.done(play.running(needs=(shared_object(),)))
-    assert play.sent(Forget) == []
-
-
 def test_a_shared_object_without_a_handle_is_kept_until_the_last_call_that_needs_it_has_ended() -> (
     None
 ):
@@ -169,6 +145,7 @@ def test_a_shared_object_without_a_handle_is_kept_until_the_last_call_that_needs
 def test_a_shared_object_that_nobody_needs_is_forgotten_with_its_last_handle() -> None:
     play = Play()
     play.done(play.running(needs=(shared_object(),)))
+    assert play.sent(Forget) == []
     play.play(Released(b"A"))
     assert play.sent(Forget) == [Forget([b"A"])]
     assert b"A" not in play.core.state.objects
@@ -188,15 +165,6 @@ def test_a_shared_object_that_was_forgotten_is_sent_again_to_calls_that_were_lat
     play.play(Released(b"A"))
     play.submit(1, needs=(shared,))
     assert (b"A", True) in names(play.sent(Define))
-
-
-def test_what_lies_in_a_shared_object_is_sent_before_it() -> None:
-    play = Play()
-    play.hello()
-    payload = PayloadWithObjects([b"outer"])
-    payload.needs = (shared_object(b"inner"),)
-    play.submit(1, needs=(SharedObject(b"outer", payload),))
-    assert names(play.sent(Define))[:2] == [(b"inner", True), (b"outer", True)]
 
 
 def test_the_release_of_what_was_never_handed_in_is_nothing() -> None:

@@ -97,22 +97,18 @@ def test_done_failed_and_cancelled_calls_are_counted() -> None:
     assert [failure.cancelled for failure in state.failures] == [False, True]
 
 
-def test_of_what_was_raised_no_more_than_its_beginning_is_kept() -> None:
+@pytest.mark.parametrize(("codec", "kept"), [("pickle", EXCEPTION_BYTES), ("json", 0)])
+def test_of_what_was_raised_no_more_than_its_beginning_is_kept_of_a_pickle_alone(
+    codec: str, kept: int
+) -> None:
     play = Play()
     payload = bytes(range(256)) * EXCEPTION_BYTES
-    settled = raised(play, play.running(retries=0), payload)
+    named = Function(b"f", (), (), b"/", "f", codec=codec)
+    settled = raised(play, play.running(retries=0, function=named), payload)
     assert settled.payload is not None
     assert bytes(settled.payload[0]) == payload
     [failure] = play.core.state.failures
-    assert failure.exception == payload[:EXCEPTION_BYTES]
-
-
-def test_what_is_no_pickle_is_not_kept_as_one() -> None:
-    play = Play()
-    named = Function(b"f", (), (), b"/", "f", codec="json")
-    raised(play, play.running(retries=0, function=named), b'{"message": "no"}')
-    [failure] = play.core.state.failures
-    assert failure.exception == b""
+    assert failure.exception == payload[:kept]
 
 
 @pytest.mark.parametrize(

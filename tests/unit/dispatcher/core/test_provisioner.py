@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -47,28 +48,21 @@ def say(
 # -------------------------------------------------------------------- asking
 
 
-def test_nothing_is_asked_for_when_nothing_waits() -> None:
-    assert scale(make()) == []
-
-
-def test_workers_that_are_expected_count() -> None:
-    provisioner = make()
-    provisioner.add_launched(handles(1, 2), 0)
-    assert scale(provisioner, waiting=3) == [Launch(1)]
-
-
-def test_busy_workers_do_not_serve_what_waits() -> None:
-    assert scale(make(), waiting=1, busy=3) == [Launch(1)]
-
-
-def test_busy_workers_count_towards_the_most() -> None:
-    assert scale(make(max_workers=3), waiting=5, busy=2) == [Launch(1)]
-
-
-def test_a_request_under_way_is_not_repeated() -> None:
-    provisioner = make()
-    scale(provisioner, waiting=1)
-    assert scale(provisioner, waiting=5) == []
+@pytest.mark.parametrize(
+    ("waiting", "busy", "expected", "most", "asked"),
+    [
+        pytest.param(0, 0, (), 10, [], id="nothing waits"),
+        pytest.param(3, 0, (1, 2), 10, [Launch(1)], id="some are expected"),
+        pytest.param(1, 3, (), 10, [Launch(1)], id="busy ones do not serve what waits"),
+        pytest.param(5, 2, (), 3, [Launch(1)], id="busy ones count towards the most"),
+    ],
+)
+def test_as_many_workers_are_asked_for_as_what_waits_needs_more(
+    waiting: int, busy: int, expected: tuple[int, ...], most: int, asked: list[Launch]
+) -> None:
+    provisioner = make(max_workers=most)
+    provisioner.add_launched(handles(*expected), 0)
+    assert scale(provisioner, waiting=waiting, busy=busy) == asked
 
 
 def test_fewer_workers_than_asked_for_are_asked_for_again() -> None:
@@ -96,37 +90,17 @@ def test_the_first_workers_that_start_at_once_are_asked_for_at_once_and_the_othe
     assert scale(provisioner, 1.1, waiting=5) == [Launch(4)]
 
 
-def test_after_a_failure_nothing_is_asked_for_until_the_wait_is_over() -> None:
-    provisioner = make()
-    provisioner.hold_back(10.0)
-    assert scale(provisioner, 10.9, waiting=1) == []
-    assert scale(provisioner, 11.0, waiting=1) == [Launch(1)]
-
-
-def test_failures_at_one_time_hold_back_once() -> None:
-    provisioner = make()
-    for _ in range(100):
-        provisioner.hold_back(10.0)
-    assert provisioner.ask_again_at == 11.0
-
-
-def test_the_wait_grows_up_to_a_minute() -> None:
+def test_the_wait_grows_up_to_a_minute_with_failures_at_different_times_until_a_welcome() -> None:
     provisioner = make()
     now, waits = 0.0, []
-    for _ in range(8):
-        provisioner.hold_back(now)
+    for number in range(9):
+        if number == 8:
+            provisioner.reset_failures()
+        for _ in range(100):
+            provisioner.hold_back(now)
         waits.append(provisioner.ask_again_at - now)
         now = provisioner.ask_again_at
-    assert waits == [1, 2, 4, 8, 16, 32, 60, 60]
-
-
-def test_a_welcome_makes_the_wait_short_again() -> None:
-    provisioner = make()
-    for now in (0.0, 10.0, 20.0):
-        provisioner.hold_back(now)
-    provisioner.reset_failures()
-    provisioner.hold_back(100.0)
-    assert provisioner.ask_again_at == 101.0
+    assert waits == [1, 2, 4, 8, 16, 32, 60, 60, 1]
 
 
 # -------------------------------------------------------------------- withdrawing
@@ -140,19 +114,12 @@ def test_surplus_is_withdrawn_after_idle_seconds() -> None:
     assert scale(provisioner, 5.0, waiting=1) == [Withdraw(tuple(handles(2, 3)))]
 
 
-def test_surplus_that_is_needed_meanwhile_stays() -> None:
+@pytest.mark.parametrize("waiting", [1, 2])
+def test_surplus_that_is_needed_meanwhile_stays(waiting: int) -> None:
     provisioner = make(idle_seconds=5.0)
     provisioner.add_launched(handles(1), 0)
     scale(provisioner, 0.0)
-    scale(provisioner, 3.0, waiting=1)
-    assert scale(provisioner, 6.0) == []
-
-
-def test_surplus_is_counted_anew_when_more_was_wanted_meanwhile() -> None:
-    provisioner = make(idle_seconds=5.0)
-    provisioner.add_launched(handles(1), 0)
-    scale(provisioner, 0.0)
-    scale(provisioner, 3.0, waiting=2)
+    scale(provisioner, 3.0, waiting=waiting)
     provisioner.requested = 0
     assert scale(provisioner, 6.0) == []
 
@@ -163,17 +130,6 @@ def test_a_worker_that_is_starting_is_not_withdrawn() -> None:
     say(provisioner, RUNNING, 1)
     scale(provisioner, 0.0)
     assert scale(provisioner, 6.0) == []
-
-
-def test_what_is_withdrawn_is_forgotten() -> None:
-    provisioner = make()
-    provisioner.add_launched(handles(1), 0)
-    provisioner.withdraw(list(provisioner.expected.values()))
-    assert (provisioner.launched, provisioner.expected) == ({}, {})
-
-
-def test_withdrawing_nobody_is_no_effect() -> None:
-    assert make().withdraw([]) == []
 
 
 def test_what_is_remembered_of_the_withdrawn_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,37 +150,23 @@ def test_giving_up_withdraws_all_that_have_not_come() -> None:
     assert list(provisioner.launched) == [key_of(handles(1)[0])]
 
 
-def test_after_giving_up_one_may_ask_at_once() -> None:
-    provisioner = make()
-    provisioner.hold_back(10.0)
-    provisioner.give_up(10.0)
-    assert scale(provisioner, 10.0, waiting=1) == [Launch(1)]
-
-
 # -------------------------------------------------------------------- recognising
 
 
-def test_a_worker_is_known_by_its_log() -> None:
+@pytest.mark.parametrize(
+    ("handle", "log", "pid"),
+    [
+        pytest.param(Handle("1", "/home/user/r/1.log"), "/home/user/r/1.log", 999, id="its log"),
+        pytest.param(Handle("1", "/home/user/r/1.log"), "/net/user/r/1.log", 9, id="its log's end"),
+        pytest.param(Handle("77"), "/home/user/all-of-my-output.txt", 77, id="its process"),
+    ],
+)
+def test_a_worker_is_known_by_its_log_or_its_process(handle: Handle, log: str, pid: int) -> None:
     provisioner = make()
-    provisioner.add_launched(handles(1), 0)
-    started = provisioner.recognise(b"w", keys_of("/home/user/runs/r/1.log", 999))
+    provisioner.add_launched([handle], 0)
+    started = provisioner.recognise(b"w", keys_of(log, pid))
     assert started is not None
     assert (started.worker, provisioner.expected) == (b"w", {})
-
-
-def test_a_worker_is_known_by_its_log_though_the_home_is_mounted_elsewhere() -> None:
-    provisioner = make()
-    provisioner.add_launched(handles(1), 0)
-    assert (
-        provisioner.recognise(b"w", keys_of("/net/server/export/user/runs/r/1.log", 999))
-        is not None
-    )
-
-
-def test_a_worker_without_a_log_of_its_own_is_known_by_its_process_id() -> None:
-    provisioner = make()
-    provisioner.add_launched([Handle("77")], 0)
-    assert provisioner.recognise(b"w", keys_of("/home/user/all-of-my-output.txt", 77)) is not None
 
 
 def test_a_worker_that_calls_before_its_launch_is_known_is_recognised_then() -> None:
@@ -242,19 +184,15 @@ def test_a_second_worker_with_the_same_log_is_not_recognised() -> None:
     assert provisioner.recognise(b"v", keys_of(handles(1)[0].log, 6)) is None
 
 
-def test_a_withdrawn_worker_that_calls_is_turned_away() -> None:
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_worker_that_was_withdrawn_or_has_ended_is_turned_away_when_it_calls(ended: bool) -> None:
     provisioner = make()
     provisioner.add_launched(handles(1), 0)
-    provisioner.withdraw(list(provisioner.expected.values()))
-    assert key_of(handles(1)[0]) in provisioner.withdrawn
-    assert provisioner.recognise(b"w", keys_of(handles(1)[0].log, 5)) is None
-
-
-def test_a_worker_whose_end_was_told_is_turned_away_when_it_calls_late() -> None:
-    provisioner = make()
-    provisioner.add_launched(handles(1), 0)
-    [one] = say(provisioner, FAILED, 1)
-    provisioner.start_failed(one, 0)
+    if ended:
+        [one] = say(provisioner, FAILED, 1)
+        provisioner.start_failed(one, 0)
+    else:
+        provisioner.withdraw(list(provisioner.expected.values()))
     assert key_of(handles(1)[0]) in provisioner.withdrawn
     assert provisioner.recognise(b"w", keys_of(handles(1)[0].log, 5)) is None
 
@@ -270,15 +208,11 @@ def test_a_process_id_that_comes_again_is_a_new_worker() -> None:
 # -------------------------------------------------------------------- the scheduler's word
 
 
-def test_the_scheduler_tells_of_an_end_once() -> None:
+def test_the_scheduler_tells_of_an_end_once_and_of_none_that_is_unknown() -> None:
     provisioner = make()
     provisioner.add_launched(handles(1), 0)
-    assert len(say(provisioner, ENDED, 1)) == 1
+    assert len(say(provisioner, ENDED, 1, 2)) == 1
     assert say(provisioner, ENDED, 1) == []
-
-
-def test_a_word_on_an_unknown_worker_is_dropped() -> None:
-    assert say(make(), FAILED, 1) == []
 
 
 def test_who_has_ended_is_not_expected_any_more() -> None:
@@ -288,23 +222,18 @@ def test_who_has_ended_is_not_expected_any_more() -> None:
     assert scale(provisioner, waiting=1) == [Launch(1)]
 
 
-def test_a_start_is_overdue_from_when_it_runs() -> None:
+@pytest.mark.parametrize("state", [RUNNING, SUSPENDED])
+def test_a_start_is_overdue_from_when_it_runs_and_anew_after_a_suspension(
+    state: WorkerStatus,
+) -> None:
     provisioner = make(start_seconds=30.0)
     provisioner.add_launched(handles(1), 0)
     say(provisioner, RUNNING, 1, now=100.0)
+    say(provisioner, state, 1, now=110.0)
     say(provisioner, RUNNING, 1, now=120.0)
-    assert provisioner.overdue(130.0) == []
-    assert [one.handle for one in provisioner.overdue(130.1)] == handles(1)
-
-
-def test_a_start_that_was_suspended_has_its_time_anew() -> None:
-    provisioner = make(start_seconds=30.0)
-    provisioner.add_launched(handles(1), 0)
-    say(provisioner, RUNNING, 1, now=0.0)
-    say(provisioner, SUSPENDED, 1, now=10.0)
-    assert provisioner.overdue(100.0) == []
-    say(provisioner, RUNNING, 1, now=100.0)
-    assert provisioner.overdue(110.0) == []
+    begun = 100.0 if state is RUNNING else 120.0
+    assert provisioner.overdue(begun + 30.0) == []
+    assert [one.handle for one in provisioner.overdue(begun + 30.1)] == handles(1)
 
 
 def fail(provisioner: Provisioner, count: int, **report: Any) -> Exception | None:
@@ -314,11 +243,6 @@ def fail(provisioner: Provisioner, count: int, **report: Any) -> Exception | Non
         [one] = say(provisioner, FAILED, number, **report)
         error = provisioner.start_failed(one, 0)
     return error
-
-
-def test_failed_starts_are_an_error_when_there_are_too_many_in_a_row() -> None:
-    assert fail(make(failed_starts=3), 2) is None
-    assert type(fail(make(failed_starts=3), 3)) is WorkerNotStarted
 
 
 def test_an_array_that_is_deleted_is_one_failure() -> None:
@@ -332,22 +256,6 @@ def test_an_array_that_is_deleted_is_one_failure() -> None:
         assert [type(error) for error in errors if error is not None] == (
             [JobDeleted] if now == 3.0 else []
         )
-
-
-def test_a_welcome_breaks_the_row() -> None:
-    provisioner = make(failed_starts=3)
-    fail(provisioner, 2)
-    provisioner.reset_failures()
-    assert fail(provisioner, 2) is None
-
-
-def test_the_reports_own_error_is_the_error() -> None:
-    error = ClusterError("its own")
-    assert fail(make(), 3, error=error) is error
-
-
-def test_a_deletion_is_an_error_of_its_own() -> None:
-    assert type(fail(make(), 3, deleted=True)) is JobDeleted
 
 
 def test_an_error_without_a_reason_says_that_there_is_none() -> None:
@@ -364,32 +272,24 @@ def explain(
     return provisioner.explain(now, waited_for=waiting > 0)
 
 
-def test_a_queued_worker_is_explained_once_a_minute() -> None:
+def test_a_queued_worker_is_explained_once_a_minute_and_for_how_long_it_waits() -> None:
     provisioner = make()
-    provisioner.add_launched(handles(1, 2), 0)
-    told = [now for now in range(140) if explain(provisioner, now)]
-    assert told == [10, 70, 130]
+    provisioner.add_launched(handles(1, 2), 5.0)
+    told = [(now, explain(provisioner, now)) for now in range(5, 145)]
+    assert [(now, effects) for now, effects in told if effects] == [
+        (now, [Explain(tuple(handles(1)), now - 5.0)]) for now in (15, 75, 135)
+    ]
 
 
-def test_the_explanation_says_for_how_long_it_waits() -> None:
-    provisioner = make()
-    provisioner.add_launched(handles(1), 5.0)
-    explain(provisioner, 5.0)
-    assert explain(provisioner, 25.0) == [Explain(tuple(handles(1)), 20.0)]
-
-
-@pytest.mark.parametrize("quiet", [{"waiting": 0}, {"workers": 1}])
-def test_nothing_is_explained_when_nobody_waits_or_somebody_works(quiet: dict[str, int]) -> None:
+@pytest.mark.parametrize("quiet", [{"waiting": 0}, {"workers": 1}, {}])
+def test_nothing_is_explained_when_nobody_waits_or_one_works_or_starts(
+    quiet: dict[str, int],
+) -> None:
     provisioner = make()
     provisioner.add_launched(handles(1), 0)
+    if not quiet:
+        say(provisioner, RUNNING, 1)
     assert [explain(provisioner, now, **quiet) for now in (0, 100)] == [[], []]
-
-
-def test_a_worker_that_is_starting_needs_no_explanation() -> None:
-    provisioner = make()
-    provisioner.add_launched(handles(1), 0)
-    say(provisioner, RUNNING, 1)
-    assert [explain(provisioner, now) for now in (0, 100)] == [[], []]
 
 
 def test_a_reason_is_asked_for_earlier_when_calls_may_not_wait_for_a_minute() -> None:
@@ -453,9 +353,12 @@ def test_a_reason_that_was_asked_for_is_told_too() -> None:
     assert "(start_timeout): no queue" in str(provisioner.start_timed_out(40.0))
 
 
-def test_without_a_limit_calls_wait_for_ever() -> None:
-    provisioner = make()
-    scale(provisioner, 0.0, waiting=1)
+@pytest.mark.parametrize(("limit", "others"), [(math.inf, 0), (30.0, 10)])
+def test_without_a_limit_or_for_the_places_of_others_calls_wait_for_ever(
+    limit: float, others: int
+) -> None:
+    provisioner = make(start_timeout=limit)
+    assert bool(provisioner.scale(0.0, 1, others=others)) is (not others)
     assert provisioner.start_timed_out(1e9) is None
 
 
@@ -472,9 +375,3 @@ def test_the_wait_for_a_first_worker_begins_anew_when_one_was_there_or_nobody_wa
     scale(provisioner, 50.0, waiting=1)
     assert provisioner.start_timed_out(79.0) is None
     assert provisioner.start_timed_out(80.0) is not None
-
-
-def test_who_waits_for_the_places_of_others_does_not_wait_for_the_batch_system() -> None:
-    provisioner = make(start_timeout=30.0)
-    assert provisioner.scale(0.0, 1, others=10) == []
-    assert provisioner.start_timed_out(100.0) is None

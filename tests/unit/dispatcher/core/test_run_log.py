@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from gridengine.dispatcher.core.events import Closing, Inform, Launched
 from gridengine.schedulers.launcher import Handle, WorkerStatus
 from gridengine.wire.messages import Goodbye
@@ -25,33 +27,23 @@ def crash_again_and_again(play: Play, times: int) -> list[str]:
     return told
 
 
-def test_what_was_submitted_is_told_with_its_jobs_its_request_and_for_what() -> None:
+@pytest.mark.parametrize(
+    ("jobs", "options", "words"),
+    [
+        (["4.1", "4.2", "4.3"], {}, "3 workers for square, cluster job 4.1-3: -q all.q"),
+        (["7", "8", "9_1"], {}, "3 workers for square, cluster jobs 7, 8, 9_[1]: -q all.q"),
+        (["77"], {}, "1 worker for square, process 77: -q all.q"),
+        (["77"], {"name": "reader"}, "1 worker for reader, process 77: -q all.q"),
+    ],
+)
+def test_what_was_submitted_is_told_with_its_jobs_its_request_and_for_what(
+    jobs: list[str], options: dict[str, str], words: str
+) -> None:
     play = Play(pooled=True)
-    play.submit(1, 1, 1)
-    handles = [Handle(f"4711.{task}", LOG.format(task)) for task in (1, 2, 3)]
-    play.play(Launched(handles, asked="-q all.q"))
-    assert lines(play) == ["launched 3 workers for square, cluster job 4711.1-3: -q all.q"]
-
-
-def test_several_jobs_are_told_as_several() -> None:
-    play = Play(pooled=True)
-    play.submit(1, 1, 1)
-    play.play(Launched([Handle(id, LOG.format(id)) for id in ("7", "8", "9_1")]))
-    assert lines(play) == ["launched 3 workers for square, cluster jobs 7, 8, 9_[1]"]
-
-
-def test_a_worker_of_this_machine_is_a_process() -> None:
-    play = Play()
-    play.submit(1)
-    play.play(Launched([Handle("77")]))
-    assert lines(play) == ["launched 1 worker for square, process 77"]
-
-
-def test_the_jobs_of_a_job_are_for_its_name() -> None:
-    play = Play()
-    play.submit(1, name="reader", watched=True)
-    play.play(Launched([Handle("77")]))
-    assert lines(play) == ["launched 1 worker for reader, process 77"]
+    play.submit(*[1] * len(jobs), watched=bool(options), **options)
+    logs = [LOG.format(job) if len(jobs) > 1 else "" for job in jobs]
+    play.play(Launched(list(map(Handle, jobs, logs)), asked="-q all.q"))
+    assert lines(play) == [f"launched {words}"]
 
 
 def test_the_first_worker_is_told_with_how_long_it_took_and_the_second_is_not() -> None:
@@ -116,14 +108,20 @@ def test_a_worker_that_was_told_to_leave_is_not_lost() -> None:
     assert lines(play) == []
 
 
-def test_figures_are_told_at_the_end() -> None:
+@pytest.mark.parametrize("called", [True, False])
+def test_figures_are_told_at_the_end_where_there_were_calls(called: bool) -> None:
     play = Play()
-    play.learn(1.0)
+    if called:
+        play.learn(1.0)
     play.play(Closing())
-    assert lines(play) == [
-        "1 call done, 0 failed or cancelled, 0 run again, in 0.0 s; 1 worker connected so far, "
-        "0 lost"
-    ]
+    assert (
+        lines(play)
+        == [
+            "1 call done, 0 failed or cancelled, 0 run again, in 0.0 s; 1 worker connected so far, "
+            "0 lost"
+        ]
+        * called
+    )
 
 
 def test_figures_of_calls_that_took_long_are_told_when_they_have_ended() -> None:
@@ -136,11 +134,5 @@ def test_figures_of_calls_that_took_long_are_told_when_they_have_ended() -> None
     play.later(1, beats=[b"w"])
     [line] = lines(play)
     assert line.startswith("1 call done, 0 failed or cancelled, 0 run again, in 12.0 s")
-    play.play(Closing())
-    assert lines(play) == []
-
-
-def test_nothing_is_told_of_a_run_without_calls() -> None:
-    play = Play()
     play.play(Closing())
     assert lines(play) == []

@@ -49,11 +49,14 @@ def stopped(play: Play) -> list[bytes]:
     return [one.worker for one in play.seen(Send) if isinstance(one.message, Stop)]
 
 
-def test_the_least_workers_are_asked_for_though_nothing_waits() -> None:
-    play = Play(min_workers=3)
+def test_the_least_workers_are_asked_for_though_nothing_waits_and_replaced() -> None:
+    play = Play(min_workers=2)
     assert not play.core.state.is_idle
     play.later(0.1)
-    assert [one.count for one in play.seen(Launch)] == [3]
+    assert [one.count for one in play.seen(Launch)] == [2]
+    join(play, 1, 2)
+    play.say(Goodbye("told to"), worker=b"1")
+    assert [one.count for one in play.seen(Launch)] == [1]
 
 
 def test_the_least_workers_stay_though_they_have_nothing_to_do() -> None:
@@ -64,14 +67,6 @@ def test_the_least_workers_stay_though_they_have_nothing_to_do() -> None:
     assert stopped(play) == [b"1"]
     play.later(60.0, beats=[b"2", b"3"])
     assert stopped(play) == []
-
-
-def test_one_of_the_least_workers_that_is_lost_is_replaced() -> None:
-    play = Play(min_workers=2)
-    play.later(0.1)
-    join(play, 1, 2)
-    play.say(Goodbye("told to"), worker=b"1")
-    assert [one.count for one in play.seen(Launch)] == [1]
 
 
 def test_workers_that_cannot_be_had_are_asked_for_again_after_a_while() -> None:
@@ -167,30 +162,22 @@ def test_those_asked_for_before_are_withdrawn_when_they_are_known() -> None:
     assert [set(one.handles) for one in play.seen(Withdraw)] == [set(handles[1:])]
 
 
-def test_without_numbers_the_first_bounds_hold_again() -> None:
-    play = Play(min_workers=1, max_workers=4)
-    play.play(Scaled(2, 2))
-    play.play(Scaled())
-    policy = play.core.state.policy
-    assert (policy.min_workers, policy.max_workers) == (1, 4)
-
-
 @pytest.mark.parametrize(("minimum", "maximum"), [(-1, 1), (2, 1)])
 def test_the_least_are_not_more_than_the_most(minimum: int, maximum: int) -> None:
     with pytest.raises(ValueError, match="there cannot be"):
         Play().play(Scaled(minimum, maximum))
 
 
-def test_workers_by_hand_take_the_place_of_none_of_the_schedulers() -> None:
+def test_workers_by_hand_take_the_place_of_none_of_the_schedulers_nor_leave_for_the_bounds() -> (
+    None
+):
     play = Play(max_workers=1, keeps_others=True)
-    play.hello()
+    play.hello(b"a")
     play.submit(5)
     assert [launch.count for launch in play.seen(Launch)] == [1]
-
-
-def test_workers_by_hand_do_not_leave_for_the_bounds() -> None:
-    play = Play(max_workers=1, keeps_others=True)
-    for name in (b"a", b"b"):
-        play.hello(name)
+    play.hello(b"b")
     play.play(Scaled(0, 0))
     assert play.sent(Stop) == []
+    play.play(Scaled())
+    policy = play.core.state.policy
+    assert (policy.min_workers, policy.max_workers) == (0, 1), "the first bounds hold again"

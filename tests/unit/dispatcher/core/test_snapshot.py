@@ -2,35 +2,17 @@
 
 from __future__ import annotations
 
-from gridengine.dispatcher.core.events import CancelRequested, Launched
+from gridengine.dispatcher.core.events import Launched
 from gridengine.dispatcher.core.snapshot import DemandCounts, Snapshot
 from gridengine.resources import Cores, Memory
 from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers.launcher import Handle
-from gridengine.wire.messages import RAISED, RETRYABLE, Result, Results
+from gridengine.wire.messages import RETRYABLE, Result, Results
 from tests.support.core_play import Play
 
 
 def seen(play: Play) -> Snapshot:
     return play.core.state.snapshot()
-
-
-def test_calls_are_counted_where_they_are() -> None:
-    play = Play()
-    one = play.running(5)
-    assert (seen(play).waiting, seen(play).calls_running) == (4, 1)
-    play.done(one)
-    assert (seen(play).waiting, seen(play).calls_running, seen(play).done) == (3, 1, 1)
-
-
-def test_calls_that_end_otherwise_than_with_a_value_have_failed() -> None:
-    play = Play()
-    one = play.running(4)
-    play.say(Results([Result(one.run, 0, 1, RAISED, 1.0)]), b"exception")
-    [one] = play.assigned()
-    play.play(CancelRequested([1], 15))
-    play.done(one)
-    assert (seen(play).done, seen(play).failed) == (1, 3)
 
 
 def test_attempts_that_are_followed_by_another_are_counted() -> None:

@@ -19,25 +19,19 @@ from gridengine.schedulers.launcher import Handle
 from gridengine.wire.messages import (
     Stop,
 )
-from tests.support.core_play import SQUARE, Play, chunk
+from tests.support.core_play import SQUARE, Play
 
 
-def test_a_submission_asks_for_a_worker_for_each_call() -> None:
-    play = Play()
-    play.submit(1, 1, 1)
-    assert play.effects == [Launch(3, label="square")]
-
-
-def test_no_more_workers_are_asked_for_than_allowed() -> None:
-    play = Play(max_workers=2)
-    play.submit(1, 1, 1)
-    assert play.effects == [Launch(2, label="square")]
-
-
-def test_a_worker_is_asked_for_as_many_calls_as_it_has_slots() -> None:
-    play = Play(slots=4)
-    play.submit(9)
-    assert play.effects == [Launch(3, label="square")]
+@pytest.mark.parametrize(
+    ("policy", "counts", "asked"),
+    [({}, [1, 1, 1], 3), ({"max_workers": 2}, [1, 1, 1], 2), ({"slots": 4}, [9], 3)],
+)
+def test_a_submission_asks_for_a_slot_for_each_call_up_to_the_most_workers(
+    policy: dict[str, int], counts: list[int], asked: int
+) -> None:
+    play = Play(**policy)
+    play.submit(*counts)
+    assert play.effects == [Launch(asked, label="square")]
 
 
 def test_workers_are_asked_for_once() -> None:
@@ -94,45 +88,15 @@ def test_closing_settles_everything_and_stops_everybody() -> None:
     assert play.seen(Withdraw) == [Withdraw((Handle("42"),))]
 
 
-def test_closing_settles_of_a_run_what_has_not_settled() -> None:
-    play = Play()
-    one = chunk(play)
-    play.values(one, 0, 4)
-    play.play(Closing())
-    assert min(effect.start for effect in play.seen(CallsFinished)) == 4
-
-
-def test_what_is_submitted_after_closing_settles_at_once() -> None:
-    play = Play()
-    play.play(Closing())
-    play.submit(2)
-    assert [type(effect) for effect in play.effects] == [CallsFinished]
-
-
-def test_a_worker_that_comes_after_closing_is_told_to_leave() -> None:
-    play = Play()
-    play.play(Closing())
-    play.hello()
-    assert play.sent(Stop) == [Stop()]
-
-
-def test_workers_that_start_after_closing_are_withdrawn() -> None:
-    play = Play()
-    play.submit(1)
-    play.play(Closing())
-    play.play(Launched([Handle("1")]))
-    assert play.seen(Withdraw) == [Withdraw((Handle("1"),))]
-
-
-def test_answers_after_closing_are_dropped() -> None:
+def test_after_closing_nothing_begins_any_more() -> None:
     play = Play()
     one = play.running()
     play.play(Closing())
-    assert play.done(one) == []
-
-
-def test_closing_twice_is_as_closing_once() -> None:
-    play = Play()
-    play.running()
-    play.play(Closing())
     assert play.play(Closing()) == []
+    assert play.done(one) == []
+    play.submit(2)
+    assert [type(effect) for effect in play.effects] == [CallsFinished]
+    play.hello(b"v", pid=8)
+    assert play.sent(Stop) == [Stop()]
+    play.play(Launched([Handle("1")]))
+    assert play.seen(Withdraw) == [Withdraw((Handle("1"),))]

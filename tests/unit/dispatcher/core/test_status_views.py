@@ -33,12 +33,6 @@ def test_calls_are_counted_by_the_names_of_their_functions() -> None:
     assert square.mean_seconds == 3.0
 
 
-def test_attempts_that_are_followed_by_another_are_counted_with_their_function() -> None:
-    play = Play()
-    play.crash(play.running(1), 0)
-    assert told(play).functions[0].retried == 1
-
-
 def test_of_very_many_functions_the_last_are_counted_together() -> None:
     play = Play()
     for number in range(MOST_FUNCTIONS + 5):
@@ -72,7 +66,7 @@ def test_a_call_that_runs_is_told_with_its_place_and_since_when() -> None:
     assert (run.attempt, run.attempts, run.calls) == (1, 5, 1)
 
 
-def test_of_a_repeated_call_the_earlier_attempts_are_told() -> None:
+def test_of_a_repeated_call_the_earlier_attempts_are_told_and_counted() -> None:
     play = Play()
     play.crash(play.running(1), 0)
     [run] = told(play).runs
@@ -80,6 +74,7 @@ def test_of_a_repeated_call_the_earlier_attempts_are_told() -> None:
     assert run.history == [
         "on node-w (cluster job 41), after 0.0 s: its process was killed by SIGSEGV"
     ]
+    assert told(play).functions[0].retried == 1
 
 
 def test_of_what_waits_at_a_worker_behind_others_it_is_not_told_that_it_runs() -> None:
@@ -161,12 +156,6 @@ def test_the_time_left_follows_from_what_calls_took() -> None:
     assert told(play).left_seconds == pytest.approx(4.0 * 8.5)
 
 
-def test_that_all_waits_for_results_from_elsewhere_is_told() -> None:
-    play = Play()
-    play.submit(1, after=(7,))
-    assert told(play).blocked
-
-
 def found(play: Play, word: str) -> list[tuple[int, int, str]]:
     state = play.core.state
     return [
@@ -177,25 +166,22 @@ def found(play: Play, word: str) -> list[tuple[int, int, str]]:
 
 def test_calls_are_found_by_number_id_and_name_and_are_told_with_their_state() -> None:
     play = Play()
-    play.running(3)
+    one = play.running(3)
     play.submit(1, name="reader", watched=True)
     assert found(play, "0") == [(1, 0, "running")]
     assert found(play, "1.2") == [(1, 2, "waiting")]
     assert found(play, "reader") == [(2, 0, "waiting")]
     assert found(play, "3") == found(play, "1.3") == found(play, "nobody") == []
-
-
-def test_a_call_that_has_ended_while_others_of_its_task_go_on_is_told_so() -> None:
-    play = Play()
-    play.done(play.running(3))
+    play.done(one)
     assert found(play, "0") == [(1, 0, "ended")]
 
 
-def test_of_a_call_that_waits_for_results_their_number_is_told() -> None:
+def test_of_a_call_that_waits_for_results_their_number_is_told_and_that_all_waits() -> None:
     play = Play()
     play.submit(1, after=(7, 8))
     [(one, index)] = find_calls(play.core.state, "0")
     assert call_status(play.core.state, one, index, play.now).missing == 2
+    assert told(play).blocked
 
 
 def test_what_workers_measure_is_told_with_them_their_calls_and_functions() -> None:

@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-import signal
-
 from gridengine.dispatcher.core.events import (
-    CancelRequested,
     ClientJoined,
-    ClientLeft,
-    Closing,
-    RecallRequested,
     Restored,
     RestoredRun,
-    ResultExpected,
-    ResultWanted,
     Send,
     SubmittedAlike,
 )
@@ -76,39 +68,6 @@ def test_what_is_submitted_later_comes_behind_them() -> None:
         order.append(one.task)
         play.done(one)
     assert order == [FIRST, FIRST + 1, FIRST + 2, later.id]
-
-
-def test_one_that_is_cancelled_ends_and_the_others_wait_on() -> None:
-    play = play_with(6)
-    play.play(CancelRequested((FIRST + 4,), signal.SIGTERM))
-    assert ended(play) == [4]
-    play.play(RecallRequested(((FIRST + 1, 0, 1),)))
-    assert ended(play) == [1]
-    assert play.core.state.calls_waiting == 4
-    play.hello()
-    order = []
-    while play.core.state.runs:
-        [one] = play.assigned()
-        order.append(one.task - FIRST)
-        play.done(one)
-    assert order == [0, 2, 3, 5]
-
-
-def test_the_result_of_one_may_be_wanted_later() -> None:
-    play = play_with(6)
-    play.play(ResultWanted(((FIRST + 4, 0, 77),)))
-    assert play.seen(ResultExpected) == [ResultExpected(77)]
-    assert play.core.state.awaited[77]
-
-
-def test_all_end_with_their_client_and_with_the_dispatcher() -> None:
-    play = play_with(6, workers=1)
-    play.play(ClientLeft(5))
-    assert sorted(ended(play)) == [1, 2, 3, 4, 5]
-    play = play_with(6)
-    play.play(Closing())
-    assert sorted(ended(play)) == [0, 1, 2, 3, 4, 5]
-    assert not play.core.state.has_tasks
 
 
 def test_what_a_dispatcher_before_had_settled_or_assigned_of_them_does_not_wait() -> None:

@@ -63,11 +63,7 @@ def test_a_call_is_told_from_its_submission_to_its_end() -> None:
     play.done(one, seconds=1.5)
     done = play.happened()[0]
     assert (done.kind, done.count, done.seconds) == ("call done", one.stop - one.start, 1.5)
-
-
-def test_calls_that_are_alike_wait_too() -> None:
-    play = Followed()
-    play.play(SubmittedAlike(SQUARE, AlikeTasks(Task(1, ()), [(b"a",), (b"b",)])))
+    play.play(SubmittedAlike(SQUARE, AlikeTasks(Task(9, ()), [(b"a",), (b"b",)])))
     assert play.happened()[0] == WatchEvent("call waiting", 2, function="square")
 
 
@@ -165,17 +161,14 @@ def test_who_is_told_late_is_told_of_the_last_and_how_many_were_before() -> None
     assert left_out == {"call done": 14}
 
 
-def test_of_two_statuses_the_later_is_left_with_the_events_of_both() -> None:
+def test_of_two_statuses_the_later_is_left_with_the_events_of_both_up_to_so_many() -> None:
     one = Status(elapsed_seconds=1.0, events=[WatchEvent("call done")], left_out={"call done": 3})
     two = Status(elapsed_seconds=3.0, done=2, events=[WatchEvent("worker lost")])
     both = merged(one, two)
     assert both.done == 2
     assert both.events == [WatchEvent("call done", 1, 2.0), WatchEvent("worker lost")]
     assert both.left_out == {"call done": 3}
-
-
-def test_of_the_events_of_two_statuses_so_many_are_kept() -> None:
     one = Status(events=[WatchEvent("call done", 2)] * MOST_KEPT, left_out={"call done": 1})
-    both = merged(one, Status(events=[WatchEvent("worker lost")]))
+    both = merged(one, two)
     assert (len(both.events), both.events[-1].kind) == (MOST_KEPT, "worker lost")
     assert both.left_out == {"call done": 3}

@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 from typing import Any
 
+import pytest
+
 from gridengine.dispatcher.core import (
     worker_lifecycle,
 )
@@ -45,89 +47,39 @@ HANDLE = Handle("41", "/runs/x/1.log")
 
 
 def test_a_lost_worker_gives_its_tasks_back() -> None:
-    play = Play()
+    play = Play(max_workers=1)
     play.running()
-    play.later(70)
+    play.later(60)
+    assert play.seen(Lost) == []
+    play.later(10)
     assert play.seen(Lost) == [Lost(b"w")]
+    assert play.seen(Withdraw) == [Withdraw((HANDLE,))]
+    assert play.seen(Launch) == [Launch(1, label="square")]
     assert play.core.state.calls_waiting == 1
-
-
-def test_a_lost_workers_calls_are_charged() -> None:
-    play = Play()
-    play.running()
-    play.later(70)
     play.hello(b"v", pid=8)
     assert [one.attempt for one in play.assigned()] == [2]
 
 
-def test_what_a_lost_worker_gives_back_waits_in_its_order() -> None:
-    play = Play()
-    chunk(play)
-    play.later(70)
-    assert list(attempts_to_come(play, below=12)) == list(range(12))
-
-
-def test_results_before_a_loss_are_kept() -> None:
+def test_what_a_lost_worker_gives_back_waits_in_its_order_and_results_before_are_kept() -> None:
     play = Play()
     one = chunk(play)
     play.values(one, 0, 4)
     play.later(70)
-    assert set(attempts_to_come(play)) == {4, 5}
+    assert list(attempts_to_come(play, below=12)) == list(range(4, 12))
 
 
-def test_a_lost_worker_is_replaced() -> None:
-    play = Play(max_workers=1)
-    play.running()
-    play.later(70)
-    assert play.seen(Launch) == [Launch(1, label="square")]
-
-
-def test_a_worker_that_is_lost_by_silence_is_stopped_by_the_scheduler() -> None:
-    play = Play()
-    play.running()
-    play.later(70)
-    assert play.seen(Withdraw) == [Withdraw((HANDLE,))]
-
-
-def test_silence_shorter_than_the_lease_is_no_death() -> None:
-    play = Play()
-    play.running()
-    play.later(60)
-    assert play.seen(Lost) == []
-
-
-def test_a_silent_worker_is_given_nothing() -> None:
+@pytest.mark.parametrize("word", [None, Goodbye("terminated"), Beat()])
+def test_a_silent_worker_is_given_nothing_until_it_is_heard_again(
+    word: Goodbye | Beat | None,
+) -> None:
     play = Play(idle_seconds=100)
     play.learn(seconds=1.0)
     play.later(7)
     play.submit(1)
-    assert play.assigned() == []
-
-
-def test_a_silent_worker_that_is_heard_again_is_given_work() -> None:
-    play = Play(idle_seconds=100)
-    play.learn(seconds=1.0)
-    play.later(7)
-    play.submit(1)
-    play.say(Beat())
-    assert calls(play.assigned()) == [(2, 0, 1)]
-
-
-def test_a_silent_worker_whose_first_word_is_goodbye_is_given_nothing() -> None:
-    play = Play(idle_seconds=100)
-    play.learn(seconds=1.0)
-    play.later(7)
-    play.submit(1)
-    play.say(Goodbye("terminated"))
-    assert play.assigned() == []
-
-
-def test_the_schedulers_word_of_a_death_is_enough() -> None:
-    play = Play()
-    play.running()
-    play.poll(HANDLE, WorkerStatus.FAILED, "killed by SIGKILL")
-    play.later(1)
-    assert play.seen(Lost) == [Lost(b"w")]
+    if word is not None:
+        assert play.assigned() == []
+        play.say(word)
+    assert calls(play.assigned()) == ([(2, 0, 1)] if word == Beat() else [])
 
 
 def test_what_an_ended_worker_sent_before_is_still_taken() -> None:
@@ -152,22 +104,13 @@ def test_a_worker_that_the_scheduler_lost_sight_of_may_live_as_long_as_its_lease
     assert play.seen(Lost) == [Lost(b"w")]
 
 
-def test_a_call_whose_workers_are_lost_fails_after_its_retries() -> None:
-    settled = lost_for_good(Play())
-    assert type(settled.error) is WorkerLost
+@pytest.mark.parametrize(("deleted", "kind"), [(False, WorkerLost), (True, JobDeleted)])
+def test_a_call_whose_workers_are_lost_fails_after_its_retries(
+    deleted: bool, kind: type[WorkerLost]
+) -> None:
+    settled = lost_for_good(Play(), deleted=deleted)
+    assert type(settled.error) is kind
     assert settled.exitcode == -signal.SIGKILL
-
-
-def test_a_deletion_is_told_as_such() -> None:
-    assert type(lost_for_good(Play(), deleted=True).error) is JobDeleted
-
-
-def test_a_worker_that_says_goodbye_gives_its_tasks_back() -> None:
-    play = Play()
-    play.running()
-    play.say(Goodbye("terminated"))
-    assert play.seen(Lost) == [Lost(b"w")]
-    assert play.core.state.calls_waiting == 1
 
 
 def test_a_goodbye_charges_the_calls_under_way_and_no_others() -> None:
@@ -175,6 +118,7 @@ def test_a_goodbye_charges_the_calls_under_way_and_no_others() -> None:
     one = chunk(play)
     play.values(one, 0, 1)
     play.say(Goodbye("terminated"))
+    assert play.seen(Lost) == [Lost(b"w")]
     assert attempts_to_come(play) == {1: 2, 2: 1, 3: 1, 4: 1, 5: 1}
 
 
@@ -292,15 +236,6 @@ def test_workers_that_make_room_before_they_start_are_no_failures() -> None:
     assert play.core.state.calls_waiting == 1
 
 
-def test_a_suspended_worker_is_not_dead() -> None:
-    play = Play()
-    play.running()
-    play.poll(HANDLE, WorkerStatus.SUSPENDED)
-    play.later(1000)
-    play.later(1000)
-    assert play.seen(Lost) == []
-
-
 def test_a_suspended_worker_is_given_nothing() -> None:
     play = Play(idle_seconds=100)
     play.learn(seconds=1.0)
@@ -310,122 +245,72 @@ def test_a_suspended_worker_is_given_nothing() -> None:
     assert play.assigned() == []
 
 
-def test_a_worker_that_goes_on_after_a_suspension_finishes_its_work() -> None:
+def test_a_suspended_worker_is_not_dead_and_finishes_its_work() -> None:
     play = Play()
     one = play.running()
     play.poll(HANDLE, WorkerStatus.SUSPENDED)
     play.later(1000)
+    play.later(1000)
+    assert play.seen(Lost) == []
     play.poll(HANDLE, WorkerStatus.RUNNING)
     play.later(10)
     play.done(one)
     assert len(play.seen(CallsFinished)) == 1
 
 
-def test_a_lost_workers_late_words_are_not_taken() -> None:
-    play = Play()
-    one = play.running()
-    play.later(70)
-    assert play.done(one) == [Lost(b"w")]
+@pytest.mark.parametrize("why", ["busy", "nobody waits for its place", "kept"])
+def test_a_worker_is_not_stopped_while_it_is_of_use(why: str) -> None:
+    play = Play(idle_seconds=5, pooled=why.startswith("nobody"), keeps_others=why == "kept")
+    if why == "kept":
+        play.hello()
+    elif (one := play.running()) and why != "busy":
+        play.done(one)
+    for _ in range(2 if play.core.state.policy.pooled else 10):
+        play.later(1.0, beats=[b"w"])
+        assert play.sent(Stop) == []
 
 
-def test_an_idle_worker_is_stopped() -> None:
-    play = Play(idle_seconds=5)
+def test_an_idle_worker_is_told_to_stop_and_when_it_stays_is_done_without() -> None:
+    play = Play(idle_seconds=5, max_workers=1)
     play.learn(seconds=1.0)
     play.later(4, beats=[b"w"])
     assert play.sent(Stop) == []
     play.later(2, beats=[b"w"])
     assert play.sent(Stop) == [Stop()]
-
-
-def test_a_busy_worker_is_not_stopped() -> None:
-    play = Play(idle_seconds=5)
-    play.running()
-    play.later(6, beats=[b"w"])
-    assert play.sent(Stop) == []
-
-
-def test_a_worker_that_was_told_to_stop_is_given_nothing_more() -> None:
-    play = Play(idle_seconds=5)
-    play.learn(seconds=1.0)
-    play.later(5.5, beats=[b"w"])
     play.submit(1)
     assert play.assigned() == []
-
-
-def test_a_worker_that_was_told_to_stop_and_stays_is_done_without() -> None:
-    play = Play(idle_seconds=5, max_workers=1)
-    play.learn(seconds=1.0)
-    play.later(5.5, beats=[b"w"])
-    play.submit(1)
     play.later(worker_lifecycle.LEAVE_SECONDS + 1, beats=[b"w"])
     assert play.seen(Lost) == [Lost(b"w")]
     assert play.seen(Withdraw) == [Withdraw((HANDLE,))]
     assert play.seen(Launch) == [Launch(1, label="square")]
 
 
-def test_queued_workers_that_are_not_needed_any_more_are_withdrawn() -> None:
-    play = Play(idle_seconds=5)
-    one = play.running()
-    play.submit(1)
-    play.play(Launched([Handle("42")]))
-    play.done(one)
-    play.done(play.assigned()[0])
-    play.later(1, beats=[b"w"])
-    assert play.seen(Withdraw) == []
-    play.later(5, beats=[b"w"])
-    assert play.seen(Withdraw) == [Withdraw((Handle("42"),))]
-
-
-def test_a_worker_with_nothing_to_do_leaves_where_calls_of_another_demand_wait_for_its_place() -> (
-    None
-):
-    play = two_demands()
-    play.play(Launched([Handle("42", "/runs/x/2.log")], Demand(Memory(1))))
-    play.later(0.3, beats=[b"w"])
-    assert play.sent(Stop) == []
-    play.later(0.3, beats=[b"w"])
-    assert play.sent(Stop) == [Stop()]
-
-
-def test_a_worker_with_nothing_to_do_leaves_where_another_demand_wants_one_and_no_more_may_be() -> (
-    None
-):
-    play = two_demands(max_workers=1)
-    play.later(0.6, beats=[b"w"])
-    assert play.sent(Stop) == [Stop()]
-
-
-def test_a_worker_with_nothing_to_do_stays_a_while_when_nobody_waits() -> None:
-    play = Play(pooled=True, idle_seconds=5)
-    play.done(play.running())
-    play.later(0.6, beats=[b"w"])
-    assert play.sent(Stop) == []
-
-
-def test_a_worker_that_the_scheduler_did_not_start_stays_where_others_are_kept() -> None:
-    play = Play(idle_seconds=5, keeps_others=True)
-    play.hello()
-    for _ in range(10):
-        play.later(1.0, beats=[b"w"])
+@pytest.mark.parametrize("most", [10, 1])
+def test_a_worker_with_nothing_to_do_leaves_where_calls_of_another_demand_wait_for_its_place(
+    most: int,
+) -> None:
+    play = two_demands(max_workers=most)
+    if most > 1:
+        play.play(Launched([Handle("42", "/runs/x/2.log")], Demand(Memory(1))))
+        play.later(0.3, beats=[b"w"])
         assert play.sent(Stop) == []
+    play.later(0.6 if most == 1 else 0.3, beats=[b"w"])
+    assert play.sent(Stop) == [Stop()]
 
 
-def test_a_worker_whose_host_is_drained_ends_what_it_has_and_leaves() -> None:
-    play = Play()
-    one = play.running(3)
-    play.play(DrainHosts(frozenset({"node-w"})))
-    assert play.sent(Stop) == []
-    play.done(one)
-    assert play.assigned() == []
-    assert len(play.sent(Stop)) == 1
-
-
-def test_an_idle_worker_whose_host_is_drained_leaves_at_once_and_others_stay() -> None:
+@pytest.mark.parametrize("idle", [False, True])
+def test_a_worker_whose_host_is_drained_ends_what_it_has_and_leaves(idle: bool) -> None:
     play = Play(idle_seconds=100)
-    play.done(play.running())
+    one = play.running(1 if idle else 3)
+    if idle:
+        play.done(one)
     play.play(DrainHosts(frozenset({"elsewhere"})))
     assert play.sent(Stop) == []
     play.play(DrainHosts(frozenset({"node-w"})))
+    if not idle:
+        assert play.sent(Stop) == []
+        play.done(one)
+    assert play.assigned() == []
     assert len(play.sent(Stop)) == 1
 
 

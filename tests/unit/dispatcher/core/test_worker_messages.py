@@ -53,29 +53,6 @@ def test_values_are_settled_as_they_came() -> None:
     ]
 
 
-def test_values_may_come_in_pieces() -> None:
-    play = Play()
-    play.learn(seconds=1e-3)
-    play.submit(4)
-    one, *_ = play.assigned()
-    play.values(one, 0, 1)
-    play.values(one, 1, one.stop)
-    assert [(effect.start, effect.stop) for effect in play.seen(CallsFinished)] == [(1, one.stop)]
-
-
-def test_only_the_last_of_a_task_says_so() -> None:
-    play = Play()
-    play.learn(seconds=1e-3)
-    play.submit(2)
-    first, second = play.assigned()
-    play.say(
-        Results([Result(one.run, one.start, one.stop, VALUES, 0.1) for one in (first, second)]),
-        b"a",
-        b"b",
-    )
-    assert [effect.last for effect in play.seen(CallsFinished)] == [False, True]
-
-
 def test_a_raised_exception_is_settled_as_such_and_not_retried() -> None:
     play = Play()
     one = play.running()
@@ -96,18 +73,14 @@ def test_a_raised_exception_is_settled_as_such_and_not_retried() -> None:
     assert (attempt.host, attempt.job) == ("node-w", "41")
 
 
-def test_an_exception_to_be_retried_is_retried() -> None:
+def test_an_exception_to_be_retried_is_retried_and_arrives_itself_in_the_end() -> None:
     play = Play()
     one = play.running(retries=1)
     play.say(Results([Result(one.run, 0, 1, RETRYABLE, 0.1)]), b"exception")
     assert play.seen(CallsFinished) == []
-    assert [again.attempt for again in play.assigned()] == [2]
-
-
-def test_an_exception_to_be_retried_arrives_itself_when_retries_are_exhausted() -> None:
-    play = Play()
-    one = play.running(retries=0)
-    play.say(Results([Result(one.run, 0, 1, RETRYABLE, 0.1)]), b"exception")
+    [again] = play.assigned()
+    assert again.attempt == 2
+    play.say(Results([Result(again.run, 0, 1, RETRYABLE, 0.1)]), b"exception")
     [settled] = play.seen(CallsFinished)
     assert (settled.payload, settled.raised) == ((b"exception",), True)
 
@@ -135,16 +108,12 @@ def test_a_watched_calls_output_is_settled_with_it() -> None:
     assert (settled.payload, settled.stdout, settled.stderr) == ([b"values"], b"out", b"err")
 
 
-def test_a_watched_tasks_start_is_told() -> None:
+def test_a_watched_tasks_start_and_what_it_pushes_are_told() -> None:
     play = Play()
     one = play.running(watched=True)
     assert play.say(Started(one.run, 99)) == [TaskStarted(1, 99, "node-w", 1)]
-
-
-def test_a_pushed_value_is_passed_on() -> None:
-    play = Play()
-    one = play.running(watched=True)
     assert play.say(Pushed(one.run), b"value") == [TaskMessage(1, (b"value",))]
+    assert play.hello() == [], "a repeated greeting"
 
 
 @pytest.mark.parametrize(
@@ -162,21 +131,6 @@ def test_an_answer_to_no_run_is_dropped(message: Message) -> None:
     play = Play()
     play.running()
     assert play.say(message, b"", b"") == []
-
-
-def test_a_repeated_answer_is_dropped() -> None:
-    play = Play()
-    play.learn(seconds=1e-3)
-    play.submit(4)
-    one, *_ = play.assigned()
-    play.values(one, 0, 1)
-    assert play.values(one, 0, 1) == []
-
-
-def test_a_repeated_hello_is_dropped() -> None:
-    play = Play()
-    play.running()
-    assert play.hello() == []
 
 
 def test_a_late_answer_of_an_earlier_attempt_is_dropped() -> None:
@@ -232,18 +186,15 @@ def test_a_worker_that_tells_of_an_impossible_crash_is_let_go(index: int, reason
     assert play.seen(Lost) == [Lost(b"w")]
 
 
-def test_a_crash_charges_the_culprit_only() -> None:
-    play = Play()
-    play.crash(chunk(play), 2)
-    assert attempts_to_come(play) == {0: 1, 1: 1, 2: 2, 3: 1, 4: 1, 5: 1}
-
-
-def test_results_before_a_crash_are_kept() -> None:
+@pytest.mark.parametrize("done", [0, 2])
+def test_a_crash_charges_the_culprit_only_and_results_before_are_kept(done: int) -> None:
     play = Play()
     one = chunk(play)
-    play.values(one, 0, 2)
+    if done:
+        play.values(one, 0, done)
     play.crash(one, 2)
-    assert attempts_to_come(play) == {2: 2, 3: 1, 4: 1, 5: 1}
+    left = {0: 1, 1: 1, 2: 2, 3: 1, 4: 1, 5: 1}
+    assert attempts_to_come(play) == {call: left[call] for call in range(done, 6)}
 
 
 def test_the_rest_of_a_batch_is_returned_uncharged() -> None:
@@ -256,23 +207,15 @@ def test_the_rest_of_a_batch_is_returned_uncharged() -> None:
     assert {one.attempt for one in play.assigned()} == {1}
 
 
-def test_a_call_that_crashes_each_time_fails_after_its_retries() -> None:
+def test_a_call_that_crashes_each_time_fails_after_its_retries_and_has_its_attempts() -> None:
     settled = exhausted(Play())
     assert type(settled.error) is WorkerCrashed
     assert "in a Python of its own" in str(settled.error), "InlineScheduler crashes too"
-    assert (settled.exitcode, settled.stdout, settled.stderr, settled.last) == (
-        -11,
-        b"out",
-        b"err",
-        True,
-    )
-
-
-def test_the_attempts_of_a_call_are_settled_with_it() -> None:
-    attempts = exhausted(Play()).attempts
-    assert [(one.host, one.job, one.exitcode, one.ended - one.started) for one in attempts] == [
-        ("node-w", "41", -11, 1.5)
-    ] * 3
+    assert (settled.exitcode, settled.stdout, settled.stderr) == (-11, b"out", b"err")
+    assert settled.last
+    assert [
+        (one.host, one.job, one.exitcode, one.ended - one.started) for one in settled.attempts
+    ] == [("node-w", "41", -11, 1.5)] * 3
 
 
 def test_a_call_that_succeeds_at_last_has_the_attempts_before() -> None:
@@ -306,24 +249,12 @@ def test_a_call_that_may_run_only_once_is_not_run_again_for_the_sake_of_another(
     assert (settled.start, settled.stop, type(settled.error)) == (1, 2, Cancelled)
 
 
-def test_a_hard_exit_is_told_with_its_status() -> None:
-    play = Play()
-    play.crash(play.running(retries=0), 0, exitcode=3)
-    assert "exited with status 3" in str(play.seen(CallsFinished)[0].error)
-
-
 def test_going_over_the_time_is_never_retried() -> None:
     play = Play()
     play.crash(play.running(timeout=2.5), 0, TIMEOUT, exitcode=-15)
     [settled] = play.seen(CallsFinished)
     assert type(settled.error) is TimeoutError
     assert "limit of 2.5 s" in str(settled.error)
-
-
-def test_going_over_the_memory_limit_is_retried() -> None:
-    play = Play()
-    play.crash(play.running(), 0, MEMORY)
-    assert [one.attempt for one in play.assigned()] == [2]
 
 
 def test_going_over_the_memory_limit_each_time_is_out_of_memory() -> None:

@@ -36,6 +36,18 @@ from gridengine.wire.messages import (
 )
 from tests.support.core_play import Play, failing_starts
 
+HANDLE = Handle("1")
+
+
+def launched(state: WorkerStatus | None = None, **policy: Any) -> Play:
+    """Return a core whose one call waits for the worker that it has launched, in this state."""
+    play = Play(**policy)
+    play.submit(1)
+    play.play(Launched([HANDLE]))
+    if state is not None:
+        play.poll(HANDLE, state)
+    return play
+
 
 def test_workers_that_never_call_home_are_an_error_after_three_in_a_row() -> None:
     play = Play()
@@ -43,31 +55,28 @@ def test_workers_that_never_call_home_are_an_error_after_three_in_a_row() -> Non
     failing_starts(play, 2)
     assert play.seen(CallsFinished) == []
     failing_starts(play, 1)
-    assert type(play.seen(CallsFinished)[0].error) is WorkerNotStarted
+    error = play.seen(CallsFinished)[0].error
+    assert type(error) is WorkerNotStarted
+    for part in ("no such interpreter", "cluster job: 50", "log: /runs/x/50.log"):
+        assert part in str(error)
 
 
-def test_the_error_of_a_worker_that_never_called_home_has_the_schedulers_words() -> None:
+@pytest.mark.parametrize(
+    ("report", "kind"),
+    [
+        ({"error": SubmissionRefused("its own words")}, SubmissionRefused),
+        ({"deleted": True}, JobDeleted),
+    ],
+)
+def test_the_error_of_a_worker_that_never_called_home_is_the_reports_own(
+    report: dict[str, Any], kind: type[ClusterError]
+) -> None:
     play = Play()
     play.submit(1)
-    failing_starts(play, 3)
-    text = str(play.seen(CallsFinished)[0].error)
-    for part in ("no such interpreter", "cluster job: 52", "log: /runs/x/52.log"):
-        assert part in text
-
-
-def test_the_error_of_a_worker_that_never_called_home_is_the_reports_own() -> None:
-    play = Play()
-    play.submit(1)
-    error = ClusterError("as the batch system tells it")
-    failing_starts(play, 3, error=error)
-    assert play.seen(CallsFinished)[0].error is error
-
-
-def test_workers_deleted_before_they_start_are_told_as_such() -> None:
-    play = Play()
-    play.submit(1)
-    failing_starts(play, 3, deleted=True)
-    assert type(play.seen(CallsFinished)[0].error) is JobDeleted
+    failing_starts(play, 3, **report)
+    error = play.seen(CallsFinished)[0].error
+    assert type(error) is kind
+    assert report.get("error") in (None, error)
 
 
 def test_a_worker_that_calls_home_forgives_failed_starts() -> None:
@@ -127,16 +136,14 @@ def test_a_worker_that_can_never_start_is_no_error_while_another_serves_its_call
 
 
 def test_calls_that_have_no_worker_in_time_fail_and_the_next_wait_anew() -> None:
-    play = Play(start_timeout=30.0)
-    play.submit(1)
-    play.play(Launched([Handle("1")]))
+    play = launched(start_timeout=30.0)
     play.later(29)
     assert play.seen(CallsFinished) == []
-    play.play(Explained(Handle("1"), "no licence"))
+    play.play(Explained(HANDLE, "no licence"))
     play.later(1)
     [settled] = play.seen(CallsFinished)
     assert "within 30 s (start_timeout): no licence" in str(settled.error)
-    assert play.seen(Withdraw) == [Withdraw((Handle("1"),))]
+    assert play.seen(Withdraw) == [Withdraw((HANDLE,))]
     play.submit(1)
     assert play.effects == [Launch(1, label="square")]
     play.later(29)
@@ -151,14 +158,16 @@ def test_a_batch_system_that_takes_nothing_in_time_is_an_error_with_its_words() 
     assert "(start_timeout): the master is away" in str(play.seen(CallsFinished)[0].error)
 
 
-def test_a_worker_that_runs_and_does_not_call_home_in_time_is_stopped() -> None:
-    play = Play()
-    play.submit(1)
-    play.play(Launched([Handle("1")]))
-    play.poll(Handle("1"), WorkerStatus.RUNNING)
+@pytest.mark.parametrize("state", [WorkerStatus.RUNNING, WorkerStatus.QUEUED])
+def test_a_worker_that_runs_and_does_not_call_home_in_time_is_stopped(state: WorkerStatus) -> None:
+    play = launched(state)
     play.later(31)
-    assert play.seen(Withdraw) == [Withdraw((Handle("1"),))]
-    assert "has not connected" in play.seen(Warn)[0].text
+    overdue = state is WorkerStatus.RUNNING
+    assert play.seen(Withdraw) == [Withdraw((HANDLE,))] * overdue
+    assert ["has not connected" in one.text for one in play.seen(Warn)] == [True] * overdue
+    play.hello(pid=1)
+    assert play.sent(Stop) == [Stop()] * overdue
+    assert len(play.assigned()) == (not overdue)
 
 
 def test_workers_overdue_three_times_are_an_error() -> None:
@@ -174,12 +183,12 @@ def test_workers_overdue_three_times_are_an_error() -> None:
 def unanswered(play: Play) -> list[Effect]:
     """Have a worker run that says that no address answers it; return what comes of its time."""
     play.submit(1)
-    play.play(Launched([Handle("1")]))
-    play.poll(Handle("1"), WorkerStatus.RUNNING)
+    play.play(Launched([HANDLE]))
+    play.poll(HANDLE, WorkerStatus.RUNNING)
     assert play.later(9) == []
-    assert play.later(2) == [Explain((Handle("1"),), 11.0, running=True)]
+    assert play.later(2) == [Explain((HANDLE,), 11.0, running=True)]
     assert play.later(1) == []
-    play.play(Explained(Handle("1"), "tcp://a:1 (no answer)", running=True))
+    play.play(Explained(HANDLE, "tcp://a:1 (no answer)", running=True))
     assert play.later(10) == []
     return play.later(9)
 
@@ -202,53 +211,28 @@ def test_where_others_have_connected_one_that_no_address_answers_is_replaced() -
     assert play.seen(Withdraw) == [Withdraw((Handle("1"),))]
 
 
-def test_a_worker_that_waits_in_the_queue_is_not_overdue() -> None:
-    play = Play()
-    play.submit(1)
-    play.play(Launched([Handle("1")]))
-    play.poll(Handle("1"), WorkerStatus.QUEUED)
-    play.later(1000)
-    assert play.seen(Withdraw) == []
-
-
-def test_a_worker_that_was_withdrawn_and_calls_all_the_same_is_told_to_leave() -> None:
-    play = Play()
-    play.submit(1)
-    play.play(Launched([Handle("7")]))
-    play.poll(Handle("7"), WorkerStatus.RUNNING)
-    play.later(31)
-    play.hello(pid=7)
-    assert play.sent(Stop) == [Stop()]
-    assert play.assigned() == []
-
-
 def test_what_waits_for_a_queued_worker_is_explained() -> None:
-    play = Play()
-    play.submit(1)
-    play.play(Launched([Handle("1")]))
+    play = launched()
     assert play.later(5) == []
     assert [type(effect) for effect in play.later(10)] == [Explain]
 
 
-def test_a_launch_refused_for_now_is_tried_again_later() -> None:
-    play = Play()
-    play.submit(1)
-    play.play(LaunchFailed(ClusterError("too many jobs"), for_now=True))
-    assert play.seen(CallsFinished) == []
-    assert play.later(0.5) == []
-    assert play.later(0.6) == [Launch(1, label="square")]
-
-
-def test_each_refusal_for_now_doubles_the_wait() -> None:
+@pytest.mark.parametrize(
+    "event", [LaunchFailed(ClusterError("too many jobs"), for_now=True), Launched([])]
+)
+def test_each_refusal_for_now_and_launch_of_none_doubles_the_wait(
+    event: LaunchFailed | Launched,
+) -> None:
     play = Play()
     play.submit(1)
     for seconds in (1, 2, 4):
-        play.play(LaunchFailed(ClusterError("too many jobs"), for_now=True))
+        play.play(event)
+        assert play.seen(CallsFinished) == []
         assert play.later(seconds - 0.1) == []
         assert play.later(0.2) == [Launch(1, label="square")]
 
 
-def test_a_launch_refused_for_good_fails_what_waits_at_once() -> None:
+def test_a_launch_refused_for_good_fails_what_waits_and_the_next_submission_asks_at_once() -> None:
     play = Play()
     play.submit(2)
     error = SubmissionRefused("unknown resource")
@@ -256,12 +240,6 @@ def test_a_launch_refused_for_good_fails_what_waits_at_once() -> None:
     assert play.seen(CallsFinished) == [
         CallsFinished(1, 0, 2, None, error=error, exitcode=1, last=True)
     ]
-
-
-def test_after_a_refusal_for_good_the_next_submission_asks_at_once() -> None:
-    play = Play()
-    play.submit(1)
-    play.play(LaunchFailed(SubmissionRefused("unknown resource")))
     play.submit(1)
     assert play.effects == [Launch(1, label="square")]
 
@@ -273,13 +251,6 @@ def test_while_others_work_a_refusal_is_a_warning() -> None:
     play.submit(1)
     play.play(LaunchFailed(SubmissionRefused("unknown resource")))
     assert [type(effect) for effect in play.effects] == [Warn]
-
-
-def test_a_launch_of_no_workers_is_tried_again_later() -> None:
-    play = Play()
-    play.submit(1)
-    assert play.play(Launched([])) == []
-    assert play.later(1.1) == [Launch(1, label="square")]
 
 
 @pytest.mark.parametrize("other", [{"version": "2"}, {"python": "3.12"}, {"protocol": 99}])
@@ -294,19 +265,15 @@ def test_a_worker_of_another_version_is_refused_and_told_which_is_which(
     assert play.seen(Lost) == [Lost(b"w")]
 
 
-def test_a_version_mismatch_fails_what_waits_when_nobody_else_works() -> None:
-    play = Play()
-    play.submit(1)
-    play.hello(version="2")
-    assert type(play.seen(CallsFinished)[0].error) is VersionMismatch
-
-
-def test_a_version_mismatch_of_one_node_holds_nobody_up() -> None:
+@pytest.mark.parametrize("other", [False, True])
+def test_a_version_mismatch_fails_what_waits_when_nobody_else_works(other: bool) -> None:
     play = Play()
     play.submit(1, 1)
-    play.hello()
-    play.hello(b"v", version="2")
-    assert play.seen(CallsFinished) == []
+    if other:
+        play.hello(b"v")
+    play.hello(version="2")
+    kinds = [type(one.error) for one in play.seen(CallsFinished)]
+    assert kinds == ([] if other else [VersionMismatch] * 2)
 
 
 def test_a_worker_of_another_run_is_refused_and_disturbs_nobody() -> None:

@@ -70,34 +70,33 @@ def test_only_ids_of_grid_engine_s_form_are_taken_apart(id: str, parts: tuple[st
     assert parse_id(id) == parts
 
 
-def test_the_accounts_tell_why_a_task_failed_and_where() -> None:
-    assert parse_accounting(ACCOUNTING, "1") == Failure("changing into working directory", "node7")
+@pytest.mark.parametrize(
+    ("task", "told"),
+    [("1", Failure("changing into working directory", "node7")), ("2", None), ("3", None)],
+)
+def test_the_accounts_tell_why_and_where_a_task_failed_if_it_did(
+    task: str, told: Failure | None
+) -> None:
+    assert parse_accounting(ACCOUNTING, task) == told
 
 
-@pytest.mark.parametrize("task", ["2", "3"])
-def test_the_accounts_tell_nothing_of_a_task_that_did_not_fail_or_is_not_there(task: str) -> None:
-    assert parse_accounting(ACCOUNTING, task) is None
+LIMIT = "qmaster enforced h_rt, h_cpu, or h_vmem limit: job 39.1 died through signal KILL"
+NO_FILE = (
+    'opening input/output file: can\'t open output file "/nosuch/x": No such file or directory'
+)
 
 
-def test_the_master_s_log_tells_why_a_job_failed() -> None:
-    words = (
-        'opening input/output file: can\'t open output file "/nosuch/x": No such file or directory'
-    )
-    assert parse_master_log(MASTER_LOG, "29.1") == Failure(words, "node7")
-
-
-def test_the_master_s_log_tells_of_a_limit() -> None:
-    found = parse_master_log(MASTER_LOG, "39.1")
-    assert found is not None
-    assert found.words.startswith("qmaster enforced h_rt, h_cpu, or h_vmem limit")
-
-
-def test_of_a_signal_the_master_s_log_adds_the_host_alone() -> None:
-    assert parse_master_log(MASTER_LOG, "26.1") == Failure("", "node7")
-
-
-def test_the_master_s_log_tells_nothing_of_another_job() -> None:
-    assert parse_master_log(MASTER_LOG, "9.1") is None
+@pytest.mark.parametrize(
+    ("job", "told"),
+    [
+        ("29.1", Failure(NO_FILE, "node7")),
+        ("39.1", Failure(f"{LIMIT} (9)", "node7")),
+        ("26.1", Failure("", "node7")),  # of a signal the host alone is news
+        ("9.1", None),
+    ],
+)
+def test_the_master_s_log_tells_why_a_job_failed(job: str, told: Failure | None) -> None:
+    assert parse_master_log(MASTER_LOG, job) == told
 
 
 def test_an_error_state_has_its_reason() -> None:

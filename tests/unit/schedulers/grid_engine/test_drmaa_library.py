@@ -46,20 +46,14 @@ class Library:
         if self.fault is not None:
             raise self.fault
 
-    def flag(self, name: str, answer: Any) -> None:
-        answer._obj.value = self.facts.get(name, 0)
+    def __getattr__(self, function: str) -> Callable[..., None]:
+        """One of the functions that tell a fact."""
+        name = function.removeprefix("drmaa_wif").removeprefix("drmaa_wexit")
 
-    def drmaa_wifaborted(self, answer: Any, status: Any) -> None:
-        self.flag("aborted", answer)
+        def tell(answer: Any, status: Any) -> None:
+            answer._obj.value = self.facts.get(name, 0)
 
-    def drmaa_wifexited(self, answer: Any, status: Any) -> None:
-        self.flag("exited", answer)
-
-    def drmaa_wexitstatus(self, answer: Any, status: Any) -> None:
-        self.flag("status", answer)
-
-    def drmaa_wifsignaled(self, answer: Any, status: Any) -> None:
-        self.flag("signaled", answer)
+        return tell
 
     def drmaa_wtermsig(self, name: Any, size: int, status: Any) -> None:
         name.value = str(self.facts["signal"]).encode()

@@ -19,36 +19,15 @@ class DrmaaException(Exception):
     """As the package's."""
 
 
-class InvalidJobException(DrmaaException):
-    """As the package's."""
-
-
-class InternalException(DrmaaException):
-    """As the package's."""
-
-
-class DrmCommunicationException(DrmaaException):
-    """As the package's."""
-
-
-class TryLaterException(DrmaaException):
-    """As the package's."""
-
-
-class NoActiveSessionException(DrmaaException):
-    """As the package's."""
-
-
-ERRORS = (
-    DrmaaException,
-    InvalidJobException,
-    InternalException,
-    DrmCommunicationException,
-    TryLaterException,
-    NoActiveSessionException,
-)
-
-ERRORS_BY_NAME = {error.__name__: error for error in ERRORS}
+ERRORS = {
+    name: type(name, (DrmaaException,), {})
+    for name in (
+        *("InvalidJobException", "InternalException", "DrmCommunicationException"),
+        *("TryLaterException", "NoActiveSessionException"),
+    )
+}
+InvalidJobException = ERRORS["InvalidJobException"]
+DrmCommunicationException = ERRORS["DrmCommunicationException"]
 
 
 class Session:
@@ -75,14 +54,14 @@ class Session:
         if self.problems:
             raise self.problems.pop()
         if job in self.stubborn or (job == ALL and self.stubborn):
-            raise InternalException("already completing or completed")
+            raise ERRORS["InternalException"]("already completing or completed")
         self.deleted.append(job)
 
     def jobStatus(self, job: str) -> str:
         if job not in self.states:
             raise InvalidJobException("gone")
-        if self.states[job] in ERRORS_BY_NAME:
-            raise ERRORS_BY_NAME[self.states[job]]("no state")
+        if self.states[job] in ERRORS:
+            raise ERRORS[self.states[job]]("no state")
         return self.states[job]
 
 
@@ -93,7 +72,7 @@ def session() -> Session:
 
 @pytest.fixture
 def server(session: Session) -> DrmaaServer:
-    errors = types.SimpleNamespace(**ERRORS_BY_NAME)
+    errors = types.SimpleNamespace(DrmaaException=DrmaaException, **ERRORS)
     package = types.SimpleNamespace(
         Session=session,
         errors=errors,
@@ -112,36 +91,25 @@ def sweep(server: DrmaaServer) -> int:
     return count
 
 
-def test_all_cluster_tasks_of_a_session_are_deleted_at_once(
-    server: DrmaaServer, session: Session
+@pytest.mark.parametrize(
+    ("asked", "sweeps", "deleted"),
+    [
+        (["1.1 1.2 1.3"], 0, [ALL]),
+        (["1.2 1.3"], 2, ["1.2", "1.3"]),
+        (["1.2 1.3", "1.1"], 0, [ALL]),
+        (["7.1"], 0, []),
+    ],
+    ids=["all", "some", "some and then the others", "what is not ours"],
+)
+def test_all_of_a_session_are_deleted_at_once_and_some_one_by_one_when_nothing_else_is_to_be_done(
+    server: DrmaaServer, session: Session, asked: list[str], sweeps: int, deleted: list[str]
 ) -> None:
-    server.terminate(["1.1", "1.2", "1.3"])
-    assert session.deleted == [ALL]
-    assert server.remaining == 0
-
-
-def test_some_are_deleted_one_by_one_when_nothing_else_is_to_be_done(
-    server: DrmaaServer, session: Session
-) -> None:
-    server.terminate(["1.2", "1.3"])
-    assert (session.deleted, server.remaining) == ([], 2)
-    assert sweep(server) == 2
-    assert (session.deleted, server.remaining) == (["1.2", "1.3"], 0)
-
-
-def test_those_that_are_left_go_at_once_when_the_last_others_are_to_go_too(
-    server: DrmaaServer, session: Session
-) -> None:
-    server.terminate(["1.2", "1.3"])
-    server.terminate(["1.1"])
-    assert (session.deleted, server.remaining) == ([ALL], 0)
-
-
-def test_a_cluster_task_that_is_not_ours_is_not_touched(
-    server: DrmaaServer, session: Session
-) -> None:
-    server.terminate(["7.1"])
-    assert (sweep(server), session.deleted) == (0, [])
+    for jobs in asked:
+        server.terminate(jobs.split())
+    assert server.remaining == sweeps
+    assert session.deleted == deleted[: len(deleted) - sweeps]
+    assert sweep(server) == sweeps
+    assert (session.deleted, server.remaining) == (deleted, 0)
 
 
 def test_a_cluster_task_that_has_ended_is_no_error(server: DrmaaServer, session: Session) -> None:
@@ -204,24 +172,17 @@ def test_when_no_answer_comes_what_was_learnt_before_is_told(
         server.status(["1.2", "1.3"], 10.0)
 
 
-def test_what_cannot_be_deleted_now_is_tried_again_later(
+def test_while_the_batch_system_does_not_answer_it_is_left_in_peace_and_asked_again_later(
     server: DrmaaServer, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(drmaa_process, "RETRY_SECONDS", 0.0)
+    now = 100.0
+    monkeypatch.setattr(drmaa_process.time, "monotonic", lambda: now)
     session.problems = [DrmCommunicationException("the master is away")]
     server.terminate(["1.1"])
-    assert (server.sweep(), server.remaining) == (False, 1)
+    for _ in range(2):
+        assert (server.sweep(), session.deleted, server.remaining) == (False, [], 1)
+    now += drmaa_process.RETRY_SECONDS + 1
     assert (server.sweep(), session.deleted) == (True, ["1.1"])
-
-
-def test_while_the_batch_system_does_not_answer_it_is_left_in_peace(
-    server: DrmaaServer, session: Session
-) -> None:
-    session.problems = [DrmCommunicationException("the master is away")]
-    server.terminate(["1.1"])
-    assert not server.sweep()
-    assert not server.sweep()
-    assert (session.deleted, server.remaining) == ([], 1)
 
 
 def test_at_the_end_everything_is_deleted_and_the_guarded_files_removed(

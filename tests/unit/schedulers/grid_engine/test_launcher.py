@@ -39,19 +39,20 @@ def test_how_a_job_ended_is_told_in_words() -> None:
     assert ending_of({"signal": "SIGKILL", "usage": {}}).report.reason == "killed by SIGKILL"
 
 
-def test_an_aborted_job_that_had_started_was_deleted() -> None:
-    end = ending_of({"aborted": True, "usage": {"start_time": "1795211090.0000"}})
-    assert (end.report.deleted, end.started) == (True, True)
-
-
-def test_an_aborted_job_without_usage_was_deleted_while_it_waited() -> None:
-    end = ending_of({"aborted": True, "usage": {}})
-    assert (end.report.deleted, end.started) == (True, False)
-
-
-def test_an_aborted_job_without_a_start_could_not_be_started() -> None:
-    end = ending_of({"aborted": True, "usage": {"submission_time": "1795211089.0000"}})
-    assert (end.report.deleted, end.started) == (False, False)
+@pytest.mark.parametrize(
+    ("usage", "deleted", "started"),
+    [
+        ({"start_time": "1795211090.0000"}, True, True),
+        ({}, True, False),
+        ({"submission_time": "1795211089.0000"}, False, False),
+    ],
+    ids=["deleted while it ran", "deleted while it waited", "could not be started"],
+)
+def test_why_a_job_was_aborted_is_told_by_its_usage(
+    usage: dict[str, str], deleted: bool, started: bool
+) -> None:
+    end = ending_of({"aborted": True, "usage": usage})
+    assert (end.report.deleted, end.started) == (deleted, started)
 
 
 def test_a_job_that_is_no_longer_known_did_not_end_well() -> None:

@@ -72,10 +72,6 @@ def test_memory_that_is_not_counted_per_slot_is_one_limit_for_all() -> None:
     assert request.fault({"ru_wallclock": "5.0", "maxvmem": str(2**30)}) is OutOfMemory
 
 
-def test_nothing_asked_for_is_an_empty_specification() -> None:
-    assert specification() == ""
-
-
 @pytest.mark.parametrize(
     ("given", "error"),
     [

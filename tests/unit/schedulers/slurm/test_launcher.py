@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from gridengine.errors import SubmissionRefused
 from gridengine.resources.demand import ANY
 from gridengine.schedulers.launcher import (
     Handle,
@@ -210,16 +211,6 @@ def again(launcher: SlurmLauncher, *ids: str) -> list[Handle]:
     return handles
 
 
-def test_tasks_of_an_earlier_process_are_watched(launcher: SlurmLauncher, slurm: Said) -> None:
-    handles = again(launcher, "7_1", "7_2")
-    slurm.rows = {"7_1": Row("RUNNING", "1"), "7_2": Row("FAILED", "1")}
-    reports = launcher.poll(handles)
-    assert [reports[handle].state for handle in handles] == [
-        WorkerStatus.RUNNING,
-        WorkerStatus.FAILED,
-    ]
-
-
 def test_later_jobs_have_the_name_of_an_earlier_process_s(launcher: SlurmLauncher) -> None:
     again(launcher, "7_1")
     assert "--job-name=night-run-1a2b3c" in launcher.request(1, ANY, str)["argv"]
@@ -227,13 +218,18 @@ def test_later_jobs_have_the_name_of_an_earlier_process_s(launcher: SlurmLaunche
 
 
 @pytest.mark.parametrize("ask", ["poll", "launch"])
-def test_jobs_that_an_earlier_process_submitted_and_did_not_note_are_cancelled(
+def test_tasks_of_an_earlier_process_are_watched_and_those_it_did_not_note_are_cancelled(
     launcher: SlurmLauncher, slurm: Said, ask: str
 ) -> None:
-    handles = again(launcher, "7_1")
-    slurm.rows = {"7_1": Row("RUNNING", "1"), "8_1": Row("PENDING")}
-    launcher.poll(handles) if ask == "poll" else launcher.launch(1)
-    assert slurm.cancelled == ["8_1"]
+    handles = again(launcher, "7_1", "7_2")
+    slurm.rows = {"7_1": Row("RUNNING", "1"), "7_2": Row("FAILED", "1"), "8_1": Row("PENDING")}
+    if ask == "launch":
+        launcher.launch(1)
+        assert slurm.cancelled == ["8_1"]
+    reports = launcher.poll(handles)
+    states = [WorkerStatus.RUNNING, WorkerStatus.FAILED]
+    assert [reports[handle].state for handle in handles] == states
+    assert set(slurm.cancelled) == {"8_1"}
 
 
 def test_a_task_of_an_earlier_process_that_slurm_has_forgotten_has_ended(
@@ -242,3 +238,24 @@ def test_a_task_of_an_earlier_process_that_slurm_has_forgotten_has_ended(
     [handle] = again(launcher, "7_1")
     assert launcher.poll([handle]) == {}
     assert launcher.poll([handle])[handle].state is WorkerStatus.FAILED
+
+
+@pytest.mark.parametrize(
+    "name", ["SBATCH_MEM_PER_CPU", "SBATCH_MEM_PER_GPU", "SBATCH_MEM_PER_NODE"]
+)
+def test_memory_that_a_variable_says_is_not_overridden(
+    launcher: SlurmLauncher, slurm: Said, name: str
+) -> None:
+    launcher.__dict__["_site"] = Site(memory="--mem-per-cpu=2000M")
+    assert "--mem-per-cpu=2000M" in launcher.request(1, ANY, str)["argv"]
+    slurm.environment[name] = "300M"
+    assert "--mem-per-cpu=2000M" not in launcher.request(1, ANY, str)["argv"]
+
+
+def test_a_refusal_names_the_variables_that_may_be_its_source(
+    launcher: SlurmLauncher, slurm: Said
+) -> None:
+    slurm.environment["SBATCH_PARTITION"] = "nosuch"
+    slurm.error = Refused("Invalid partition name specified")
+    with pytest.raises(SubmissionRefused, match=r"SBATCH_PARTITION=nosuch \(of the environment\)"):
+        launcher.launch(1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 
 import pytest
@@ -15,26 +16,15 @@ from gridengine.settings.values import SlurmSite
 
 
 def test_arguments_become_options() -> None:
-    assert own_options(
-        {"partition": "main", "cpus_per_task": 2, "exclusive": True, "hold": False},
-        "--nice=5 -C 'a&b'",
-    ) == [
-        "--partition=main",
-        "--cpus-per-task=2",
-        "--exclusive",
-        "--nice=5",
-        "-C",
-        "a&b",
-    ]
+    given = {"partition": "main", "cpus_per_task": 2, "exclusive": True, "hold": False}
+    assert shlex.join(own_options(given, "--nice=5 -C 'a&b'")) == (
+        "--partition=main --cpus-per-task=2 --exclusive --nice=5 -C 'a&b'"
+    )
 
 
 class Seats(Capacity):
     def _native(self, system: str) -> Sequence[str]:
-        return (
-            ["-l", f"seats={self.count}"]
-            if system == "gridengine"
-            else [f"--licenses=seats:{self.count}"]
-        )
+        return [f"--licenses=seats:{self.count}"]
 
 
 def slurm(
@@ -81,20 +71,12 @@ def test_a_slurm_site_has_its_own_names() -> None:
         native="--nice=10",
         tokens={"big": "-p big"},
     )
-    assert slurm(GPUs(1), site=site) == [
-        "--gpus-per-task=1",
-        "--ntasks=1",
-        "--partition=main",
-        "--account=lab",
-        "--nice=10",
-    ]
-    assert slurm(Token("big"), site=site) == ["-p", "big", "--account=lab", "--nice=10"]
-    assert slurm(ZERO, 1.0, "-pshort", "--account", "mine", site=site) == [
-        "-pshort",
-        "--account",
-        "mine",
-        "--nice=10",
-    ]
+    assert " ".join(slurm(GPUs(1), site=site)) == (
+        "--gpus-per-task=1 --ntasks=1 --partition=main --account=lab --nice=10"
+    )
+    assert " ".join(slurm(Token("big"), site=site)) == "-p big --account=lab --nice=10"
+    own = ("-pshort", "--account", "mine")
+    assert slurm(ZERO, 1.0, *own, site=site) == [*own, "--nice=10"]
 
 
 def test_what_is_in_quotes_in_a_slurm_site_s_settings_is_one_word() -> None:
@@ -112,21 +94,21 @@ def test_the_scheduler_s_own_memory_is_multiplied_for_slurm_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("resources", "own", "named"),
+    ("resources", "own", "more"),
     [
-        (Memory(8), "--mem=4G", ["Memory(8)", "--mem=4G"]),
-        (Memory(8), "--mem-per-cpu=4G", ["Memory(8)", "--mem-per-cpu=4G"]),
-        (Cores(4), "-c2", ["Cores(4)", "-c2"]),
-        (Token("big"), "-Csmall", ["Token('big')", "-Csmall"]),
-        (WTime("2:00:00"), "--time=60", ["WTime('02:00:00')", "--time=60", "02:01:00"]),
+        (Memory(8), "--mem=4G", ""),
+        (Memory(8), "--mem-per-cpu=4G", ""),
+        (Cores(4), "-c2", ""),
+        (Token("big"), "-Csmall", ""),
+        (WTime("2:00:00"), "--time=60", "02:01:00"),
     ],
 )
 def test_what_scheduler_and_call_both_say_to_slurm_is_an_error_that_names_both(
-    resources: Resource, own: str, named: list[str]
+    resources: Resource, own: str, more: str
 ) -> None:
     with pytest.raises(ConfigurationError) as caught:
         slurm(resources, 1.0, own)
-    assert all(word in str(caught.value) for word in named)
+    assert all(word in str(caught.value) for word in (repr(resources), own, more))
 
 
 def test_a_longer_time_of_the_scheduler_s_serves_on_slurm_too() -> None:

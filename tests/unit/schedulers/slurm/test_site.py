@@ -38,27 +38,28 @@ def test_the_highest_index_of_an_array_is_one_less_than_its_size() -> None:
     assert site_of(CONFIG.replace("1001", "0"), PARTITIONS, NODES, "").largest == 0
 
 
-def test_where_a_job_without_memory_is_given_all_of_a_node_the_share_of_a_core_is_asked_for() -> (
-    None
-):
-    assert site_of(CONFIG, PARTITIONS, NODES, "").memory == "--mem-per-cpu=1500M"
-    assert site_of(CONFIG, PARTITIONS, NODES, "big").memory == "--mem-per-cpu=4000M"
-    assert site_of(CONFIG, PARTITIONS, NODES, "big,main").memory == "--mem-per-cpu=1500M"
+@pytest.mark.parametrize(
+    ("partitions", "memory"), [("", "1500M"), ("big", "4000M"), ("big,main", "1500M")]
+)
+def test_where_a_job_without_memory_is_given_all_of_a_node_the_share_of_a_core_is_asked_for(
+    partitions: str, memory: str
+) -> None:
+    assert site_of(CONFIG, PARTITIONS, NODES, partitions).memory == f"--mem-per-cpu={memory}"
 
 
-def test_where_the_site_has_a_default_for_memory_or_gives_none_out_nothing_is_asked_for() -> None:
-    assert site_of(CONFIG, PARTITIONS, NODES, "kind").memory == ""
-    assert (
-        site_of(
-            CONFIG.replace("DefMemPerNode           = UNLIMITED", "DefMemPerCPU = 100"),
-            PARTITIONS,
-            NODES,
-            "",
-        ).memory
-        == ""
-    )
-    assert site_of(CONFIG.replace("CR_CORE_MEMORY", "CR_CORE"), PARTITIONS, NODES, "").memory == ""
-    assert site_of(CONFIG, PARTITIONS, NODES, "nosuch") == Site(1000, "", accounts=False)
+@pytest.mark.parametrize(
+    ("config", "partitions"),
+    [
+        (CONFIG, "kind"),
+        (CONFIG.replace("DefMemPerNode           = UNLIMITED", "DefMemPerCPU = 100"), ""),
+        (CONFIG.replace("CR_CORE_MEMORY", "CR_CORE"), ""),
+        (CONFIG, "nosuch"),
+    ],
+)
+def test_where_the_site_has_a_default_for_memory_or_gives_none_out_nothing_is_asked_for(
+    config: str, partitions: str
+) -> None:
+    assert site_of(config, PARTITIONS, NODES, partitions) == Site(1000, "", accounts=False)
     assert parse_share("main|0|0\nmain|n/a|\n", ["main"]) == 0
 
 
@@ -120,6 +121,7 @@ def test_a_limit_on_the_size_of_arrays_is_met_by_smaller_ones() -> None:
             "`sinfo --format='%P %G'`",
         ),
         ("Batch job submission failed: Invalid qos specification", SubmissionRefused, "qos="),
+        ("project X is closed", SubmissionRefused, "a rule of the site may refuse it"),
         (
             "Batch job submission failed: Invalid user id",
             SchedulerUnavailable,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from gridengine.errors import OutOfMemory, TimeoutError
@@ -19,12 +21,15 @@ from gridengine.schedulers.slurm.states import (
     parse_cancelled_by,
     parse_jobs,
     parse_squeue,
+    remaining_seconds,
 )
 
 
 @pytest.mark.parametrize(
     ("tasks", "ids"),
     [
+        ("", ["12"]),
+        ("N/A", ["12"]),
         ("3", ["12_3"]),
         ("4-6%2", ["12_4", "12_5", "12_6"]),
         ("1,3-5", ["12_1", "12_3", "12_4", "12_5"]),
@@ -58,31 +63,43 @@ def test_many_tasks_are_named_in_few_words() -> None:
     assert compress(["7", "12_3", "12_1", "12_2", "12_9", "13_5"]) == ["7", "12_[1-3,9]", "13_[5]"]
 
 
-def test_a_job_that_is_no_array_has_one_id() -> None:
-    assert ids_of("12", "N/A") == ids_of("12", "") == ["12"]
-
-
 def test_tasks_that_wait_share_a_row() -> None:
-    listing = """12|1,3-4%2|PENDING|N/A|ReqNodeNotAvail, UnavailableNodes:n[1|2]
-12|2|RUNNING|2026-11-21T00:55:20|None
-15|N/A|TIMEOUT|x|TimeLimit
+    listing = """12|1,3-4%2|PENDING|N/A|1:00:00|ReqNodeNotAvail, UnavailableNodes:n[1|2]
+12|2|RUNNING|2026-11-21T00:55:20|UNLIMITED|None
+15|N/A|TIMEOUT|x|0:00|TimeLimit
 """
-    waiting = Row("PENDING", "N/A", "ReqNodeNotAvail, UnavailableNodes:n[1|2]")
+    waiting = Row("PENDING", "N/A", "ReqNodeNotAvail, UnavailableNodes:n[1|2]", 3600)
     assert parse_squeue(listing) == {
         "12_1": waiting,
         "12_3": waiting,
         "12_4": waiting,
         "12_2": Row("RUNNING", "2026-11-21T00:55:20", "None"),
-        "15": Row("TIMEOUT", "x", "TimeLimit"),
+        "15": Row("TIMEOUT", "x", "TimeLimit", 0),
     }
 
 
 @pytest.mark.parametrize(
-    "listing", ["slurm_load_jobs error", "12|1|PENDING", "12|1-|PENDING|N/A|None"]
+    "listing", ["slurm_load_jobs error", "12|1|PENDING", "12|1-|PENDING|N/A|0:00|None"]
 )
 def test_a_listing_that_is_none_is_not_taken_for_one(listing: str) -> None:
     with pytest.raises(ValueError, match=r"squeue says|no id"):
         parse_squeue(listing)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("0:04", 4),
+        ("03:04", 184),
+        ("2:03:04", 7384),
+        ("1-02:03:04", 93784),
+        ("UNLIMITED", math.inf),
+        ("NOT_SET", math.inf),
+        ("INVALID", math.inf),
+    ],
+)
+def test_how_long_a_job_may_run_on_is_read_as_squeue_writes_it(text: str, seconds: float) -> None:
+    assert remaining_seconds(text) == seconds
 
 
 def test_the_fields_of_each_task_are_found_under_its_id() -> None:
@@ -145,37 +162,47 @@ def test_each_end_has_its_meaning() -> None:
     assert not ENDS["NODE_FAIL"].blameless  # a call may have brought it down
 
 
-def test_a_job_that_is_about_to_end_is_in_no_state() -> None:
-    assert "COMPLETING" not in STATES
-    assert "COMPLETING" not in ENDS
-    assert (
-        STATES["CONFIGURING"] is WorkerStatus.QUEUED
-    )  # its node boots: the worker is not late yet
+def test_a_job_that_is_about_to_end_is_in_no_state_and_one_whose_node_boots_is_not_late() -> None:
+    assert "COMPLETING" not in {*STATES, *ENDS}
+    assert STATES["CONFIGURING"] is WorkerStatus.QUEUED
+
+
+DOWN = "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions"
 
 
 @pytest.mark.parametrize(
     ("reason", "words"),
     [
+        *(
+            (reason, "")
+            for reason in ("None", "Priority", "Licenses", "Dependency", "Somethingnew")
+        ),
         ("Resources", "what it asks for is in use; wait"),
         ("QOSMaxJobsPerUserLimit", "a limit of its QOS"),
-        ("QOSNotAllowed", "not allowed here"),
+        ("QOSMaxCpuPerUserLimit", "a limit of its QOS"),
         ("AssocGrpCpuLimit", "a limit of this user or account"),
+        ("AssocGrpCPUMinutesLimit", "was granted is used up"),
+        ("QOSGrpBillingMinutes", "was granted is used up"),
+        ("AssocGrpCPURunMinutesLimit", "a limit of this user or account"),
         ("AssociationJobLimit", "a limit of this user or account"),
+        ("ReqNodeNotAvail, UnavailableNodes:n[1-2]", "down, drained or reserved"),
         ("(ReqNodeNotAvail, UnavailableNodes:n1)", "down, drained or reserved"),
-        (
-            "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority "
-            "partitions",
-            "down, drained or reserved",
-        ),
+        (DOWN, "down, drained or reserved"),
         ("PartitionDown", "its partition is down; use another partition="),
-        ("PartitionTimeLimit", "more than its partition gives"),
+        ("JobHeldAdmin", "it is held; release it"),
         ("launch failed requeued held", "it is held; release it"),
-        ("Somethingnew", "Somethingnew"),
     ],
 )
-def test_reasons_to_wait_are_told_with_what_to_do(reason: str, words: str) -> None:
-    assert words in explanation(reason)
+def test_what_may_pass_is_waited_for_and_told_with_what_to_do(reason: str, words: str) -> None:
+    assert not is_permanent(reason)
     assert explanation(reason).startswith(reason)
+    assert words in explanation(reason)
+
+
+REMEDIES = {
+    "QOSNotAllowed": "not allowed here",
+    "PartitionTimeLimit": "more than its partition gives",
+}
 
 
 @pytest.mark.parametrize(
@@ -186,6 +213,7 @@ def test_reasons_to_wait_are_told_with_what_to_do(reason: str, words: str) -> No
         "PartitionTimeLimit",
         "BadConstraints",
         "InvalidQOS",
+        "QOSNotAllowed",
         "AccountNotAllowed",
         "QOSMaxCpuPerJobLimit",
         "AssocMaxWallDurationPerJobLimit",
@@ -199,31 +227,9 @@ def test_what_does_not_pass_by_waiting_is_known_and_has_a_remedy(reason: str) ->
     assert is_permanent(reason)
     error = impossible(reason, ["--cpus-per-task=500"])
     assert f"can never start it: {reason}: " in error.message
+    assert REMEDIES.get(reason, "") in error.message
     assert "it was asked for: --cpus-per-task=500" in error.message
     assert (error.hint or "").index("; strict=False") > 0
-
-
-@pytest.mark.parametrize(
-    "reason",
-    [
-        "None",
-        "Priority",
-        "Resources",
-        "PartitionDown",
-        "JobHeldAdmin",
-        "Licenses",
-        "QOSMaxCpuPerUserLimit",
-        "QOSMaxJobsPerUserLimit",
-        "AssocGrpCpuLimit",
-        "ReqNodeNotAvail, UnavailableNodes:n[1-2]",
-        "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority "
-        "partitions",
-        "Dependency",
-        "Somethingnew",
-    ],
-)
-def test_what_may_pass_is_waited_for(reason: str) -> None:
-    assert not is_permanent(reason)
 
 
 def test_accounts_say_who_cancelled_a_job() -> None:

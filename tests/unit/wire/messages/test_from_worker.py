@@ -5,17 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gridengine.errors import ProtocolError
-from gridengine.wire import messages
 from gridengine.wire.framing import decode, encode
-from gridengine.wire.messages import VALUES, Crashed, Result, Results
-
-
-def test_a_dead_runners_message_brings_its_two_outputs() -> None:
-    message, buffers = decode(
-        encode(Crashed(run=1, index=0, exitcode=-9, reason=messages.CRASH, pid=7), [b"out", b"err"])
-    )
-    assert isinstance(message, Crashed)
-    assert [bytes(buffer) for buffer in buffers] == [b"out", b"err"]
+from gridengine.wire.messages import VALUES, Result, Results
 
 
 def test_a_result_is_ten_bytes_and_a_few_on_the_wire() -> None:

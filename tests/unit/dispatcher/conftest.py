@@ -1,0 +1,24 @@
+"""What several modules of these tests begin with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.journaled_client import Process
+from tests.support.played_listener import Played
+
+
+@pytest.fixture
+def played() -> Played:
+    """A dispatcher's end for clients."""
+    return Played()
+
+
+@pytest.fixture
+def process(tmp_path: Path) -> Iterator[Process]:
+    """A dispatcher's journal with one client."""
+    with Process(tmp_path / "journal.sqlite") as made:
+        yield made

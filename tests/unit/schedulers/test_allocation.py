@@ -1,0 +1,97 @@
+"""The batch job that a process runs in, as its environment says."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+import pytest
+
+import gridengine
+from gridengine import schedulers
+from gridengine.schedulers.allocation import Allocation, allocation_here
+
+BATCH = {"SLURM_JOB_ID": "17", "SLURMD_NODENAME": "n1", "SLURM_CPUS_ON_NODE": "4"}
+STEP = {**BATCH, "SLURM_STEP_TASKS_PER_NODE": "2(x3),1"}
+HOSTS = "n1.site.org 3 all.q@n1 UNDEFINED\nn2.site.org 5 all.q@n2 UNDEFINED\n"
+
+
+@pytest.mark.parametrize(
+    ("environment", "cores", "nodes"),
+    [
+        (BATCH, 4, 1),
+        ({**BATCH, "SLURM_CPUS_PER_TASK": "2"}, 4, 1),
+        ({**BATCH, "SLURM_JOB_NUM_NODES": "3"}, 4, 3),
+        (STEP, 2, 1),
+        ({**STEP, "SLURM_CPUS_PER_TASK": "3"}, 3, 1),
+        ({**STEP, "SLURM_STEP_TASKS_PER_NODE": "9"}, 1, 1),
+    ],
+)
+def test_a_job_of_slurm_has_the_cores_of_its_tasks_here(
+    environment: dict[str, str], cores: int, nodes: int
+) -> None:
+    assert allocation_here(environment, "n1") == Allocation("Slurm", "17", cores, nodes)
+
+
+def test_a_job_of_grid_engine_has_its_slots() -> None:
+    job = {"JOB_ID": "17", "NSLOTS": "4"}
+    assert allocation_here(job, "n1") == Allocation("Grid Engine", "17", 4)
+
+
+def test_a_job_of_a_parallel_environment_has_the_slots_of_its_host(tmp_path: Path) -> None:
+    (tmp_path / "hosts").write_text(HOSTS)
+    job = {"JOB_ID": "17", "NSLOTS": "8", "PE_HOSTFILE": str(tmp_path / "hosts")}
+    assert allocation_here(job, "N2") == Allocation("Grid Engine", "17", 5, 2)
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {},
+        {"SLURM_JOB_ID": "17", "SLURM_CPUS_ON_NODE": "4"},  # as in a shell of salloc
+        {**BATCH, "SLURM_CPUS_ON_NODE": ""},
+        {"JOB_ID": "17"},  # which other programs set too
+        {"JOB_ID": "17", "NSLOTS": "undefined"},
+    ],
+)
+def test_other_processes_are_in_no_job(environment: dict[str, str]) -> None:
+    assert allocation_here(environment, "n1") is None
+
+
+@pytest.fixture
+def job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Be in a job of Slurm with one core, in a process that has chosen no scheduler yet."""
+    for name, value in {**BATCH, "SLURM_CPUS_ON_NODE": "1", "SLURM_JOB_NUM_NODES": "2"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(schedulers, "_MADE", {})
+    monkeypatch.setattr(schedulers, "_ANNOUNCED", set())
+
+
+@pytest.mark.usefixtures("job")
+def test_in_a_job_calls_run_on_its_cores_and_the_output_says_so(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    scheduler = schedulers.default_scheduler(7)
+    try:
+        assert isinstance(scheduler, gridengine.ProcessScheduler)
+        assert scheduler.slots == 1
+    finally:
+        scheduler.close()
+    assert capsys.readouterr().err == (
+        "gridengine: map of 7 calls on the 1 core of Slurm job 17, on one of its 2 nodes, "
+        "up to 1 call at a time; scheduler= or GRIDENGINE_SCHEDULER names another place\n"
+    )
+
+
+@pytest.mark.usefixtures("job")
+def test_the_best_available_in_a_job_is_its_own_cores(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, logger="gridengine"):
+        assert isinstance(gridengine.best_available(), gridengine.ProcessScheduler)
+    assert "this process has the 1 core of Slurm job 17" in caplog.text
+
+
+@pytest.mark.usefixtures("job")
+def test_what_a_job_may_not_use_counts_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_CPUS_ON_NODE", "1000")
+    assert gridengine.ProcessScheduler().slots == len(os.sched_getaffinity(0))
