@@ -45,6 +45,11 @@ def run_example(name: str, scheduler: str, folder: Path, *arguments: str) -> str
     return run.stdout
 
 
+def test_every_example_is_tested() -> None:
+    tested = Path(__file__).read_text()
+    assert [path.name for path in EXAMPLES.glob("*.py") if path.name not in tested] == []
+
+
 LOCAL = pytest.mark.parametrize("scheduler", ["processes", "inline"])
 
 
