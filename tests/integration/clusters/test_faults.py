@@ -90,6 +90,3 @@ tell(**facts_of(lambda: gridengine.map(abs, [1], scheduler=scheduler)))
     assert words in told["text"].partition(reason)[2]
     job = told["job"].partition(".")[0].partition("_")[0]
     wait_until(lambda: not cluster.knows(job))
-
-
-# ------------------------------------------------------------------ stopped, restarted

@@ -1,6 +1,4 @@
-"""What a run leaves behind on a batch system: bounded logs, which say whether it failed, and which
-a later run removes.
-"""
+"""What a run leaves behind on a batch system: logs that are bounded."""
 
 from __future__ import annotations
 

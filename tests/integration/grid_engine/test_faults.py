@@ -94,6 +94,3 @@ def test_calls_that_wait_for_a_disabled_queue_are_logged_and_run_when_it_is_enab
     assert "disabled" in scenario.errors
     with changed_queue(grid_engine, "-e", "-d", "closed.q"):
         assert scenario.result()["results"] == [1]
-
-
-# ------------------------------------------------------------------ stopped, cut off, restarted

@@ -1,6 +1,4 @@
-"""Calls that ask for resources, on a real Grid Engine: workers of their own, shared workers, and
-walltime.
-"""
+"""Walltime on a real Grid Engine."""
 
 from __future__ import annotations
 
