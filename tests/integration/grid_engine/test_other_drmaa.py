@@ -124,28 +124,12 @@ if __name__ == "__main__":
     assert "died" not in done.errors
 
 
-@pytest.mark.parametrize(
-    ("given", "resources", "words"),
-    [
-        (
-            "queue='long', h_vmem='2G', h_rt='1:00:00'",
-            "None",
-            "--time=01:00:00 --mem-per-cpu=2048 --partition=long",
-        ),
-        (
-            "",
-            "gridengine.Cores(2) & gridengine.Memory(1) & gridengine.WTime(600)",
-            "--cpus-per-task=2 --mem=1024 --time=00:12:00",
-        ),
-        ("native='--exclusive --mem=1G'", "None", "--exclusive --mem=1024"),
-    ],
-)
-def test_a_slurm_is_asked_in_its_own_words(
-    site: Site, given: str, resources: str, words: str
-) -> None:
-    done = site.run(mapped(f"max_workers=1, {given}", resources))
+def test_a_slurm_is_asked_in_its_own_words(site: Site) -> None:
+    given = "max_workers=1, queue='long', native='--exclusive'"
+    done = site.run(mapped(given, "gridengine.Cores(2) & gridengine.WTime(600)"))
     assert done.value == SQUARES
-    assert sorted(done.record[0].split()) == sorted(["submit", "--no-requeue", *words.split()])
+    words = "--no-requeue --partition=long --exclusive --cpus-per-task=2 --time=00:12:00"
+    assert sorted(done.record[0].split()) == sorted(["submit", *words.split()])
 
 
 def test_a_dry_run_shows_the_words_of_the_system_that_the_library_names(site: Site) -> None:
