@@ -261,6 +261,7 @@ def test_a_call_over_its_time_is_ended_and_not_the_calls_before_it(
 
     run = dispatcher.run(call, [0, 0, 1, 0], timeout=10.0)
     dispatcher.wait_until((tmp_path / "begun").exists)
+    assert dispatcher.results(run, 2) == [None, None]
     dispatcher.advance(10.0)
     crashed = dispatcher.wait_for(Crashed)
     assert (crashed.run, crashed.index, crashed.exitcode, crashed.reason) == (
@@ -269,7 +270,6 @@ def test_a_call_over_its_time_is_ended_and_not_the_calls_before_it(
         -signal.SIGTERM,
         TIMEOUT,
     )
-    assert dispatcher.results(run, 2) == [None, None]
 
 
 def test_a_time_limit_holds_while_a_run_that_waits_for_its_runner_is_cancelled(
