@@ -54,20 +54,6 @@ def end():
     dispatcher.terminate()
     dispatcher.wait()
 """
-WAITING = """
-dispatcher = start()
-client = gridengine.Client(str(connection))
-futures = [client.submit(abs, number) for number in range(2)]
-while not noted():
-    time.sleep(0.05)
-print("submitted", flush=True)
-wait_for_word()
-dispatcher.kill()
-dispatcher.wait()
-dispatcher = start()
-print("again", flush=True)
-end()
-"""
 UNNOTED = """
 dispatcher = start("killed")
 client = gridengine.Client(str(connection))
@@ -100,18 +86,6 @@ def line(process: subprocess.Popen[str]) -> str:
     found = process.stdout.readline()
     assert found, process.stderr.read()
     return found.rstrip("\n")
-
-
-def test_jobs_that_wait_in_the_queue_stay_and_are_not_asked_for_again(cluster: Cluster) -> None:
-    process = on_closed(cluster, WAITING)
-    assert line(process) == "submitted"
-    before = wait_until(cluster.jobs)
-    say(process, 1)
-    assert line(process) == "again"
-    assert cluster.jobs() == before
-    say(process, 2)
-    assert process.wait(100) == 0
-    wait_until(lambda: not cluster.jobs())
 
 
 def test_a_job_that_was_submitted_and_not_noted_is_deleted(cluster: Cluster) -> None:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
-import signal
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -28,18 +25,6 @@ print(sum(square for square, _ in found), len({job for _, job in found if job}) 
 """
 
 
-SLOW_MAP = """
-import gridengine, time
-
-def job(number):
-    time.sleep(0.2)
-    return number * number
-
-client = gridengine.Client("sweeps")
-print("there", flush=True)
-print(gridengine.map(job, range(100), scheduler=client) == [x * x for x in range(100)])
-client.disconnect()
-"""
 SUBMIT = {
     "slurm": ("sbatch", "--output=/dev/null", "--export=NONE", "{script}"),
     "grid_engine": ("qsub", "-j", "y", "-o", "/dev/null", "-S", "/bin/sh", "{script}"),
@@ -96,24 +81,4 @@ def test_scale_says_how_many_cluster_tasks_there_are(
     assert "between 1 and 1 workers" in call("scale", "sweeps", "--auto")
     assert cluster.run(MAP, environment=runs).stdout == "2470 True\n"
     call("dispatcher", "stop", "sweeps")
-    wait_until(lambda: not cluster.jobs())
-
-
-def test_a_map_survives_the_death_of_its_dispatcher_and_stop_leaves_no_job(
-    cluster: Cluster, runs: dict[str, str]
-) -> None:
-    def status() -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(
-            command(cluster, "dispatcher", "status", "sweeps", "--json", environment=runs)[1]
-        )
-        return found
-
-    words = ("--scheduler", cluster.name, "--max-workers", "2", "--restart")
-    assert command(cluster, "dispatcher", "start", "sweeps", *words, environment=runs)[0] == 0
-    script = cluster.start(SLOW_MAP, environment=runs)
-    wait_until(lambda: status()["done"] > 0)
-    os.kill(status()["pid"], signal.SIGKILL)
-    output, errors = script.communicate(timeout=200)
-    assert output == "there\nTrue\n", errors
-    assert command(cluster, "dispatcher", "stop", "sweeps", environment=runs)[0] == 0
     wait_until(lambda: not cluster.jobs())

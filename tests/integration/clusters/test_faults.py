@@ -2,36 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import re
-import time
 from typing import TYPE_CHECKING
 
-import pytest
-
-from tests.support.clusters import GridEngine
 from tests.support.scenario import (
     HOLD_FOUR,
-    IMPATIENT,
     QUICK,
-    bring_up,
-    free_slots,
     play,
-    stop_daemon,
-    wait_until_confirmed,
 )
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from tests.support.clusters import Cluster
-
-LEASE_SECONDS = float(IMPATIENT["GRIDENGINE_LEASE_SECONDS"])
-
-
-def wait_for_seconds(seconds: float) -> None:
-    """Wait until a lease, say, must have run out."""
-    end = time.monotonic() + seconds
-    wait_until(lambda: time.monotonic() > end)
 
 
 # ------------------------------------------------------------------ deleted jobs
@@ -108,49 +90,3 @@ tell(**facts_of(lambda: gridengine.map(abs, [1], scheduler=scheduler)))
     assert words in told["text"].partition(reason)[2]
     job = told["job"].partition(".")[0].partition("_")[0]
     wait_until(lambda: not cluster.knows(job))
-
-
-# ------------------------------------------------------------------ stopped, restarted
-
-
-@pytest.mark.skipif(os.getuid() != 0, reason="only root may restart daemons")
-@pytest.mark.parametrize(
-    ("cluster", "daemon", "given"),
-    [
-        pytest.param(name, daemon, given, marks=getattr(pytest.mark, name), id=daemon)
-        for name, daemon, given in [
-            ("grid_engine", "sge_execd", {}),
-            ("slurm", "slurmd-n1", {"nodelist": "n1"}),
-        ]
-    ],
-    indirect=["cluster"],
-)
-def test_a_run_outlives_a_restart_of_its_node_s_daemon_and_later_deletions_are_seen(
-    cluster: Cluster, daemon: str, given: dict[str, str]
-) -> None:
-    scenario = play(
-        cluster,
-        f"""
-scheduler = CLUSTER(max_workers=2, **{given})
-tell(results=gridengine.map(hold, range(2), scheduler=scheduler, chunksize=1))
-""",
-        environment=IMPATIENT,
-    )
-    first = scenario.began(2)
-    if isinstance(cluster, GridEngine):
-        wait_until_confirmed(cluster, first[0].job, 2)
-    try:
-        stop_daemon(daemon)
-        wait_for_seconds(LEASE_SECONDS)
-    finally:
-        bring_up(cluster.up)
-    assert len(scenario.begun()) == 2
-    assert all(one.lives for one in first)
-    cluster.delete_worker(first[0])
-    # Once in ten times Grid Engine's library does not answer for the first minute.
-    scenario.began(2, index=first[0].index, seconds=200)
-    scenario.go()
-    assert scenario.result()["results"] == [0, 1]
-    assert scenario.ended() == [0, 1]
-    if isinstance(cluster, GridEngine):
-        free_slots()

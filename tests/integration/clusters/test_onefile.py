@@ -23,26 +23,6 @@ with gridengine.SCHEDULER as scheduler:
     print(python == sys.executable, file == gridengine.__file__, file)
 """
 
-CLIENT = """
-import gridengine, os, socket, sys
-
-with gridengine.Client("night") as client:
-    [pid] = client.map(lambda _: os.getppid(), [0])
-    print(pid != os.getpid(), gridengine.__file__)
-"""
-ALL = """
-import os, subprocess, sys
-
-def run(*words):
-    subprocess.run([FILE, *words], check=True, stdout=sys.stderr)
-
-run("dispatcher", "start", "night", "--scheduler", NAME, "--max-workers", "1")
-try:
-    subprocess.run([FILE, "client.py"], check=True, timeout=250)
-finally:
-    run("dispatcher", "stop", "night")
-"""
-
 
 @pytest.fixture
 def shared(cluster: Cluster, onefile: Path) -> str:
@@ -73,13 +53,3 @@ def test_workers_can_be_told_to_use_it_and_unpack_it_themselves(
     assert output[:2] == ["False", "False"]
     assert output[2].startswith(cache)
     assert Path(cache).stat().st_mode & 0o777 == 0o700
-
-
-def test_dispatcher_client_and_workers_are_all_of_it(cluster: Cluster, shared: str) -> None:
-    environment = {
-        "PEX_ROOT": str(cluster.folder / "cache"),
-        "GRIDENGINE_RUN_DIRECTORY": str(cluster.folder / "runs"),
-    }
-    script = ALL.replace("FILE", repr(shared)).replace("NAME", repr(cluster.name))
-    done = cluster.run(script, files={"client.py": CLIENT}, environment=environment, seconds=400)
-    assert done.stdout.split()[0] == "True"

@@ -50,10 +50,6 @@ WORDS = {
     },
 }
 """What the text says, likewise."""
-NAMES = {
-    "grid_engine": ('[grid_engine]\nqueue = "nosuch.q"\n', "grid_engine.queue = 'nosuch.q'"),
-    "slurm": ('[slurm]\npartition = "nosuch"\n', "slurm.partition = 'nosuch'"),
-}
 
 
 def test_what_there_is_not_is_refused_in_the_cluster_s_words_with_a_remedy(
@@ -75,15 +71,3 @@ tell(**told)
     assert {one["kind"] for one in told.values()} == {"SubmissionRefused"}, told
     assert [told[given] for given in remedies if remedies[given] not in told[given]["hint"]] == []
     assert [told[given] for given in words if words[given] not in told[given]["text"]] == []
-
-
-def test_what_a_settings_file_said_is_refused_with_the_file_and_its_line(cluster: Cluster) -> None:
-    text, setting = NAMES[cluster.name]
-    scenario = play(
-        cluster,
-        "tell(**facts_of(lambda: gridengine.map(abs, [1], scheduler=CLUSTER)))",
-        files={"gridengine.toml": text},
-    )
-    told = scenario.result()
-    assert told["kind"] == "SubmissionRefused"
-    assert f"{setting} is said by {scenario.folder}/gridengine.toml:2" in told["text"]

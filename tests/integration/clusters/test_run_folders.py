@@ -1,6 +1,4 @@
-"""What a run leaves behind on a batch system: bounded logs, which say whether it failed, and which
-a later run removes.
-"""
+"""What a run leaves behind on a batch system: logs that are bounded."""
 
 from __future__ import annotations
 
@@ -27,23 +25,6 @@ def run(f, words=""):
             time.sleep(0.02)
     return sorted(set(runs.glob("*")) - before)
 """
-MARKED = f"""{RUNS}
-def speak(number):
-    print("spoken")
-
-def fail(number):
-    print("spoken")
-    raise ValueError("no")
-
-[spoken], [failed] = run(speak, "spoken"), run(fail, "spoken")
-found = [sorted(path.name for path in folder.iterdir()) for folder in (spoken, failed)]
-long_ago = 1e9
-for folder in (spoken, failed):
-    os.utime(folder, (long_ago, long_ago))
-old = [folder.rename(runs / f"2001{{folder.name[4:]}}") for folder in (spoken, failed)]
-run(abs)
-print((found, [folder.exists() for folder in old]))
-"""
 BOUNDED = f"""{RUNS}
 def speak(number):
     print("the first line", flush=True)
@@ -63,16 +44,6 @@ def speak(number):
 [log] = folder.glob("logs/*.log")
 print((log.stat().st_size, log.read_text()))
 """
-
-
-def test_folders_say_whether_a_run_failed_and_old_ones_go_when_another_begins(
-    cluster: Cluster,
-) -> None:
-    done = cluster.run(MARKED, environment={"NAME": cluster.name}, seconds=100)
-    assert ast.literal_eval(done.stdout) == (
-        [["logs", "succeeded"], ["logs"]],
-        [False, False],
-    )
 
 
 def test_a_log_that_grows_is_cut_in_its_middle(cluster: Cluster) -> None:

@@ -6,14 +6,11 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
-import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from html import escape
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -22,9 +19,8 @@ from tests.support.clusters import Slurm
 from tests.support.command_line import command
 from tests.support.own_slurm import own_slurm
 from tests.support.scenario import QUICK, Began, Scenario, play
-from tests.support.situations import FULL_DISK, SITUATIONS
-from tests.support.small_disk import filled, small_disk, without_more_files
-from tests.support.waiting import stop_process, wait_until
+from tests.support.small_disk import small_disk, without_more_files
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from tests.support.clusters import Cluster
@@ -215,51 +211,6 @@ def test_workers_for_which_there_is_no_room_are_told_beside_those_that_run(
         end(scenario)
 
 
-@pytest.mark.parametrize("name", SITUATIONS)
-def test_what_is_odd_is_told_with_the_place_and_the_next_step(cluster: Cluster, name: str) -> None:
-    situation = SITUATIONS[name]
-    environment = {**QUICK, **situation.environment}
-    scenario = play(cluster, situation.script, environment=environment)
-    try:
-        scenario.began(situation.began) if situation.began else None
-        told = explained(cluster, scenario, situation.cause, situation.words)
-        assert situation.step in told["next_step"]
-        if situation.place == "host":
-            assert f"{told['place']} (cluster job " in told["text"]
-        else:
-            assert told["place"] == situation.place
-        told_everywhere(cluster, scenario, told)
-    finally:
-        end(scenario)
-
-
-FAILS = "python='/bin/false', max_workers=1"
-"""Arguments of a scheduler whose workers end at their start, one after another."""
-
-
-def test_workers_that_end_at_their_start_are_told(cluster: Cluster) -> None:
-    scenario = play(cluster, HOLD.format(count=3, arguments=FAILS, more=""))
-    try:
-        told = explained(cluster, scenario, "failed_starts")
-        assert "of a worker failed" in told["text"]
-        assert "gridengine doctor" in told["next_step"]
-    finally:
-        end(scenario)
-
-
-def test_a_walltime_that_is_nearly_over_is_told_with_the_place(cluster: Cluster) -> None:
-    time = {"grid_engine": "h_rt=60", "slurm": "time='0:01:00'"}[cluster.name]
-    scenario = play(cluster, HOLD.format(count=1, arguments=time, more=", retries=0"))
-    try:
-        scenario.began(1)
-        told = explained(cluster, scenario, "walltime")
-        assert "when its walltime is nearly over" in told["text"]
-        assert told["place"] in ask(cluster, scenario, "calls")[0]["host"]
-        assert "WTime" in told["next_step"]
-    finally:
-        end(scenario)
-
-
 def test_a_call_and_a_worker_are_told_with_their_cluster_job(cluster: Cluster) -> None:
     scenario = play(cluster, HOLD.format(count=2, arguments="max_workers=2", more=""))
     try:
@@ -352,18 +303,6 @@ def one_call_held(cluster: Cluster) -> Iterator[tuple[Scenario, Began]]:
         end(scenario)
 
 
-def test_workers_that_are_not_heard_of_are_told(cluster: Cluster) -> None:
-    """Their processes are stopped, which is what a network that is cut looks like from here."""
-    with one_call_held(cluster) as (scenario, call):
-        [worker] = ask(cluster, scenario, "top", "--once")["status"]["workers"]
-        stop_process(worker["pid"])
-        told = explained(cluster, scenario, "silent")
-        assert f"(cluster job {cluster.worker_id(call)}), for " in told["text"]
-        assert "runs again elsewhere" in told["next_step"]
-        told_everywhere(cluster, scenario, told)
-        os.kill(worker["pid"], signal.SIGCONT)
-
-
 def test_workers_whose_job_is_suspended_are_told(cluster: Cluster) -> None:
     with one_call_held(cluster) as (scenario, call):
         cluster.suspend(call)
@@ -374,48 +313,6 @@ def test_workers_whose_job_is_suspended_are_told(cluster: Cluster) -> None:
         ]
         told_everywhere(cluster, scenario, told)
         cluster.resume(call)
-
-
-def test_a_dispatcher_that_is_frozen_is_told(cluster: Cluster) -> None:
-    scenario = play(cluster, HOLD.format(count=1, arguments="max_workers=1", more=""))
-    try:
-        scenario.began(1)
-        pid = str(scenario.process.pid)
-        explained(cluster, scenario, "running")
-        stop_process(scenario.process.pid)
-        status, told = command(cluster, "explain", pid)
-        assert status == 1
-        assert f"the dispatcher of process {pid} cannot be watched: it does not answer" in told
-        assert "is it stopped" in told
-    finally:
-        scenario.process.send_signal(signal.SIGCONT)
-        end(scenario)
-
-
-def test_a_run_directory_that_is_full_is_told_until_there_is_room_again(cluster: Cluster) -> None:
-    with small_disk(cluster.folder / "small", owner=cluster.user.pw_uid) as small:
-        scenario = play(
-            cluster, FULL_DISK, environment={**QUICK, "GRIDENGINE_RUN_DIRECTORY": str(small)}
-        )
-        try:
-            wait_until((scenario.folder / "there").exists)
-            with filled(small):
-                (scenario.folder / "full").touch()
-                scenario.began(1)
-                kept = explained(cluster, scenario, "disk", "database or disk is full")
-                assert kept["place"] == str(small / "named" / "kept.sqlite")
-                assert "make room there" in kept["next_step"]
-                logs = explained(cluster, scenario, "disk", "what workers log is lost")
-                assert Path(logs["place"]).parent == small
-                told_everywhere(cluster, scenario, kept)
-                told_everywhere(cluster, scenario, logs)
-            wait_until(
-                lambda: "disk" not in [one["cause"] for one in ask(cluster, scenario, "explain")]
-            )
-            scenario.go()
-            assert scenario.result() == {"results": 2, "kept": 2}
-        finally:
-            end(scenario)
 
 
 NO_LOGS = """

@@ -38,12 +38,6 @@ if "terminal" in sys.argv:
 """
 
 
-@pytest.mark.parametrize("name", ["processes", "inline"])
-def test_the_setting_keeps_calls_on_this_machine(cluster: Cluster, name: str) -> None:
-    done = cluster.run(WHERE, environment={"GRIDENGINE_SCHEDULER": name})
-    assert (done.stdout, done.stderr) == ("False\n", "")
-
-
 def test_a_cluster_that_nobody_named_is_said_once_on_the_terminal(cluster: Cluster) -> None:
     done = cluster.run(f"import sys; sys.argv.append('terminal')\n{WHERE}")
     where, *lines = said(done.stdout)

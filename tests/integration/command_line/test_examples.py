@@ -45,6 +45,11 @@ def run_example(name: str, scheduler: str, folder: Path, *arguments: str) -> str
     return run.stdout
 
 
+def test_every_example_is_tested() -> None:
+    tested = Path(__file__).read_text()
+    assert [path.name for path in EXAMPLES.glob("*.py") if path.name not in tested] == []
+
+
 def test_the_sweep_through_a_dispatcher_takes_its_results_the_second_time(tmp_path: Path) -> None:
     search = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
     command = [sys.executable, EXAMPLES / "sweep_through_dispatcher.py", "--journal", tmp_path]

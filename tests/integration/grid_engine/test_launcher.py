@@ -8,7 +8,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,41 +23,6 @@ pytestmark = pytest.mark.grid_engine
 
 def is_known(grid_engine: GridEngine, job: str) -> bool:
     return "job_number" in grid_engine.command("qstat", "-j", job.partition(".")[0])
-
-
-def test_a_task_over_its_time_is_distinguished_from_a_crash(grid_engine: GridEngine) -> None:
-    told = run(
-        grid_engine,
-        """
-launcher = make_launcher(h_rt=1)
-handles = launcher.launch(1)
-report = wait_for(launcher, handles)[handles[0]]
-launcher.close()
-tell(reason=report.reason, deleted=report.deleted, fault=report.fault.__name__)
-""",
-    )
-    assert told["fault"] == "TimeoutError"
-    assert told["reason"].startswith("killed by SIGKILL")
-    assert "h_rt=1" in told["reason"]
-    assert not told["deleted"]
-
-
-def test_a_disabled_queue_is_waited_for_and_named(grid_engine: GridEngine) -> None:
-    told = run(
-        grid_engine,
-        """
-launcher = make_launcher(queue="closed.q")
-handles = launcher.launch(2)
-wait_for(launcher, handles, {WorkerStatus.QUEUED})
-until = time.monotonic() + 60
-while not (words := launcher.explain(handles)) and time.monotonic() < until:
-    time.sleep(0.2)
-launcher.close()
-tell(words=words)
-""",
-    )
-    assert 'queue instance "closed.q@' in told["words"]
-    assert "disabled" in told["words"]
 
 
 def test_some_of_an_array_s_tasks_are_withdrawn_and_the_others_stay(
@@ -128,24 +92,6 @@ def wait_until_gone(pid: int) -> None:
         subprocess.run(["sleep", "0.1"], check=True)
 
 
-def test_a_fork_leaves_its_parent_s_cluster_tasks_alone(grid_engine: GridEngine) -> None:
-    told = run(
-        grid_engine,
-        f"""
-{START_AND_TELL}
-pid = os.fork()
-if pid == 0:
-    launcher.close()
-    os._exit(0)
-os.waitpid(pid, 0)
-state = wait_for(launcher, handles[:1], {{WorkerStatus.RUNNING}})[handles[0]].state
-launcher.close()
-tell(state=state.value)
-""",
-    )
-    assert told["state"] == "running"
-
-
 def test_when_the_process_that_speaks_drmaa_dies_another_takes_over(
     grid_engine: GridEngine,
 ) -> None:
@@ -185,26 +131,3 @@ tell(state=state.value, pids=len(pids), left=drmaa.shared_session()._running is 
 """,
     )
     assert told == {"state": "running", "pids": 1, "left": False}
-
-
-CHOOSE = """
-import logging
-logging.basicConfig(level=logging.INFO, format="%(message)s")
-import gridengine.schedulers
-print(type(gridengine.schedulers.best_available()).__name__)
-"""
-
-
-@pytest.mark.skipif(os.getuid() != 0, reason="only root is refused by Grid Engine")
-def test_the_best_available_for_root_is_this_machine(grid_engine: GridEngine) -> None:
-    environment = {**os.environ, "SGE_ROOT": grid_engine.environment["SGE_ROOT"]}
-    done = subprocess.run(
-        [sys.executable, "-c", CHOOSE],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=150,
-        check=True,
-    )
-    assert done.stdout == "ProcessScheduler\n"
-    assert "user id 0 is lower than minimum" in done.stderr

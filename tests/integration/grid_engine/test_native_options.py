@@ -62,15 +62,6 @@ demand = Demand()
     assert {"note=two words", "path=a\\b"} <= set(context[1].split(","))
 
 
-def test_a_call_with_more_memory_gets_it(grid_engine: GridEngine) -> None:
-    told = run(
-        grid_engine,
-        f"{SETTINGS}launcher = make_launcher('ulimit -v', h_vmem='512M'); demand = "
-        f"Demand(factor=2.0)\n{ASKING}",
-    )
-    assert told["log"].strip() == str(2**20)
-
-
 def test_the_limits_of_a_task_that_was_killed_are_those_that_its_demand_made(
     grid_engine: GridEngine,
 ) -> None:
@@ -87,34 +78,6 @@ tell(reason=report.reason, fault=report.fault and report.fault.__name__)
     )
     assert "its limits: h_vmem=4G" in told["reason"]
     assert told["fault"] is None
-
-
-@pytest.mark.parametrize(
-    ("given", "demand", "words"),
-    [
-        (
-            "h_vmem='1G'",
-            "Memory(2)",
-            "Memory(2) of a call and h_vmem='1G' of the scheduler both say h_vmem",
-        ),
-        ("", "Token('theirs')", "there are: ours"),
-    ],
-)
-def test_what_the_system_has_no_option_for_is_an_error_before_anything_is_submitted(
-    grid_engine: GridEngine, given: str, demand: str, words: str
-) -> None:
-    told = run(
-        grid_engine,
-        f"""{SETTINGS}
-launcher = make_launcher({given})
-try:
-    launcher.launch(1, Demand({demand}))
-except Exception as error:
-    tell(error=str(error))
-launcher.close()
-""",
-    )
-    assert words in told["error"]
 
 
 def test_a_call_goes_on_after_its_soft_limit_is_announced(grid_engine: GridEngine) -> None:

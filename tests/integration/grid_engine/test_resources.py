@@ -1,6 +1,4 @@
-"""Calls that ask for resources, on a real Grid Engine: workers of their own, shared workers, and
-walltime.
-"""
+"""Walltime on a real Grid Engine."""
 
 from __future__ import annotations
 
@@ -24,41 +22,6 @@ def look(seconds=0.0):
     cpus = sorted(os.sched_getaffinity(0))
     return given, cpus, os.environ.get("OMP_NUM_THREADS"), os.getppid()
 """
-
-
-def test_a_worker_of_its_own_gives_a_call_what_it_asked_for(grid_engine: GridEngine) -> None:
-    told = grid_engine.run(
-        LOOK
-        + """
-if __name__ == "__main__":
-    with GridEngineScheduler() as scheduler:
-        asked = Memory(0.5) & WTime(600) & Cores(1)
-        [(given, cpus, threads, _)] = gridengine.map(
-            look, [0.0], scheduler=scheduler, resources=asked)
-        print("Memory(0.5)" in given, "Cores(1, [" in given, len(cpus), threads)
-"""
-    )
-    assert told.stdout.split() == ["True", "True", "1", "1"]
-
-
-def test_requests_share_a_worker_that_holds_more(grid_engine: GridEngine) -> None:
-    told = grid_engine.run(
-        LOOK
-        + """
-if __name__ == "__main__":
-    held = Cores(2) & Memory(1)
-    with GridEngineScheduler(max_workers=1, worker_resources=held) as scheduler:
-        first = gridengine.map(look, [0.0] * 4, scheduler=scheduler, resources=Memory(0.5))
-        then = gridengine.map(look, [0.0] * 4, scheduler=scheduler, resources=Cores(2))
-        plain = gridengine.map(look, [0.0] * 4, scheduler=scheduler)
-        try:
-            gridengine.map(look, [0.0], scheduler=scheduler, resources=Cores(3))
-        except gridengine.ConfigurationError as error:
-            print("no worker can ever hold" in str(error))
-        print(len({row[3] for row in first + then + plain}))
-"""
-    )
-    assert told.stdout.split() == ["True", "1"]
 
 
 def test_a_worker_leaves_before_grid_engine_ends_it_and_no_call_is_charged(

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from typing import TYPE_CHECKING
 
 import psutil
 import pytest
 
 from tests.support.launching import run
-from tests.support.own_slurm import own_slurm
 from tests.support.scenario import Scenario, nothing_is_left, play
 from tests.support.waiting import wait_until
 
@@ -20,7 +18,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slurm
 PATIENT = "import gridengine.schedulers.slurm.srun as srun\nsrun.ANSWER_SECONDS = 60.0\n"
 """However slow this machine is, what srun starts is started by it."""
-as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root may do that to a Slurm")
 
 
 @pytest.fixture
@@ -70,31 +67,6 @@ tell(good=good, **said)
     assert [word for word in words if word not in told["text"]] == []
     assert "strict=False" in told["hint"]
     assert told["good"] in ([1], None)
-
-
-@as_root
-def test_a_time_that_the_partition_does_not_give_is_an_error_and_with_strict_false_waits(
-    slurm: Slurm,
-) -> None:
-    with own_slurm(slurm) as own:
-        own.slurm.administer("scontrol", "update", "PartitionName=side", "MaxTime=10")
-        given = "partition='side', time='1:00:00'"
-        told = play(
-            own.slurm,
-            "tell(**facts_of(lambda: gridengine.map(abs, [1], scheduler=lambda: "
-            f"CLUSTER({given}))))",
-        ).result()
-        assert told["kind"] == "SubmissionRefused"
-        assert ": it asks for more than its partition gives" in told["text"]
-
-        script = (
-            f"tell(results=gridengine.map(abs, [-1], scheduler=lambda: CLUSTER({given}, "
-            "strict=False)))"
-        )
-        scenario = play(own.slurm, script)
-        wait_until(lambda: ": it asks for more than its partition gives" in scenario.errors)
-        own.slurm.administer("scontrol", "update", "PartitionName=side", "MaxTime=INFINITE")
-        assert scenario.result(100)["results"] == [1]
 
 
 def test_a_start_timeout_in_the_settings_holds_too_and_calls_that_have_a_worker_have_all_their_time(
@@ -193,49 +165,6 @@ tell(first=first[0].id, blameless=report.blameless, second=second[0].id)
     assert "_" not in told["first"]
     assert told["blameless"]
     assert "_" in told["second"]
-
-
-@pytest.mark.parametrize(
-    ("given", "environment"),
-    [("nodes=1", {}), ("", {"SBATCH_EXCLUSIVE": "user"}), ("", {"GRIDENGINE_SLURM_SRUN": "no"})],
-)
-def test_what_srun_is_not_to_start_is_left_to_sbatch_and_no_plan_shows_it(
-    slurm: Slurm, given: str, environment: dict[str, str]
-) -> None:
-    told = run(
-        slurm,
-        f"""
-launcher = make_launcher({given})
-handles = launcher.launch(1)
-tell(id=handles[0].id, plan=sorted(launcher.plan(1).request))
-launcher.close()
-""",
-        environment=environment,
-    )
-    assert told["id"].endswith("_1")
-    assert told["plan"] == ["argv"]
-
-
-def test_no_more_workers_than_max_workers_are_started(idle: Slurm) -> None:
-    scenario = play(
-        idle,
-        f"{PATIENT}tell(results=gridengine.map(hold, range(12), scheduler=lambda: "
-        "CLUSTER(max_workers=6), chunksize=1))",
-    )
-    begun = scenario.began(6)
-    jobs = idle.command(
-        "squeue",
-        "--noheader",
-        "--array",
-        "--user",
-        idle.user.pw_name,
-        "--states=PENDING,RUNNING",
-        "--format=%i",
-    ).split()
-    assert sorted(one.id for one in begun) == sorted(jobs)
-    assert sum(one.task == "none" for one in begun) == 4
-    scenario.go()
-    assert scenario.result()["results"] == list(range(12))
 
 
 def children_named(name: str, scenario: Scenario) -> list[psutil.Process]:

@@ -493,6 +493,7 @@ def test_a_worker_logs_what_it_tried_before_it_is_given_up(
 # ---------------------------------------------------------------- open files
 
 
+@pytest.mark.promise
 def test_a_hard_limit_of_open_files_that_is_too_small_is_named_with_what_to_change() -> None:
     script = "from gridengine.wire.server import Server; Server(host='127.0.0.1', workers=1000)"
     text = subprocess.run(

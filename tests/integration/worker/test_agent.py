@@ -16,7 +16,6 @@ import pytest
 
 from gridengine.errors import CallError, ProtocolError
 from gridengine.serialize import pickling, shared_objects
-from gridengine.serialize.payload import FULL, STAR
 from gridengine.serialize.shared_memory import LARGE
 from gridengine.wire.messages import (
     CRASH,
@@ -27,33 +26,13 @@ from gridengine.wire.messages import (
     Pushed,
     Results,
     Returned,
-    Started,
     input_name,
 )
 from gridengine.worker.process_setup import Controller
 from tests.support.agent_driver import (
     Dispatcher,
     square,
-    start,
 )
-
-
-def test_values_come_back_in_order(dispatcher: Dispatcher) -> None:
-    run = dispatcher.run(square, list(range(10)))
-    assert dispatcher.results(run, 10) == [x * x for x in range(10)]
-
-
-def test_each_form_of_call_gets_its_arguments(dispatcher: Dispatcher) -> None:
-    star = dispatcher.run(lambda *args: args, [(1, 2), ()], form=STAR)
-    full = dispatcher.run(lambda *args, **kwargs: (args, kwargs), [((1,), {"b": 2})], form=FULL)
-    assert dispatcher.results(star, 2) == [(1, 2), ()]
-    assert dispatcher.results(full, 1) == [((1,), {"b": 2})]
-
-
-def test_a_part_of_a_task_is_run_with_the_task_s_own_indices(dispatcher: Dispatcher) -> None:
-    run = dispatcher.run(square, list(range(10)), start=4, stop=6)
-    dispatcher.wait_until(lambda: (run, 5) in dispatcher.values)
-    assert dispatcher.values == {(run, 4): 16, (run, 5): 25}
 
 
 def test_an_exception_is_its_call_s_alone(dispatcher: Dispatcher) -> None:
@@ -261,29 +240,6 @@ def test_a_crashed_run_s_output_comes_with_it(dispatcher: Dispatcher) -> None:
     ] == [[b"last words\n", b""]]
 
 
-def test_a_flood_of_output_is_bounded() -> None:
-    def call(x: int) -> None:
-        for content in (b"a" * 600, b"x" * 10_000_000, b"z" * 600):
-            rest = memoryview(content)
-            while rest:  # a signal, as SIGCONT, cuts a write short
-                rest = rest[os.write(1, rest) :]
-
-    dispatcher = start(output_bytes=1000)
-    run = dispatcher.run(call, [0], watched=True)
-    dispatcher.wait_until(lambda: run in dispatcher.output)
-    dispatcher.agent.close()
-    assert (
-        dispatcher.output[run][0]
-        == b"a" * 500 + b"\n[... 10000200 bytes left out ...]\n" + b"z" * 500
-    )
-
-
-def test_a_watched_run_sends_when_it_begins_and_in_which_process(dispatcher: Dispatcher) -> None:
-    run = dispatcher.run(lambda _: os.getpid(), [0], watched=True)
-    started = dispatcher.wait_for(Started)
-    assert [(started.run, started.pid)] == [(run, pid) for pid in dispatcher.results(run, 1)]
-
-
 def test_a_call_reads_nothing_from_standard_input(dispatcher: Dispatcher) -> None:
     run = dispatcher.run(lambda _: sys.stdin.read(), [0])
     assert dispatcher.results(run, 1) == [""]
@@ -324,16 +280,6 @@ def test_the_agent_stays_awake_while_a_runner_does_not_read(dispatcher: Dispatch
     assert dispatcher.results(large, 1) == [10_000_000]
 
 
-def test_a_result_that_cannot_be_pickled_is_named_and_the_others_arrive(
-    dispatcher: Dispatcher,
-) -> None:
-    run = dispatcher.run(lambda x: (i for i in ()) if x == 2 else x, [0, 1, 2, 3])
-    error = dispatcher.error(run, 2)
-    dispatcher.wait_until(lambda: len(dispatcher.values) == 3)
-    assert "result of call 2" in str(error)
-    assert "generator" in str(error)
-
-
 # Functions, folders, modules
 
 
@@ -355,21 +301,6 @@ def test_a_function_that_cannot_be_loaded_fails_each_of_its_calls_and_says_where
         error = dispatcher.error(run, index)
         assert isinstance(error, ModuleNotFoundError)
         assert "/nowhere" in "".join(error.__notes__)
-
-
-def test_a_call_has_the_caller_s_folder_and_path(dispatcher: Dispatcher, tmp_path: Path) -> None:
-    path = [str(tmp_path), *(entry for entry in sys.path if entry)]
-    run = dispatcher.run(
-        lambda _: (str(Path.cwd()), sys.path), [0], directory=str(tmp_path), path=path
-    )
-    ((folder, found),) = dispatcher.results(run, 1)
-    assert folder == str(tmp_path)
-    assert found[: len(path)] == path
-
-
-def test_a_folder_that_this_machine_does_not_have_is_named(dispatcher: Dispatcher) -> None:
-    run = dispatcher.run(square, [1], directory="/no/such/folder")
-    assert "/no/such/folder" in str(dispatcher.error(run))
 
 
 def test_runners_do_not_repeat_each_other_s_random_numbers(two: Dispatcher, tmp_path: Path) -> None:

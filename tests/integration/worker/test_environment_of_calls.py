@@ -5,14 +5,13 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import os
-import sys
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 import gridengine
-from gridengine import ConfigurationError, Cores, Job
+from gridengine import ConfigurationError, Job
 from tests.support.script_driver import MakeScript
 
 NAME = "A_VARIABLE_OF_THE_TEST"
@@ -116,49 +115,7 @@ def test_new_pools_and_executors_on_the_process_s_own_scheduler_have_a_new_one(
     assert (done.stdout, done.stderr) == ("0 0 0\n1 1 1\n2 2 2\n", "")
 
 
-def present_umask() -> int:
-    umask = os.umask(0)
-    os.umask(umask)
-    return umask
-
-
-@pytest.mark.promise
-def test_jobs_have_the_umask_with_which_they_were_started(
-    scheduler: gridengine.ProcessScheduler,
-) -> None:
-    before, seen = present_umask(), []
-    try:
-        for mask in (0o027, 0o077):
-            os.umask(mask)
-            seen.append(seen_by(Job(target=present_umask, scheduler=scheduler)))
-    finally:
-        os.umask(before)
-    assert seen == [0o027, 0o077]
-
-
-def arguments() -> list[str]:
-    return sys.argv
-
-
-def test_calls_find_the_command_line_of_their_caller(
-    monkeypatch: pytest.MonkeyPatch, scheduler: gridengine.ProcessScheduler
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["sweep.py", "--fast"])
-    assert seen_by(Job(target=arguments, scheduler=scheduler)) == ["sweep.py", "--fast"]
-
-
 # ---------------------------------------------------------------- of each other
-
-
-@pytest.mark.promise
-def test_a_job_sees_nothing_that_calls_before_it_have_changed(
-    scheduler: gridengine.ProcessScheduler,
-) -> None:
-    assert gridengine.map(change, ["1"], scheduler=scheduler) == ["1"]
-    assert seen_by(Job(target=look, scheduler=scheduler)) is None
-    assert seen_by(Job(target=change, args=("2",), scheduler=scheduler)) == "2"
-    assert seen_by(Job(target=look, scheduler=scheduler)) is None
-    assert gridengine.map(look, [0], scheduler=scheduler) == [None]
 
 
 def test_what_an_initializer_sets_stays_for_the_calls_of_its_pool(
@@ -170,18 +127,6 @@ def test_what_an_initializer_sets_stays_for_the_calls_of_its_pool(
         assert pool.apply(look) == "set"
         monkeypatch.setenv("ANOTHER_VARIABLE", "1")
         assert pool.map(look, [0, 1]) == ["set", "set"]
-
-
-def test_what_the_scheduler_gives_a_call_comes_before_what_the_caller_says(
-    monkeypatch: pytest.MonkeyPatch, scheduler: gridengine.ProcessScheduler
-) -> None:
-    def threads() -> str | None:
-        return look(name="OMP_NUM_THREADS")
-
-    monkeypatch.setenv("OMP_NUM_THREADS", "77")
-    for resources, expected in ((Cores(1), "1"), (None, "77"), (Cores(1), "1")):
-        job = Job(target=threads, resources=resources, scheduler=scheduler)
-        assert seen_by(job) == expected
 
 
 # ---------------------------------------------------------------- as multiprocessing has it
@@ -207,20 +152,6 @@ def test_the_process_of_a_call_has_a_name_and_a_parent(
     assert name == logged
     assert name.startswith("PoolWorker-")
     assert gridengine.starmap(parent, [()], scheduler=scheduler) == [(os.getpid(), True)]
-
-
-def test_log_records_name_the_process_where_nobody_has_imported_multiprocessing(
-    script: MakeScript,
-) -> None:
-    done = script("""
-        def name(_):
-            import logging, sys
-            record = logging.LogRecord("name", 10, "path", 1, "message", (), None)
-            made = logging.getLogger("a").makeRecord("a", 20, "path", 1, "message", (), None)
-            return made.processName, "multiprocessing" in sys.modules
-        print(gridengine.map(name, [0], scheduler=gridengine.ProcessScheduler(1)))
-    """).run()
-    assert (done.stdout, done.stderr) == ("[('PoolWorker-1', False)]\n", "")
 
 
 # ---------------------------------------------------------------- globals of modules

@@ -22,11 +22,6 @@ def speak_inside(number: int) -> list[int]:
     return gridengine.map(speak, [number], forward_logging=True)
 
 
-def speak_much(count: int) -> None:
-    for number in range(count):
-        logging.getLogger("tests.calls").info("number %d", number)
-
-
 def texts(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [one.getMessage() for one in caplog.records if one.name == "tests.calls"]
 
@@ -49,15 +44,6 @@ def test_a_map_has_said_all_when_it_returns(
     assert sorted(text.partition(" on ")[0] for text in texts(caplog)) == [
         f"number {number} [call {number} of speak" for number in range(3)
     ]
-
-
-def test_without_it_calls_log_where_they_run(
-    caplog: pytest.LogCaptureFixture, workers: gridengine.ProcessScheduler
-) -> None:
-    gridengine.map(speak, range(3), scheduler=workers, forward_logging=True)
-    caplog.clear()
-    gridengine.map(speak, range(3), scheduler=workers)
-    assert texts(caplog) == []
 
 
 @pytest.mark.filterwarnings("ignore:beware")
@@ -90,16 +76,6 @@ def test_what_calls_inside_calls_log_says_both(
     [text] = texts(caplog)
     assert text.startswith("number 7 [call 0 of speak on ")
     assert "] [call 0 of speak_inside on " in text
-
-
-def test_of_very_many_records_it_is_said_how_many_were_left_out(
-    caplog: pytest.LogCaptureFixture, workers: gridengine.ProcessScheduler
-) -> None:
-    gridengine.map(speak_much, [5000], scheduler=workers, forward_logging=True)
-    said = [one.getMessage() for one in caplog.records if "left out" in one.getMessage()]
-    left_out = sum(int(one.split()[0].replace(",", "")) for one in said)
-    assert left_out
-    assert len(texts(caplog)) + left_out == 5000
 
 
 @pytest.mark.filterwarnings("ignore:beware")

@@ -5,7 +5,6 @@ they do.
 from __future__ import annotations
 
 import contextlib
-import errno
 import gc
 import os
 import signal
@@ -22,8 +21,8 @@ import pytest
 
 import gridengine
 from gridengine.errors import ConfigurationError
-from gridengine.schedulers import InlineScheduler, ProcessScheduler
-from gridengine.schedulers.launcher import Handle, LaunchContext, Report, WorkerStatus
+from gridengine.schedulers import ProcessScheduler
+from gridengine.schedulers.launcher import Handle, LaunchContext, Report
 from gridengine.schedulers.local import ProcessLauncher
 from gridengine.schedulers.worker_command import interpreter_flags
 
@@ -120,22 +119,6 @@ def test_a_worker_holds_no_other_worker_s_socket(
     assert end.recv(100) == b""  # nobody else held it open
 
 
-def test_a_worker_whose_state_cannot_be_learned_now_is_left_out(
-    make_launcher: MakeLauncher, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    launcher = make_launcher("exec sleep 60")
-    (handle,) = launcher.launch(1)
-    for trouble in (OSError(errno.EMFILE, "Too many open files"), psutil.AccessDenied()):
-
-        def fail(pid: int, trouble: Exception = trouble) -> None:
-            raise trouble
-
-        with monkeypatch.context() as patch:
-            patch.setattr(psutil, "Process", fail)
-            assert launcher.poll([handle]) == {}
-    assert report_of(launcher, handle) == Report(WorkerStatus.RUNNING)
-
-
 def test_a_worker_reads_nothing_from_standard_input(make_launcher: MakeLauncher) -> None:
     launcher = make_launcher("read line && exit 1; exit 0")
     (handle,) = launcher.launch(1)
@@ -153,41 +136,12 @@ def test_a_worker_that_ends_when_its_socket_does_is_given_the_time(
     assert (tmp_path / "left").read_text() == "left\n"
 
 
-def test_a_worker_that_takes_no_signal_but_one_is_ended_all_the_same(
-    make_launcher: MakeLauncher, tmp_path: Path
-) -> None:
-    launcher = make_launcher(f"trap '' TERM INT HUP; {READY}; exec sleep 60")
-    (handle,) = launcher.launch(1)
-    wait_until_ready(tmp_path)
-    launcher.cancel([handle])
-    assert not psutil.pid_exists(int(handle.id))
-
-
 def test_a_stopped_worker_is_ended_all_the_same(make_launcher: MakeLauncher) -> None:
     launcher = make_launcher("kill -STOP $$; exec sleep 60")
     (handle,) = launcher.launch(1)
     os.waitid(os.P_PID, int(handle.id), os.WSTOPPED | os.WNOWAIT)
     launcher.cancel([handle])
     assert not psutil.pid_exists(int(handle.id))
-
-
-def test_to_cancel_a_worker_that_has_ended_is_no_error(make_launcher: MakeLauncher) -> None:
-    launcher = make_launcher("exit 0")
-    (handle,) = launcher.launch(1)
-    wait_for(handle)
-    launcher.cancel([handle])
-    assert launcher.poll([handle]) == {}
-
-
-def test_a_fork_does_not_end_its_parent_s_workers(make_launcher: MakeLauncher) -> None:
-    launcher = make_launcher("exec sleep 60")
-    (handle,) = launcher.launch(1)
-    pid = os.fork()
-    if pid == 0:
-        launcher.close()
-        os._exit(0)
-    os.waitpid(pid, 0)
-    assert report_of(launcher, handle).state is WorkerStatus.RUNNING
 
 
 @pytest.mark.parametrize("closed", [(0,), (1, 2), (0, 1, 2)])
@@ -227,18 +181,6 @@ def checkout_in_path() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
 
 
-def test_relative_folders_of_the_python_path_are_not_passed_on(
-    make_launcher: MakeLauncher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PYTHONPATH", f"here{os.pathsep}{tmp_path}{os.pathsep}")
-    launcher = make_launcher('printenv PYTHONPATH > "$(dirname "$0")/path"')
-    (handle,) = launcher.launch(1)
-    wait_for(handle)
-    entries = (tmp_path / "path").read_text().strip().split(os.pathsep)
-    assert entries[0] == str(tmp_path)
-    assert all(Path(entry).is_absolute() for entry in entries)
-
-
 def test_as_many_calls_at_a_time_as_there_are_processors_to_use() -> None:
     assert ProcessScheduler().slots == len(os.sched_getaffinity(0))
     assert ProcessScheduler().max_workers == 1
@@ -256,11 +198,6 @@ def test_max_workers_is_the_number_of_calls_at_a_time() -> None:
 def test_a_wrong_number_of_workers_is_named(value: object, error: type[Exception]) -> None:
     with pytest.raises(error, match="max_workers"):
         ProcessScheduler(value)  # type: ignore[arg-type]
-
-
-def test_an_inline_scheduler_has_no_launcher() -> None:
-    with pytest.raises(NotImplementedError):
-        InlineScheduler().launcher(LaunchContext("test", Path(), Path(), print))
 
 
 def test_a_signal_without_a_name_is_given_by_its_number(make_launcher: MakeLauncher) -> None:

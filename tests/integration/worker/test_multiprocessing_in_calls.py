@@ -205,27 +205,6 @@ def test_an_end_of_a_pipe_arrives_in_a_closure_in_every_process(
     assert sorted(reading.recv() for _ in futures) == [0, 1, 2, 3]
 
 
-def test_an_end_of_a_pipe_arrives_in_initargs() -> None:
-    reading, writing = multiprocessing.Pipe()
-    with (
-        gridengine.ProcessScheduler(1) as scheduler,
-        gridengine.Executor(
-            scheduler=scheduler, initializer=send, initargs=(writing, "ready")
-        ) as executor,
-    ):
-        executor.submit(abs, -1).result()
-        assert reading.recv() == "ready"
-
-
-def test_an_end_of_a_pipe_arrives_in_a_job() -> None:
-    reading, writing = multiprocessing.Pipe()
-    with gridengine.ProcessScheduler(1) as scheduler:
-        job = gridengine.Job(target=send, args=(writing, "hello"), scheduler=scheduler)
-        job.start()
-        assert reading.recv() == "hello"
-        job.join()
-
-
 def test_an_end_of_a_pipe_arrives_again_when_a_call_is_made_again(tmp_path: Path) -> None:
     def call(connection: Any) -> None:
         connection.send("once more")

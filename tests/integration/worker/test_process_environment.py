@@ -10,16 +10,12 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from gridengine.wire.messages import CRASH, TIMEOUT, Crashed, Hello, Stop
 from tests.support.script_driver import ROOT, MakeScript, Script
 from tests.support.worker_driver import WorkerDriver
-
-if TYPE_CHECKING:
-    from tests.support.clusters import Cluster
 
 # ---------------------------------------------------------------- signals
 
@@ -272,37 +268,6 @@ with gridengine.Executor(scheduler=gridengine.ProcessScheduler, max_workers=1) a
     print(executor.submit(lambda: sys.flags.no_site).result())
 """
 
-START = """
-import subprocess, sys
-from pathlib import Path
-from gridengine.schedulers.worker_command import worker_command
-command = worker_command(sys.executable, Path("/nowhere"))
-print(command[1:-2])
-raise SystemExit(subprocess.run(command, env={}).returncode)
-"""
-
-
-@pytest.mark.parametrize(
-    ("flags", "passed"),
-    [(["-O", "-Werror"], ["-O", "-Werror", "-P", "-m"]), (["-I"], ["-I", "-P", "-c"])],
-)
-def test_workers_of_a_cluster_have_the_flags_too(flags: list[str], passed: list[str]) -> None:
-    done = subprocess.run(
-        [sys.executable, *flags, "-c", START],
-        cwd="/",
-        capture_output=True,
-        text=True,
-        timeout=150,
-        check=False,
-    )
-    assert done.stdout.startswith(str(passed)[:-1])
-    assert (
-        done.stderr
-        == "gridengine worker: /nowhere is not a connection file: [Errno 2] No such file or "
-        "directory: '/nowhere'\n"
-    )
-    assert done.returncode == 2
-
 
 def test_nothing_of_ours_is_left_to_the_collector(script: MakeScript) -> None:
     made = script("""
@@ -326,32 +291,3 @@ def test_nothing_of_ours_is_left_to_the_collector(script: MakeScript) -> None:
     done = with_flags(made, "-X dev -W error::ResourceWarning").run()
     assert done.stderr == ""
     assert done.returncode == 0
-
-
-# ---------------------------------------------------------------- on clusters
-
-ON_A_CLUSTER = """
-import multiprocessing, signal, subprocess, sys
-if sys.flags.optimize == 0:
-    # Inherited by whatever is started from here.
-    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD, signal.SIGTERM])
-    raise SystemExit(subprocess.run([sys.executable, "-O", __file__]).returncode)
-import gridengine
-
-def look(_):
-    return __debug__, sorted(signal.pthread_sigmask(signal.SIG_BLOCK, []))
-
-reading, writing = multiprocessing.Pipe()
-with gridengine.SCHEDULER(max_workers=1) as scheduler:
-    print(gridengine.map(look, [0], scheduler=scheduler))
-    try:
-        gridengine.map(writing.send, ["hello"], scheduler=scheduler)
-    except gridengine.errors.PicklingError as error:
-        said = "multiprocessing.connection.Connection cannot travel to another machine"
-        print(said in str(error))
-"""
-
-
-def test_workers_of_a_cluster_have_the_flags_and_refuse_connections(cluster: Cluster) -> None:
-    done = cluster.run(ON_A_CLUSTER.replace("SCHEDULER", cluster.scheduler))
-    assert done.stdout.splitlines() == ["[(False, [])]", "True"]

@@ -18,7 +18,6 @@ from gridengine.wire.messages import (
     VERSION,
     Goodbye,
     Hello,
-    Refuse,
     Results,
     Started,
     Stop,
@@ -93,13 +92,6 @@ def test_however_a_worker_ends_no_process_is_left(
     assert driver.exit_status() == (-signal.SIGKILL if way == "SIGKILL" else 0)
     wait_until(lambda: not any(map(alive, pids)))
     assert driver.log.read_text() == ""
-
-
-def test_a_refused_worker_logs_the_reason(driver: WorkerDriver) -> None:
-    driver.wait_for(Hello)
-    driver.server.send(driver.peer, Refuse("of another version"))
-    assert driver.exit_status() == 3
-    assert "refused: of another version" in driver.log.read_text()
 
 
 def test_a_worker_that_nobody_answers_says_where_it_tried_and_ends_its_own_job(
