@@ -49,10 +49,6 @@ async def loop_here(_: object) -> tuple[int, int, int]:
     return os.getpid(), id(here), len(asyncio.all_tasks()) + NUMBER.get()
 
 
-def square(x: int) -> int:
-    return x * x
-
-
 def stay_here(path: Path) -> None:
     path.touch()
     while True:
@@ -193,18 +189,3 @@ def test_a_cancelled_task_ends_the_calls_of_its_executor(
 
     futures: list[Any] = []
     run_in(loop, main)
-
-
-@loops
-def test_aimap_ends_its_calls_with_its_task(
-    loop: str, scheduler: gridengine.ProcessScheduler, tmp_path: Path
-) -> None:
-    async def use() -> None:
-        async for _ in gridengine.aimap(stay_here, [tmp_path / "begun"], scheduler=scheduler):
-            raise AssertionError("it ended")
-
-    async def main() -> None:
-        await cancelled_once(use, (tmp_path / "begun").exists)
-
-    run_in(loop, main)
-    assert gridengine.map(square, range(2), scheduler=scheduler) == [0, 1]

@@ -128,22 +128,6 @@ def test_a_call_that_runs_can_be_killed(executor: gridengine.Executor, gate: Gat
     assert executor.submit(square, 3).result(SECONDS) == 9
 
 
-def test_killing_a_call_among_quick_ones_spares_these(
-    executor: gridengine.Executor, gate: Gate
-) -> None:
-    for future in [executor.submit(negate, index, gate.paths) for index in range(5000)]:
-        future.result(SECONDS)  # from here on calls travel together
-    futures = [
-        executor.submit(negate, index, gate.paths)
-        for index in [*range(1, 2000), WAITING, *range(2000, 4000)]
-    ]
-    gate.await_begin()
-    assert executor.kill(futures[1999])
-    with pytest.raises(Cancelled):
-        futures.pop(1999).result(SECONDS)
-    assert [future.result(SECONDS) for future in futures] == [-index for index in range(1, 4000)]
-
-
 def test_the_initializer_runs_once_in_each_process(
     scheduler: gridengine.ProcessScheduler, tmp_path: Path
 ) -> None:
@@ -249,29 +233,6 @@ def test_the_interpreter_waits_for_what_was_submitted(
     ).run()
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert len(list(tmp_path.glob("ran-*"))) == 20
-
-
-def test_an_exception_ends_the_script_and_its_calls(script: MakeScript) -> None:
-    done = script(
-        """
-        import time
-
-        executor = gridengine.Executor(max_workers=2)
-        futures = [executor.submit(time.sleep, 600) for _ in range(20)]
-        raise SystemError("here")
-        """
-    ).run()
-    assert done.returncode == 1
-    assert done.stderr.count("Traceback") == 1
-    assert "SystemError: here" in done.stderr
-
-
-def test_workers_end_with_the_executor_that_started_them() -> None:
-    psutil = pytest.importorskip("psutil")
-    with gridengine.Executor(max_workers=2) as executor:
-        # In one call: on a busy machine a worker may be idle for too long between two.
-        worker, child = executor.submit(lambda: (os.getppid(), os.getpid())).result(SECONDS)
-    wait_until(lambda: not psutil.pid_exists(worker) and not psutil.pid_exists(child))
 
 
 def test_a_ctrl_c_within_a_with_ends_its_calls(scheduler: gridengine.ProcessScheduler) -> None:

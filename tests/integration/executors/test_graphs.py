@@ -30,10 +30,6 @@ def add(*values: int) -> int:
     return sum(values)
 
 
-def pid(*_: object) -> int:
-    return os.getpid()
-
-
 def crash(*_: object) -> None:
     os.abort()
 
@@ -57,13 +53,6 @@ def test_a_long_chain_ends(executor: gridengine.Executor, *, fuse: bool) -> None
     graph = {"0": (inc, 0)} | {str(n): (inc, str(n - 1)) for n in range(1, 2000)}
     [future] = executor.submit_graph(graph, ["1999"], fuse=fuse)
     assert future.result(SECONDS) == 2000
-
-
-def test_what_is_made_as_one_shares_a_process(executor: gridengine.Executor) -> None:
-    graph = {"a": (pid,), "b": ([].__class__, ["a", (pid, "a")])}
-    [future] = executor.submit_graph(graph, ["b"])
-    first, second = future.result(SECONDS)
-    assert first == second != os.getpid()
 
 
 def test_arrays_pass_from_call_to_call_and_may_be_written_to(executor: gridengine.Executor) -> None:
@@ -112,12 +101,3 @@ def test_the_initializer_runs_before_the_calls_of_a_graph() -> None:
         assert isinstance(future.exception(SECONDS), BrokenProcessPool)
         with pytest.raises(BrokenProcessPool):
             broken.submit_graph({"a": (inc, 1)}, ["a"])
-
-
-def test_calls_of_a_graph_have_the_resources_of_the_executor() -> None:
-    def cores() -> Any:
-        return gridengine.current_job().resources.get(gridengine.Cores)
-
-    with gridengine.Executor(2, resources=gridengine.Cores(2)) as executor:
-        [future] = executor.submit_graph({"a": (cores,)}, ["a"])
-        assert future.result(SECONDS).N == 2

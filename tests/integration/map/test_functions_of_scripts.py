@@ -591,34 +591,6 @@ def test_exceptions_arrive_as_themselves_however_they_travel(script: Script) -> 
     """)
 
 
-def test_the_remote_traceback_is_the_cause_and_shows_the_failing_line(script: Script) -> None:
-    script("""
-        from gridengine.errors import RemoteTraceback
-        def inner(x):
-            return 1 / x  # the failing line
-        def outer(x):
-            try:
-                return inner(x)
-            except ZeroDivisionError as error:
-                raise ValueError("no") from error
-        error = remote.raised(outer, 0)
-        assert type(error) is ValueError and type(error.__cause__) is RemoteTraceback
-        text = str(error.__cause__)
-        assert "return 1 / x  # the failing line" in text, text
-        assert "ZeroDivisionError" in text and "ValueError: no" in text, text
-    """)
-
-
-def test_the_failing_line_is_seen_where_the_source_is_not_a_file(script: Script) -> None:
-    script("""
-        import linecache
-        source = "def cell(x):\\n    return 1 / x  # in a cell\\n"
-        linecache.cache["<cell 1>"] = (len(source), None, source.splitlines(True), "<cell 1>")
-        exec(compile(source, "<cell 1>", "exec"))
-        assert "return 1 / x  # in a cell" in str(remote.raised(cell, 0).__cause__)
-    """)
-
-
 def test_an_exception_with_an_attribute_that_cannot_travel_still_arrives(script: Script) -> None:
     script("""
         import threading
@@ -636,43 +608,4 @@ def test_an_exception_with_an_attribute_that_cannot_travel_still_arrives(script:
     """)
 
 
-def test_an_exception_that_cannot_travel_at_all_is_named(script: Script) -> None:
-    script("""
-        from gridengine.errors import PicklingError
-        class Never(Exception):
-            def __reduce__(self): raise RuntimeError("never")
-        class NotBack(Exception):
-            def __reduce__(self): return int, ("no number",)
-        def f(kind): raise kind("x")
-        for kind in (Never, NotBack):
-            error = remote.raised(f, kind)
-            assert type(error) is PicklingError and kind.__name__ in str(error)
-            assert f"{kind.__name__}: x" in str(error.__cause__)
-    """)
-
-
-def test_a_missing_module_is_an_import_error_of_its_own(script: Script) -> None:
-    script("""
-        import sys, types
-        module = types.ModuleType("nowhere")
-        exec("def f(): return 1", module.__dict__)
-        sys.modules["nowhere"] = module
-        error = remote.raised(module.f)
-        assert type(error) is ModuleNotFoundError and error.name == "nowhere"
-    """)
-
-
 # Buffers
-
-
-def test_arrays_arrive_writable_on_both_sides(script: Script) -> None:
-    script("""
-        import numpy
-        for shape in ((10,), (1000, 1000)):
-            array = numpy.ones(shape)
-            back, writable = remote(lambda a: (a + 1, a.flags.writeable), array)
-            back += 1
-            assert writable and (back == 3).all()
-        fortran = numpy.asfortranarray(numpy.random.rand(300, 400))
-        assert (remote(lambda a: a, fortran) == fortran).all()
-    """)

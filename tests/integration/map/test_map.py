@@ -386,25 +386,6 @@ def run_until_seen(script: Script, *words: str) -> str:
     return printed
 
 
-def test_a_progress_bar_shows_the_map_s_own_calls(script: MakeScript) -> None:
-    one = script(
-        f"""{UNTIL_SEEN}
-        def stay():
-            Path("begun").touch()
-            time.sleep(600)
-
-        scheduler = gridengine.ProcessScheduler(2)
-        with gridengine.Executor(scheduler=scheduler) as executor:
-            other = executor.submit(stay)
-            while not Path("begun").exists():
-                time.sleep(0.01)
-            map(until_seen, range(6), scheduler=scheduler, chunksize=1)
-            executor.kill(other)
-        """
-    )
-    assert " 2 running" not in run_until_seen(one, " 1 running on 2 slots")
-
-
 def test_an_executor_a_graph_and_a_map_have_a_line_each(script: MakeScript) -> None:
     one = script(
         f"""{UNTIL_SEEN}
@@ -453,23 +434,3 @@ def test_what_calls_print_and_log_lines_stand_above_the_bar(script: MakeScript, 
     )
     assert "INFO:root:the end" in rows
     assert not [row for row in rows if " of 40 calls done" in row]
-
-
-def test_a_run_is_told_in_the_log(script: MakeScript) -> None:
-    one = script(
-        """
-        import logging
-        logging.basicConfig(level=logging.DEBUG, format="%(levelname)s %(message)s")
-
-        def f(x):
-            return x
-
-        if __name__ == "__main__":
-            with gridengine.ProcessScheduler(2) as two:
-                gridengine.map(f, range(100), scheduler=two)
-        """
-    )
-    launched, connected, figures = one.run().stderr.splitlines()
-    assert launched.startswith("INFO launched 1 worker for f, process ")
-    assert " connected after " in connected
-    assert figures.startswith("INFO 100 calls done, 0 failed or cancelled, 0 run again, in ")

@@ -72,29 +72,6 @@ def test_gpus_are_given_by_their_numbers(scheduler: ProcessScheduler) -> None:
     assert gpus == "0,1"
 
 
-def threads_of_numpy(size: int) -> int:
-    import numpy
-    from threadpoolctl import threadpool_info
-
-    matrix = numpy.ones((size, size))
-    (matrix @ matrix).sum()
-    return max(
-        (int(one["num_threads"]) for one in threadpool_info() if one["user_api"] == "blas"),
-        default=0,
-    )
-
-
-def test_numpy_starts_as_many_threads_as_a_call_has_cores() -> None:
-    pytest.importorskip("numpy")
-    pytest.importorskip("threadpoolctl")
-    with ProcessScheduler(2) as scheduler:
-        for cores in (1, 2, 1):
-            [threads] = gridengine.map(
-                threads_of_numpy, [200], scheduler=scheduler, resources=Cores(cores)
-            )
-            assert threads == min(cores, len(CPUS))
-
-
 class Beside:
     """Counts who runs at the same time, in files: calls are in processes of their own."""
 
@@ -115,33 +92,6 @@ def test_what_there_is_one_of_is_given_to_one_call_at_a_time(
 ) -> None:
     seen = gridengine.map(Beside(tmp_path), ["disk"] * 4, scheduler=scheduler, resources=Disk(1))
     assert seen == [["disk"]] * 4
-
-
-def test_a_mixed_dispatch_runs_to_its_end(scheduler: ProcessScheduler) -> None:
-    kinds = [
-        Cores(1),
-        Cores(2),
-        Token("licence"),
-        WTime(60),
-        Memory(1),
-        GPUs(1),
-        Cores(4),
-        Disk(1) & Cores(1),
-        None,
-    ]
-    jobs = [
-        Job(target=look, resources=kinds[number % len(kinds)]) for number in range(3 * len(kinds))
-    ]
-    with gridengine.JobDispatcher(scheduler) as dispatcher:
-        dispatcher.dispatch(jobs)
-        results = dispatcher.join()
-    for number, (given, *_) in enumerate(results):
-        asked = kinds[number % len(kinds)]
-        assert {type(part) for part in given} == (
-            {type(part) for part in asked} if asked is not None else set()
-        )
-        if asked is not None and asked.get(Cores) is not None:
-            assert given.N == asked.N
 
 
 def test_what_can_never_be_had_is_an_error_at_once(scheduler: ProcessScheduler) -> None:

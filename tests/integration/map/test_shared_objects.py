@@ -7,7 +7,6 @@ import functools
 import gc
 import os
 import signal
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -167,25 +166,7 @@ def test_inline_a_call_gets_the_object(ones: Any) -> None:
             gridengine.map(functools.partial(write, ones), [0], scheduler=scheduler)
 
 
-def test_a_handle_in_a_shared_object_is_the_object_there(scheduler: Scheduler, ones: Any) -> None:
-    with gridengine.share({"inner": ones, "more": list(range(10))}) as outer:
-        assert gridengine.map(
-            lambda box: total(box["inner"]) + len(box["more"]), [outer], scheduler=scheduler
-        ) == [ITEMS + 10]
-
-
 # ------------------------------------------------------------------ nobody changes what others see
-
-
-def test_an_attempt_to_write_fails_and_nobody_sees_a_change(
-    scheduler: Scheduler, ones: Any
-) -> None:
-    results = gridengine.map(
-        functools.partial(write, ones), range(4), reraise=False, scheduler=scheduler
-    )
-    assert {type(error) for error in results} == {ValueError}
-    assert gridengine.map(total, [ones] * 4, scheduler=scheduler) == [ITEMS] * 4
-    assert ones.get().sum() == ITEMS
 
 
 # ------------------------------------------------------------------ failures and ends
@@ -220,13 +201,6 @@ def test_one_object_serves_several_schedulers(ones: Any) -> None:
     with gridengine.ProcessScheduler(1) as first, TcpScheduler(1) as second:
         for scheduler in (first, second, first):
             assert gridengine.map(total, [ones], scheduler=scheduler) == [ITEMS]
-
-
-def test_calls_that_were_handed_in_need_no_handle(scheduler: Scheduler) -> None:
-    with gridengine.Executor(scheduler=scheduler) as executor:
-        with gridengine.share(np.ones(ITEMS)) as shared:
-            futures = [executor.submit(total, shared, number) for number in range(300)]
-        assert [future.result() for future in futures] == [ITEMS + number for number in range(300)]
 
 
 @pytest.mark.parametrize("captured", [False, True])
@@ -266,21 +240,6 @@ def test_inline_nothing_is_left_of_it_nor_of_a_large_function() -> None:
         assert gridengine.map(write_both, [1], scheduler=scheduler) == [2 * ITEMS]
         shared.close()
         assert not blocks()
-
-
-def test_nothing_is_left_of_it_when_the_last_handle_is_dropped_anywhere(
-    scheduler: Scheduler,
-) -> None:
-    def use() -> None:
-        shared = gridengine.share(np.ones(ITEMS))
-        assert gridengine.map(total, [shared], scheduler=scheduler) == [ITEMS]
-
-    threads = [threading.Thread(target=use) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    wait_until(lambda: not blocks())
 
 
 ENDS: dict[str, Callable[[gridengine.Executor, Any], object]] = {

@@ -68,22 +68,9 @@ def begin(path: Path, calls: int = 1) -> None:
         concurrent.futures.wait(futures, timeout=0.05)
 
 
-def raises_beside(path: Path) -> None:
-    begin(path)
-    raise LookupError("now")
-
-
 def returns_beside(path: Path) -> int:
     begin(path, 3000)
     return 1
-
-
-def test_children_end_with_the_call_that_raises(
-    one: gridengine.ProcessScheduler, tmp_path: Path
-) -> None:
-    with pytest.raises(LookupError, match="now"):
-        gridengine.map(raises_beside, [tmp_path / "child"], scheduler=one)
-    is_gone(tmp_path / "child")
 
 
 def test_children_that_are_left_end_with_their_call_and_hold_nobody_up(

@@ -343,18 +343,6 @@ def test_a_call_s_own_broken_pool_breaks_no_executor() -> None:
         assert one.submit(square, 3).result() == 9
 
 
-def test_the_first_argument_is_how_many_calls_run_at_a_time() -> None:
-    made: list[int | None] = []
-
-    class Noted(gridengine.ProcessScheduler):
-        def __init__(self, max_workers: int | None = None) -> None:
-            made.append(max_workers)
-            super().__init__(max_workers)
-
-    gridengine.Executor(4, scheduler=Noted).shutdown()
-    assert made == [4]
-
-
 @pytest.mark.parametrize(("method", "warnings"), [("spawn", 0), ("forkserver", 0), ("fork", 1)])
 def test_a_context_of_multiprocessing_is_taken_and_fork_is_warned_of(
     method: str, warnings: int, caplog: pytest.LogCaptureFixture
