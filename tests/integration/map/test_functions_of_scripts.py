@@ -239,42 +239,6 @@ def test_instances_come_back_as_instances_of_the_callers_own_class(script: Scrip
     """)
 
 
-def test_typed_functions_and_classes_travel_with_their_variables_and_new_types(
-    script: Script,
-) -> None:
-    script("""
-        from typing import Callable, Concatenate, Generic, NewType
-        from typing import ParamSpec, TypeVar, TypeVarTuple, Unpack
-        P = ParamSpec("P")
-        R = TypeVar("R", bound="Later", covariant=True)
-        Ts = TypeVarTuple("Ts")
-        UserId = NewType("UserId", int)
-        Admin = NewType("Admin", UserId)
-        def logged(f: Callable[Concatenate[int, P], R]) -> Callable[P, R]:
-            def inner(*args: P.args, **kwargs: P.kwargs) -> R:
-                return f(1, *args, **kwargs)
-            return inner
-        @logged
-        def f(one: int, *rest: Unpack[Ts]) -> UserId:
-            return UserId(one + len(rest))
-        class Box(Generic[P, R]):
-            def __init__(self, f: Callable[P, R]) -> None:
-                self.f = f
-        class Many(Generic[Unpack[Ts]]):
-            pass
-        assert remote(f, 1, 2) == 3
-        def look(box):
-            mine = box.f.__annotations__
-            assert mine["args"].__origin__ is mine["kwargs"].__origin__ is Box.__parameters__[0]
-            assert mine["return"].__bound__.__forward_arg__ == "Later"
-            assert mine["return"].__covariant__
-            assert Admin.__supertype__.__supertype__ is int and UserId.__module__ == "__main__"
-            return Box[[int], str], Many[int, str], UserId(5), P.args, Ts, Admin
-        back = remote(look, Box(f))
-        assert back[0].__origin__ is Box and back[1].__origin__ is Many and back[2] == 5
-    """)
-
-
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="its syntax is of Python 3.12")
 def test_type_statements_and_type_parameters_travel_though_they_lead_back_to_themselves(
     script: Script,
@@ -508,21 +472,6 @@ def test_a_class_whose_definition_changed_is_brought_up_to_date(script: Script) 
         Model.new = lambda self: 2
         del Model.old
         assert remote(f, model) == (40, False, True)
-    """)
-
-
-def test_a_class_that_is_written_again_is_another_class(script: Script) -> None:
-    script("""
-        class Point:
-            version = 1
-        first, First = Point(), Point
-        assert remote(lambda p: p.version, first) == 1
-        class Point:
-            version = 2
-        def look(p): return p.version, Point.version, isinstance(p, Point)
-        assert remote(look, first) == (1, 2, False)
-        back = remote(lambda p: (p, Point()), first)
-        assert type(back[0]) is First and type(back[1]) is Point
     """)
 
 

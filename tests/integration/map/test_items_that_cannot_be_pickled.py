@@ -134,11 +134,6 @@ def test_only_the_result_that_cannot_be_rebuilt_is_missing(scheduler: Scheduler)
         BAD: PicklingError
     }
     assert isinstance(results[BAD].__cause__, KeyError)
-    with gridengine.Executor(scheduler=scheduler) as executor:
-        futures = [executor.submit(bad_result, number) for number in range(CALLS)]
-        assert errors_in([future.exception() or future.result().number for future in futures]) == {
-            BAD: PicklingError
-        }
 
 
 @pytest.mark.parametrize("f", [leaving_result, leaving_error])

@@ -5,8 +5,6 @@ runs beside whom.
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -132,65 +130,6 @@ def test_a_call_knows_its_number(scheduler: ProcessScheduler) -> None:
     assert gridengine.map(
         lambda _: gridengine.current_job().index, range(50), scheduler=scheduler
     ) == list(range(50))  # type: ignore[union-attr]
-
-
-SCRIPT = """
-import gridengine
-from gridengine.resources import Resource
-
-class Seats(Resource):
-    def __init__(self, product, seats=1):
-        self.product, self.seats = product, seats
-        self._free = seats
-    def _request(self, res):
-        return res.product == self.product and res.seats <= self._free
-    def _alloc(self, res):
-        self._free -= res.seats
-        return Seats(res.product, res.seats)
-    def _dealloc(self, res):
-        self._free += res.seats
-    def _repr(self):
-        return f"Seats({self.product!r}, {self.seats})"
-    def _stat(self):
-        return self.seats - self._free, self.seats
-
-class Broken(Seats):
-    def _request(self, res):
-        raise RuntimeError("a fault of mine")
-
-def product(_):
-    return gridengine.GVAR.res.product, type(gridengine.GVAR.res).__name__
-
-if __name__ == "__main__":
-    held = Seats("matlab", 2) & Broken("x")
-    with gridengine.ProcessScheduler(2, worker_resources=held) as scheduler:
-        print(gridengine.map(product, range(3), scheduler=scheduler, resources=Seats("matlab")))
-        for resources in (Broken("x"), Seats("other")):
-            try:
-                gridengine.map(product, range(3), scheduler=scheduler, resources=resources)
-            except Exception as error:
-                print(type(error).__name__, str(error).splitlines()[0])
-        print(gridengine.map(abs, [-1], scheduler=scheduler))
-"""
-
-
-def test_a_kind_of_the_users_own_script_travels_packs_and_may_fail(tmp_path: Path) -> None:
-    script = tmp_path / "script.py"
-    script.write_text(SCRIPT)
-    done = subprocess.run(
-        [sys.executable, str(script)],
-        capture_output=True,
-        text=True,
-        timeout=150,
-        cwd=tmp_path,
-        check=False,
-    )
-    assert done.stderr == ""
-    lines = done.stdout.splitlines()
-    assert lines[0] == "[('matlab', 'Seats'), ('matlab', 'Seats'), ('matlab', 'Seats')]"
-    assert lines[1] == "RuntimeError a fault of mine"
-    assert lines[2].startswith("ConfigurationError no worker can ever hold Seats('other', 1)")
-    assert lines[3] == "[1]"
 
 
 class Moody(Resource):

@@ -116,26 +116,11 @@ def by_jobs(ones: Any, place: Scheduler) -> list[float]:
         return list(dispatcher.join())
 
 
-def by_joblib(ones: Any, place: Scheduler) -> Any:
-    joblib = pytest.importorskip("joblib")
-    import gridengine.joblib_backend  # noqa: F401 - registers it
-
-    with joblib.parallel_config("gridengine", scheduler=place):
-        return joblib.Parallel(n_jobs=2)(joblib.delayed(total)(ones, n) for n in (1, 2, 3))
-
-
 WAYS: dict[str, Callable[[Any, Any], Any]] = {
     "map": lambda ones, place: gridengine.map(total, [ones] * 3, [1, 2, 3], scheduler=place),
-    "partial": lambda ones, place: gridengine.map(
-        functools.partial(total, ones), [1, 2, 3], scheduler=place
-    ),
-    "imap of a closure": lambda ones, place: list(
-        gridengine.imap(lambda number: total(ones, number), [1, 2, 3], scheduler=place)
-    ),
     "executor": by_executor,
     "pool": by_pool,
     "jobs": by_jobs,
-    "joblib": by_joblib,
 }
 
 
@@ -230,22 +215,7 @@ def test_nothing_is_left_of_an_initializers_when_its_executor_is_gone(
     wait_until(lambda: not blocks())
 
 
-def test_inline_nothing_is_left_of_it_nor_of_a_large_function() -> None:
-    def write_both(number: int) -> float:
-        large[0] = number
-        return float(large.sum() + shared.sum())
-
-    large = np.ones(ITEMS)
-    with gridengine.InlineScheduler() as scheduler, gridengine.share(np.ones(ITEMS)) as shared:
-        assert gridengine.map(write_both, [1], scheduler=scheduler) == [2 * ITEMS]
-        shared.close()
-        assert not blocks()
-
-
 ENDS: dict[str, Callable[[gridengine.Executor, Any], object]] = {
-    "results": lambda executor, shared: [
-        executor.submit(total, shared, number).result() for number in range(20)
-    ],
     "failures": lambda executor, shared: [
         executor.submit(write, shared, number).exception() for number in range(20)
     ],

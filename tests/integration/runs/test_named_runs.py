@@ -229,15 +229,6 @@ def test_the_command_line_writes_results(run: Runner) -> None:
     assert [getattr(one, "x", None) for one in results] == [0, 1, None, 3]
 
 
-def test_the_command_line_deletes_a_run_that_lies_elsewhere(run: Runner) -> None:
-    run(SQUARES.replace("name=", 'journal="here.sqlite", name=').format(count=3))
-    there = "--journal", str(run.folder / "here.sqlite")
-    assert command(run, "forget", "--older", "1h", *there).returncode == 2
-    done = command(run, "forget", "squares", *there, "--yes")
-    assert not done.returncode, done.stderr
-    assert not [*run.folder.glob("here.sqlite*")]
-
-
 GRAPH = """
 def load(name):
     note(name)

@@ -88,33 +88,6 @@ def test_what_kept_a_call_from_ending_is_its_exception(
         future.result()
 
 
-def test_arguments_arrive_as_they_were_when_submitted(
-    waiting: gridengine.Executor, dispatcher: HeldDispatcher
-) -> None:
-    argument: list[int] = []
-    futures = []
-    for index in range(20):
-        argument.append(index)
-        futures.append(waiting.submit(len, argument))
-    run_all(waiting)
-    assert [future.result() for future in futures] == list(range(1, 21))
-
-
-def test_a_function_runs_as_it_was_when_submitted(
-    waiting: gridengine.Executor, dispatcher: HeldDispatcher
-) -> None:
-    number = 0
-
-    def read() -> int:
-        return number
-
-    futures = []
-    for number in range(20):  # noqa: B007
-        futures.append(waiting.submit(read))
-    run_all(waiting)
-    assert [future.result() for future in futures] == list(range(20))
-
-
 # ------------------------------------------------------------------ map
 
 
