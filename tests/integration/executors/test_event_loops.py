@@ -78,20 +78,11 @@ def test_joblib_runs_coroutine_functions(scheduler: gridengine.ProcessScheduler)
         ]
 
 
-def test_a_call_is_ended_for_its_time_and_run_again_for_its_error(
+def test_a_call_is_ended_for_its_time(
     scheduler: gridengine.ProcessScheduler, tmp_path: Path
 ) -> None:
     with pytest.raises(gridengine.TimeoutError):
         gridengine.map(stay, [tmp_path / "late"], scheduler=scheduler, timeout=0.5)
-
-    async def fail_first(path: Path) -> bool:
-        if not path.exists():
-            path.touch()
-            raise OSError
-        return True
-
-    again = tmp_path / "again"
-    assert gridengine.map(fail_first, [again], scheduler=scheduler, retry_on=OSError) == [True]
 
 
 def test_a_job_is_told_to_end_and_sends_messages(scheduler: gridengine.ProcessScheduler) -> None:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import collections
-import concurrent.futures
 import os
 import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -80,23 +78,6 @@ def gate(tmp_path: Path) -> Iterator[Gate]:
 # ------------------------------------------------------------------ results
 
 
-def test_calls_of_several_functions_and_threads_give_their_results(
-    executor: gridengine.Executor,
-) -> None:
-    def submit(first: int) -> list[Any]:
-        futures = [
-            executor.submit(*((square, n) if n % 2 else (divmod, n, 7)))
-            for n in range(first, first + 2000)
-        ]
-        return [future.result(SECONDS) for future in futures]
-
-    with concurrent.futures.ThreadPoolExecutor(3) as threads:
-        results = list(threads.map(submit, range(0, 6000, 2000)))
-    assert [result for part in results for result in part] == [
-        n * n if n % 2 else divmod(n, 7) for n in range(6000)
-    ]
-
-
 def test_a_call_that_runs_over_its_time_is_ended(executor: gridengine.Executor, gate: Gate) -> None:
     future = executor.with_options(timeout=0.2).submit(begin_and_wait, *gate.paths)
     with pytest.raises(gridengine.TimeoutError, match=r"limit of 0.2 s"):
@@ -126,23 +107,6 @@ def test_a_call_that_runs_can_be_killed(executor: gridengine.Executor, gate: Gat
     with pytest.raises(Cancelled):
         future.result(SECONDS)
     assert executor.submit(square, 3).result(SECONDS) == 9
-
-
-def test_the_initializer_runs_once_in_each_process(
-    scheduler: gridengine.ProcessScheduler, tmp_path: Path
-) -> None:
-    def initialise(folder: str) -> None:
-        with Path(folder, "processes").open("a") as file:
-            file.write(f"{os.getpid()}\n")
-
-    with gridengine.Executor(
-        scheduler=scheduler, initializer=initialise, initargs=(str(tmp_path),)
-    ) as executor:
-        ran = {executor.submit(os.getpid).result(SECONDS) for _ in range(50)}
-        list(executor.map(square, range(50)))
-    initialised = (tmp_path / "processes").read_text().split()
-    assert len(initialised) == len(set(initialised))
-    assert {str(pid) for pid in ran} <= set(initialised)
 
 
 # ------------------------------------------------------------------ max_tasks_per_child

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 from collections.abc import Iterator
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any
@@ -32,20 +31,6 @@ def add(*values: int) -> int:
 
 def crash(*_: object) -> None:
     os.abort()
-
-
-def test_layers_of_calls_give_what_they_do_here(executor: gridengine.Executor) -> None:
-    generator = random.Random(1)
-    values = {(0, place): place for place in range(20)}
-    graph: dict[Any, Any] = {f"0-{place}": place for place in range(20)}
-    for layer in range(1, 50):
-        for place in range(20):
-            needs = [(layer - 1, generator.randrange(20)) for _ in range(3)]
-            values[layer, place] = sum(values[one] for one in needs)
-            graph[f"{layer}-{place}"] = (add, *(f"{one[0]}-{one[1]}" for one in needs))
-    keys = [f"49-{place}" for place in range(20)]
-    futures = executor.submit_graph(graph, keys)
-    assert [one.result(SECONDS) for one in futures] == [values[49, place] for place in range(20)]
 
 
 @pytest.mark.parametrize("fuse", [True, False])

@@ -47,18 +47,6 @@ def test_dask_computes_a_graph_on_an_executor(scheduler: gridengine.ProcessSched
     assert os.getpid() not in ran
 
 
-def test_scipy_optimises_with_a_pools_map(scheduler: gridengine.ProcessScheduler) -> None:
-    optimize = pytest.importorskip("scipy.optimize", reason=WHY)
-    with gridengine.Pool(scheduler=scheduler) as pool:
-        found = optimize.differential_evolution(
-            optimize.rosen, [(0, 2)] * 2, workers=pool.map, updating="deferred", rng=1, maxiter=20
-        )
-    alone = optimize.differential_evolution(
-        optimize.rosen, [(0, 2)] * 2, updating="deferred", rng=1, maxiter=20
-    )
-    assert found.x.tolist() == alone.x.tolist()
-
-
 def test_joblib_runs_calls_on_the_workers(joblib: Any) -> None:
     results = joblib.Parallel()(joblib.delayed(pid_of)(index) for index in range(200))
     assert [x for x, _ in results] == list(range(200))

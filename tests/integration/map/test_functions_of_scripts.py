@@ -487,15 +487,6 @@ def test_results_do_not_carry_the_definitions_of_the_callers_classes(script: Scr
     """)
 
 
-def test_a_class_of_the_runners_own_main_is_not_taken_for_the_callers(script: Script) -> None:
-    script("""
-        def answer(): return "mine"
-        class Runner2: pass
-        assert remote(lambda: answer()) == "mine"
-        assert remote(lambda: __import__("__main__").answer is answer) is False
-    """)
-
-
 # Exceptions
 
 

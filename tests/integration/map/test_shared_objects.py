@@ -129,11 +129,18 @@ def test_calls_get_the_object(scheduler: Scheduler, ones: Any, way: str) -> None
     assert WAYS[way](ones, scheduler) == [ITEMS + 1, ITEMS + 2, ITEMS + 3]
 
 
-def test_an_initializer_gets_the_object(scheduler: Scheduler, ones: Any) -> None:
-    with gridengine.Executor(
-        scheduler=scheduler, initializer=remember, initargs=(ones,)
-    ) as executor:
-        assert executor.submit(recall).result() == ITEMS
+def test_an_initializer_gets_the_object_and_nothing_is_left_of_it_when_its_executor_is_gone(
+    scheduler: Scheduler,
+) -> None:
+    def recalled(shared: Any) -> float:
+        with gridengine.Executor(
+            scheduler=scheduler, initializer=remember, initargs=(shared,)
+        ) as executor:
+            return executor.submit(recall).result()
+
+    with gridengine.share(np.ones(ITEMS)) as shared:
+        assert recalled(shared) == ITEMS
+    wait_until(lambda: not blocks())
 
 
 def remember(array: Any) -> None:
@@ -205,14 +212,6 @@ def test_nothing_is_left_of_it_when_it_is_closed(scheduler: Scheduler, captured:
     wait_until(
         lambda: not any(gridengine.map(is_mapped, range(8), chunksize=1, scheduler=scheduler))
     )
-
-
-def test_nothing_is_left_of_an_initializers_when_its_executor_is_gone(
-    scheduler: Scheduler,
-) -> None:
-    with gridengine.share(np.ones(ITEMS)) as shared:
-        test_an_initializer_gets_the_object(scheduler, shared)
-    wait_until(lambda: not blocks())
 
 
 ENDS: dict[str, Callable[[gridengine.Executor, Any], object]] = {

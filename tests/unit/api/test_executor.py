@@ -33,10 +33,6 @@ from tests.support.held_dispatcher import (
 # ------------------------------------------------------------------ results
 
 
-def test_a_call_gives_its_result(executor: gridengine.Executor) -> None:
-    assert executor.submit(square, 3).result() == 9
-
-
 def test_arguments_of_all_kinds_arrive(executor: gridengine.Executor) -> None:
     assert executor.submit(give).result() == ((), {})
     assert executor.submit(give, (1, 2)).result() == (((1, 2),), {})
