@@ -251,36 +251,6 @@ tell(
 """) == {"pool": "AssertionError", "executor": 0, "daemon": 1, "ours": [0], "ours_daemon": 0}
 
 
-def test_calls_have_the_environment_of_their_submission(compare: Compare) -> None:
-    assert compare("""
-def look(_=None):
-    return os.environ.get("WORD")
-with fork.Pool(1) as theirs, Pool(1) as ours:
-    tell(theirs=theirs.apply(look), ours=ours.apply(look))
-    os.environ["WORD"] = "later"
-    tell(theirs_later=theirs.apply(look), ours_later=ours.apply(look))
-""") == {"theirs": None, "ours": None, "theirs_later": None, "ours_later": "later"}
-
-
-def test_processes_are_named_after_their_pool_or_job(compare: Compare) -> None:
-    assert compare("""
-def look(_=None):
-    return [multiprocessing.current_process().name.rstrip("0123456789"), sys.argv == argv]
-def told(name):
-    tell(**{name: look()})
-argv = list(sys.argv)
-with fork.Pool(1) as theirs, Pool(1) as ours:
-    tell(theirs=theirs.apply(look), ours=ours.apply(look))
-ended(fork.Process, told, "process", name="reader")
-ended(Job, told, "job", name="reader")
-""") == {
-        "theirs": ["ForkPoolWorker-", True],
-        "ours": ["PoolWorker-", True],
-        "process": ["reader", True],
-        "job": ["reader", True],
-    }
-
-
 @pytest.mark.promise
 def test_logging_that_the_script_has_set_up_is_not_set_up_in_calls(compare: Compare) -> None:
     assert compare("""
@@ -377,35 +347,6 @@ tell(
         "ours": "PicklingError",
         "function": "PicklingError",
         "spawned": "TypeError",
-    }
-
-
-def test_a_future_that_a_call_is_given_is_its_result_and_elsewhere_an_error(
-    compare: Compare,
-) -> None:
-    told = compare("""
-def futures(executor):
-    with executor:
-        one = executor.submit(abs, -1)
-        return executor.submit(sum, [one, 1]).result()
-
-def results(pool):
-    with pool:
-        one = pool.apply_async(abs, (-1,))
-        return pool.apply_async(sum, ([one, 1],)).get()
-
-tell(
-    their_futures=tried(futures, ProcessPoolExecutor(1)),
-    our_futures=tried(futures, Executor(1)),
-    their_results=isinstance(tried(results, fork.Pool(1)), str),
-    our_results=tried(results, Pool(1)),
-)
-""")
-    assert told == {
-        "their_futures": "TypeError",
-        "our_futures": 2,
-        "their_results": True,
-        "our_results": 2,
     }
 
 
@@ -598,34 +539,6 @@ tell(endless=next(gridengine.imap(abs, itertools.count(1), scheduler=ProcessSche
 """)
     assert told.pop("ours") < 10_000
     assert told == {"theirs": 20_000, "executor": 20_000, "endless": 1}
-
-
-@pytest.mark.promise
-def test_whatever_has_not_begun_can_be_cancelled(compare: Compare) -> None:
-    assert compare("""
-def begin(path):
-    open(path, "w").close()
-    time.sleep(60)
-for name, executor in ("theirs", ProcessPoolExecutor(1)), ("ours", Executor(max_workers=1)):
-    futures = [executor.submit(begin, name)] + [executor.submit(abs, 1) for _ in range(9)]
-    while not os.path.exists(name):
-        time.sleep(0.01)
-    tell(**{name: [future.cancel() for future in futures][:2]})
-    for process in multiprocessing.active_children():
-        process.kill()
-os._exit(0)
-""") == {"theirs": [False, False], "ours": [False, True]}
-
-
-@pytest.mark.promise
-def test_a_coroutine_function_runs_to_its_end(compare: Compare) -> None:
-    assert compare("""
-async def double(x):
-    return 2 * x
-with ProcessPoolExecutor(1) as theirs, Executor(1) as ours:
-    for name, executor in {"theirs": theirs, "ours": ours}.items():
-        tell(**{name: tried(executor.submit(double, 2).result)})
-""") == {"theirs": "TypeError", "ours": 4}
 
 
 @pytest.mark.promise

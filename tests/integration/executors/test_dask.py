@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import functools
-import operator
 import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -42,25 +40,6 @@ def test_delayed_calls_run_on_workers() -> None:
     assert pid != os.getpid()
 
 
-def test_delayed_calls_take_what_dask_takes() -> None:
-    @dask.delayed(nout=2)
-    def pair(x: int, *, name: str) -> tuple[int, dict[str, int]]:
-        return x, {name: x}
-
-    first, second = pair(dask.delayed(inc)(1), name="two")
-    made = dask.delayed(lambda *args, **kwargs: (args, kwargs))(
-        [first, {"k": second["two"]}], "not a key", by=(first + 1, {first})
-    )
-    assert made.compute() == (([2, {"k": 2}], "not a key"), {"by": (3, {2})})
-
-
-def test_a_chain_is_computed_whatever_its_length(tmp_path: Path) -> None:
-    link = dask.delayed(inc)(0)
-    for _ in range(500):
-        link = dask.delayed(inc)(link)
-    assert link.compute() == 501
-
-
 def test_arrays() -> None:
     array = pytest.importorskip("dask.array")
     numpy = pytest.importorskip("numpy")
@@ -72,28 +51,6 @@ def test_arrays() -> None:
         numpy.testing.assert_allclose(one, other)
     y = array.random.default_rng(1).random((500, 500), chunks=100).persist()
     assert float((y - y).sum()) == 0
-
-
-def test_bags() -> None:
-    bag = pytest.importorskip("dask.bag")
-    numbers = bag.from_sequence(range(100), npartitions=7)
-    even = numbers.map(inc).filter(lambda x: x % 2 == 0)
-    assert dask.compute(even.sum(), numbers.fold(operator.add), even.count()) == (2550, 4950, 50)
-    words = bag.from_sequence(["a", "b", "a", "c"], npartitions=3)
-    assert sorted(words.frequencies().compute()) == [("a", 2), ("b", 1), ("c", 1)]
-    [(length, group)] = words.groupby(len).compute()
-    assert (length, sorted(group)) == (1, ["a", "a", "b", "c"])
-
-
-def test_dataframes() -> None:
-    pandas = pytest.importorskip("pandas")
-    dataframe = pytest.importorskip("dask.dataframe")
-    plain = pandas.DataFrame({"a": [n % 5 for n in range(100)], "b": [*map(float, range(100))]})
-    frame = dataframe.from_pandas(plain, npartitions=4)
-    assert frame.groupby("a").b.mean().compute().to_dict() == plain.groupby("a").b.mean().to_dict()
-    merged = frame.merge(frame.repartition(npartitions=2), on="a").b_x.sum().compute()
-    assert merged == plain.merge(plain, on="a").b_x.sum()
-    assert frame.sort_values("b", ascending=False).head(1).b.tolist() == [99.0]
 
 
 def test_an_error_comes_as_itself(get: Any) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import pytest
 
 import gridengine
-from gridengine import Cores, Memory, delayed, delayedval, each, exec1, open_waitgroup, run
+from gridengine import Cores, Memory, delayed, delayedval, each, exec1, run
 from tests.support.waiting import wait_until
 
 Backend = Literal["asyncio", "trio"]
@@ -52,35 +52,6 @@ def test_results_are_calculated_with_before_they_are_there(
 
     expected = [5, 30, {"low": 5, "high": 300}, 50]
     assert run(main, scheduler=scheduler, backend=backend) == expected
-
-
-def test_what_tasks_of_the_loop_make_goes_to_calls(
-    scheduler: gridengine.ProcessScheduler, backend: Backend
-) -> None:
-    @delayed
-    async def twice(x: Any) -> Any:
-        return await tenfold(await tenfold(x))
-
-    async def main() -> Any:
-        return await each(*(tenfold([twice(x)]) for x in range(20)))
-
-    results = run(main, scheduler=scheduler, backend=backend)
-    assert results == [[100 * x] * 10 for x in range(20)]
-
-
-def test_an_exception_ends_the_calls_of_a_wait_group(
-    scheduler: gridengine.ProcessScheduler, backend: Backend, tmp_path: Path
-) -> None:
-    async def main() -> None:
-        async with open_waitgroup() as group:
-            group.submit(None, stay, str(tmp_path))
-            group.submit(None, fail_once_there_is_one_in, str(tmp_path))
-
-    with pytest.raises(ExceptionGroup) as raised:
-        run(main, scheduler=scheduler, backend=backend)
-    assert [type(one) for one in raised.value.exceptions] == [ValueError]
-    (pid,) = (int(path.name) for path in tmp_path.iterdir())
-    wait_until(lambda: not Path(f"/proc/{pid}").exists())
 
 
 def test_a_call_that_is_not_awaited_any_more_is_ended(

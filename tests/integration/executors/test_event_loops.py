@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import functools
-import os
 import time
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,6 @@ import gridengine
 from gridengine import Executor, Job, Pool
 from tests.support.event_loops import LOOPS, all_of, cancelled_once, run_in, until
 
-NUMBER = contextvars.ContextVar("number", default=0)
 loops = pytest.mark.parametrize("loop", LOOPS)
 
 
@@ -30,27 +27,9 @@ class Doubler:
         return await double(x)
 
 
-async def fail(x: int) -> int:
-    await asyncio.sleep(0)
-    raise ValueError(f"no {x}")
-
-
 async def stay(path: Path) -> None:
     path.touch()
     await asyncio.Event().wait()
-
-
-async def loop_here(_: object) -> tuple[int, int, int]:
-    """Return the process, its loop, and how many tasks are in it; leave one behind."""
-    here = asyncio.get_running_loop()
-    NUMBER.set(NUMBER.get() + 1)
-    asyncio.create_task(asyncio.sleep(1000)).set_name("left behind")
-    await asyncio.to_thread(os.getpid)
-    return os.getpid(), id(here), len(asyncio.all_tasks()) + NUMBER.get()
-
-
-def square(x: int) -> int:
-    return x * x
 
 
 def stay_here(path: Path) -> None:
@@ -73,6 +52,7 @@ def place(request: pytest.FixtureRequest, scheduler: gridengine.ProcessScheduler
     return scheduler if request.param == "processes" else gridengine.InlineScheduler()
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize("f", [double, Doubler(), functools.partial(double)])
 def test_all_ways_to_call_take_coroutine_functions(place: Any, f: Any) -> None:
     doubled = [2 * x for x in range(9)]
@@ -99,36 +79,11 @@ def test_joblib_runs_coroutine_functions(scheduler: gridengine.ProcessScheduler)
         ]
 
 
-def test_an_exception_says_which_call_raised_it(place: Any) -> None:
-    with pytest.raises(ValueError, match="no 3") as raised:
-        gridengine.map(fail, [3], scheduler=place)
-    assert "call 0 of fail, argument 3" in raised.value.__notes__[0]
-    assert "asyncio" not in str(raised.value.__cause__)
-
-
-def test_a_process_keeps_its_loop_and_nothing_that_calls_leave(
-    scheduler: gridengine.ProcessScheduler,
-) -> None:
-    found = gridengine.map(loop_here, range(40), scheduler=scheduler, chunksize=1)
-    assert {counted for _, _, counted in found} == {3}  # itself, what it leaves, and a number of 1
-    by_process = {process: loop for process, loop, _ in found}
-    assert all(by_process[process] == loop for process, loop, _ in found)
-
-
-def test_a_call_is_ended_for_its_time_and_run_again_for_its_error(
+def test_a_call_is_ended_for_its_time(
     scheduler: gridengine.ProcessScheduler, tmp_path: Path
 ) -> None:
     with pytest.raises(gridengine.TimeoutError):
         gridengine.map(stay, [tmp_path / "late"], scheduler=scheduler, timeout=0.5)
-
-    async def fail_first(path: Path) -> bool:
-        if not path.exists():
-            path.touch()
-            raise OSError
-        return True
-
-    again = tmp_path / "again"
-    assert gridengine.map(fail_first, [again], scheduler=scheduler, retry_on=OSError) == [True]
 
 
 def test_a_job_is_told_to_end_and_sends_messages(scheduler: gridengine.ProcessScheduler) -> None:
@@ -143,14 +98,6 @@ def test_a_job_is_told_to_end_and_sends_messages(scheduler: gridengine.ProcessSc
     assert next(job.messages()) == "begun"
     job.terminate()
     assert job.result() == "ended"
-
-
-@loops
-def test_inside_of_a_loop_inline_calls_run_in_one_of_their_own(loop: str) -> None:
-    async def main() -> list[int]:
-        return gridengine.map(double, range(3), scheduler=gridengine.InlineScheduler())
-
-    assert run_in(loop, main) == [0, 2, 4]
 
 
 # ------------------------------------------------------------------ calls from tasks
@@ -193,18 +140,3 @@ def test_a_cancelled_task_ends_the_calls_of_its_executor(
 
     futures: list[Any] = []
     run_in(loop, main)
-
-
-@loops
-def test_aimap_ends_its_calls_with_its_task(
-    loop: str, scheduler: gridengine.ProcessScheduler, tmp_path: Path
-) -> None:
-    async def use() -> None:
-        async for _ in gridengine.aimap(stay_here, [tmp_path / "begun"], scheduler=scheduler):
-            raise AssertionError("it ended")
-
-    async def main() -> None:
-        await cancelled_once(use, (tmp_path / "begun").exists)
-
-    run_in(loop, main)
-    assert gridengine.map(square, range(2), scheduler=scheduler) == [0, 1]

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import collections
-import concurrent.futures
 import os
 import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -80,23 +78,6 @@ def gate(tmp_path: Path) -> Iterator[Gate]:
 # ------------------------------------------------------------------ results
 
 
-def test_calls_of_several_functions_and_threads_give_their_results(
-    executor: gridengine.Executor,
-) -> None:
-    def submit(first: int) -> list[Any]:
-        futures = [
-            executor.submit(*((square, n) if n % 2 else (divmod, n, 7)))
-            for n in range(first, first + 2000)
-        ]
-        return [future.result(SECONDS) for future in futures]
-
-    with concurrent.futures.ThreadPoolExecutor(3) as threads:
-        results = list(threads.map(submit, range(0, 6000, 2000)))
-    assert [result for part in results for result in part] == [
-        n * n if n % 2 else divmod(n, 7) for n in range(6000)
-    ]
-
-
 @pytest.mark.promise
 def test_a_call_that_runs_over_its_time_is_ended(executor: gridengine.Executor, gate: Gate) -> None:
     future = executor.with_options(timeout=0.2).submit(begin_and_wait, *gate.paths)
@@ -129,39 +110,6 @@ def test_a_call_that_runs_can_be_killed(executor: gridengine.Executor, gate: Gat
     with pytest.raises(Cancelled):
         future.result(SECONDS)
     assert executor.submit(square, 3).result(SECONDS) == 9
-
-
-def test_killing_a_call_among_quick_ones_spares_these(
-    executor: gridengine.Executor, gate: Gate
-) -> None:
-    for future in [executor.submit(negate, index, gate.paths) for index in range(5000)]:
-        future.result(SECONDS)  # from here on calls travel together
-    futures = [
-        executor.submit(negate, index, gate.paths)
-        for index in [*range(1, 2000), WAITING, *range(2000, 4000)]
-    ]
-    gate.await_begin()
-    assert executor.kill(futures[1999])
-    with pytest.raises(Cancelled):
-        futures.pop(1999).result(SECONDS)
-    assert [future.result(SECONDS) for future in futures] == [-index for index in range(1, 4000)]
-
-
-def test_the_initializer_runs_once_in_each_process(
-    scheduler: gridengine.ProcessScheduler, tmp_path: Path
-) -> None:
-    def initialise(folder: str) -> None:
-        with Path(folder, "processes").open("a") as file:
-            file.write(f"{os.getpid()}\n")
-
-    with gridengine.Executor(
-        scheduler=scheduler, initializer=initialise, initargs=(str(tmp_path),)
-    ) as executor:
-        ran = {executor.submit(os.getpid).result(SECONDS) for _ in range(50)}
-        list(executor.map(square, range(50)))
-    initialised = (tmp_path / "processes").read_text().split()
-    assert len(initialised) == len(set(initialised))
-    assert {str(pid) for pid in ran} <= set(initialised)
 
 
 # ------------------------------------------------------------------ max_tasks_per_child
@@ -253,29 +201,6 @@ def test_the_interpreter_waits_for_what_was_submitted(
     ).run()
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert len(list(tmp_path.glob("ran-*"))) == 20
-
-
-def test_an_exception_ends_the_script_and_its_calls(script: MakeScript) -> None:
-    done = script(
-        """
-        import time
-
-        executor = gridengine.Executor(max_workers=2)
-        futures = [executor.submit(time.sleep, 600) for _ in range(20)]
-        raise SystemError("here")
-        """
-    ).run()
-    assert done.returncode == 1
-    assert done.stderr.count("Traceback") == 1
-    assert "SystemError: here" in done.stderr
-
-
-def test_workers_end_with_the_executor_that_started_them() -> None:
-    psutil = pytest.importorskip("psutil")
-    with gridengine.Executor(max_workers=2) as executor:
-        # In one call: on a busy machine a worker may be idle for too long between two.
-        worker, child = executor.submit(lambda: (os.getppid(), os.getpid())).result(SECONDS)
-    wait_until(lambda: not psutil.pid_exists(worker) and not psutil.pid_exists(child))
 
 
 @pytest.mark.promise

@@ -36,10 +36,6 @@ def add(*numbers: int) -> int:
     return sum(numbers)
 
 
-def fail(name: str) -> None:
-    raise OSError(f"no {name}")
-
-
 def fail_once(path: Path, value: Any) -> Any:
     if not path.exists():
         path.touch()
@@ -72,43 +68,6 @@ def count(path: Path, act: str, number: int) -> int:
 def change(array: Any) -> float:
     array[0] += 1
     return float(array[0])
-
-
-SCRIPT = """
-    import dataclasses
-
-    @dataclasses.dataclass
-    class Table:
-        rows: list
-
-    def load(count):
-        return Table(list(range(count)))
-
-    def fit(table, alpha):
-        assert type(table) is Table
-        return {"alpha": alpha, "score": -abs(sum(table.rows) - alpha)}
-
-    def pick(fits):
-        return max(fits, key=lambda one: one["score"])["alpha"]
-
-    def grown(table):
-        return Table([*table.rows, 0])
-
-    with gridengine.Executor(max_workers=2) as executor:
-        table = executor.submit(load, 10)
-        for _ in range(3):
-            table = executor.submit(grown, table)
-        fits = [executor.submit(fit, table, alpha) for alpha in range(40, 50)]
-        best = executor.submit(pick, fits)
-        late = executor.submit(fit, table, best)
-        print(best.result(), late.result(), executor.submit(fit, table, alpha=1).result())
-"""
-
-
-def test_a_script_loads_fits_and_picks(script: MakeScript) -> None:
-    done = script(SCRIPT).run()
-    assert done.stderr == ""
-    assert done.stdout == "45 {'alpha': 45, 'score': 0} {'alpha': 1, 'score': -44}\n"
 
 
 @pytest.mark.promise
@@ -144,18 +103,6 @@ def test_every_call_has_an_array_of_its_own_that_it_may_change(
         assert array.result()[0] == 0
 
 
-def test_a_failure_comes_with_the_way_and_the_others_go_on(executor: gridengine.Executor) -> None:
-    bad, good = executor.submit(fail, "x.csv"), executor.submit(first, 2)
-    dependent = executor.submit(first, executor.submit(add, bad, good))
-    other = executor.submit(add, good, 1)
-    error = dependent.exception()
-    assert type(error) is OSError
-    assert error.args == ("no x.csv",)
-    assert error.__notes__ == ["the call of fail, argument 'x.csv', failed, and with it add, first"]
-    assert "in fail" in str(error.__cause__)
-    assert other.result() == 3
-
-
 def test_a_call_is_retried_before_its_failure_travels(
     executor: gridengine.Executor, tmp_path: Path
 ) -> None:
@@ -189,39 +136,6 @@ def test_of_quick_calls_that_travel_together_each_has_its_own_outcome(
     assert [one.result() for one in ended] == list(range(1, len(ended) + 1))
     assert {str(one.exception()) for one in failed} == ({"the middle"} if failed else set())
     assert all(isinstance(one.exception(), OSError) for one in failed)
-
-
-def test_a_call_that_waits_is_cancelled_at_once_and_what_waits_for_it(
-    executor: gridengine.Executor, tmp_path: Path
-) -> None:
-    go = tmp_path / "go"
-    running = executor.submit(after, go, 1)
-    wait_until(running.running)
-    waiting = executor.submit(add, running)
-    dependents = [executor.submit(add, waiting), executor.submit(first, [waiting])]
-    wait_until(lambda: all(one.running() for one in [waiting, *dependents]))
-    assert waiting.cancel()
-    for one in dependents:
-        with pytest.raises(concurrent.futures.CancelledError) as caught:
-            one.result()
-        [note] = caught.value.__notes__
-        assert note.startswith("the call of add was cancelled, and with it ")
-        assert one.cancelled()
-    late = executor.submit(abs, dependents[0])
-    with pytest.raises(concurrent.futures.CancelledError) as caught:
-        late.result()
-    assert caught.value.__notes__ == ["the call of add was cancelled, and with it add, abs"]
-    go.touch()
-    assert running.result() == 1
-
-
-def test_shutdown_waits_for_what_waits(scheduler: gridengine.ProcessScheduler) -> None:
-    with gridengine.Executor(scheduler=scheduler) as executor:
-        last = executor.submit(add, 0)
-        for _ in range(100):
-            last = executor.submit(add, last, 1)
-    assert last.done()
-    assert last.result() == 100
 
 
 def test_what_waits_when_the_scheduler_is_closed_is_cancelled() -> None:

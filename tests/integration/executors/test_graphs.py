@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 from collections.abc import Iterator
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any
@@ -30,26 +29,8 @@ def add(*values: int) -> int:
     return sum(values)
 
 
-def pid(*_: object) -> int:
-    return os.getpid()
-
-
 def crash(*_: object) -> None:
     os.abort()
-
-
-def test_layers_of_calls_give_what_they_do_here(executor: gridengine.Executor) -> None:
-    generator = random.Random(1)
-    values = {(0, place): place for place in range(20)}
-    graph: dict[Any, Any] = {f"0-{place}": place for place in range(20)}
-    for layer in range(1, 50):
-        for place in range(20):
-            needs = [(layer - 1, generator.randrange(20)) for _ in range(3)]
-            values[layer, place] = sum(values[one] for one in needs)
-            graph[f"{layer}-{place}"] = (add, *(f"{one[0]}-{one[1]}" for one in needs))
-    keys = [f"49-{place}" for place in range(20)]
-    futures = executor.submit_graph(graph, keys)
-    assert [one.result(SECONDS) for one in futures] == [values[49, place] for place in range(20)]
 
 
 @pytest.mark.parametrize("fuse", [True, False])
@@ -57,13 +38,6 @@ def test_a_long_chain_ends(executor: gridengine.Executor, *, fuse: bool) -> None
     graph = {"0": (inc, 0)} | {str(n): (inc, str(n - 1)) for n in range(1, 2000)}
     [future] = executor.submit_graph(graph, ["1999"], fuse=fuse)
     assert future.result(SECONDS) == 2000
-
-
-def test_what_is_made_as_one_shares_a_process(executor: gridengine.Executor) -> None:
-    graph = {"a": (pid,), "b": ([].__class__, ["a", (pid, "a")])}
-    [future] = executor.submit_graph(graph, ["b"])
-    first, second = future.result(SECONDS)
-    assert first == second != os.getpid()
 
 
 def test_arrays_pass_from_call_to_call_and_may_be_written_to(executor: gridengine.Executor) -> None:
@@ -112,12 +86,3 @@ def test_the_initializer_runs_before_the_calls_of_a_graph() -> None:
         assert isinstance(future.exception(SECONDS), BrokenProcessPool)
         with pytest.raises(BrokenProcessPool):
             broken.submit_graph({"a": (inc, 1)}, ["a"])
-
-
-def test_calls_of_a_graph_have_the_resources_of_the_executor() -> None:
-    def cores() -> Any:
-        return gridengine.current_job().resources.get(gridengine.Cores)
-
-    with gridengine.Executor(2, resources=gridengine.Cores(2)) as executor:
-        [future] = executor.submit_graph({"a": (cores,)}, ["a"])
-        assert future.result(SECONDS).N == 2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import multiprocessing
 import os
 import sys
@@ -29,10 +28,6 @@ def square(x: int) -> int:
     return x * x
 
 
-def add(x: int, y: int = 10) -> int:
-    return x + y
-
-
 def fail_at_three(x: int) -> int:
     if x == 3:
         raise KeyError(x)
@@ -43,33 +38,6 @@ def leave_at_two(x: int) -> int:
     if x == 2:
         sys.exit("no licence")
     return x
-
-
-def test_apply_gives_the_result_of_one_call_and_apply_async_gives_it_later(
-    pool: gridengine.Pool,
-) -> None:
-    assert pool.apply(add, [1], {"y": 5}) == 6
-    result = pool.apply_async(square, (3,))
-    result.wait(SECONDS)
-    assert result.ready()
-    assert result.successful()
-    assert result.get(SECONDS) == 9
-
-
-def test_map_and_starmap_give_lists_in_order(pool: gridengine.Pool) -> None:
-    assert pool.map(square, range(5000)) == [index * index for index in range(5000)]
-    assert pool.map(square, iter(range(10)), chunksize=3) == [index * index for index in range(10)]
-    assert pool.starmap(add, [(1, 2), [3]]) == [3, 13]
-    assert pool.map(square, []) == []
-    assert pool.starmap_async(add, zip(range(3), range(3), strict=True)).get(SECONDS) == [0, 2, 4]
-
-
-def test_a_map_raises_what_the_first_failing_call_raised(pool: gridengine.Pool) -> None:
-    with pytest.raises(KeyError, match="3"):
-        pool.map(fail_at_three, range(10))
-    result = pool.map_async(fail_at_three, range(10))
-    result.wait(SECONDS)
-    assert not result.successful()
 
 
 def test_a_result_that_is_not_there_in_time_is_multiprocessings_timeout(
@@ -83,22 +51,6 @@ def test_a_result_that_is_not_there_in_time_is_multiprocessings_timeout(
             result.get(0)
     with pytest.raises(multiprocessing.TimeoutError):
         pool.imap(time.sleep, [600]).next(timeout=0)
-
-
-def test_callbacks_get_the_result_or_the_exception(pool: gridengine.Pool) -> None:
-    got: list[Any] = []
-    four = threading.Semaphore(0)
-
-    def note(what: Any) -> None:
-        got.append(what)
-        four.release()
-
-    pool.apply_async(square, (3,), callback=note)
-    pool.apply_async(fail_at_three, (3,), callback=note, error_callback=lambda one: note(type(one)))
-    pool.map_async(square, range(3), callback=note)
-    pool.map_async(fail_at_three, range(9), error_callback=lambda one: note(type(one)))
-    assert all(four.acquire(timeout=SECONDS) for _ in range(4))
-    assert sorted(got, key=str) == sorted([9, KeyError, [0, 1, 4], KeyError], key=str)
 
 
 def test_a_map_whose_call_leaves_raises_that_each_time_it_is_asked(pool: gridengine.Pool) -> None:
@@ -176,22 +128,6 @@ def test_a_callback_may_ask_for_results(pool: gridengine.Pool) -> None:
     ready.set()
     assert results[0].get(SECONDS) == 9
     assert got in ([4, 9, 9, 4], [9, 9, 4, 4])  # by which of the two ended first
-
-
-def test_imap_gives_results_in_order_and_imap_unordered_with_their_numbers(
-    pool: gridengine.Pool,
-) -> None:
-    assert list(itertools.islice(pool.imap(square, itertools.count()), 5)) == [0, 1, 4, 9, 16]
-    found = pool.imap_unordered(square, range(5, 105), chunksize=7, with_index=True)
-    assert sorted(found) == [(number, (number + 5) ** 2) for number in range(100)]
-
-
-def test_imap_goes_on_after_a_failing_call(pool: gridengine.Pool) -> None:
-    results = pool.imap(fail_at_three, range(5))
-    assert [next(results) for _ in range(3)] == [0, 1, 2]
-    with pytest.raises(KeyError):
-        results.next(timeout=SECONDS)
-    assert list(results) == [4]
 
 
 def broken(count: int) -> Iterator[int]:

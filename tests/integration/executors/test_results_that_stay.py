@@ -15,7 +15,6 @@ import numpy
 import pytest
 
 import gridengine
-from gridengine.errors import WorkerLost
 from gridengine.serialize.shared_memory import Block
 from gridengine.settings.values import settings
 from tests.integration.conftest import MakeScript
@@ -90,11 +89,6 @@ def total(arrays: list[numpy.ndarray]) -> float:
     return float(sum(one[-1] for one in arrays))
 
 
-def wait_for(path: Path, *given: Any) -> Any:
-    wait_until(path.exists)
-    return given[0] if given else None
-
-
 def test_what_is_needed_stays_and_the_caller_gets_it_when_it_asks(
     executor: gridengine.Executor,
 ) -> None:
@@ -151,17 +145,6 @@ def test_a_task_waits_for_a_result_that_stays_and_lets_others_go_on(
     assert array.result(timeout=60)[0] == 2
 
 
-def test_it_goes_to_another_worker_where_its_own_is_busy(
-    executor: gridengine.Executor, tmp_path: Path
-) -> None:
-    go = tmp_path / "go"
-    array = executor.submit(made, 1)
-    dependents = [executor.submit(wait_for, go, array) for _ in range(2)]
-    wait_until(lambda: len(core_of(executor).runs) == 2)
-    go.touch()
-    assert [one.result()[0] for one in dependents] == [1, 1]
-
-
 def test_a_lost_worker_has_what_it_held_made_again(
     executor: gridengine.Executor, tmp_path: Path
 ) -> None:
@@ -189,26 +172,6 @@ def test_what_may_not_run_twice_is_not_left_at_its_worker(
     assert log.read_text().split() == ["3"]
 
 
-def made_once(path: Path) -> numpy.ndarray:
-    if path.exists():
-        raise OSError("only once")
-    path.touch()
-    return made(1)
-
-
-def test_what_cannot_be_made_again_is_the_error_of_who_needs_it(
-    executor: gridengine.Executor, tmp_path: Path
-) -> None:
-    array = executor.submit(made_once, tmp_path / "made")
-    _, pid = executor.submit(first_and_worker, array).result()
-    os.kill(pid, signal.SIGKILL)
-    late = executor.submit(first_and_worker, array)
-    with pytest.raises(OSError, match="only once"):
-        late.result()
-    with pytest.raises(OSError, match="only once"):
-        array.result()
-
-
 def test_a_worker_that_leaves_hands_over_what_is_needed(tmp_path: Path) -> None:
     log = tmp_path / "log"
     with (
@@ -222,13 +185,6 @@ def test_a_worker_that_leaves_hands_over_what_is_needed(tmp_path: Path) -> None:
         assert executor.submit(first_and_worker, array).result()[0] == 3
         assert array.result()[0] == 3
     assert log.read_text().split() == ["3"]
-
-
-def test_what_the_caller_has_is_there_when_all_is_closed() -> None:
-    with TcpWorkers(2) as scheduler, gridengine.Executor(scheduler=scheduler) as executor:
-        arrays = [executor.submit(made, number) for number in range(4)]
-        executor.submit(total, arrays).result()
-    assert [float(one.result()[0]) for one in arrays] == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("full", [False, True])
@@ -248,18 +204,6 @@ def test_what_has_come_and_is_too_much_for_memory_lies_in_files(
     assert caplog.text.count("No space left on device") == full
 
 
-def test_the_keys_of_a_graph_are_there_though_others_need_them(
-    executor: gridengine.Executor,
-) -> None:
-    graph = {"a": (made, 1), "b": (grown, "a"), "c": (grown, "a"), "d": (total, ["b", "c"])}
-    d, b = executor.submit_graph(graph, keys=["d", "b"])
-    assert d.result() == 4
-    assert b.result()[0] == 2
-    state = core_of(executor)
-    del d, b
-    wait_until(lambda: not state.awaited)
-
-
 def test_a_worker_keeps_nothing_that_nobody_needs(executor: gridengine.Executor) -> None:
     def blocks() -> int:
         folder = Path(f"/proc/{worker()}/fd")
@@ -273,24 +217,6 @@ def test_a_worker_keeps_nothing_that_nobody_needs(executor: gridengine.Executor)
     del last
     wait_until(lambda: not core_of(executor).awaited)
     wait_until(lambda: set(executor.map(lambda _: blocks(), range(4), chunksize=1)) == {0})
-
-
-def test_a_lost_worker_without_retries_left_says_so(
-    executor: gridengine.Executor, tmp_path: Path
-) -> None:
-    pids = tmp_path / "pids"
-
-    def die(path: Path) -> numpy.ndarray:
-        if path.exists():
-            os.kill(worker(), signal.SIGKILL)
-        return made(1)
-
-    array = executor.submit(die, pids)
-    _, pid = executor.submit(first_and_worker, array).result()
-    pids.touch()
-    os.kill(pid, signal.SIGKILL)
-    with pytest.raises(WorkerLost):
-        executor.submit(first_and_worker, array).result()
 
 
 SPILLING = """

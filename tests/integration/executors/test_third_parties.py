@@ -4,7 +4,6 @@ install '.[third-parties]'`.
 
 from __future__ import annotations
 
-import math
 import operator
 import os
 from collections.abc import Iterator
@@ -30,10 +29,6 @@ def joblib(scheduler: gridengine.ProcessScheduler) -> Iterator[Any]:
         yield library
 
 
-def log_probability(point: Any) -> float:
-    return -0.5 * float((point**2).sum())
-
-
 def pid_of(x: int) -> tuple[int, int]:
     return x, os.getpid()
 
@@ -50,40 +45,6 @@ def test_dask_computes_a_graph_on_an_executor(scheduler: gridengine.ProcessSched
         total, *ran = dask.compute(dask.delayed(sum)(sums), *pids, scheduler=executor)
     assert total == sum(range(51))
     assert os.getpid() not in ran
-
-
-def test_scipy_optimises_with_a_pools_map(scheduler: gridengine.ProcessScheduler) -> None:
-    optimize = pytest.importorskip("scipy.optimize", reason=WHY)
-    with gridengine.Pool(scheduler=scheduler) as pool:
-        found = optimize.differential_evolution(
-            optimize.rosen, [(0, 2)] * 2, workers=pool.map, updating="deferred", rng=1, maxiter=20
-        )
-    alone = optimize.differential_evolution(
-        optimize.rosen, [(0, 2)] * 2, updating="deferred", rng=1, maxiter=20
-    )
-    assert found.x.tolist() == alone.x.tolist()
-
-
-def test_scipy_integrates_with_an_executors_map(scheduler: gridengine.ProcessScheduler) -> None:
-    integrate = pytest.importorskip("scipy.integrate", reason=WHY)
-    with gridengine.Executor(scheduler=scheduler) as executor:
-        area, _ = integrate.quad_vec(math.cos, 0, math.pi / 2, workers=executor.map)
-    assert area == pytest.approx(1)
-
-
-def test_emcee_samples_with_a_pool(scheduler: gridengine.ProcessScheduler) -> None:
-    emcee = pytest.importorskip("emcee", reason=WHY)
-    numpy = pytest.importorskip("numpy", reason=WHY)
-    start = numpy.random.default_rng(1).normal(size=(8, 2))
-
-    def chain(pool: Any) -> Any:
-        sampler = emcee.EnsembleSampler(8, 2, log_probability, pool=pool)
-        sampler.random_state = numpy.random.RandomState(1).get_state()
-        sampler.run_mcmc(start, 20)
-        return sampler.get_chain()
-
-    with gridengine.Pool(scheduler=scheduler) as pool:
-        assert (chain(pool) == chain(None)).all()
 
 
 def test_joblib_runs_calls_on_the_workers(joblib: Any) -> None:
@@ -135,17 +96,6 @@ def test_joblib_gets_how_many_calls_run_at_a_time(joblib: Any) -> None:
     assert joblib.effective_n_jobs(-1) == 2
     assert joblib.effective_n_jobs(1) == 1
     assert joblib.effective_n_jobs(100) == 2
-
-
-def test_joblib_backends_take_limits(scheduler: gridengine.ProcessScheduler) -> None:
-    joblib = pytest.importorskip("joblib", reason=WHY)
-    import gridengine.joblib_backend
-
-    with (
-        joblib.parallel_config("gridengine", scheduler=scheduler, retries=0),
-        pytest.raises(gridengine.WorkerCrashed),
-    ):
-        joblib.Parallel(n_jobs=2)(joblib.delayed(os._exit)(3) for _ in range(2))
 
 
 def test_scikit_learn_searches_on_the_workers(joblib: Any) -> None:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-import gc
 import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 import time
-import weakref
 from collections.abc import Callable
-from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +17,7 @@ import pytest
 
 import gridengine
 from gridengine import Job
-from gridengine.errors import Cancelled, RemoteTraceback
+from gridengine.errors import RemoteTraceback
 from tests.support.jobs import ended
 from tests.support.script_driver import MakeScript
 from tests.support.waiting import wait_until
@@ -69,21 +66,6 @@ def test_the_exit_code_is_that_of_a_process(
         ended(Job(target=target, args=args, retries=0, scheduler=scheduler)).exitcode
         == process.exitcode
     )
-
-
-@pytest.mark.parametrize(
-    ("end", "exitcode"), [(Job.terminate, -signal.SIGTERM), (Job.kill, -signal.SIGKILL)]
-)
-def test_a_running_job_is_ended(
-    end: Callable[[Job], None], exitcode: int, scheduler: gridengine.ProcessScheduler
-) -> None:
-    job = Job(target=time.sleep, args=(600,), scheduler=scheduler)
-    job.start()
-    wait_until(lambda: job.pid is not None)
-    end(job)
-    job.join()
-    assert (job.exitcode, job.is_alive()) == (exitcode, False)
-    assert isinstance(job.exception(), Cancelled)
 
 
 def test_a_job_that_ignores_sigterm_is_killed(
@@ -248,25 +230,6 @@ def test_a_subclass_that_is_not_mutable_stays_as_it_was(
 # ------------------------------------------------------------------ what processes are known by
 
 
-def test_a_sentinel_is_ready_when_the_job_has_ended(scheduler: gridengine.ProcessScheduler) -> None:
-    ours, theirs = os.pipe()
-    job, other = (
-        Job(target=time.sleep, args=(seconds,), scheduler=scheduler, daemon=True)
-        for seconds in (0, 600)
-    )
-    with pytest.raises(ValueError, match="not started"):
-        job.sentinel  # noqa: B018
-    job.start()
-    other.start()
-    assert wait([job.sentinel, other.sentinel, ours], 120) == [job.sentinel]
-    assert not job.is_alive()
-    assert job.sentinel == job.sentinel
-    other.kill()
-    assert wait([other.sentinel], 120) == [other.sentinel]
-    os.close(ours)
-    os.close(theirs)
-
-
 class Unhashable(Job):
     __hash__ = None  # type: ignore[assignment]
 
@@ -287,25 +250,6 @@ def test_active_children_are_the_jobs_that_have_been_started_and_have_not_ended(
 
 def test_a_job_has_the_key_of_the_process_that_made_it() -> None:
     assert Job(target=do_nothing).authkey == multiprocessing.current_process().authkey
-
-
-class Kept:
-    def __call__(self, other: Kept) -> None:
-        pass
-
-
-def test_a_started_job_holds_neither_its_target_nor_its_arguments(
-    scheduler: gridengine.ProcessScheduler,
-) -> None:
-    kept = Kept()
-    gone = weakref.ref(kept)
-    job = Job(target=kept, args=(kept,), scheduler=scheduler)
-    del kept
-    job.start()
-    job.join()
-    gc.collect()
-    assert gone() is None
-    assert job.exitcode == 0
 
 
 EXIT_SCRIPT = """

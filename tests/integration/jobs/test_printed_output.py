@@ -31,6 +31,13 @@ def say(who, lines, width=26):
 
 def fail():
     raise ValueError("no such dog")
+
+def done(*jobs):
+    for job in jobs:
+        job.start()
+    for job in jobs:
+        job.join()
+    return jobs[0]
 """
 WHERE = ["ProcessScheduler", "OverTcp"]
 
@@ -70,16 +77,6 @@ def lines_of(*speakers: str, lines: int, width: int = 26) -> list[str]:
     )
 
 
-def test_all_that_quick_calls_print_arrives_at_a_late_reader(with_head: MakeScript) -> None:
-    found = read_late(
-        with_head("""
-calls = [(f"call {number}", 1000) for number in range(8)]
-gridengine.starmap(say, calls, scheduler=ProcessScheduler(4))
-""")
-    )
-    assert found == (lines_of(*[f"call {number}" for number in range(8)], lines=1000), 0)
-
-
 def test_more_than_can_be_kept_arrives_too(with_head: MakeScript) -> None:
     found = read_late(
         with_head("""
@@ -100,10 +97,7 @@ def test_all_that_jobs_print_arrives_at_a_late_reader(where: str, with_head: Mak
 with {where}(4) as scheduler:
     names = [f"job {{number}}" for number in range(4)]
     jobs = [Job(target=say, args=(name, 1000, 1000), scheduler=scheduler) for name in names]
-    for job in jobs:
-        job.start()
-    for job in jobs:
-        job.join()
+    done(*jobs)
 """)
     )
     assert found == (lines_of(*[f"job {number}" for number in range(4)], lines=1000, width=1000), 0)
@@ -121,9 +115,7 @@ def speak():
     print("err", file=sys.stderr)
 
 with {where}(1) as scheduler:
-    job = Job(target=speak, scheduler=scheduler)
-    job.start()
-    job.join()
+    job = done(Job(target=speak, scheduler=scheduler))
     print(" joined", flush=True)
     print("joined", file=sys.stderr)
     assert job.stdout() == "out\\nno end of line"
@@ -144,9 +136,7 @@ def speak(go):
         time.sleep(0.01)
 
 with {where}(1) as scheduler:
-    job = Job(target=speak, args=(str(Path.cwd() / "go"),), scheduler=scheduler)
-    job.start()
-    job.join()
+    done(Job(target=speak, args=(str(Path.cwd() / "go"),), scheduler=scheduler))
 """)
     running = process.start(stdout=subprocess.PIPE)
     assert running.stdout is not None
@@ -161,9 +151,7 @@ def test_the_traceback_of_a_job_is_its_callers_to_see(where: str, with_head: Mak
     scheduler = f"{where}()" if "Inline" in where else f"{where}(1)"
     done = with_head(f"""
 with {scheduler} as scheduler:
-    job = Job(target=fail, name="the dog", scheduler=scheduler)
-    job.start()
-    job.join()
+    job = done(Job(target=fail, name="the dog", scheduler=scheduler))
     print("all done", job.exitcode)
 """).run()
     assert (done.stdout, done.returncode) == ("all done 1\n", 0)
@@ -179,10 +167,7 @@ import fleeting
 Path("fleeting.py").unlink()
 import shutil; shutil.rmtree("__pycache__", ignore_errors=True)
 with {where}(1) as scheduler:
-    job = Job(target=fleeting.work, scheduler=scheduler)
-    job.start()
-    job.join()
-    print(job.exitcode)
+    print(done(Job(target=fleeting.work, scheduler=scheduler)).exitcode)
 """).run()
     assert (done.stdout, done.returncode) == ("1\n", 0)
     assert "ModuleNotFoundError: No module named 'fleeting'" in done.stderr.splitlines()
@@ -211,9 +196,7 @@ with OverTcp(2) as scheduler:
 def test_what_jobs_print_elsewhere_is_in_the_logs_too(with_head: MakeScript) -> None:
     script = with_head("""
 with OverTcp(1) as scheduler:
-    job = Job(target=say, args=("job", 1000), scheduler=scheduler)
-    job.start()
-    job.join()
+    done(Job(target=say, args=("job", 1000), scheduler=scheduler))
 """)
     done = script.run()
     [log] = script.folder.glob("runs/*/worker.log")
@@ -224,10 +207,13 @@ with OverTcp(1) as scheduler:
     )
 
 
-@pytest.mark.parametrize("where", ["", "scheduler=ProcessScheduler(2)"])
-def test_a_full_disk_is_logged_with_what_was_lost(where: str, with_head: MakeScript) -> None:
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_full_disk_is_logged_with_what_was_lost_and_is_the_status_that_python_gives_it(
+    unbuffered: str, with_head: MakeScript, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
     with open("/dev/full", "w") as full:
-        process = with_head(f"gridengine.starmap(say, [('call', 1000)] * 2, {where})").start(
+        process = with_head("gridengine.starmap(say, [('call', 1000)] * 2)").start(
             stdout=full, stderr=subprocess.PIPE
         )
         _, err = process.communicate()
@@ -236,21 +222,7 @@ def test_a_full_disk_is_logged_with_what_was_lost(where: str, with_head: MakeScr
         "52000 bytes that runners printed were not written to standard output: No space left on "
         "device",
     ]
-
-
-@pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_a_script_whose_runners_print_to_a_full_disk_ends_as_one_that_does_so_itself(
-    unbuffered: str, with_head: MakeScript, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
-    with open("/dev/full", "w") as full:
-        process = with_head("gridengine.starmap(say, [('call', 1000)] * 2)").start(
-            stdout=full, stderr=subprocess.PIPE
-        )
-        process.communicate()
-    assert (
-        process.returncode == 120
-    )  # Python's, when its standard output cannot be flushed at the end
+    assert process.returncode == 120
 
 
 def test_what_was_lost_is_marked_where_there_is_room_again(with_head: MakeScript) -> None:

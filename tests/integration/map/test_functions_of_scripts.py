@@ -241,42 +241,6 @@ def test_instances_come_back_as_instances_of_the_callers_own_class(script: Scrip
     """)
 
 
-def test_typed_functions_and_classes_travel_with_their_variables_and_new_types(
-    script: Script,
-) -> None:
-    script("""
-        from typing import Callable, Concatenate, Generic, NewType
-        from typing import ParamSpec, TypeVar, TypeVarTuple, Unpack
-        P = ParamSpec("P")
-        R = TypeVar("R", bound="Later", covariant=True)
-        Ts = TypeVarTuple("Ts")
-        UserId = NewType("UserId", int)
-        Admin = NewType("Admin", UserId)
-        def logged(f: Callable[Concatenate[int, P], R]) -> Callable[P, R]:
-            def inner(*args: P.args, **kwargs: P.kwargs) -> R:
-                return f(1, *args, **kwargs)
-            return inner
-        @logged
-        def f(one: int, *rest: Unpack[Ts]) -> UserId:
-            return UserId(one + len(rest))
-        class Box(Generic[P, R]):
-            def __init__(self, f: Callable[P, R]) -> None:
-                self.f = f
-        class Many(Generic[Unpack[Ts]]):
-            pass
-        assert remote(f, 1, 2) == 3
-        def look(box):
-            mine = box.f.__annotations__
-            assert mine["args"].__origin__ is mine["kwargs"].__origin__ is Box.__parameters__[0]
-            assert mine["return"].__bound__.__forward_arg__ == "Later"
-            assert mine["return"].__covariant__
-            assert Admin.__supertype__.__supertype__ is int and UserId.__module__ == "__main__"
-            return Box[[int], str], Many[int, str], UserId(5), P.args, Ts, Admin
-        back = remote(look, Box(f))
-        assert back[0].__origin__ is Box and back[1].__origin__ is Many and back[2] == 5
-    """)
-
-
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="its syntax is of Python 3.12")
 def test_type_statements_and_type_parameters_travel_though_they_lead_back_to_themselves(
     script: Script,
@@ -513,21 +477,6 @@ def test_a_class_whose_definition_changed_is_brought_up_to_date(script: Script) 
     """)
 
 
-def test_a_class_that_is_written_again_is_another_class(script: Script) -> None:
-    script("""
-        class Point:
-            version = 1
-        first, First = Point(), Point
-        assert remote(lambda p: p.version, first) == 1
-        class Point:
-            version = 2
-        def look(p): return p.version, Point.version, isinstance(p, Point)
-        assert remote(look, first) == (1, 2, False)
-        back = remote(lambda p: (p, Point()), first)
-        assert type(back[0]) is First and type(back[1]) is Point
-    """)
-
-
 def test_results_do_not_carry_the_definitions_of_the_callers_classes(script: Script) -> None:
     script("""
         class Big:
@@ -537,15 +486,6 @@ def test_results_do_not_carry_the_definitions_of_the_callers_classes(script: Scr
             return len(dump_values([big])[0])
         assert len(dump_calls([Big()])[0]) > 100_000
         assert remote(f, Big()) < 1_000
-    """)
-
-
-def test_a_class_of_the_runners_own_main_is_not_taken_for_the_callers(script: Script) -> None:
-    script("""
-        def answer(): return "mine"
-        class Runner2: pass
-        assert remote(lambda: answer()) == "mine"
-        assert remote(lambda: __import__("__main__").answer is answer) is False
     """)
 
 
@@ -594,34 +534,6 @@ def test_exceptions_arrive_as_themselves_however_they_travel(script: Script) -> 
     """)
 
 
-def test_the_remote_traceback_is_the_cause_and_shows_the_failing_line(script: Script) -> None:
-    script("""
-        from gridengine.errors import RemoteTraceback
-        def inner(x):
-            return 1 / x  # the failing line
-        def outer(x):
-            try:
-                return inner(x)
-            except ZeroDivisionError as error:
-                raise ValueError("no") from error
-        error = remote.raised(outer, 0)
-        assert type(error) is ValueError and type(error.__cause__) is RemoteTraceback
-        text = str(error.__cause__)
-        assert "return 1 / x  # the failing line" in text, text
-        assert "ZeroDivisionError" in text and "ValueError: no" in text, text
-    """)
-
-
-def test_the_failing_line_is_seen_where_the_source_is_not_a_file(script: Script) -> None:
-    script("""
-        import linecache
-        source = "def cell(x):\\n    return 1 / x  # in a cell\\n"
-        linecache.cache["<cell 1>"] = (len(source), None, source.splitlines(True), "<cell 1>")
-        exec(compile(source, "<cell 1>", "exec"))
-        assert "return 1 / x  # in a cell" in str(remote.raised(cell, 0).__cause__)
-    """)
-
-
 def test_an_exception_with_an_attribute_that_cannot_travel_still_arrives(script: Script) -> None:
     script("""
         import threading
@@ -639,43 +551,4 @@ def test_an_exception_with_an_attribute_that_cannot_travel_still_arrives(script:
     """)
 
 
-def test_an_exception_that_cannot_travel_at_all_is_named(script: Script) -> None:
-    script("""
-        from gridengine.errors import PicklingError
-        class Never(Exception):
-            def __reduce__(self): raise RuntimeError("never")
-        class NotBack(Exception):
-            def __reduce__(self): return int, ("no number",)
-        def f(kind): raise kind("x")
-        for kind in (Never, NotBack):
-            error = remote.raised(f, kind)
-            assert type(error) is PicklingError and kind.__name__ in str(error)
-            assert f"{kind.__name__}: x" in str(error.__cause__)
-    """)
-
-
-def test_a_missing_module_is_an_import_error_of_its_own(script: Script) -> None:
-    script("""
-        import sys, types
-        module = types.ModuleType("nowhere")
-        exec("def f(): return 1", module.__dict__)
-        sys.modules["nowhere"] = module
-        error = remote.raised(module.f)
-        assert type(error) is ModuleNotFoundError and error.name == "nowhere"
-    """)
-
-
 # Buffers
-
-
-def test_arrays_arrive_writable_on_both_sides(script: Script) -> None:
-    script("""
-        import numpy
-        for shape in ((10,), (1000, 1000)):
-            array = numpy.ones(shape)
-            back, writable = remote(lambda a: (a + 1, a.flags.writeable), array)
-            back += 1
-            assert writable and (back == 3).all()
-        fortran = numpy.asfortranarray(numpy.random.rand(300, 400))
-        assert (remote(lambda a: a, fortran) == fortran).all()
-    """)

@@ -78,10 +78,6 @@ def leaving_error(number: int) -> int:
     return number
 
 
-def add_up(one: Number, others: dict[str, list[int]]) -> int:
-    return one.number + sum(others["more"])
-
-
 def errors_in(results: list[Any]) -> dict[int, type[BaseException]]:
     """Return the errors among the results, each with its place; check that all others are their
     place's number.
@@ -102,16 +98,6 @@ def test_a_map_misses_only_the_call_whose_argument_cannot_be_rebuilt(
     results = gridengine.map(number_of, arguments(error), scheduler=scheduler, reraise=False)
     assert errors_in(results) == {BAD: type(error)}
     assert "in __setstate__" in str(results[BAD].__cause__)
-
-
-def test_calls_that_share_something_with_one_that_fails_have_it(scheduler: Scheduler) -> None:
-    common = {"more": [1, 2]}
-    pairs = [(Number(0, KeyError("no")), common), (Number(1), common), (Number(2), common)]
-    error, *results = gridengine.starmap(
-        add_up, pairs, scheduler=scheduler, reraise=False, chunksize=3
-    )
-    assert isinstance(error, KeyError)
-    assert results == [4, 5]
 
 
 def test_only_the_future_fails_whose_argument_cannot_be_rebuilt(scheduler: Scheduler) -> None:
@@ -149,11 +135,6 @@ def test_only_the_result_that_cannot_be_rebuilt_is_missing(scheduler: Scheduler)
         BAD: PicklingError
     }
     assert isinstance(results[BAD].__cause__, KeyError)
-    with gridengine.Executor(scheduler=scheduler) as executor:
-        futures = [executor.submit(bad_result, number) for number in range(CALLS)]
-        assert errors_in([future.exception() or future.result().number for future in futures]) == {
-            BAD: PicklingError
-        }
 
 
 @pytest.mark.parametrize("f", [leaving_result, leaving_error])
@@ -176,39 +157,9 @@ def test_a_job_whose_argument_or_result_cannot_be_rebuilt_says_so(scheduler: Sch
     assert [job.outcome(SECONDS).__class__ for job in jobs] == [KeyError, PicklingError, int]
 
 
-class Unhelpful(Exception):
-    """Raises when it is asked for what it has not."""
-
-    def __getattr__(self, name: str) -> Any:
-        raise KeyError(name)
-
-
-class WrongNotes(Exception):
-    """Has notes that are none."""
-
-    __notes__ = 5
-
-
-def fail_with(kind: type[Exception]) -> None:
-    raise kind("text")
-
-
 def close_and_fail() -> None:
     sys.stderr.close()
     raise KeyError("mine")
-
-
-@pytest.mark.parametrize("kind", [Unhelpful, WrongNotes])
-def test_an_exception_whose_own_code_fails_is_its_calls_outcome(
-    kind: type[Exception], scheduler: Scheduler
-) -> None:
-    [error] = gridengine.map(
-        fail_with, [kind], scheduler=scheduler, reraise=False, retry_on=kind, retries=1
-    )
-    assert type(error) is kind
-    job = gridengine.Job(target=fail_with, args=(kind,), scheduler=scheduler)
-    job.start()
-    assert type(job.outcome(SECONDS)) is kind
 
 
 def test_a_job_that_has_closed_its_standard_error_raises_what_it_raised() -> None:

@@ -4,10 +4,7 @@ are given are sent to a worker once.
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -37,31 +34,10 @@ def first_and_write(array: Any) -> float:
     return write(array, 0)
 
 
-def first_and_die_once(given: tuple[Any, Path, int]) -> float:
-    array, folder, number = given
-    mark = folder / str(number)
-    if not mark.exists():
-        mark.touch()
-        os.kill(os.getpid(), signal.SIGKILL)
-    return write(array, number)
-
-
-def refilled() -> Iterator[Any]:
-    array = np.zeros(ITEMS)
-    for number in range(CALLS):
-        array[0] = number // 2
-        yield array
-
-
 def test_what_a_call_writes_into_its_array_no_other_sees(scheduler: Scheduler) -> None:
     array = np.ones(ITEMS)
     assert gridengine.map(first_and_write, [array] * CALLS, scheduler=scheduler) == [1] * CALLS
     assert array[0] == 1
-
-
-def test_an_array_that_is_filled_anew_arrives_as_it_was(scheduler: Scheduler) -> None:
-    results = gridengine.imap(first_and_write, refilled(), scheduler=scheduler)
-    assert list(results) == [number // 2 for number in range(CALLS)]
 
 
 def test_an_array_of_many_calls_is_mapped_and_then_let_go() -> None:
@@ -76,10 +52,3 @@ def mapped_or_not(array: Any) -> bool:
         return mapped(array)[:2] == (ITEMS, True)
     except AssertionError:  # nothing is mapped
         return False
-
-
-def test_a_call_that_is_run_again_has_its_array(tmp_path: Path) -> None:
-    array = np.ones(ITEMS)
-    calls = [(array, tmp_path, number) for number in range(4)]
-    with gridengine.ProcessScheduler(2) as scheduler:
-        assert gridengine.map(first_and_die_once, calls, scheduler=scheduler) == [1] * 4

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import gc
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -77,16 +76,6 @@ def test_a_large_array_bound_to_a_function_is_mapped_and_not_copied(
         assert found == (ITEMS, True, 0)
 
 
-def test_what_is_written_after_the_calls_were_handed_in_is_not_seen_by_them(
-    scheduler: gridengine.ProcessScheduler,
-) -> None:
-    array = np.ones(ITEMS)
-    results = gridengine.imap(functools.partial(write, array), range(40), scheduler=scheduler)
-    first = next(results)
-    array[:] = 7.0
-    assert [first, *results] == [1.0] * 40
-
-
 def test_many_large_arrays_take_one_block(scheduler: gridengine.ProcessScheduler) -> None:
     arrays = [np.full(200_000, float(number)) for number in range(60)]
     seen = []
@@ -108,29 +97,6 @@ def test_of_a_large_function_nothing_is_left_when_its_calls_are_done(
     wait_until(
         lambda: not any(gridengine.map(is_mapped, range(8), chunksize=1, scheduler=scheduler))
     )
-
-
-def test_a_function_with_a_large_array_runs_again_on_a_fresh_runner(
-    scheduler: gridengine.ProcessScheduler, tmp_path: Path
-) -> None:
-    array = np.ones(ITEMS)
-
-    def die_once(path: Path) -> float:
-        if not path.exists():
-            path.touch()
-            os.abort()
-        return float(array.sum())
-
-    assert gridengine.map(die_once, [tmp_path / "died"], scheduler=scheduler) == [ITEMS]
-
-
-def test_inline_a_call_that_writes_into_its_array_writes_into_its_own() -> None:
-    array = np.ones(ITEMS)
-    with gridengine.InlineScheduler() as scheduler:
-        assert gridengine.map(
-            functools.partial(write, array), [0, 0], chunksize=1, scheduler=scheduler
-        ) == [1.0, 1.0]
-    assert array.sum() == ITEMS
 
 
 def test_a_worker_elsewhere_has_its_runners_map_what_came_over_the_network(

@@ -103,72 +103,6 @@ def test_without_reraise_a_bad_call_spoils_no_other(
 # ------------------------------------------------------------------ scripts
 
 
-def test_a_script_in_another_folder_uses_a_module_beside_it(
-    script: MakeScript, tmp_path: Path
-) -> None:
-    (tmp_path / "helper.py").write_text("FACTOR = 3\ndef triple(x):\n    return FACTOR * x\n")
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    run = script(
-        """
-        import os
-        import helper
-
-        def use(x):
-            return helper.triple(x), os.getcwd()
-
-        scheduler = gridengine.ProcessScheduler(2)
-        print(gridengine.map(helper.triple, range(4), scheduler=scheduler))
-        print(gridengine.map(use, [1], scheduler=scheduler))
-        """,
-        folder=elsewhere,
-    ).run()
-    assert run.stdout == f"[0, 3, 6, 9]\n[(3, '{elsewhere}')]\n", run.stderr
-    assert run.stderr == ""
-
-
-def test_a_call_pickles_and_forks_as_it_would_in_the_script(script: MakeScript) -> None:
-    run = script(
-        """
-        import concurrent.futures, dataclasses, multiprocessing, pickle
-
-        @dataclasses.dataclass
-        class Point:
-            x: int
-
-        def double(point):
-            return Point(2 * point.x)
-
-        def saved(x):
-            return pickle.loads(pickle.dumps(Point(x)))
-
-        def forked(x, method="fork"):
-            context = multiprocessing.get_context(method)
-            with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as pool:
-                return list(pool.map(double, [Point(x)]))
-
-        def spawned(x):
-            with multiprocessing.get_context("spawn").Pool(1) as pool:
-                return pool.map(double, [Point(x)])
-
-        scheduler = gridengine.ProcessScheduler(2)
-        print(gridengine.map(saved, [1, 2], scheduler=scheduler))
-        print(gridengine.map(forked, [1, 2], scheduler=scheduler))
-        print(gridengine.map(saved, [3], scheduler=scheduler))
-        try:
-            gridengine.map(spawned, [1], scheduler=scheduler)
-        except pickle.PicklingError as error:
-            print("refused")
-        """
-    ).run()
-    assert run.stdout.splitlines() == [
-        "[Point(x=1), Point(x=2)]",
-        "[[Point(x=2)], [Point(x=4)]]",
-        "[Point(x=3)]",
-        "refused",
-    ], run.stderr
-
-
 def test_a_folder_whose_name_is_no_text_is_one_like_any_other(
     script: MakeScript, tmp_path: Path
 ) -> None:
@@ -392,25 +326,6 @@ def run_until_seen(script: Script, *words: str) -> str:
     return printed
 
 
-def test_a_progress_bar_shows_the_map_s_own_calls(script: MakeScript) -> None:
-    one = script(
-        f"""{UNTIL_SEEN}
-        def stay():
-            Path("begun").touch()
-            time.sleep(600)
-
-        scheduler = gridengine.ProcessScheduler(2)
-        with gridengine.Executor(scheduler=scheduler) as executor:
-            other = executor.submit(stay)
-            while not Path("begun").exists():
-                time.sleep(0.01)
-            map(until_seen, range(6), scheduler=scheduler, chunksize=1)
-            executor.kill(other)
-        """
-    )
-    assert " 2 running" not in run_until_seen(one, " 1 running on 2 slots")
-
-
 def test_an_executor_a_graph_and_a_map_have_a_line_each(script: MakeScript) -> None:
     one = script(
         f"""{UNTIL_SEEN}
@@ -430,14 +345,7 @@ def test_an_executor_a_graph_and_a_map_have_a_line_each(script: MakeScript) -> N
     assert "until_seen: 0 of 12 calls done" in printed
 
 
-@pytest.mark.parametrize(
-    "run",
-    [
-        "map(chatty, range(40), scheduler=two)",
-        "[logging.info('got') for _ in imap(chatty, range(40), scheduler=two)]",
-    ],
-)
-def test_what_calls_print_and_log_lines_stand_above_the_bar(script: MakeScript, run: str) -> None:
+def test_what_calls_print_and_log_lines_stand_above_the_bar(script: MakeScript) -> None:
     one = script(
         f"""{UNTIL_SEEN}
         logging.basicConfig(level=logging.INFO)
@@ -449,7 +357,8 @@ def test_what_calls_print_and_log_lines_stand_above_the_bar(script: MakeScript, 
             if x > 10:
                 until_seen(x)
 
-        {run}
+        for _ in imap(chatty, range(40), scheduler=two):
+            logging.info('got')
         logging.info("the end")
         """
     )
@@ -459,23 +368,3 @@ def test_what_calls_print_and_log_lines_stand_above_the_bar(script: MakeScript, 
     )
     assert "INFO:root:the end" in rows
     assert not [row for row in rows if " of 40 calls done" in row]
-
-
-def test_a_run_is_told_in_the_log(script: MakeScript) -> None:
-    one = script(
-        """
-        import logging
-        logging.basicConfig(level=logging.DEBUG, format="%(levelname)s %(message)s")
-
-        def f(x):
-            return x
-
-        if __name__ == "__main__":
-            with gridengine.ProcessScheduler(2) as two:
-                gridengine.map(f, range(100), scheduler=two)
-        """
-    )
-    launched, connected, figures = one.run().stderr.splitlines()
-    assert launched.startswith("INFO launched 1 worker for f, process ")
-    assert " connected after " in connected
-    assert figures.startswith("INFO 100 calls done, 0 failed or cancelled, 0 run again, in ")

@@ -46,23 +46,4 @@ def test_all_that_waits_behind_a_long_call_of_a_map_is_run_elsewhere_and_once(
     assert {len(path.read_text()) for path in tmp_path.iterdir()} == {1}
 
 
-NEIGHBOURS = range(60, 66)
 """Calls that take long, one behind the other, among many that take next to nothing."""
-
-
-def skewed(folder: str, index: int) -> int:
-    with Path(folder, str(index)).open("a") as file:
-        file.write("x")
-    time.sleep(0.1 if index in NEIGHBOURS else 0.0)
-    return index
-
-
-def test_a_map_over_skewed_work_is_complete_and_each_call_runs_once_time_after_time(
-    tmp_path: Path, scheduler: gridengine.ProcessScheduler
-) -> None:
-    for turn in range(3):
-        folder = tmp_path / str(turn)
-        folder.mkdir()
-        f = partial(skewed, str(folder))
-        assert gridengine.map(f, range(400), scheduler=scheduler) == list(range(400))
-        assert [len((folder / str(index)).read_text()) for index in range(400)] == [1] * 400

@@ -5,8 +5,6 @@ runs beside whom.
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -73,29 +71,6 @@ def test_gpus_are_given_by_their_numbers(scheduler: ProcessScheduler) -> None:
     assert gpus == "0,1"
 
 
-def threads_of_numpy(size: int) -> int:
-    import numpy
-    from threadpoolctl import threadpool_info
-
-    matrix = numpy.ones((size, size))
-    (matrix @ matrix).sum()
-    return max(
-        (int(one["num_threads"]) for one in threadpool_info() if one["user_api"] == "blas"),
-        default=0,
-    )
-
-
-def test_numpy_starts_as_many_threads_as_a_call_has_cores() -> None:
-    pytest.importorskip("numpy")
-    pytest.importorskip("threadpoolctl")
-    with ProcessScheduler(2) as scheduler:
-        for cores in (1, 2, 1):
-            [threads] = gridengine.map(
-                threads_of_numpy, [200], scheduler=scheduler, resources=Cores(cores)
-            )
-            assert threads == min(cores, len(CPUS))
-
-
 class Beside:
     """Counts who runs at the same time, in files: calls are in processes of their own."""
 
@@ -116,33 +91,6 @@ def test_what_there_is_one_of_is_given_to_one_call_at_a_time(
 ) -> None:
     seen = gridengine.map(Beside(tmp_path), ["disk"] * 4, scheduler=scheduler, resources=Disk(1))
     assert seen == [["disk"]] * 4
-
-
-def test_a_mixed_dispatch_runs_to_its_end(scheduler: ProcessScheduler) -> None:
-    kinds = [
-        Cores(1),
-        Cores(2),
-        Token("licence"),
-        WTime(60),
-        Memory(1),
-        GPUs(1),
-        Cores(4),
-        Disk(1) & Cores(1),
-        None,
-    ]
-    jobs = [
-        Job(target=look, resources=kinds[number % len(kinds)]) for number in range(3 * len(kinds))
-    ]
-    with gridengine.JobDispatcher(scheduler) as dispatcher:
-        dispatcher.dispatch(jobs)
-        results = dispatcher.join()
-    for number, (given, *_) in enumerate(results):
-        asked = kinds[number % len(kinds)]
-        assert {type(part) for part in given} == (
-            {type(part) for part in asked} if asked is not None else set()
-        )
-        if asked is not None and asked.get(Cores) is not None:
-            assert given.N == asked.N
 
 
 def test_what_can_never_be_had_is_an_error_at_once(scheduler: ProcessScheduler) -> None:
@@ -183,65 +131,6 @@ def test_a_call_knows_its_number(scheduler: ProcessScheduler) -> None:
     assert gridengine.map(
         lambda _: gridengine.current_job().index, range(50), scheduler=scheduler
     ) == list(range(50))  # type: ignore[union-attr]
-
-
-SCRIPT = """
-import gridengine
-from gridengine.resources import Resource
-
-class Seats(Resource):
-    def __init__(self, product, seats=1):
-        self.product, self.seats = product, seats
-        self._free = seats
-    def _request(self, res):
-        return res.product == self.product and res.seats <= self._free
-    def _alloc(self, res):
-        self._free -= res.seats
-        return Seats(res.product, res.seats)
-    def _dealloc(self, res):
-        self._free += res.seats
-    def _repr(self):
-        return f"Seats({self.product!r}, {self.seats})"
-    def _stat(self):
-        return self.seats - self._free, self.seats
-
-class Broken(Seats):
-    def _request(self, res):
-        raise RuntimeError("a fault of mine")
-
-def product(_):
-    return gridengine.GVAR.res.product, type(gridengine.GVAR.res).__name__
-
-if __name__ == "__main__":
-    held = Seats("matlab", 2) & Broken("x")
-    with gridengine.ProcessScheduler(2, worker_resources=held) as scheduler:
-        print(gridengine.map(product, range(3), scheduler=scheduler, resources=Seats("matlab")))
-        for resources in (Broken("x"), Seats("other")):
-            try:
-                gridengine.map(product, range(3), scheduler=scheduler, resources=resources)
-            except Exception as error:
-                print(type(error).__name__, str(error).splitlines()[0])
-        print(gridengine.map(abs, [-1], scheduler=scheduler))
-"""
-
-
-def test_a_kind_of_the_users_own_script_travels_packs_and_may_fail(tmp_path: Path) -> None:
-    script = tmp_path / "script.py"
-    script.write_text(SCRIPT)
-    done = subprocess.run(
-        [sys.executable, str(script)],
-        capture_output=True,
-        text=True,
-        timeout=150,
-        cwd=tmp_path,
-        check=False,
-    )
-    assert done.stderr == ""
-    lines = done.stdout.splitlines()
-    assert lines[0] == "[('matlab', 'Seats'), ('matlab', 'Seats'), ('matlab', 'Seats')]"
-    assert lines[1] == "RuntimeError a fault of mine"
-    assert lines[2].startswith("ConfigurationError no worker can ever hold Seats('other', 1)")
-    assert lines[3] == "[1]"
 
 
 class Moody(Resource):

@@ -7,7 +7,6 @@ import functools
 import gc
 import os
 import signal
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -117,26 +116,11 @@ def by_jobs(ones: Any, place: Scheduler) -> list[float]:
         return list(dispatcher.join())
 
 
-def by_joblib(ones: Any, place: Scheduler) -> Any:
-    joblib = pytest.importorskip("joblib")
-    import gridengine.joblib_backend  # noqa: F401 - registers it
-
-    with joblib.parallel_config("gridengine", scheduler=place):
-        return joblib.Parallel(n_jobs=2)(joblib.delayed(total)(ones, n) for n in (1, 2, 3))
-
-
 WAYS: dict[str, Callable[[Any, Any], Any]] = {
     "map": lambda ones, place: gridengine.map(total, [ones] * 3, [1, 2, 3], scheduler=place),
-    "partial": lambda ones, place: gridengine.map(
-        functools.partial(total, ones), [1, 2, 3], scheduler=place
-    ),
-    "imap of a closure": lambda ones, place: list(
-        gridengine.imap(lambda number: total(ones, number), [1, 2, 3], scheduler=place)
-    ),
     "executor": by_executor,
     "pool": by_pool,
     "jobs": by_jobs,
-    "joblib": by_joblib,
 }
 
 
@@ -145,11 +129,18 @@ def test_calls_get_the_object(scheduler: Scheduler, ones: Any, way: str) -> None
     assert WAYS[way](ones, scheduler) == [ITEMS + 1, ITEMS + 2, ITEMS + 3]
 
 
-def test_an_initializer_gets_the_object(scheduler: Scheduler, ones: Any) -> None:
-    with gridengine.Executor(
-        scheduler=scheduler, initializer=remember, initargs=(ones,)
-    ) as executor:
-        assert executor.submit(recall).result() == ITEMS
+def test_an_initializer_gets_the_object_and_nothing_is_left_of_it_when_its_executor_is_gone(
+    scheduler: Scheduler,
+) -> None:
+    def recalled(shared: Any) -> float:
+        with gridengine.Executor(
+            scheduler=scheduler, initializer=remember, initargs=(shared,)
+        ) as executor:
+            return executor.submit(recall).result()
+
+    with gridengine.share(np.ones(ITEMS)) as shared:
+        assert recalled(shared) == ITEMS
+    wait_until(lambda: not blocks())
 
 
 def remember(array: Any) -> None:
@@ -167,25 +158,7 @@ def test_inline_a_call_gets_the_object(ones: Any) -> None:
             gridengine.map(functools.partial(write, ones), [0], scheduler=scheduler)
 
 
-def test_a_handle_in_a_shared_object_is_the_object_there(scheduler: Scheduler, ones: Any) -> None:
-    with gridengine.share({"inner": ones, "more": list(range(10))}) as outer:
-        assert gridengine.map(
-            lambda box: total(box["inner"]) + len(box["more"]), [outer], scheduler=scheduler
-        ) == [ITEMS + 10]
-
-
 # ------------------------------------------------------------------ nobody changes what others see
-
-
-def test_an_attempt_to_write_fails_and_nobody_sees_a_change(
-    scheduler: Scheduler, ones: Any
-) -> None:
-    results = gridengine.map(
-        functools.partial(write, ones), range(4), reraise=False, scheduler=scheduler
-    )
-    assert {type(error) for error in results} == {ValueError}
-    assert gridengine.map(total, [ones] * 4, scheduler=scheduler) == [ITEMS] * 4
-    assert ones.get().sum() == ITEMS
 
 
 # ------------------------------------------------------------------ failures and ends
@@ -222,13 +195,6 @@ def test_one_object_serves_several_schedulers(ones: Any) -> None:
             assert gridengine.map(total, [ones], scheduler=scheduler) == [ITEMS]
 
 
-def test_calls_that_were_handed_in_need_no_handle(scheduler: Scheduler) -> None:
-    with gridengine.Executor(scheduler=scheduler) as executor:
-        with gridengine.share(np.ones(ITEMS)) as shared:
-            futures = [executor.submit(total, shared, number) for number in range(300)]
-        assert [future.result() for future in futures] == [ITEMS + number for number in range(300)]
-
-
 @pytest.mark.parametrize("captured", [False, True])
 def test_nothing_is_left_of_it_when_it_is_closed(scheduler: Scheduler, captured: bool) -> None:
     shared = gridengine.share(np.ones(3 * ITEMS))
@@ -248,45 +214,7 @@ def test_nothing_is_left_of_it_when_it_is_closed(scheduler: Scheduler, captured:
     )
 
 
-def test_nothing_is_left_of_an_initializers_when_its_executor_is_gone(
-    scheduler: Scheduler,
-) -> None:
-    with gridengine.share(np.ones(ITEMS)) as shared:
-        test_an_initializer_gets_the_object(scheduler, shared)
-    wait_until(lambda: not blocks())
-
-
-def test_inline_nothing_is_left_of_it_nor_of_a_large_function() -> None:
-    def write_both(number: int) -> float:
-        large[0] = number
-        return float(large.sum() + shared.sum())
-
-    large = np.ones(ITEMS)
-    with gridengine.InlineScheduler() as scheduler, gridengine.share(np.ones(ITEMS)) as shared:
-        assert gridengine.map(write_both, [1], scheduler=scheduler) == [2 * ITEMS]
-        shared.close()
-        assert not blocks()
-
-
-def test_nothing_is_left_of_it_when_the_last_handle_is_dropped_anywhere(
-    scheduler: Scheduler,
-) -> None:
-    def use() -> None:
-        shared = gridengine.share(np.ones(ITEMS))
-        assert gridengine.map(total, [shared], scheduler=scheduler) == [ITEMS]
-
-    threads = [threading.Thread(target=use) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    wait_until(lambda: not blocks())
-
-
 ENDS: dict[str, Callable[[gridengine.Executor, Any], object]] = {
-    "results": lambda executor, shared: [
-        executor.submit(total, shared, number).result() for number in range(20)
-    ],
     "failures": lambda executor, shared: [
         executor.submit(write, shared, number).exception() for number in range(20)
     ],

@@ -84,20 +84,12 @@ WAYS: dict[str, tuple[Callable[[gridengine.Scheduler], Any], str]] = {
         lambda scheduler: gridengine.map(risky, SWEEP, scheduler=scheduler),
         "call 190 of risky, argument -1.5",
     ),
-    "a timed map": (
-        lambda scheduler: gridengine.map(risky, SWEEP, scheduler=scheduler, timeout=60),
-        "call 190 of risky, argument -1.5",
-    ),
     "starmap": (
         lambda scheduler: gridengine.starmap(risky, [(1.0, 2), (-1.5, "b")], scheduler=scheduler),
         "call 1 of risky, arguments -1.5, 'b'",
     ),
     "imap": (
         lambda scheduler: list(gridengine.imap(risky, SWEEP, scheduler=scheduler)),
-        "call 190 of risky, argument -1.5",
-    ),
-    "imap_unordered": (
-        lambda scheduler: list(gridengine.imap_unordered(risky, SWEEP, scheduler=scheduler)),
         "call 190 of risky, argument -1.5",
     ),
     "an argument without a repr": (
@@ -114,10 +106,6 @@ WAYS: dict[str, tuple[Callable[[gridengine.Scheduler], Any], str]] = {
     ),
     "apply": (by_pool(lambda it: it.apply(risky, (-1.5,))), "the call of risky, argument -1.5"),
     "Pool.map": (by_pool(lambda it: it.map(risky, SWEEP)), "call 190 of risky, argument -1.5"),
-    "Pool.imap": (
-        by_pool(lambda it: list(it.imap(risky, SWEEP))),
-        "call 190 of risky, argument -1.5",
-    ),
     "a job": (run_job, "job sweep, argument -1.5"),
     "a mutable job": (run_mutable_job, "job sweep"),
 }

@@ -28,10 +28,6 @@ def fib(n: int) -> int:
         return int(first.result() + second.result())
 
 
-def levels(depth: int) -> int:
-    return sum(gridengine.map(levels, [depth - 1] * 2)) + 1 if depth else 1
-
-
 def double(x: int) -> int:
     return 2 * x
 
@@ -85,11 +81,6 @@ def test_what_was_assigned_behind_a_call_that_makes_calls_is_done_after_these(
         for link in range(60):
             number = executor.submit(more, link % 4 == 2, number)
         assert number.result() == 61
-
-
-@pytest.mark.timeout(300)
-def test_maps_may_be_five_deep_on_one_slot(one: gridengine.ProcessScheduler) -> None:
-    assert gridengine.map(levels, [5], scheduler=one) == [63]
 
 
 def by_map() -> Any:

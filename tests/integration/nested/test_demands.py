@@ -20,20 +20,6 @@ def cores(_: object) -> tuple[int, set[int]]:
     return held.N, os.sched_getaffinity(0)
 
 
-def makes_wider_ones(_: object) -> list[tuple[int, set[int]]]:
-    before = cores(None)
-    inner = gridengine.map(cores, range(3), resources=Cores(2))
-    return [before, *inner, cores(None)]
-
-
-def test_a_call_has_cores_again_when_its_children_had_them_all() -> None:
-    with ProcessScheduler(2) as scheduler:
-        told = gridengine.map(makes_wider_ones, range(3), scheduler=scheduler, resources=Cores(1))
-    for before, *inner, after in told:
-        assert before[0] == after[0] == len(before[1]) == len(after[1]) == 1
-        assert [(count, len(may_use)) for count, may_use in inner] == [(2, 2)] * 3
-
-
 def one_after_the_other(x: int) -> int:
     return sum(gridengine.map(abs, [x] * 3, resources=GPUs(1)))
 

@@ -6,7 +6,6 @@ import concurrent.futures
 import os
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,7 @@ import psutil
 import pytest
 
 import gridengine
-from gridengine.errors import Cancelled, NestingError, TimeoutError
-from gridengine.settings.values import settings
+from gridengine.errors import Cancelled, TimeoutError
 from tests.support.agent_driver import alive
 from tests.support.clocked import clocked
 from tests.support.manual_clock import ManualClock
@@ -68,22 +66,9 @@ def begin(path: Path, calls: int = 1) -> None:
         concurrent.futures.wait(futures, timeout=0.05)
 
 
-def raises_beside(path: Path) -> None:
-    begin(path)
-    raise LookupError("now")
-
-
 def returns_beside(path: Path) -> int:
     begin(path, 3000)
     return 1
-
-
-def test_children_end_with_the_call_that_raises(
-    one: gridengine.ProcessScheduler, tmp_path: Path
-) -> None:
-    with pytest.raises(LookupError, match="now"):
-        gridengine.map(raises_beside, [tmp_path / "child"], scheduler=one)
-    is_gone(tmp_path / "child")
 
 
 def test_children_that_are_left_end_with_their_call_and_hold_nobody_up(
@@ -94,25 +79,6 @@ def test_children_that_are_left_end_with_their_call_and_hold_nobody_up(
     for path in paths:
         is_gone(path)
     assert gridengine.map(abs, range(10), scheduler=one) == list(range(10))
-
-
-def touch_later(path: Path, now: Path) -> None:
-    wait_until(now.exists)
-    path.touch()
-
-
-def detaches(folder: Path) -> None:
-    executor = gridengine.Executor(detach=True)
-    for name in "abc":
-        executor.submit(touch_later, folder / name, folder / "now")
-
-
-def test_children_that_are_detached_go_on_when_their_call_has_ended(
-    one: gridengine.ProcessScheduler, tmp_path: Path
-) -> None:
-    gridengine.map(detaches, [tmp_path], scheduler=one)
-    (tmp_path / "now").touch()
-    wait_until(lambda: all((tmp_path / name).exists() for name in "abc"))
 
 
 def waits_for_child(path: Path) -> Any:
@@ -182,29 +148,6 @@ def test_calls_of_a_worker_that_is_lost_are_made_again(tmp_path: Path) -> None:
     with gridengine.ProcessScheduler(1) as scheduler:
         assert gridengine.map(kills_the_worker, [tmp_path], scheduler=scheduler) == ["again"]
     is_gone(tmp_path / "child")
-
-
-def descend(depth: int) -> int:
-    return 1 + gridengine.map(descend, [depth - 1])[0] if depth else 0
-
-
-@pytest.fixture
-def five_deep(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    with monkeypatch.context() as patch:
-        patch.setenv("GRIDENGINE_MAX_NESTING", "5")
-        settings.cache_clear()
-        yield
-    settings.cache_clear()
-
-
-@pytest.mark.usefixtures("five_deep")
-def test_too_many_waiting_calls_are_an_error_and_as_many_as_may_are_none() -> None:
-    with gridengine.ProcessScheduler(1) as scheduler:
-        assert gridengine.map(descend, [5], scheduler=scheduler) == [5]
-        with pytest.raises(NestingError, match="max_nesting") as caught:
-            gridengine.map(descend, [6], scheduler=scheduler)
-        assert isinstance(caught.value, RecursionError)
-        assert gridengine.map(descend, [5], scheduler=scheduler) == [5]  # nothing is held for ever
 
 
 def gives_up(path: Path) -> str:

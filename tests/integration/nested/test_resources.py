@@ -13,19 +13,15 @@ from typing import Any
 import pytest
 
 import gridengine
-from gridengine import GVAR, Capacity, Cores, GPUs
+from gridengine import GVAR, Cores, GPUs
 from gridengine.errors import ConfigurationError
 
 CPUS = sorted(os.sched_getaffinity(0))
 
 
-class Disk(Capacity):
-    """A kind of this test's own."""
-
-
 @pytest.fixture(scope="module")
 def scheduler() -> Iterator[gridengine.ProcessScheduler]:
-    with gridengine.ProcessScheduler(2, worker_resources=GPUs(2) & Disk(1)) as scheduler:
+    with gridengine.ProcessScheduler(2, worker_resources=GPUs(2)) as scheduler:
         yield scheduler
 
 
@@ -92,13 +88,6 @@ def test_what_a_call_was_given_does_not_go_on_to_those_that_it_makes(
 
 def asks(resources: Any) -> Any:
     return gridengine.map(abs, [-1], resources=resources)
-
-
-def test_a_kind_of_the_user_s_own_is_refused_where_a_call_asks_for_it(
-    scheduler: gridengine.ProcessScheduler,
-) -> None:
-    with pytest.raises(ConfigurationError, match="kind of your own"):
-        gridengine.map(asks, [Disk(1)], scheduler=scheduler)
 
 
 def test_what_no_worker_holds_is_refused_where_a_call_asks_for_it(

@@ -82,31 +82,6 @@ def test_changed_code_is_run_again_and_the_log_says_what_has_changed(run: Runner
     assert "3 new: square changed since (SCALE)" in log
 
 
-def test_results_of_older_code_are_taken_when_asked_for(run: Runner) -> None:
-    run(SQUARES.format(count=3))
-    source = SQUARES.replace("x * x", "x + 100").replace("name=", 'resume="anyway", name=')
-    output, _ = run(source.format(count=4))
-    assert (output, run.made) == ("108\n", ["3"])
-
-
-FAILS = """
-def check(x):
-    note(x)
-    if x == 2 and not os.path.exists("repaired"):
-        raise ValueError("two")
-    return x
-print(gridengine.map(check, range(4), name="checks", scheduler=place, reraise=False))
-"""
-
-
-def test_what_has_failed_is_tried_again(run: Runner) -> None:
-    run(FAILS)
-    (run.folder / "repaired").touch()
-    output, log = run(FAILS)
-    assert (output, run.made) == ("[0, 1, 2, 3]\n", ["2"])
-    assert "1 new: 1 had failed" in log
-
-
 def test_results_are_there_after_the_script_was_killed(run: Runner) -> None:
     source = """
 def slow(x):
@@ -157,21 +132,6 @@ else:
     print(gridengine.map(abs, [-1, -2], name="one", scheduler=place, wait=True))
 """
     assert run(source)[0] == "[1, 2]\n\n"
-
-
-def test_large_results_are_kept(run: Runner) -> None:
-    source = """
-import numpy
-def large(x):
-    note(x)
-    return numpy.full(300_000, x), x
-results = gridengine.map(large, range(3), name="large", scheduler=place)
-results[1][0][0] = 7
-print([array.sum() for array, _ in results])
-"""
-    first = run(source)[0]
-    assert run(source)[0] == first
-    assert run.made == []
 
 
 SCRIPT_OF_KEYS = """
@@ -255,15 +215,6 @@ def command(run: Runner, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_command_line_lists_runs(run: Runner) -> None:
-    run(POINTS)
-    [row] = json.loads(command(run, "runs", "--json").stdout)
-    assert (row["name"], row["done"], row["failed"], row["left"]) == ("points", 3, 1, 0)
-    header, line = command(run, "runs").stdout.splitlines()
-    assert header.split() == ["name", "begun", "done", "failed", "left", "size", "script"]
-    assert line.split()[3:6] == ["3", "1", "0"]
-
-
 def test_the_command_line_writes_results(run: Runner) -> None:
     run(POINTS)
     lines = [json.loads(one) for one in command(run, "results", "points").stdout.splitlines()]
@@ -276,15 +227,6 @@ def test_the_command_line_writes_results(run: Runner) -> None:
     assert "1 of 4 calls have no result" in done.stderr
     results = pickle.loads(file.read_bytes())
     assert [getattr(one, "x", None) for one in results] == [0, 1, None, 3]
-
-
-def test_the_command_line_deletes_a_run_that_lies_elsewhere(run: Runner) -> None:
-    run(SQUARES.replace("name=", 'journal="here.sqlite", name=').format(count=3))
-    there = "--journal", str(run.folder / "here.sqlite")
-    assert command(run, "forget", "--older", "1h", *there).returncode == 2
-    done = command(run, "forget", "squares", *there, "--yes")
-    assert not done.returncode, done.stderr
-    assert not [*run.folder.glob("here.sqlite*")]
 
 
 GRAPH = """
@@ -320,38 +262,6 @@ def test_what_a_graph_computed_is_data_the_next_time(run: Runner, fuse: bool) ->
     assert run.made == []
     assert run(source(["e"], 3))[0] == "[[7, 42]]\n"
     assert run.made == ["add2", "scale"]
-
-
-@pytest.mark.parametrize("fuse", [True, False])
-def test_what_failed_of_a_graph_stays_so_when_asked_for_and_with_it_what_needs_it(
-    run: Runner, fuse: bool
-) -> None:
-    source = f"""
-def work(x):
-    note(f"work{{x}}")
-    if x and not os.path.exists("repaired"):
-        raise ValueError(f"no {{x}}")
-    return x
-def add(x, y):
-    note("add")
-    return x + y
-def ways(error):
-    notes = getattr(error, "__notes__", ())
-    return [note.partition(", and with it ")[0] for note in notes if "and with it" in note]
-graph = {{"a": (work, 0), "b": (work, 1), "c": (add, "a", "b"), "d": (add, "c", "a")}}
-with gridengine.Executor(name="graph", scheduler=place, retry_failed=RETRY) as executor:
-    for future in executor.submit_graph(graph, keys=["a", "b", "d"], fuse={fuse}):
-        error = future.exception()
-        print(repr(error or future.result()), ways(error))
-"""
-    (first, _), made = run(f"RETRY = False\n{source}"), run.made
-    assert made == ["work0", "work1"]
-    *_, last = first.splitlines()
-    assert "ValueError('no 1') [\"the call of work (node 'b')" in last
-    (run.folder / "repaired").touch()
-    assert (run(f"RETRY = False\n{source}")[0], run.made) == (first, [])
-    again = run(f"RETRY = True\n{source}")[0]
-    assert (again, run.made) == ("0 []\n1 []\n1 []\n", ["add", "add", "work1"])
 
 
 @pytest.mark.promise

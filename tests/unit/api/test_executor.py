@@ -33,10 +33,6 @@ from tests.support.held_dispatcher import (
 # ------------------------------------------------------------------ results
 
 
-def test_a_call_gives_its_result(executor: gridengine.Executor) -> None:
-    assert executor.submit(square, 3).result() == 9
-
-
 def test_arguments_of_all_kinds_arrive(executor: gridengine.Executor) -> None:
     assert executor.submit(give).result() == ((), {})
     assert executor.submit(give, (1, 2)).result() == (((1, 2),), {})
@@ -86,33 +82,6 @@ def test_what_kept_a_call_from_ending_is_its_exception(
     dispatcher.fail(dispatcher.entries[0], WorkerCrashed("the process died"))
     with pytest.raises(WorkerCrashed):
         future.result()
-
-
-def test_arguments_arrive_as_they_were_when_submitted(
-    waiting: gridengine.Executor, dispatcher: HeldDispatcher
-) -> None:
-    argument: list[int] = []
-    futures = []
-    for index in range(20):
-        argument.append(index)
-        futures.append(waiting.submit(len, argument))
-    run_all(waiting)
-    assert [future.result() for future in futures] == list(range(1, 21))
-
-
-def test_a_function_runs_as_it_was_when_submitted(
-    waiting: gridengine.Executor, dispatcher: HeldDispatcher
-) -> None:
-    number = 0
-
-    def read() -> int:
-        return number
-
-    futures = []
-    for number in range(20):  # noqa: B007
-        futures.append(waiting.submit(read))
-    run_all(waiting)
-    assert [future.result() for future in futures] == list(range(20))
 
 
 # ------------------------------------------------------------------ map
@@ -341,18 +310,6 @@ def test_a_call_s_own_broken_pool_breaks_no_executor() -> None:
         with pytest.raises(BrokenProcessPool, match="own"):
             one.submit(raise_broken, 1).result()
         assert one.submit(square, 3).result() == 9
-
-
-def test_the_first_argument_is_how_many_calls_run_at_a_time() -> None:
-    made: list[int | None] = []
-
-    class Noted(gridengine.ProcessScheduler):
-        def __init__(self, max_workers: int | None = None) -> None:
-            made.append(max_workers)
-            super().__init__(max_workers)
-
-    gridengine.Executor(4, scheduler=Noted).shutdown()
-    assert made == [4]
 
 
 @pytest.mark.parametrize(("method", "warnings"), [("spawn", 0), ("forkserver", 0), ("fork", 1)])

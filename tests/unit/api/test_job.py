@@ -9,7 +9,6 @@ import multiprocessing
 import os
 import pickle
 import signal
-import sys
 import threading
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -20,15 +19,7 @@ from gridengine import Job
 from gridengine.errors import PicklingError, WorkerCrashed
 from tests.support.event_loops import LOOPS, cancelled_once, run_in
 from tests.support.fake_dispatcher import FakeDispatcher, FakeScheduler
-from tests.support.jobs import Counting, FailingCounting, add, ended, fail, push_all
-
-
-def leave(code: object) -> None:
-    sys.exit(code)  # type: ignore[arg-type]
-
-
-def takes_anything(**kwargs: object) -> list[str]:
-    return sorted(kwargs)
+from tests.support.jobs import Counting, FailingCounting, add, ended, push_all
 
 
 class Controlled(Job):
@@ -62,33 +53,6 @@ def test_a_job_without_a_target_ends_well(scheduler: FakeScheduler) -> None:
 def test_a_target_that_is_not_callable_is_a_type_error_at_construction() -> None:
     with pytest.raises(TypeError, match="3 is not callable"):
         Job(target=3)  # type: ignore[arg-type]
-
-
-def test_an_uncaught_exception_is_exit_code_1_and_is_told_on_standard_error(
-    scheduler: FakeScheduler,
-) -> None:
-    job = ended(Job(target=fail, name="sad", scheduler=scheduler))
-    assert job.exitcode == 1
-    lines = job.stderr().splitlines()
-    assert lines[:2] == ["Process sad:", "Traceback (most recent call last):"]
-    assert lines[-1] == "ValueError: no"
-    assert "gridengine/" not in job.stderr()
-
-
-@pytest.mark.parametrize(
-    ("code", "exitcode"), [(None, 0), (0, 0), (3, 3), (256, 0), (-1, 255), ("words", 1), (True, 1)]
-)
-def test_the_exit_code_of_sys_exit_is_that_of_a_process(
-    code: object, exitcode: int, scheduler: FakeScheduler
-) -> None:
-    process = multiprocessing.get_context("fork").Process(target=leave, args=(code,))
-    process.start()
-    process.join()
-    assert (
-        ended(Job(target=leave, args=(code,), scheduler=scheduler)).exitcode
-        == process.exitcode
-        == exitcode
-    )
 
 
 def test_a_job_that_a_signal_ended_has_its_number_as_exit_code(silent: FakeScheduler) -> None:
@@ -294,15 +258,6 @@ def test_a_target_with_a_controller_parameter_is_given_one(scheduler: FakeSchedu
     job = ended(Job(target=push_all, args=(1, "two", [3]), scheduler=scheduler))
     assert list(job.messages()) == [1, "two", [3]]
     assert job.result() == scheduler.dispatcher.entries[0].task.id
-
-
-def test_a_target_that_takes_any_keyword_is_given_none(scheduler: FakeScheduler) -> None:
-    assert ended(Job(target=takes_anything, kwargs={"a": 1}, scheduler=scheduler)).result() == ["a"]
-
-
-def test_a_controller_of_the_users_own_is_left_alone(scheduler: FakeScheduler) -> None:
-    job = ended(Job(target=takes_anything, kwargs={"controller": 1}, scheduler=scheduler))
-    assert job.result() == ["controller"]
 
 
 def test_a_mutable_job_with_a_target_is_given_one_too(scheduler: FakeScheduler) -> None:

@@ -49,21 +49,13 @@ def test_what_is_no_list_of_jobs_is_named_before_any_runs(silent: FakeScheduler,
     assert silent.dispatcher.entries == []
 
 
-def test_one_job_is_no_plural(silent: FakeScheduler) -> None:
+@pytest.mark.parametrize(("count", "words"), [(1, "1 of 1 job"), (2, "2 of 2 jobs")])
+def test_jobs_that_are_not_done_in_time_are_counted_and_run_on(
+    count: int, words: str, silent: FakeScheduler
+) -> None:
     dispatcher = JobDispatcher(silent)
-    dispatcher.dispatch([Job(target=add, args=(1,))])
-    with pytest.raises(
-        errors.TimeoutError, match="1 of 1 job not done after 0 s; what runs goes on"
-    ):
-        dispatcher.join(0)
-
-
-def test_jobs_that_are_not_done_in_time_are_counted_and_run_on(silent: FakeScheduler) -> None:
-    dispatcher = JobDispatcher(silent)
-    dispatcher.dispatch([Job(target=add, args=(1,)), Job(target=add, args=(2,))])
-    with pytest.raises(
-        errors.TimeoutError, match="2 of 2 jobs not done after 0 s; what runs goes on"
-    ):
+    dispatcher.dispatch([Job(target=add, args=(1,)) for _ in range(count)])
+    with pytest.raises(errors.TimeoutError, match=f"{words} not done after 0 s; what runs goes on"):
         dispatcher.join(0)
     assert silent.dispatcher.cancelled == {}
 

@@ -34,6 +34,8 @@ def make(scheduler: FakeScheduler | None = None) -> JobHandle:
         (CallsFinished(1, 0, 1, [b""], raised=True, exitcode=1), ValueError(), 1),
         (CallsFinished(1, 0, 1, [b""], raised=True, exitcode=1), SystemExit(), 0),
         (CallsFinished(1, 0, 1, [b""], raised=True, exitcode=1), SystemExit(258), 2),
+        (CallsFinished(1, 0, 1, [b""], raised=True, exitcode=1), SystemExit(-1), 255),
+        (CallsFinished(1, 0, 1, [b""], raised=True, exitcode=1), SystemExit(True), 1),
         (CallsFinished(1, 0, 1, [b""], raised=True, exitcode=1), SystemExit("words"), 1),
         (CallsFinished(1, 0, 1, None, error=WorkerCrashed("it died"), exitcode=-9), None, -9),
     ],

@@ -176,17 +176,6 @@ def test_an_unpicklable_argument_of_an_imap_is_raised_in_its_turn(scheduler: Fak
     assert list(results) == [9]
 
 
-def test_without_reraise_an_unpicklable_argument_of_an_imap_stands_in_its_place(
-    scheduler: FakeScheduler,
-) -> None:
-    results: list[Any] = list(
-        gridengine.imap(
-            square, [2, threading.Lock(), 3], scheduler=scheduler, reraise=False, chunksize=3
-        )
-    )
-    assert [results[0], type(results[1]), results[2]] == [4, PicklingError, 9]
-
-
 def test_calls_that_the_closing_of_their_scheduler_cancelled_raise_it() -> None:
     dispatcher = FakeDispatcher(on_submit=lambda dispatcher: None)
     scheduler = FakeScheduler(dispatcher)
@@ -234,23 +223,6 @@ def test_aimap_raises_an_error_in_its_place_and_goes_on(
         return first + [one async for one in results]
 
     assert len(run_in(loop, main)) == 4
-
-
-@pytest.mark.parametrize("loop", LOOPS)
-def test_aimap_raises_what_the_iterable_raises_after_the_results(
-    loop: str, scheduler: FakeScheduler
-) -> None:
-    def arguments() -> Iterator[int]:
-        yield 2
-        raise OSError("gone")
-
-    async def main() -> None:
-        results = gridengine.aimap(square, arguments(), scheduler=scheduler)
-        assert await anext(results) == 4
-        with pytest.raises(OSError, match="gone"):
-            await anext(results)
-
-    run_in(loop, main)
 
 
 @pytest.mark.parametrize("kind", [StopIteration, StopAsyncIteration])

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from gridengine.api import progress
-from gridengine.api.map import imap, map
+from gridengine.api.map import imap
 from gridengine.api.progress import REFRESH_SECONDS, Estimate, ProgressBar
 from gridengine.dispatcher.core.snapshot import DemandCounts, Snapshot
 from gridengine.resources.demand import ANY
@@ -158,7 +158,7 @@ def test_it_wants_to_be_called_in_time_only_while_it_may_show(
     assert ProgressBar(snapshot, shown=True, clock=Clock()).wait_seconds() == REFRESH_SECONDS
 
 
-def lines_in_a_log(environment: pytest.MonkeyPatch, total: int | None, seconds: float) -> list[str]:
+def lines_in_a_log(environment: pytest.MonkeyPatch, total: int | None) -> list[str]:
     """Return what is written where there is no terminal of 1,000 calls, one ending after the
     other.
     """
@@ -166,7 +166,7 @@ def lines_in_a_log(environment: pytest.MonkeyPatch, total: int | None, seconds: 
     environment.setattr(sys, "stderr", log)
     with closing(ProgressBar(snapshot, shown=True, clock=clock)) as bar:
         for done in range(1, 1001):
-            clock.now += seconds
+            clock.now += 1.0
             bar.update(done, 0, total)
     return log.getvalue().splitlines()
 
@@ -174,7 +174,7 @@ def lines_in_a_log(environment: pytest.MonkeyPatch, total: int | None, seconds: 
 def test_a_log_has_a_first_line_one_for_each_tenth_and_a_last(
     environment: pytest.MonkeyPatch,
 ) -> None:
-    lines = lines_in_a_log(environment, 1000, seconds=1.0)
+    lines = lines_in_a_log(environment, 1000)
     assert len(lines) == 11
     assert lines[0] == (
         "gridengine: 10 of 1,000 calls done, 0 failed, 3 running on 4 slots, 1.0/s, "
@@ -184,18 +184,10 @@ def test_a_log_has_a_first_line_one_for_each_tenth_and_a_last(
     assert lines[-1] == "gridengine: 1,000 of 1,000 calls done, 0 failed, in 00:16:40"
 
 
-def test_a_log_has_one_line_a_minute_at_most_between_the_first_and_the_last(
-    environment: pytest.MonkeyPatch,
-) -> None:
-    assert len(lines_in_a_log(environment, 1000, seconds=0.12)) == 3
-    assert len(lines_in_a_log(environment, 1000, seconds=0.05)) == 2
-    assert len(lines_in_a_log(environment, 1000, seconds=0.009)) == 0
-
-
 def test_a_log_has_a_line_a_minute_where_nobody_knows_the_end(
     environment: pytest.MonkeyPatch,
 ) -> None:
-    lines = lines_in_a_log(environment, None, seconds=1.0)
+    lines = lines_in_a_log(environment, None)
     assert len(lines) == 18
     assert lines[0] == "gridengine: 10 calls done, 0 failed, 3 running on 4 slots, 1.0/s"
     assert lines[-1] == "gridengine: 1,000 calls done, 0 failed, in 00:16:40"
@@ -302,59 +294,3 @@ def test_calls_that_are_made_here_have_no_bar(environment: pytest.MonkeyPatch) -
     results = imap(abs, range(3), scheduler=InlineScheduler(), progress=True)
     assert list(results) == [0, 1, 2]
     assert sys.stderr.getvalue() == ""  # type: ignore[attr-defined]
-
-
-class Counter:
-    """A bar as `tqdm` has it."""
-
-    def __init__(self, total: int | None = None) -> None:
-        self.total, self.n, self.closed, self.told = total, 0, 0, {}
-        made.append(self)
-
-    def update(self, n: int) -> None:
-        self.n += n
-
-    def set_postfix(self, refresh: bool, **told: int) -> None:
-        self.told = told
-
-    def close(self) -> None:
-        self.closed += 1
-
-
-made: list[Counter] = []
-
-
-@pytest.fixture(autouse=True)
-def no_counters() -> None:
-    made.clear()
-
-
-def odd(number: int) -> int:
-    if number % 2:
-        raise ValueError
-    return number
-
-
-def test_a_bar_of_the_users_kind_is_made_kept_up_to_date_and_closed() -> None:
-    with InlineScheduler() as scheduler:
-        map(odd, range(5), scheduler=scheduler, reraise=False, progress=Counter)
-        [one] = made
-        assert (one.total, one.n, one.closed, one.told) == (5, 5, 1, {"failed": 2})
-
-
-def test_a_bar_that_the_user_has_made_is_his_to_close() -> None:
-    one = Counter()
-    with InlineScheduler() as scheduler:
-        map(abs, range(5), scheduler=scheduler, progress=one)
-        list(imap(abs, range(3), scheduler=scheduler, progress=one))
-    assert (one.n, one.closed) == (8, 0)
-
-
-def test_an_iterator_keeps_a_bar_of_the_users_kind_up_to_date() -> None:
-    with (
-        InlineScheduler() as scheduler,
-        imap(abs, iter(range(4)), scheduler=scheduler, progress=Counter) as results,
-    ):
-        assert list(results) == [0, 1, 2, 3]
-    [one] = made
-    assert (one.total, one.n, one.closed) == (None, 4, 1)

@@ -16,7 +16,6 @@ from gridengine.api.progress_displays import (
     Bar,
     BarText,
     LogLines,
-    NotebookCell,
     UsersBar,
     check_progress,
     display_here,
@@ -128,24 +127,6 @@ def test_a_log_has_a_line_a_tenth_and_one_at_its_end() -> None:
 
 def test_the_end_is_left_to_the_log_of_the_run_if_that_tells_it() -> None:
     assert lines([(FIRST_SECONDS, 0.5)], logging.INFO) == ["0.5"]
-
-
-def test_a_notebook_shows_users_words_as_text_and_keeps_the_last() -> None:
-    shown: list[dict[str, str]] = []
-
-    def display(content: dict[str, str], **options: Any) -> Any:
-        shown.append(content)
-        return SimpleNamespace(update=lambda content, raw: shown.append(content))
-
-    cell = NotebookCell(display)
-    cell.close(SAID)
-    assert shown == []
-    cell.show(BarText(["<b>"]), 0.5)
-    cell.close(BarText(["<i>"]))
-    cell.close(BarText(["again"]))
-    assert [one["text/html"].count("<progress") for one in shown] == [1, 0]
-    assert "&lt;b&gt;" in shown[0]["text/html"]
-    assert shown[1]["text/plain"] == "<i>"
 
 
 class Terminal(io.StringIO):

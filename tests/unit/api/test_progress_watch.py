@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import gridengine
 from gridengine import Executor, InlineScheduler, Pool
 from gridengine.api import progress_watch
 from gridengine.client.tally import Tally
@@ -131,3 +132,11 @@ def test_its_thread_ends_when_there_is_nothing_to_be_seen(
     assert not thread.is_alive()
     assert watcher._thread is None
     assert not ended.tally.watched
+
+
+def test_a_map_keeps_a_bar_that_it_has_made_up_to_date_and_closes_it(bars: list[Bar]) -> None:
+    with InlineScheduler() as scheduler:
+        gridengine.map(odd, range(5), scheduler=scheduler, reraise=False, progress=Bar)
+        list(gridengine.imap(abs, iter(range(4)), scheduler=scheduler, progress=Bar))
+    told = [(one.total, one.n, one.closed, one.told) for one in bars]
+    assert told == [(5, 5, 1, {"failed": 2}), (None, 4, 1, {})]

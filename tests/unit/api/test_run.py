@@ -91,27 +91,6 @@ async def gridengine_checkpoint(backend: Backend) -> None:
 
 
 @backends
-def test_an_exception_in_one_main_cancels_the_others(backend: Backend) -> None:
-    cancelled = []
-
-    async def waits() -> None:
-        try:
-            while True:
-                await gridengine_checkpoint(backend)
-        except BaseException:
-            cancelled.append(True)
-            raise
-
-    async def fails() -> None:
-        raise ValueError("no")
-
-    with pytest.raises(ExceptionGroup) as raised:
-        run([waits, fails], scheduler="inline", backend=backend)
-    assert [type(one) for one in raised.value.exceptions] == [ValueError]
-    assert cancelled == [True]
-
-
-@backends
 def test_the_exception_of_one_main_is_itself(backend: Backend) -> None:
     async def main() -> None:
         await double(None)

@@ -64,18 +64,6 @@ def test_calls_that_travel_together_are_of_one_function(
     assert [future.result() for future in futures] == expected
 
 
-def test_one_failing_call_leaves_those_beside_it_alone(
-    waiting: gridengine.Executor, dispatcher: HeldDispatcher
-) -> None:
-    futures = [
-        waiting.submit(pow, 2, index if index != 700 else -1, 5 if index != 700 else 4)
-        for index in range(1000)
-    ]
-    run_all(waiting)
-    errors = [index for index, future in enumerate(futures) if future.exception() is not None]
-    assert errors == [700]
-
-
 def after_quick_calls(
     executor: gridengine.Executor, dispatcher: HeldDispatcher
 ) -> list[Future[Any]]:
@@ -119,16 +107,6 @@ def test_cancelling_one_of_several_that_travel_together_leaves_the_others_alone(
     assert not any(future.cancelled() for future in futures if future is not futures[7])
     run_all(waiting)
     assert all(future.result(SECONDS) is not None for future in futures if future is not futures[7])
-
-
-def test_the_shutdown_can_cancel_what_was_handed_over(
-    waiting: gridengine.Executor, dispatcher: HeldDispatcher
-) -> None:
-    dispatcher.slots = 0
-    futures = after_quick_calls(waiting, dispatcher)
-    waiting.shutdown(wait=False, cancel_futures=True)
-    assert all(future.cancelled() for future in futures)
-    waiting.shutdown(wait=True)
 
 
 def test_calls_that_have_become_slow_are_taken_back(

@@ -83,6 +83,11 @@ def test_a_name_is_a_scheduler_wherever_one_is(run: Callable[[Any], int]) -> Non
 
 
 @EVERYWHERE
+def test_an_unknown_name_is_an_error_wherever_one_is(run: Callable[[Any], int]) -> None:
+    with pytest.raises(ConfigurationError, match="there is no scheduler 'process'"):
+        run("process")
+
+
 @pytest.mark.parametrize(
     ("name", "hint"),
     [
@@ -91,11 +96,9 @@ def test_a_name_is_a_scheduler_wherever_one_is(run: Callable[[Any], int]) -> Non
         ("local", "there are: 'processes', 'grid_engine', 'slurm', 'inline'"),
     ],
 )
-def test_an_unknown_name_is_an_error_that_offers_the_nearest(
-    run: Callable[[Any], int], name: str, hint: str
-) -> None:
+def test_an_unknown_name_is_an_error_that_offers_the_nearest(name: str, hint: str) -> None:
     with pytest.raises(ConfigurationError, match=f"there is no scheduler '{name}'") as caught:
-        run(name)
+        resolve(name)
     assert caught.value.hint == hint
 
 

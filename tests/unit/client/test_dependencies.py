@@ -240,33 +240,21 @@ def test_a_future_that_is_cancelled_before_cancels_who_needs_it(
     assert data.path == ("the call of square",)
 
 
-@pytest.mark.parametrize("watched", [False, True])
-def test_a_future_that_is_cancelled_later_cancels_who_needs_it(
-    watched: bool, held: gridengine.Executor
+@pytest.mark.parametrize("end", ["cancel", "cancel what is watched", "kill"])
+def test_a_future_that_is_ended_before_its_call_began_cancels_who_needs_it(
+    end: str, held: gridengine.Executor
 ) -> None:
     many = [held.submit(square, index) for index in range(20)]
     held.submit(first, many[-1])
-    if watched:
+    if end == "cancel what is watched":
         concurrent.futures.wait([many[-1]], timeout=0)
-    assert many[-1].cancel()
+    assert held.kill(many[-1]) if end == "kill" else many[-1].cancel()
     results = dispatcher_of(held).results
     wait_until(lambda: len(results) == 1, SECONDS)
     [data] = results.values()
     assert data.cancelled
+    assert isinstance(data.error, Cancelled) == (end == "kill")
     assert data.path == ("the call of square",)
-
-
-def test_a_call_that_is_ended_before_it_began_cancels_who_needs_it(
-    held: gridengine.Executor,
-) -> None:
-    many = [held.submit(square, index) for index in range(20)]
-    held.submit(first, many[-1])
-    assert held.kill(many[-1])
-    results = dispatcher_of(held).results
-    wait_until(lambda: len(results) == 1, SECONDS)
-    [data] = results.values()
-    assert isinstance(data.error, Cancelled)
-    assert data.cancelled
 
 
 def test_a_call_that_is_given_back_is_needed_still(held: gridengine.Executor) -> None:

@@ -66,16 +66,6 @@ def test_wait_and_as_completed_take_them(
     assert list(completed) == [futures[0]]
 
 
-def test_wait_ends_at_the_first_exception(
-    waiting: gridengine.Executor, dispatcher: HeldDispatcher
-) -> None:
-    futures = [waiting.submit(square, 1), waiting.submit(fail, 2)]
-    threading.Thread(target=dispatcher.run, args=(dispatcher.entries[1],)).start()
-    assert concurrent.futures.wait(futures, SECONDS, concurrent.futures.FIRST_EXCEPTION).done == {
-        futures[1]
-    }
-
-
 def test_a_callback_gets_the_future_once_it_is_done(
     waiting: gridengine.Executor, dispatcher: HeldDispatcher
 ) -> None:
@@ -201,19 +191,6 @@ def test_a_call_that_is_handed_over_while_it_is_being_cancelled_is_recalled(
     prepare = batcher.prepare_callbacks  # another thread may be as quick as that
     monkeypatch.setattr(batcher, "prepare_callbacks", lambda: (batcher.hand_over(), prepare()))
     assert future.cancel()
-
-
-def test_who_waits_hears_of_a_cancelled_call(waiting: gridengine.Executor) -> None:
-    called: list[Future[int]] = []
-    futures = [waiting.submit(square, index) for index in range(10)]
-    futures[9].add_done_callback(called.append)
-    canceller = threading.Timer(0.05, futures[9].cancel)
-    canceller.start()
-    assert concurrent.futures.wait(futures, SECONDS, concurrent.futures.FIRST_COMPLETED).done == {
-        futures[9]
-    }
-    canceller.join()
-    assert called == [futures[9]]
 
 
 def test_a_killed_call_fails_with_cancelled(

@@ -239,18 +239,6 @@ def test_an_executor_that_was_shut_down_takes_no_graph(inline: gridengine.Execut
         inline.submit_graph({"a": 1}, ["a"])
 
 
-def test_what_the_dispatcher_refuses_is_the_error_of_the_keys(
-    held: gridengine.Executor, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: Any) -> None:
-        raise gridengine.ConfigurationError("it is closed")
-
-    monkeypatch.setattr(recorder, "submit", refuse)
-    [future] = held.submit_graph({"a": (inc, 1), "b": (add, "a", "a")}, ["b"])
-    assert isinstance(future.exception(), gridengine.ConfigurationError)
-    assert held._submitter.batcher.join(SECONDS)
-
-
 def test_an_error_of_links_that_are_made_as_one_has_the_arguments_of_the_node(
     inline: gridengine.Executor,
 ) -> None:

@@ -12,7 +12,6 @@ import pytest
 from gridengine.client import log_relay
 from gridengine.client.functions import make_function
 from gridengine.client.log_relay import LogRelay, log_levels
-from gridengine.client.options import CallOptions
 from gridengine.wire.messages import LoggedRecord
 
 SAID = LoggedRecord("tests.model", logging.INFO, "epoch 3", "node7", "call 5 of train", 12.5)
@@ -133,10 +132,3 @@ def test_a_function_travels_with_the_levels_of_its_caller_s_loggers(
     assert silent.caller is not None
     assert silent.caller.levels is None
     assert silent.digest != forwarding.digest
-
-
-def test_whether_what_calls_log_comes_here_is_a_switch() -> None:
-    assert not CallOptions().logs
-    assert CallOptions(forward_logging=True).logs
-    with pytest.raises(TypeError, match="forward_logging must be True or False, not 'yes'"):
-        CallOptions(forward_logging="yes")  # type: ignore[arg-type]

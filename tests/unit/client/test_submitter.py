@@ -72,15 +72,6 @@ def test_it_does_not_travel(scheduler: FakeScheduler) -> None:
         pickle.dumps(executor._submitter)
 
 
-def test_other_options_share_all_else(scheduler: FakeScheduler) -> None:
-    with gridengine.Executor(scheduler=scheduler, retries=1) as executor:
-        other = executor.with_options(retries=5)
-        futures = [executor.submit(square, 2), other.submit(square, 3)]
-        assert [future.result() for future in futures] == [4, 9]
-        assert other._submitter.batcher is executor._submitter.batcher
-    assert [entry.task.retries for entry in scheduler.dispatcher.entries] == [1, 5]
-
-
 @pytest.mark.parametrize("function", [5, None, "square"])
 def test_what_cannot_be_called_is_its_futures_error(
     function: Any, scheduler: FakeScheduler

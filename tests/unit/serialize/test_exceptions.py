@@ -171,6 +171,16 @@ def test_an_exception_that_cannot_be_pickled_for_an_error_without_a_text_is_name
     assert "Textless, whose text raised ValueError" in str(came)
 
 
+def test_an_exception_that_is_none_where_it_arrives_is_named() -> None:
+    class NotBack(Exception):
+        def __reduce__(self) -> Any:
+            return int, ("no number",)
+
+    came = back(NotBack("x"))
+    assert type(came) is PicklingError
+    assert "NotBack: x" in str(came.__cause__)
+
+
 @dataclasses.dataclass(frozen=True)
 class Frozen(Exception):
     lock: Any
