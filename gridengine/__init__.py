@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 from gridengine._version import __version__ as __version__
 from gridengine.errors import (
     CallError as CallError,
-    Cancelled as Cancelled,
     ClusterError as ClusterError,
     ConfigurationError as ConfigurationError,
     DispatcherGone as DispatcherGone,
@@ -26,6 +25,7 @@ from gridengine.errors import (
     JournalError as JournalError,
     NestingError as NestingError,
     OutOfMemory as OutOfMemory,
+    Pending as Pending,
     PicklingError as PicklingError,
     ProtocolError as ProtocolError,
     RemoteTraceback as RemoteTraceback,
@@ -69,6 +69,7 @@ if TYPE_CHECKING:  # for type checkers; `_MODULES` says the same when it runs
     from gridengine.api.watch import watch as watch
     from gridengine.dispatcher.core.status import Status as Status
     from gridengine.dispatcher.core.tasks import Attempt as Attempt
+    from gridengine.errors import Cancelled as Cancelled
     from gridengine.resources import (
         ZERO as ZERO,
         Capacity as Capacity,
@@ -111,6 +112,7 @@ _MODULES = {
         "api.watch": "watch",
         "dispatcher.core.status": "Status",
         "dispatcher.core.tasks": "Attempt",
+        "errors": "Cancelled",
         "resources": "ZERO Capacity Cores GPUs Memory Node Resource Token WTime",
         "schedulers": "GridEngineScheduler InlineScheduler ProcessScheduler SlurmScheduler "
         "best_available current_scheduler",

@@ -16,7 +16,9 @@
     │   ├── OutOfMemory (MemoryError)       the call went over its memory limit
     │   ├── TimeoutError (builtin too)      the call, or a wait for it, ran over its time
     │   ├── NestingError (RecursionError)   too many calls wait for calls that they have made
-    │   ├── Cancelled                       terminated, killed, or its dispatcher was closed
+    │   ├── Cancelled (concurrent.futures.CancelledError)
+    │   │                                   terminated, killed, or its dispatcher was closed
+    │   ├── Pending                         it has no result yet: what is read of a run says so
     │   └── PicklingError (pickle's too)    an argument, function or result that cannot be pickled
     └── ProtocolError                       a message broke the protocol: a fault of this package
         └── MessageTooLong                  a message is longer than it said, or than fits here
@@ -41,6 +43,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from concurrent.futures import CancelledError
     from types import TracebackType
     from typing import ParamSpec, TypeVar
 
@@ -234,8 +237,27 @@ class NestingError(CallError, RecursionError):
     """
 
 
-class Cancelled(CallError):
-    """The call was terminated, killed, or its dispatcher was closed before it ended."""
+if TYPE_CHECKING:  # `__getattr__` makes it when it runs
+
+    class Cancelled(CallError, CancelledError):
+        """The call was terminated, killed, or its dispatcher was closed before it ended."""
+
+
+def __getattr__(name: str) -> Any:
+    """Make `Cancelled` at its first use. Its other base is in `concurrent.futures`, which most
+    workers never import: it would take a tenth of the time that this package takes.
+    """
+    if name != "Cancelled":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from concurrent.futures import CancelledError
+
+    text = "The call was terminated, killed, or its dispatcher was closed before it ended."
+    made = type(name, (CallError, CancelledError), {"__module__": __name__, "__doc__": text})
+    return globals().setdefault(name, made)  # another thread may have made it meanwhile
+
+
+class Pending(CallError):
+    """The call has no result yet. Stands in its place where results of a run are read."""
 
 
 class PicklingError(CallError, pickle.PicklingError):

@@ -14,6 +14,8 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
+import importlib
+import os
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
@@ -35,6 +37,7 @@ from gridengine.serialize.argument_snapshot import HiddenArguments, given_words
 from gridengine.serialize.exceptions import note_on
 from gridengine.serialize.payload import FULL
 from gridengine.serialize.unpicklable import name_of
+from gridengine.worker.affinity import THREADS
 from gridengine.worker.coroutines import synchronous
 
 
@@ -49,6 +52,7 @@ class GridEngineBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore
     """
 
     supports_retrieve_callback = True
+    supports_inner_max_num_threads = True
     default_n_jobs = -1
 
     def __init__(
@@ -110,7 +114,9 @@ class GridEngineBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore
         name = name_of(func.items[0][0])
         run = self._runners.get(name)
         if run is None:
-            run = self._runners[name] = functools.partial(run_batch)
+            threads = self.inner_max_num_threads
+            batches = run_batch if threads is None else LimitedBatches(threads)
+            run = self._runners[name] = functools.partial(batches)
             run.__qualname__ = name  # type: ignore[attr-defined]
         future = self._submitter.submit(run, (HiddenArguments([func]),), {})
         if callback is not None:
@@ -151,6 +157,48 @@ class GridEngineBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore
         if self._submitter is not None:
             self._submitter.batcher.close(wait=False)
             self._submitter = None
+
+
+class LimitedBatches:
+    """Makes the calls of batches with so many threads for BLAS, OpenMP and their like at most: by
+    variables, which libraries read when they are loaded, and by threadpoolctl, where it is
+    installed, for those that a process has loaded before.
+    """
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+        self._before: dict[str, str | None] = {}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._set()  # what the arguments of the first batch import finds it
+
+    def _set(self) -> None:
+        self._before = {name: os.environ.get(name) for name in THREADS}
+        os.environ.update(dict.fromkeys(THREADS, str(self.threads)))
+
+    def __call__(self, given: HiddenArguments) -> Any:
+        if not self._before:
+            self._set()
+        try:
+            with _limited_pools(self.threads):
+                return run_batch(given)
+        finally:
+            for name, value in self._before.items():
+                if value is None:
+                    os.environ.pop(name, None)
+                else:
+                    os.environ[name] = value
+            self._before = {}
+
+
+def _limited_pools(threads: int) -> contextlib.AbstractContextManager[Any]:
+    try:
+        limits = importlib.import_module("threadpoolctl").threadpool_limits
+    except ImportError:
+        return contextlib.nullcontext()
+    limited: contextlib.AbstractContextManager[Any] = limits(threads)
+    return limited
 
 
 def run_batch(given: HiddenArguments) -> Any:

@@ -10,6 +10,7 @@ from typing import Any, TypeVar, cast
 
 from gridengine.api.executor import Executor
 from gridengine.api.map import map as map_calls
+from gridengine.api.map import starmap
 from gridengine.api.named_runs import NamedRun, run_named, runs
 from gridengine.client.connect import dispatcher_of
 from gridengine.client.left_calls import flush_handed, take_what_has_ended
@@ -98,6 +99,20 @@ class Client(RemoteScheduler):
     def map(self, f: Callable[..., T], *iterables: Iterable[Any], **options: Any) -> list[T]:
         """Return `[f(x) for x in iterable]`, as `gridengine.map` does, with its options."""
         return map_calls(f, *iterables, scheduler=self, **options)
+
+    def starmap(
+        self, f: Callable[..., T], iterable: Iterable[Iterable[Any]], **options: Any
+    ) -> list[T]:
+        """Return `[f(*args) for args in iterable]`, as `gridengine.starmap` does."""
+        return starmap(f, iterable, scheduler=self, **options)
+
+    def get(self, graph: Any, keys: Any, **options: Any) -> Any:
+        """Return what these keys of a graph stand for, as `gridengine.dask_get` does: of one key
+        its value, of a list a tuple.
+        """
+        from gridengine.api.dask_scheduler import dask_get  # few need it
+
+        return dask_get(graph, keys, scheduler=self, **options)
 
     def describe(self) -> dict[str, Any]:
         """Return what the dispatcher tells of itself: where it runs, of which version it is, its

@@ -26,6 +26,8 @@ from gridengine.serialize.expressions import (
 from gridengine.worker.running_loop import in_event_loop
 
 CONTAINERS = (list, tuple, set, frozenset)
+ITERATED: tuple[type, ...] = (*CONTAINERS, range, type({}.keys()), type({}.values()))
+"""What stands for the values in it where it is the only one."""
 
 
 def operation_of(value: Any) -> Any:
@@ -304,5 +306,9 @@ def delayedval(value: Any, length: int | None = None, *, copy_on_setitem: bool =
 
 
 def each(*values: Any) -> Delayed:
-    """Return a `Delayed` of the list of these values, in order."""
+    """Return a `Delayed` of the list of these values, in order; of those in one list, tuple, set,
+    range or iterator.
+    """
+    if len(values) == 1 and (type(values[0]) in ITERATED or isinstance(values[0], Iterator)):
+        values = tuple(values[0])
     return _delayed(gather, list, *values)

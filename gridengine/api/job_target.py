@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import Payload
-from gridengine.worker.coroutines import finished, synchronous
+from gridengine.worker.coroutines import finished, library_of, synchronous
 
 
 class Runnable(Protocol):
@@ -75,7 +75,8 @@ def run_job(job: Runnable, controller: Any = None) -> Any:
     """Run a job that was pickled as a whole."""
     job._is_running_here = True
     try:
-        value = finished(job.run() if controller is None else job.run(controller))
+        value = job.run() if controller is None else job.run(controller)
+        value = finished(value, library_of(job.run))
     except BaseException as error:
         print_uncaught(error)
         if not job._mutable:

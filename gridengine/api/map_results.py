@@ -15,7 +15,7 @@ from gridengine.client.map_run import MapRun
 from gridengine.client.outcomes import warn_of_exit
 from gridengine.client.submission import MapRequest, Submission
 from gridengine.dispatcher.call_slot import WithoutSlot, without_slot
-from gridengine.errors import trim
+from gridengine.errors import RemoteTraceback, SchedulerUnavailable, trim
 from gridengine.resources.units import flag
 
 T = TypeVar("T")
@@ -48,6 +48,8 @@ def gather(
                     run.watch()
         while results.missing:
             run.watch()
+        if len(results.errors) == len(results.values):
+            _raise_if_of_map(results.errors[0])  # none began: that is no outcome of calls
     except BaseException as error:
         run.stop(error)
         raise
@@ -57,6 +59,14 @@ def gather(
             run.bar.close()
         submission.close()
     return results.with_errors() if results.errors else results.values
+
+
+def _raise_if_of_map(error: BaseException) -> None:
+    """Raise what keeps all calls from being made: that there is no batch system. One that a call
+    has met itself comes from elsewhere.
+    """
+    if type(error) is SchedulerUnavailable and not isinstance(error.__cause__, RemoteTraceback):
+        raise error
 
 
 def _kept(request: MapRequest) -> Submission:
@@ -200,6 +210,8 @@ class ResultIterator(Generic[T]):
         index = self._given if self._ordered else next(iter(self._ready))
         value, error = self._ready.pop(index)
         self._given += 1
+        if error is not None and self._failed == self._given + len(self._ready):
+            _raise_if_of_map(error)
         if error is None or not self._reraise:
             value = value if error is None else error
             return (index, value) if self._with_index else value  # type: ignore[return-value]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gridengine.errors import Cancelled, JournalError, PicklingError, trimmed
+from gridengine.errors import JournalError, Pending, PicklingError, trimmed
 from gridengine.journal import kept_runs
 from gridengine.journal.kept_runs import KeptCall, RunSummary
 from gridengine.journal.run_file import RETURNED
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from gridengine.api.progress_displays import ProgressSpec
     from gridengine.client.options import Raisable
     from gridengine.resources.base import Resource
+
+LOOK_SECONDS = 0.2
+"""How often it is looked whether calls that are waited for have their results."""
 
 
 class NamedRun:
@@ -51,15 +55,19 @@ class NamedRun:
         return html_table(f"run {self.name}", [("error", self.error)] if self.error else facts)
 
     @trimmed
-    def results(self) -> list[Any]:
+    def results(self, timeout: float | None = None) -> list[Any]:
         """Return the results in the order of the calls; in its call's place the exception of one
-        that failed, and `Cancelled` for one that has none yet.
+        that failed. While a script has the run, those that have none yet are waited for, up to
+        `timeout` seconds; then, or where nobody has it, `Pending` stands in their places.
 
         Raises:
             JournalError: the file cannot be read.
             PicklingError: a result cannot be rebuilt here: its class, say, is one of the script's.
         """
-        missing = Cancelled("the call has no result yet")
+        end = math.inf if timeout is None else time.monotonic() + timeout
+        while kept_runs.is_under_way(self.name, self.path) and time.monotonic() < end:
+            time.sleep(min(LOOK_SECONDS, max(end - time.monotonic(), 0.0)))
+        missing = Pending("the call has no result yet")
         made: list[Any] = []
         for call, values in self._outcomes():
             if isinstance(values, list):

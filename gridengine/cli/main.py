@@ -211,13 +211,17 @@ def up(
 
     CONNECTION_FILE, or the folder that it is in, is below the run directory (see `gridengine
     settings`) of a script that runs on a cluster. Of several, all that are under way get workers;
-    when none is named, the last begun that is.
+    when none is named, the last begun that is. With --dry none need be.
 
     The exit status is 1 when a worker has failed, or could not be started.
     """
     from gridengine.cli import up
 
-    files = up.connection_files(connection_files, functools.partial(click.echo, err=True))
+    say = functools.partial(click.echo, err=True)
+    if dry and not connection_files:
+        files = up.files_for_dry_run(say)
+    else:
+        files = up.connection_files(connection_files, say)
     resources = resources_of(**asked)
     with _scheduler(scheduler, count) as chosen, contextlib.ExitStack() as stack:
         counts = [count or up.default_count(chosen, file) for file in files]

@@ -72,6 +72,17 @@ def connection_files(paths: Sequence[Path], say: Callable[[str], None]) -> list[
     return found
 
 
+def files_for_dry_run(say: Callable[[str], None]) -> list[Path]:
+    """Return the connection file of the run that would be meant; where none is under way, that of
+    one that there might be.
+    """
+    try:
+        return connection_files((), say)
+    except ConfigurationError:
+        say("no run is under way; for one in a folder RUN:")
+        return [settings().runs / "RUN" / CONNECTION]
+
+
 def _written(file: Path) -> float:
     """Return when a file was written; 0 if it is not there, or may not be looked at."""
     try:
@@ -86,6 +97,8 @@ def default_count(scheduler: Scheduler, connection: Path) -> int:
     """
     if not scheduler.local:
         return 1
+    if not connection.exists():
+        return len(os.sched_getaffinity(0))
     return max(1, len(os.sched_getaffinity(0)) // Connection.load(connection).slots)
 
 

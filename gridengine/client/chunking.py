@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from gridengine.errors import short_repr
+from gridengine.schedulers.base import Scheduler
 from gridengine.serialize.payload import SINGLE, STAR
 
 SMALL_BLOCK, LARGE_BLOCK = 64 * 1024, 256 * 1024
@@ -29,6 +30,9 @@ def zipped(f: Callable[..., Any], iterables: Sequence[Iterable[Any]]) -> tuple[i
     """Return the form of the calls, and the calls."""
     if not iterables:
         raise TypeError(f"nothing to call {f!r} with: at least one iterable is needed")
+    for one in iterables[1:]:
+        if isinstance(one, Scheduler) or (isinstance(one, type) and issubclass(one, Scheduler)):
+            raise TypeError(f"a scheduler is given by name, scheduler={short_repr(one)}")
     return (
         (SINGLE, iter(iterables[0]))
         if len(iterables) == 1

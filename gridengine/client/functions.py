@@ -8,6 +8,7 @@ and none of them can change in place, neither has its pickle.
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import functools
 import hashlib
@@ -45,6 +46,7 @@ from gridengine.wire.messages import CallerState
 from gridengine.worker.call_context import GVAR
 from gridengine.worker.coroutines import synchronous
 from gridengine.worker.environment import Variables, own_variables
+from gridengine.worker.interpreter_state import present_state
 
 T = TypeVar("T")
 
@@ -70,10 +72,10 @@ WRAPPERS = (property, classmethod, staticmethod, functools._lru_cache_wrapper)
 MISSING = object()
 DEFAULT = CallOptions()
 
-Surroundings: TypeAlias = tuple[bytes, tuple[bytes, ...], bytes, tuple[bytes, ...], bytes]
-"""The working directory, `sys.path` with absolute entries, the environment, `sys.argv`, and a
-digest of them all, of the process and of its own modules as they are now: workers that stay load
-functions of another anew, and with them what was edited.
+Surroundings: TypeAlias = tuple[bytes, tuple[bytes, ...], bytes, tuple[bytes, ...], bytes, bytes]
+"""The working directory, `sys.path` with absolute entries, the environment, `sys.argv`, the state
+of the interpreter, and a digest of them all, of the process and of its own modules as they are now:
+workers that stay load functions of another anew, and with them what was edited.
 """
 Reference: TypeAlias = tuple[Callable[[Any, Any], Any], Any, object]
 """A look-up, its key, and what it gave."""
@@ -246,6 +248,7 @@ def _of_class(cls: type) -> Iterator[Reference]:
         ):
             yield parts.get, name, value
     yield from ((_always(base), None, base) for base in (*cls.__bases__, type(cls)))
+    yield _registrations_since(abc.get_cache_token()), None, True
 
 
 def _of_partial(one: functools.partial[Any]) -> Iterator[Reference]:
@@ -267,6 +270,11 @@ def _items(mapping: Mapping[str, Any]) -> Iterator[Reference]:
 
 def _always(value: Any) -> Callable[[Any, Any], Any]:
     return lambda key, default: value
+
+
+def _registrations_since(token: object) -> Callable[[Any, Any], bool]:
+    """Return a look-up that gives True until `ABC.register` is called for any class."""
+    return lambda key, default: abc.get_cache_token() == token
 
 
 def _length_of(mapping: Mapping[str, Any]) -> Callable[[Any, Any], Any]:
@@ -296,7 +304,7 @@ def make_function(
     refer_to((Future, ResultHolder), _find_reference)
     called = synchronous(f)
     digest, payload = pickling.dump_function(called, retry_on, most_digested=most_digested)
-    directory, path, variables, arguments, around = surroundings()
+    directory, path, variables, arguments, state, around = surroundings()
     umask = present_umask()
     name = getattr(f, "__qualname__", None) or getattr(f, "__name__", None) or type(f).__name__
     # The same function in another folder, or with another path, may do something else.
@@ -304,7 +312,7 @@ def make_function(
     levels = log_levels() if logs else None
     if levels is not None:
         digest = hashlib.blake2b(repr(levels).encode(), key=digest, digest_size=16).digest()
-    caller = CallerState(variables, umask, arguments, levels)
+    caller = CallerState(variables, umask, arguments, levels, state)
     needs, after = needs_of(payload), numbers(awaited_in(payload))
     name = str(name).encode(errors="backslashreplace").decode()  # one that can travel
     return Function(digest, payload, path, directory, name, needs, caller, after)
@@ -326,7 +334,10 @@ def surroundings() -> Surroundings:
     try:
         directory = os.getcwd()  # noqa: PTH109 - paid for each map
         variables, generation = _environment(), own_modules().generation
-        return _surroundings(directory, tuple(sys.path), tuple(sys.argv), variables, generation)
+        state = present_state()
+        return _surroundings(
+            directory, tuple(sys.path), tuple(sys.argv), variables, state, generation
+        )
     except OSError as error:
         hint = "os.chdir() to a folder that exists: calls run in the one that you are in"
         raise ConfigurationError(
@@ -341,15 +352,16 @@ def _surroundings(
     entries: tuple[Any, ...],
     argv: tuple[Any, ...],
     variables: bytes,
+    state: bytes,
     generation: int,
 ) -> Surroundings:
     path = tuple(os.fsencode(Path(directory, entry)) for entry in entries)
     arguments = tuple(os.fsencode(str(one)) for one in argv)
-    parts = [os.fsencode(directory), *path, b"", *arguments, b"", variables]
+    parts = [os.fsencode(directory), *path, b"", *arguments, b"", variables, state]
     if not GVAR.in_runner:  # modules may have been edited since a process before this one
         parts += [_this_process(), b"%d" % generation]
     digest = hashlib.blake2b(b"\0".join(parts), digest_size=16).digest()
-    return os.fsencode(directory), path, variables, arguments, digest
+    return os.fsencode(directory), path, variables, arguments, state, digest
 
 
 @functools.cache

@@ -29,7 +29,7 @@ from gridengine.dispatcher.call_slot import CallSlot, Releasable, WithoutSlot
 from gridengine.dispatcher.core.calls import Pace
 from gridengine.dispatcher.core.tasks import CallsFinished, Function
 from gridengine.dispatcher.interface import Dispatcher
-from gridengine.errors import UNNUMBERED, call_words, short_repr, trim
+from gridengine.errors import UNNUMBERED, Cancelled, call_words, short_repr, trim
 from gridengine.resources.tables import html_table
 from gridengine.serialize.argument_snapshot import given_words
 from gridengine.serialize.exceptions import note_on
@@ -359,7 +359,17 @@ class CallFuture(Future[Any]):
         return self.outcome is RUNNING
 
     def cancelled(self) -> bool:
-        return self.outcome is CANCELLED
+        """Return whether the call was withdrawn before it began, or ended before it was done."""
+        outcome = self.outcome
+        if type(outcome) is UndecodedResult:
+            event = outcome.event
+            if event is not None:
+                return isinstance(event.error, Cancelled)
+            outcome = self._decoded()  # others of its kind have unpickled it
+        if type(outcome) is Failed:  # what a call raised is its own, though it be of this kind
+            raised = outcome.event is not None and outcome.event.raised
+            return isinstance(outcome.error, Cancelled) and not raised
+        return outcome is CANCELLED
 
     def result(self, timeout: float | None = None) -> Any:
         """Return what the call returned, waiting for it up to `timeout` seconds.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections import defaultdict, deque
 from collections.abc import Callable
 from typing import Any
@@ -33,6 +32,7 @@ from gridengine.dispatcher.unsettled import UnsettledTasks
 from gridengine.resources.base import Resource
 from gridengine.resources.kinds import Cores, GPUs
 from gridengine.serialize import pickling
+from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.messages import Allocate
 
 log = logging.getLogger("gridengine")
@@ -48,6 +48,7 @@ class EffectPerformer:
         wanted: by the references of results that are wanted, what to call should they be missing.
         nested: the processes whose calls make calls.
         kept: what the caller has of results that stay at their workers.
+        clock: that of the I/O thread.
     """
 
     def __init__(
@@ -59,7 +60,9 @@ class EffectPerformer:
         wanted: dict[int, Callable[[], object]],
         nested: Clients,
         kept: KeptPayloads,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
+        self._clock = clock
         self._link = link
         self._send = link.send
         self._launcher = launcher
@@ -134,11 +137,11 @@ class EffectPerformer:
         self._nested.forget(effect.worker)
 
     def _warn(self, effect: Warn) -> None:
-        self.recent.append((time.monotonic(), effect.text, True))
+        self.recent.append((self._clock.monotonic(), effect.text, True))
         log.warning("%s", effect.text)
 
     def _inform(self, effect: Inform) -> None:
-        self.recent.append((time.monotonic(), effect.text, False))
+        self.recent.append((self._clock.monotonic(), effect.text, False))
         inform(effect)
 
     def _missing(self, effect: ResultMissing) -> None:

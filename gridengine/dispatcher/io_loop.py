@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import math
 import select
-import time
 from collections import defaultdict
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -25,6 +24,7 @@ from gridengine.dispatcher.event_queue import EventQueue
 from gridengine.dispatcher.launcher_thread import LauncherThread
 from gridengine.dispatcher.links import Link
 from gridengine.dispatcher.run_directory import GATHER_SECONDS
+from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 
 if TYPE_CHECKING:
     from gridengine.dispatcher.client_listener import ClientListener
@@ -50,6 +50,7 @@ class IOLoop:
     Args:
         poll_seconds: between two requests to the launcher for the workers' states.
         listener: what clients connect to, if any may.
+        clock: by which it waits; all times that the core is given are of it.
         open_watch: returns what serves those who watch, once, a little after the start: who runs
             for a moment is not watched.
     """
@@ -65,7 +66,9 @@ class IOLoop:
         poll_seconds: float,
         open_watch: Callable[[], WatchServer | None],
         listener: ClientListener | None = None,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
+        self._clock = clock
         self._core = core
         self._state = core.state
         self._queue = queue
@@ -81,23 +84,27 @@ class IOLoop:
         self._leave_by = math.inf
         self._open_watch = open_watch
         self._watch: WatchServer | None = None
-        self._watch_at = time.monotonic() + WATCH_SECONDS
+        self._watch_at = self._clock.monotonic() + WATCH_SECONDS
         self.streams: WatchStreams | None = None
         """What tells those who follow; None before anybody could."""
         self.snapshot = core.state.snapshot()
 
     def run(self) -> None:
         """Return once the core was told to close, and its workers have left or had time to."""
+        with self._clock.waking(self._queue.wake):
+            self._run()
+
+    def _run(self) -> None:
         poller = self._link.poller
         poller.register(self._queue.fd, select.POLLIN)
         if self.listener is not None:
             poller.register(self.listener.fd, select.POLLIN)
             for event in self.listener.restore():
-                self._handle(event, time.monotonic())
+                self._handle(event, self._clock.monotonic())
         state = self._state
         while not (state.closing and self._may_leave()):
             ready = self._wait()
-            now = time.monotonic()
+            now = self._clock.monotonic()
             self._take_events(ready, now)
             if self._watch is not None and self._watch.fd in ready:
                 self._watch.serve()
@@ -112,7 +119,7 @@ class IOLoop:
                 self._handle(Rebalance(), now)
 
     def _may_leave(self) -> bool:
-        now, state = time.monotonic(), self._state
+        now, state = self._clock.monotonic(), self._state
         if self._leave_by == math.inf or state.away:
             self._leave_by = now + LEAVE_SECONDS  # the caller may still ask for what it has
         return now >= self._leave_by or not state.workers
@@ -137,7 +144,7 @@ class IOLoop:
             elif until == math.inf:
                 timeout = None
             else:
-                timeout = max(0, math.ceil((until - time.monotonic()) * 1000))
+                timeout = max(0, math.ceil((until - self._clock.monotonic()) * 1000))
             ready = dict(self._link.poller.poll(timeout))
         finally:
             queue.sleeping = False
@@ -198,7 +205,7 @@ class IOLoop:
     def close_watch(self) -> None:
         """Tell those who follow a last time, and let go of those who watch. May be called twice."""
         if self.streams is not None:
-            self.streams.close(time.monotonic())
+            self.streams.close(self._clock.monotonic())
         if self._watch is not None:
             self._watch.close()
             self._watch = None

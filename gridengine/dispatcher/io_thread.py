@@ -40,6 +40,7 @@ from gridengine.dispatcher.worker_record import RecordedLink
 from gridengine.errors import Cancelled, ConfigurationError, safe_repr
 from gridengine.schedulers.base import Scheduler
 from gridengine.settings.values import Settings
+from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.open_files import check_threads
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ class DispatcherThread(PostingDispatcher):
         server: of a dispatcher that has clients in other processes, what they connect to.
         home: of a stand-alone one, its folder.
         journal: where it keeps what they hand in; closed with this.
+        clock: by which its I/O thread, the workers in that and its sockets measure time.
 
     Raises:
         ConfigurationError: no run directory, or no socket, can be made.
@@ -89,13 +91,15 @@ class DispatcherThread(PostingDispatcher):
         server: Server | None = None,
         home: Home | None = None,
         journal: DispatcherFile | None = None,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         super().__init__()
+        self._clock = clock
         check_threads(LOCAL_THREADS if scheduler.local and home is None else THREADS)
         self.slots = scheduler.slots * scheduler.max_workers
         run_id = new_run_id() if home is None else home.kept.run_id
         self._link: Link
-        self._link = link = _open_link(scheduler, settings, run_id, self._queue.wake, home)
+        self._link = link = _open_link(scheduler, settings, run_id, self._queue.wake, home, clock)
         self._policy = replace(
             policy_of(scheduler, settings, self._link.context), keeps_others=home is not None
         )
@@ -103,7 +107,7 @@ class DispatcherThread(PostingDispatcher):
         if journal is not None:
             assert not isinstance(link, LocalWorkers)  # who has a journal has a home
             self._link = RecordedLink(link, journal, self._core.state.runs, self._queue.wake)
-        self._scheduler_name, self._began = type(scheduler).__name__, time.monotonic()
+        self._scheduler_name, self._began = type(scheduler).__name__, self._clock.monotonic()
         self._settings = settings
         self.worker_keys = link.keys
         """The keys and the port by which workers connect; None where they need none."""
@@ -155,6 +159,7 @@ class DispatcherThread(PostingDispatcher):
             self._wanted,
             clients,
             self._kept,
+            clock,
         )
         self._loop = IOLoop(
             self._core,
@@ -166,6 +171,7 @@ class DispatcherThread(PostingDispatcher):
             LOCAL_POLL_SECONDS if scheduler.local else settings.poll_seconds,
             self._open_watch,
             self.listener,
+            clock,
         )
         self._thread = threading.Thread(target=self._work, name=f"gridengine-{run_id}", daemon=True)
         self._thread.start()
@@ -226,7 +232,9 @@ class DispatcherThread(PostingDispatcher):
         from gridengine.dispatcher.watch_streams import StatusFollower
 
         follower, request = StatusFollower(tell), Request(FOLLOW, interval=interval)
-        self._in_thread(lambda: self._watched().streams.begin(follower, request))
+        self._in_thread(
+            lambda: self._watched().streams.begin(follower, request, self._clock.monotonic())
+        )
         return follower
 
     def unfollow(self, followed: Any) -> None:
@@ -241,7 +249,7 @@ class DispatcherThread(PostingDispatcher):
         """As `status`, for this very thread."""
         from gridengine.dispatcher.core.status_views import status_of  # few ask
 
-        return status_of(self._core.state, self._began, time.monotonic(), most=most)
+        return status_of(self._core.state, self._began, self._clock.monotonic(), most=most)
 
     def close(self, *, wait: bool = True) -> None:
         if os.getpid() == self._owner:
@@ -311,18 +319,26 @@ class DispatcherThread(PostingDispatcher):
         if self._answers is not None:
             return self._answers
         context = self._link.context
-        since, called = time.time() - (time.monotonic() - self._began), (self.name, self.script)
+        since = time.time() - (self._clock.monotonic() - self._began)
         self._answers = WatchAnswers(
             self._core.state,
             self._launcher,
             self._performer.recent,
-            identity_here(context.id, self._scheduler_name, context.directory, since, *called),
+            identity_here(
+                context.id,
+                self._scheduler_name,
+                context.directory,
+                since,
+                self.name,
+                self.script,
+            ),
             traffic=(self._loop.received, self._performer.sent),
             settings=self._settings,
             post=self._queue.post,
             began=self._began,
             journal=self._journal,
             listener=self.listener,
+            clock=self._clock,
         )
         self._loop.streams = self._answers.streams
         return self._answers
@@ -387,14 +403,19 @@ def _open_link(
     run_id: str,
     wake: Callable[[], None],
     home: Home | None,
+    clock: Clock,
 ) -> LocalWorkers | RemoteWorkers | MixedWorkers:
     """Return the way to a scheduler's workers; `home` is the folder of a stand-alone dispatcher."""
     if scheduler.local and home is not None:
         from gridengine.dispatcher.mixed_workers import MixedWorkers  # imports ZeroMQ
 
-        return MixedWorkers(scheduler, run_id=run_id, settings=settings, wake=wake, home=home)
+        return MixedWorkers(
+            scheduler, run_id=run_id, settings=settings, wake=wake, home=home, clock=clock
+        )
     if scheduler.local:
-        return LocalWorkers(scheduler, run_id=run_id, settings=settings, wake=wake)
+        return LocalWorkers(scheduler, run_id=run_id, settings=settings, wake=wake, clock=clock)
     from gridengine.dispatcher.remote_workers import RemoteWorkers  # imports ZeroMQ
 
-    return RemoteWorkers(scheduler, run_id=run_id, settings=settings, wake=wake, home=home)
+    return RemoteWorkers(
+        scheduler, run_id=run_id, settings=settings, wake=wake, home=home, clock=clock
+    )

@@ -14,7 +14,6 @@ import os
 import select
 import socket
 import subprocess
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -27,6 +26,7 @@ from gridengine.schedulers.launcher import LaunchContext
 from gridengine.serialize.payload import Buffer, Payload
 from gridengine.serialize.shared_memory import KeptBlocks
 from gridengine.settings.values import Settings
+from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.messages import Beat, Goodbye, Message, Refuse, Stop, Welcome
 from gridengine.wire.open_files import FILES_PER_RUNNER, allow_open_files
 from gridengine.worker.agent import HANDLERS, Agent, make_hello
@@ -51,6 +51,7 @@ class LocalWorkers:
         scheduler: says how many calls one worker runs at a time, and how many processes with
             nothing to do it keeps.
         wake: wakes that thread when it may be asleep; called by others.
+        clock: that thread's.
 
     Raises:
         ConfigurationError: too few files may be open for so many runners.
@@ -59,8 +60,15 @@ class LocalWorkers:
     keys = None
 
     def __init__(
-        self, scheduler: Scheduler, *, run_id: str, settings: Settings, wake: Callable[[], None]
+        self,
+        scheduler: Scheduler,
+        *,
+        run_id: str,
+        settings: Settings,
+        wake: Callable[[], None],
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
+        self._clock = clock
         self._slots = scheduler.slots
         self._spare = self._slots if scheduler._spare is None else scheduler._spare
         allow_open_files(self._spare, each=FILES_PER_RUNNER)
@@ -147,6 +155,7 @@ class LocalWorkers:
                 streams=self.streams,
                 answer=answer_in_user_process,
                 kept=self._kept,
+                clock=self._clock,
             )
         except (EOFError, OSError):
             self._give_up(sock, process)
@@ -193,7 +202,7 @@ class LocalWorkers:
         handler = HANDLERS.get(type(message))
         if handler is not None:
             handler(agent, message, buffers)
-            self.deadline = min(self.deadline, time.monotonic() + TICK_DELAY_SECONDS)
+            self.deadline = min(self.deadline, self._clock.monotonic() + TICK_DELAY_SECONDS)
             if self._inbox:
                 self.deadline = 0.0
         elif not isinstance(message, Welcome):

@@ -14,6 +14,7 @@ from gridengine.dispatcher.standalone_files import Home
 from gridengine.schedulers.base import Scheduler
 from gridengine.serialize.payload import Payload
 from gridengine.settings.values import Settings
+from gridengine.wire.clock import Clock
 from gridengine.wire.messages import Message
 
 
@@ -23,6 +24,7 @@ class MixedWorkers:
     Args:
         wake: wakes that thread when it may be asleep; called by others.
         home: the dispatcher's folder, and the keys that workers have who connect.
+        clock: that thread's.
 
     Raises:
         ConfigurationError: no socket can be made, or too few files may be open.
@@ -36,8 +38,11 @@ class MixedWorkers:
         settings: Settings,
         wake: Callable[[], None],
         home: Home,
+        clock: Clock,
     ) -> None:
-        self._local = LocalWorkers(scheduler, run_id=run_id, settings=settings, wake=wake)
+        self._local = LocalWorkers(
+            scheduler, run_id=run_id, settings=settings, wake=wake, clock=clock
+        )
         self._remote = RemoteWorkers(
             scheduler,
             run_id=run_id,
@@ -45,6 +50,7 @@ class MixedWorkers:
             wake=wake,
             home=home,
             streams=self._local.streams,
+            clock=clock,
         )
         self.context = self._local.context._replace(epoch=home.epoch)
         self.streams, self.keys = self._local.streams, self._remote.keys

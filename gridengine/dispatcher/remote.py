@@ -18,7 +18,6 @@ import select
 import socket
 import sys
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -46,6 +45,7 @@ from gridengine.serialize.payload import Buffer, Payload
 from gridengine.settings.values import settings
 from gridengine.wire.channel import Received
 from gridengine.wire.client import Client
+from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.connection_file import ClientConnection, load_private
 from gridengine.wire.messages import (
     DETACHED,
@@ -87,6 +87,7 @@ class RemoteDispatcher(RequestingDispatcher):
             have left, in `left`.
         patience: after how many seconds of silence it is taken to be gone (default: the setting
             `client_lease`); at the least so long that it would have been heard of.
+        clock: by which that silence is measured.
 
     Raises:
         VersionMismatch: it speaks no protocol of this one's, or has another Python.
@@ -103,9 +104,11 @@ class RemoteDispatcher(RequestingDispatcher):
         max_bytes: int | None = None,
         keep: str = "",
         patience: float | None = None,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         super().__init__(0)
         self._handlers = REMOTE_HANDLERS
+        self._clock = clock
         self._path = path
         self._limits = ClientLimits(max_calls, max_bytes)
         self.check_room = self._limits.check if self._limits else None
@@ -123,12 +126,12 @@ class RemoteDispatcher(RequestingDispatcher):
         self._file = connection = load_private(self._path, ClientConnection)
         check_process(connection)
         self.name, self.identity = connection.name, connection.server_key
-        self._connection = Client(connection)
+        self._connection = Client(connection, clock=clock)
         self._connection.introduce = self._resume
         lease = settings().client_lease
         if patience is not None:
             lease = max(patience, MOST_SILENT_BEATS * connection.beat_seconds)
-        self._silence = DispatcherSilence(connection, lease, time.monotonic())
+        self._silence = DispatcherSilence(connection, lease, self._clock.monotonic())
         self._queue = EventQueue[tuple[Message, Payload] | threading.Event | Took]()
         """What is to be sent; and what is to be set once all before it is durable."""
         self._poller = select.poll()
@@ -279,7 +282,7 @@ class RemoteDispatcher(RequestingDispatcher):
         queue.sleeping = True
         try:
             more = queue.events and not self._resuming
-            timeout = 0.0 if more else self._tick(time.monotonic())
+            timeout = 0.0 if more else self._tick(self._clock.monotonic())
             came = connection.pending  # asked last, see there
             ready = dict(self._poller.poll(0 if came else max(0, math.ceil(timeout * 1000))))
         finally:
@@ -288,7 +291,7 @@ class RemoteDispatcher(RequestingDispatcher):
             queue.drain()
         received = connection.receive() if came or connection.fd in ready else []
         if not received:
-            self._look(time.monotonic())
+            self._look(self._clock.monotonic())
         return received
 
     def _tick(self, now: float) -> float:
@@ -332,7 +335,8 @@ class RemoteDispatcher(RequestingDispatcher):
 
     def _work(self) -> None:
         try:
-            super()._work()
+            with self._clock.waking(self._queue.wake):
+                super()._work()
         finally:
             self._requests.release()
             for event in self._queue.events:

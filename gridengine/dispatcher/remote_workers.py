@@ -14,6 +14,7 @@ from gridengine.schedulers.base import Scheduler
 from gridengine.serialize.payload import Payload
 from gridengine.serialize.shared_memory import KeptBlocks, in_own_block
 from gridengine.settings.values import Settings
+from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.connection_file import ServerKeys
 from gridengine.wire.messages import Beat, Fetched, Measured, Message, Output, OutputTaken
 from gridengine.wire.server import Server
@@ -35,6 +36,7 @@ class RemoteWorkers:
         wake: wakes that thread when it may be asleep; called by others.
         home: of a stand-alone dispatcher, its folder and the keys that its workers have.
         streams: where what calls print is passed on to, if others write there too.
+        clock: that thread's.
 
     Raises:
         ConfigurationError: no socket, or no run directory, can be made.
@@ -49,13 +51,19 @@ class RemoteWorkers:
         wake: Callable[[], None],
         home: Home | None = None,
         streams: StandardStreams | None = None,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._home = home
         keys = None if home is None else home.kept.workers
         epoch = 0 if home is None else home.epoch
         most = MOST_BY_HAND if scheduler.local else scheduler.max_workers
         self._server = Server(
-            host=settings.host, workers=most, keys=keys, epoch=epoch, ports=settings.port_range
+            host=settings.host,
+            workers=most,
+            keys=keys,
+            epoch=epoch,
+            ports=settings.port_range,
+            clock=clock,
         )
         if epoch:
             self._server.hold_acknowledgements()

@@ -32,6 +32,7 @@ from gridengine.errors import GridEngineError, safe_repr
 from gridengine.journal.dispatcher_file import DispatcherFile
 from gridengine.schedulers.base import Scheduler
 from gridengine.settings.values import Settings
+from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.connection_file import (
     ClientConnection,
     load_private,
@@ -61,10 +62,11 @@ def serve(
     stopped: threading.Event | None = None,
     ready: Callable[[], object] = lambda: None,
     temporary: bool = False,
+    clock: Clock = SYSTEM_CLOCK,
 ) -> None:
     """Run a dispatcher in this folder, which is made if need be, until `stopped` is set, or a
     client asks for that. `ready` is called once clients can connect. One that is `temporary` is
-    never started again: its clients do not wait for that.
+    never started again: its clients do not wait for that. `clock` is that of its I/O thread.
 
     Raises:
         ConfigurationError: the folder cannot be used, or no socket can be made.
@@ -81,9 +83,12 @@ def serve(
         greeting=ClientHello,
         epoch=journal.epoch,
         ports=settings.port_range,
+        clock=clock,
     )
     home = Home(folder, kept, journal.epoch)
-    dispatcher = DispatcherThread(scheduler, settings, server=server, home=home, journal=journal)
+    dispatcher = DispatcherThread(
+        scheduler, settings, server=server, home=home, journal=journal, clock=clock
+    )
     listener = dispatcher.listener
     assert listener is not None  # since there is a server
     dispatcher.name = folder.name

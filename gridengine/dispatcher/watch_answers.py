@@ -48,6 +48,7 @@ from gridengine.dispatcher.watch_streams import Follower, WatchStreams
 from gridengine.errors import safe_repr
 from gridengine.schedulers.launcher import WorkerStatus
 from gridengine.settings.values import Settings
+from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.worker.memory_limit import resident_bytes
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ class WatchAnswers:
         traffic: how many messages workers have sent, and were sent, by kind.
         journal: that of a dispatcher which keeps one.
         listener: what knows its clients in other processes, if it may have any.
+        clock: that of the I/O thread.
     """
 
     def __init__(
@@ -97,7 +99,9 @@ class WatchAnswers:
         began: float,
         journal: DispatcherFile | None = None,
         listener: ClientListener | None = None,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
+        self._clock = clock
         self._journal = journal
         self._listener = listener
         self._settings = settings
@@ -117,7 +121,7 @@ class WatchAnswers:
         """Return the answer to a line, without an end of line: one that was made just now for who
         asked the same. `follower` is who asks, if he can be told more unasked.
         """
-        now = time.monotonic()
+        now = self._clock.monotonic()
         made_at, answer = self._kept.get(line, (-math.inf, b""))
         if now - made_at <= KEPT_SECONDS:
             return answer
@@ -185,7 +189,7 @@ class WatchAnswers:
 
     def leave_report(self) -> None:
         """Write down how the run was, for `gridengine report`, if calls ran for long enough."""
-        now, state = time.monotonic(), self._state
+        now, state = self._clock.monotonic(), self._state
         if now - self._began < REPORT_SECONDS or not (state.done or state.failed):
             return
         answer = self.report(Request(REPORT, MOST_SAMPLED), now)

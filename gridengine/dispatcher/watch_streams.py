@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import logging
 import math
-import time
 from collections.abc import Callable
 from functools import cached_property
 from typing import Protocol
@@ -118,13 +117,12 @@ class WatchStreams:
         self._streams[follower] = Stream(request, key, _next(request.interval, now), told, now)
         self._schedule()
 
-    def begin(self, follower: Follower, request: Request) -> None:
+    def begin(self, follower: Follower, request: Request, now: float) -> None:
         """Tell him at once, and from now on.
 
         Raises:
             ValueError: see `add`.
         """
-        now = time.monotonic()
         self.add(follower, request, now)
         follower.tell(Told(self._status(request, now)))
 

@@ -17,6 +17,7 @@ from typing import Any
 from msgspec import Struct
 
 from gridengine.errors import ConfigurationError, JournalError
+from gridengine.journal.lock_file import is_locked
 from gridengine.journal.owner_lock import take_lock
 from gridengine.journal.run_file import (
     FAILED,
@@ -132,6 +133,18 @@ def reading(name: str, path: Path) -> Iterator[sqlite3.Connection]:
     with explained(name, path), contextlib.closing(open_to_read(name, path)) as connection:
         connection.execute("BEGIN")
         yield connection
+
+
+def is_under_way(name: str, path: Path) -> bool:
+    """Return whether calls of a run have no result, and a script has the run.
+
+    Raises:
+        JournalError: its file cannot be read.
+    """
+    if not is_locked(path.with_name(f"{path.name}{LOCK}")):
+        return False
+    with reading(name, path) as connection:
+        return not all(call.row for call in calls(connection))
 
 
 def calls(connection: sqlite3.Connection) -> Iterator[KeptCall]:

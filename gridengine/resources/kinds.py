@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import islice
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NoReturn, Self
 
 from gridengine.errors import ConfigurationError
 from gridengine.resources.base import Resource, not_given
@@ -174,6 +174,11 @@ class Token(_Shared):
 
     def __init__(self, name: str) -> None:
         self.name = text("name", name)
+
+    @property
+    def token(self) -> NoReturn:
+        """As this was called once."""
+        raise AttributeError(f"{self!r} has no attribute 'token'; it is name")
 
     def _request(self, res: Any) -> bool:
         return type(res) is type(self) and bool(res.name == self.name)

@@ -66,7 +66,8 @@ _ANNOUNCED: set[int] = set()
 def __getattr__(name: str) -> Any:
     """Import a scheduler when it is first asked for: a worker needs none of them."""
     if name not in BY_CLASS:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        instead = f"; it is gridengine.{name}" if name == "TimeoutError" else ""
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{instead}")
     return BY_CLASS[name].scheduler_class()
 
 

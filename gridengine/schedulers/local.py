@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, Never
 
 from gridengine.errors import ConfigurationError, GridEngineError
 from gridengine.resources.base import ZERO, Resource
@@ -66,7 +66,13 @@ class ProcessScheduler(Scheduler):
         start_timeout: float | None = None,
         worker_resources: Resource = ZERO,
         environment: Mapping[str, str] = MappingProxyType({}),
+        **unknown: Never,
     ) -> None:
+        for name in unknown:
+            instead = "; say max_workers" if name == "max_threads" else ""
+            raise TypeError(
+                f"{type(self).__name__}() got an unexpected keyword argument {name!r}{instead}"
+            )
         self._environment: dict[str, str] = {}
         if environment:
             from gridengine.schedulers.script import variables  # here: most have none

@@ -21,7 +21,15 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from gridengine.serialize import classes, functions, shared_objects, type_parameters
-from gridengine.serialize.classes import Definition, is_by_value, is_importable, known_classes
+from gridengine.serialize.abstract_classes import virtual_relatives
+from gridengine.serialize.classes import (
+    Definition,
+    Filled,
+    home_of,
+    is_by_value,
+    is_importable,
+    known_classes,
+)
 from gridengine.serialize.exceptions import (
     OptionalObject,
     exception_parts,
@@ -49,18 +57,23 @@ class Pickler(pickle.Pickler):
     knows_classes: classes that came from elsewhere are known to the receiver, and only their tokens
         are sent.
     takes_futures: a future is pickled as a reference to its result, else not at all.
+    names_files: an array that is written to a file is pickled as the place of that.
     needs: the shared objects that were named, each with its handle where there was one; None when
         none was.
     awaits: the results that were referred to, each with what gives it; None when none was.
     """
 
     recipes: Mapping[type, Recipe] = types.MappingProxyType({})
-    for_caller = knows_classes = takes_futures = False
+    for_caller = knows_classes = takes_futures = names_files = False
     needs: dict[shared_objects.SharedObject, shared_objects.Shared[Any] | None] | None = None
     awaits: dict[Reference, Any] | None = None
     _is_optional = False
     _namespaces: dict[int, dict[str, Any]] | None = None
-    _families: dict[type, list[Definition]] | None = None
+    _families: dict[type, list[Definition | Filled]] | None = None
+    _unfilled: set[type] | frozenset[type] = frozenset()
+    """Classes whose attributes are being pickled: until these are there, a method is not found by
+    its name.
+    """
 
     def reducer_override(self, obj: Any) -> Reduction:
         """Called by C `pickle` for all but plain builtin values."""
@@ -76,6 +89,10 @@ class Pickler(pickle.Pickler):
         recipe = recipes.get(kind)
         if recipe is not None:
             return recipe(self, obj)
+        if self.names_files and kind.__name__ == "memmap":
+            from gridengine.serialize import mapped_files
+
+            return mapped_files.reduction(obj)
         return self.name_result(obj) if isinstance(obj, hook().kinds) else NotImplemented
 
     def reduce_function(self, function: types.FunctionType) -> Reduction:
@@ -100,7 +117,7 @@ class Pickler(pickle.Pickler):
         definitions = self._definitions(cls)
         return classes.make_class, arguments, definitions, None, None, classes.fill_classes
 
-    def _definitions(self, cls: type) -> list[Definition]:
+    def _definitions(self, cls: type) -> list[Definition | Filled]:
         """Return the definitions of a class and of its bases; for a base, whose own comes with the
         class that inherits from it, none.
 
@@ -112,7 +129,27 @@ class Pickler(pickle.Pickler):
             bases = [one for one in cls.__mro__ if one not in families and is_by_value(one)]
             families.update((one, []) for one in bases)
             families[cls] = [define(one, self.recipes) for one in reversed(bases)]
+            families[cls].append(Filled(bases))
+            self._unfilled = self._unfilled.union(bases)
         return families[cls]
+
+    def note_filled(self, filled: Filled) -> Reduction:
+        """Note that these classes have all their attributes for what follows in the pickle."""
+        self._unfilled = self._unfilled.difference(filled.classes)
+        return tuple, ()
+
+    def reduce_method(self, method: types.MethodType) -> Reduction:
+        """Return a method's object and name; its function, where the class would not have it by
+        that name, or not yet.
+        """
+        owner = method.__self__
+        if self._unfilled:
+            own = owner.__mro__ if isinstance(owner, type) else ()
+            if not self._unfilled.isdisjoint((*own, *type(owner).__mro__)):
+                return types.MethodType, (method.__func__, owner)
+        if getattr(owner, method.__name__, None) == method:
+            return NotImplemented
+        return types.MethodType, (method.__func__, owner)
 
     def name_shared(
         self, one: shared_objects.SharedObject, handle: shared_objects.Shared[Any] | None = None
@@ -193,7 +230,8 @@ class _VersionPickler(Pickler):
 
 def define(cls: type, recipes: Mapping[type, Recipe]) -> Definition:
     """Return what fills a class's skeleton, with its version."""
-    parts = classes.attributes(cls), classes.member_attributes(cls)
+    relatives = virtual_relatives(cls, is_by_value)
+    parts = classes.attributes(cls), classes.member_attributes(cls), relatives
     import hashlib
 
     digest = hashlib.blake2b(digest_size=16)
@@ -206,6 +244,9 @@ def define(cls: type, recipes: Mapping[type, Recipe]) -> Definition:
 
 
 def _reduce_hidden_type(cls: type) -> Reduction:
+    home = home_of(cls)
+    if home is not None:
+        return getattr, (sys.modules[home], cls.__qualname__)
     name = next((name for name, value in vars(types).items() if value is cls), None)
     return NotImplemented if name is None else (getattr, (types, name))
 
@@ -225,12 +266,6 @@ def _reduce_code(pickler: Pickler, code: types.CodeType) -> Reduction:
         return marshal.loads, (marshal.dumps(code, 2),)
     except ValueError:  # a constant of a kind that is newer
         return marshal.loads, (marshal.dumps(code),)
-
-
-def _reduce_method(pickler: Pickler, method: types.MethodType) -> Reduction:
-    if getattr(method.__self__, method.__name__, None) == method:
-        return NotImplemented
-    return types.MethodType, (method.__func__, method.__self__)
 
 
 def _reduce_module(pickler: Pickler, module: types.ModuleType) -> Reduction:
@@ -268,7 +303,10 @@ def _reduce_stream(pickler: Pickler, stream: io.TextIOWrapper) -> Reduction:
         ),
         None,
     )
-    return NotImplemented if name is None else (getattr, (sys, name))
+    if name is not None:
+        return getattr, (sys, name)
+    recipe = pickler.recipes.get(io.TextIOWrapper)
+    return NotImplemented if recipe is None else recipe(pickler, stream)
 
 
 RECIPES: Mapping[type, Recipe] = types.MappingProxyType(
@@ -276,7 +314,8 @@ RECIPES: Mapping[type, Recipe] = types.MappingProxyType(
         types.FunctionType: Pickler.reduce_function,
         types.CellType: _reduce_cell,
         types.CodeType: _reduce_code,
-        types.MethodType: _reduce_method,
+        types.MethodType: Pickler.reduce_method,
+        Filled: Pickler.note_filled,
         types.ModuleType: _reduce_module,
         types.MappingProxyType: lambda pickler, proxy: (types.MappingProxyType, (dict(proxy),)),
         io.TextIOWrapper: _reduce_stream,

@@ -17,15 +17,16 @@ import types
 import typing
 import weakref
 from collections import OrderedDict
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
-from gridengine.errors import ConfigurationError
+from gridengine.errors import ConfigurationError, PicklingError
+from gridengine.serialize.abstract_classes import Relatives, register_relatives
 from gridengine.serialize.main_module import add_to_main
 from gridengine.serialize.payload import ATOMS
 
-Definition: TypeAlias = tuple[type, bytes, dict[str, Any], dict[str, dict[str, Any]]]
-"""A class, the version of its definition, its attributes, and for an enumeration the attributes of
-each member.
+Definition: TypeAlias = tuple[type, bytes, dict[str, Any], dict[str, dict[str, Any]], Relatives]
+"""A class, the version of its definition, its attributes, for an enumeration the attributes of
+each member, and who counts as its subclass, or it as theirs, by `ABC.register`.
 """
 
 KEPT_CLASSES = 100
@@ -35,6 +36,12 @@ SKELETON = ("__module__", "__qualname__", "__slots__", "__orig_bases__", "__doc_
 MADE_ANEW = frozenset({*SKELETON, "__dict__", "__weakref__", "_abc_impl"})
 ENUM_PARTS = (types.FunctionType, classmethod, staticmethod, property)
 ENUM_MADE_ANEW = frozenset({"__new__", "__new_member__", "_new_member_", "__reduce_ex__"})
+
+
+class Filled(NamedTuple):
+    """Follows the definitions of classes in a pickle: from here on they have their attributes."""
+
+    classes: list[type]
 
 
 class KnownClasses:
@@ -137,15 +144,31 @@ def is_by_value(cls: type) -> bool:
     not C code, and it cannot be imported.
     """
     heap, immutable = 1 << 9, 1 << 8
-    return cls.__flags__ & (heap | immutable) == heap and not is_importable(cls)
+    made_here = cls.__flags__ & (heap | immutable) == heap
+    return made_here and not is_importable(cls) and home_of(cls) is None
+
+
+def home_of(cls: type) -> str | None:
+    """Return the module that has a class which says that it is of another, as `Skipped` of pytest
+    does; None where there is none. Its functions say where they were written.
+    """
+    function = next((one for one in vars(cls).values() if type(one) is types.FunctionType), None)
+    home = getattr(function, "__module__", None)
+    if home in (None, cls.__module__, "__main__", "__mp_main__"):
+        return None
+    found = getattr(sys.modules.get(str(home)), cls.__qualname__, None)
+    return home if found is cls else None
 
 
 def _is_made_anew(cls: type, name: str, value: Any) -> bool:
     if name in MADE_ANEW or isinstance(value, types.MemberDescriptorType):
         return True
-    return isinstance(cls, enum.EnumMeta) and (
-        name in ENUM_MADE_ANEW or not isinstance(value, ENUM_PARTS)
-    )
+    if not isinstance(cls, enum.EnumMeta):
+        return False
+    if name in ENUM_MADE_ANEW or name in cls.__members__:
+        return True
+    parts_of_enum = name.startswith("_") or isinstance(value, types.DynamicClassAttribute)
+    return parts_of_enum and not isinstance(value, ENUM_PARTS)
 
 
 def _skeleton(cls: type) -> dict[str, Any]:
@@ -208,10 +231,23 @@ def make_class(token: bytes, *beginning: Any) -> type:
     beginning: its metaclass, its name, and what `beginnings` returns.
     """
     known = known_classes()
-    made = known.classes.get(token) or known.adopt(token, _new_class(*beginning))
+    try:
+        made = known.classes.get(token) or known.adopt(token, _new_class(*beginning))
+    except Exception as error:
+        raise _not_rebuilt(beginning[0], beginning[1], error) from error
     if "." not in made.__qualname__:
         add_to_main(made.__module__, {made.__qualname__: made})
     return made
+
+
+def _not_rebuilt(metaclass: type, name: str, error: Exception) -> PicklingError:
+    kind = f"{metaclass.__module__}.{metaclass.__qualname__}"
+    by = "" if metaclass is type else f", as its metaclass {kind} does not let it be"
+    return PicklingError(
+        f"the class {name} cannot be made again from its parts in another process{by}: "
+        f"{type(error).__name__}: {error}",
+        hint="put the class into a module beside the script, and import it from there",
+    )
 
 
 def _new_class(
@@ -228,11 +264,14 @@ def _new_class(
     keywords = {"metaclass": metaclass}
     try:
         return types.new_class(name, bases, keywords, body)
-    except Exception:
+    except Exception as error:
         # A hook of a base (`__init_subclass__`) wants more than a skeleton. It was called where the
         # class was written.
-        made = types.new_class(name, (_Blank,), keywords, body)
-        made.__bases__ = bases
+        try:
+            made = types.new_class(name, (_Blank,), keywords, body)
+            made.__bases__ = bases
+        except Exception:
+            raise error from None
         return made
 
 
@@ -240,18 +279,28 @@ class _Blank:
     """A base for want of another."""
 
 
-def fill_classes(_: type, definitions: list[Definition]) -> None:
+def fill_classes(_: type, definitions: list[Definition | tuple[()]]) -> None:
     """Give each of these classes its attributes, unless it has this definition already or was
     written here.
     """
     known = known_classes()
-    for cls, version, given, members in definitions:
+    filled: list[tuple[type, Relatives]] = []
+    for definition in definitions:
+        if not definition:  # what is left of a `Filled`
+            continue
+        cls, version, given, members, relatives = definition
         if known.versions.get(cls) in (None, version):
             continue
-        for name in attributes(cls).keys() - given.keys():
-            type.__delattr__(cls, name)
-        for name, value in given.items():
-            type.__setattr__(cls, name, value)
+        try:
+            for name in attributes(cls).keys() - given.keys():
+                type.__delattr__(cls, name)
+            for name, value in given.items():
+                type.__setattr__(cls, name, value)
+        except Exception as error:
+            raise _not_rebuilt(type(cls), cls.__qualname__, error) from error
         for name, parts in members.items():
             vars(cls.__members__[name]).update(parts)  # type: ignore[attr-defined]
         known.versions[cls] = version
+        filled.append((cls, relatives))
+    for cls, relatives in filled:  # `register` asks whether they are subclasses already
+        register_relatives(cls, relatives)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import pickle
 import socket
@@ -71,6 +72,7 @@ def encode(
     pickler.for_caller, pickler.recipes = for_caller, recipes
     pickler.knows_classes = for_caller and not whole_classes
     pickler.takes_futures = takes_futures
+    pickler.names_files = not for_caller
     pickler.dump(obj)
     for one in named:
         pickler.name_shared(one)
@@ -107,7 +109,8 @@ def with_needs(
 
 def with_dill(encode_with: Callable[[Mapping[type, Recipe]], list[Buffer]]) -> list[Buffer]:
     """Encode something without further recipes but those for sockets and what `multiprocessing`
-    makes, or, when it is refused so, with dill's.
+    makes; when it is refused so, with dill's; when these do not suffice, with names for what
+    modules offer.
     """
     recipes: Mapping[type, Recipe] = SOCKETS
     if "multiprocessing.reduction" in sys.modules:
@@ -119,8 +122,14 @@ def with_dill(encode_with: Callable[[Mapping[type, Recipe]], list[Buffer]]) -> l
     except (TypeError, pickle.PicklingError) as error:
         from gridengine.serialize.dill_recipes import dill_recipes
 
+        more = {**dill_recipes(), **recipes}
+        with contextlib.suppress(TypeError, pickle.PicklingError):
+            return encode_with(more)
+
+        from gridengine.serialize.named_objects import name_recipes
+
         try:
-            return encode_with({**dill_recipes(), **recipes})
+            return encode_with({**more, **name_recipes(more, recipes)})
         except (TypeError, pickle.PicklingError):
             raise error from None  # dill's text would be about dill
 

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 
 from gridengine.serialize.payload import ATOMS
+from gridengine.serialize.unpicklable import rebuilding_error
 
 Operation: TypeAlias = Callable[[Any], None]
 
@@ -114,6 +115,7 @@ class _Unpickler(pickle._Unpickler):
                 raise
             except BaseException as raised:
                 error = raised.with_traceback(raised.__traceback__ and raised.__traceback__.tb_next)
+                error = rebuilding_error(error)
             else:
                 self._note_holder(self.stack[-1], operands)
                 return

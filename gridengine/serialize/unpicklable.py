@@ -99,6 +99,28 @@ def cause_of(error: BaseException) -> BaseException | None:
     return None if frames is None or is_own(frames.tb_frame.f_code.co_filename) else error
 
 
+def rebuilding_error(error: BaseException) -> BaseException:
+    """Return what to raise for an error of unpickling: one that names the class if its
+    `__getattr__` has called itself without end, else the error.
+    """
+    if not isinstance(error, RecursionError):
+        return error
+    name, frames = None, error.__traceback__
+    while frames is not None:
+        code = frames.tb_frame.f_code
+        if code.co_name in ("__getattr__", "__getattribute__") and code.co_argcount:
+            name = type(frames.tb_frame.f_locals.get(code.co_varnames[0])).__qualname__
+        frames = frames.tb_next
+    if name is None:
+        return error
+    return PicklingError(
+        f"an object of the class {name} cannot be rebuilt: while it has no attributes yet, its "
+        "`__getattr__` calls itself without end",
+        hint="begin that with `if name.startswith('_'): raise AttributeError(name)`, or give the "
+        "class a `__setstate__`",
+    )
+
+
 def _explanation(
     obj: Any,
     what: str,

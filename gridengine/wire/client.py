@@ -10,13 +10,13 @@ import logging
 import math
 import secrets
 import socket
-import time
 from collections.abc import Callable, Sequence
 
 import zmq
 
 from gridengine.errors import ConfigurationError
 from gridengine.serialize.payload import Buffer
+from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.connection_file import ClientConnection, Connection, why_unreachable
 from gridengine.wire.framing import decode, encode
 from gridengine.wire.messages import Beat, ChildrenWelcome, Message, Refuse, Rejoin, Welcome
@@ -41,8 +41,13 @@ class Client:
     """
 
     def __init__(
-        self, connection: Connection | ClientConnection, worker_id: bytes | None = None
+        self,
+        connection: Connection | ClientConnection,
+        worker_id: bytes | None = None,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
+        self._clock = clock
         self._context = zmq.Context()
         self._session = Session(PIECE)
         self.epoch = self.introduced_to = 0
@@ -58,7 +63,7 @@ class Client:
         self._beat_at = self._introduced_at = 0.0
         self.sign_of_life: Callable[[], Message] = Beat
         """Makes what is sent each `beat_seconds`."""
-        self.received_at = time.monotonic()
+        self.received_at = self._clock.monotonic()
         try:
             self._address = self._first_to_answer(connection)
         except BaseException:
@@ -128,7 +133,7 @@ class Client:
         """
         messages: list[tuple[Message, list[Buffer]]] = []
         while frames := self._polled.receive():
-            self.received_at = time.monotonic()
+            self.received_at = self._clock.monotonic()
             content, answers = self._session.receive(buffers_of(frames))
             for answer in answers:
                 self._send_frames(answer)
@@ -215,9 +220,9 @@ class Client:
 
     def _deliver(self, patience: float) -> bool:
         self._beat_at, self._beat_seconds = 0.0, _ASK_SECONDS  # the answers say what is there
-        begun = looked = time.monotonic()
+        begun = looked = self._clock.monotonic()
         while self._session.unacknowledged:
-            now = time.monotonic()
+            now = self._clock.monotonic()
             silence = now - max(begun, self.received_at)
             if silence >= patience:
                 return False

@@ -20,6 +20,7 @@ from gridengine._version import __version__
 from gridengine.errors import ConfigurationError, MessageTooLong, ProtocolError
 from gridengine.serialize.payload import Buffer
 from gridengine.wire.addresses import lasting_ports, own_addresses, resolve
+from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.connection_file import ServerKeys
 from gridengine.wire.framing import decode, encode, foreign_greeting, in_protocol, rest_of
 from gridengine.wire.keys import PeersKeys, new_keys
@@ -41,7 +42,7 @@ that the kernel refuses is tried again a second later.
 _FILES_FOR_HANDSHAKES = 2048
 _GREETING_SECONDS = 60.0
 """After how long without another piece a first message that is not complete is dropped."""
-_BIND_SECONDS = 2.0
+_BIND_SECONDS, _BIND_PAUSE_SECONDS = 2.0, 0.1
 
 
 class Server:
@@ -72,7 +73,9 @@ class Server:
         greeting: type[Message] = Hello,
         epoch: int = 0,
         ports: Sequence[int] = (),
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
+        self._clock = clock
         allow_open_files(workers, handshakes=_FILES_FOR_HANDSHAKES)
         self._context = zmq.Context()
         self._polled = PolledSocket(self._context.socket(zmq.ROUTER))
@@ -135,7 +138,7 @@ class Server:
                         hint="another process has it; end that, or have the dispatcher take "
                         "another port",
                     ) from None
-                time.sleep(_BIND_SECONDS / 20)  # whoever had it may just be ending
+                time.sleep(_BIND_PAUSE_SECONDS)  # whoever had it may just be ending
         else:
             port = self._bind_to_new_port()
             self.keys = msgspec.structs.replace(self.keys, port=port)
@@ -214,7 +217,7 @@ class Server:
         `Beat`: it is a sign of life. One whose message is too long is forgotten, and its `Goodbye`
         is yielded. What has begun to greet and does not go on is forgotten too.
         """
-        self._drop_greetings(time.monotonic() - _GREETING_SECONDS)
+        self._drop_greetings(self._clock.monotonic() - _GREETING_SECONDS)
         for _ in range(most):
             frames = self._polled.receive()
             if not frames:
@@ -287,7 +290,7 @@ class Server:
                     session.acknowledge(session.received)
                 return message, buffers
             if self._epoch and session.received and isinstance(message, Beat):
-                since = time.monotonic() if session.received > before else since
+                since = self._clock.monotonic() if session.received > before else since
                 self._greetings[peer] = session, since
                 for one in (*answers, session.unnumbered(encode(Beat()))):
                     self._send_frames(peer, one)

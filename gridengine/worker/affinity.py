@@ -8,7 +8,7 @@ import contextlib
 import itertools
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -27,6 +27,28 @@ THREADS = (
 GPUS = "CUDA_VISIBLE_DEVICES"
 CLAIM = "gridengine-core"
 """What the names begin with by which processors are claimed."""
+
+GRANTED = ("NSLOTS", "SLURM_CPUS_PER_TASK", "SLURM_CPUS_ON_NODE")
+"""Where batch systems say how many processors a job has on this machine."""
+
+
+def threads_of_call(slots: int) -> int:
+    """Return how many processors each of so many calls has if they share alike what this process
+    may use: the number of threads for libraries that would else start one for each of the machine.
+    """
+    granted = [os.environ.get(name, "") for name in GRANTED]
+    usable = [len(os.sched_getaffinity(0)), *(int(one) for one in granted if one.isdecimal())]
+    return max(min(usable) // slots, 1)
+
+
+def default_threads(threads: int, variables: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
+    """Return the variables that tell libraries of so many threads, as far as these do not say
+    another number. The first of them holds for all that have none of their own.
+    """
+    names = [os.fsencode(name) for name in THREADS]
+    if not threads or names[0] in variables:
+        return {}
+    return {name: b"%d" % threads for name in names if name not in variables}
 
 
 class Processors:

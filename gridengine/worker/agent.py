@@ -12,7 +12,6 @@ import logging
 import signal
 import socket
 import sys
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, get_args
@@ -21,6 +20,7 @@ from gridengine._version import __version__
 from gridengine.errors import ProtocolError
 from gridengine.serialize.payload import Payload
 from gridengine.serialize.shared_memory import KeptBlocks, in_shared_block
+from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.messages import (
     CANCELLED,
     VERSION,
@@ -44,7 +44,7 @@ from gridengine.wire.messages import (
     portions,
 )
 from gridengine.worker import parent_requests
-from gridengine.worker.affinity import Processors
+from gridengine.worker.affinity import Processors, threads_of_call
 from gridengine.worker.definition_store import DefinitionStore
 from gridengine.worker.forkserver import ForkServer
 from gridengine.worker.nested_calls import NestedCalls
@@ -77,6 +77,7 @@ class Agent:
         kept: has those large results in memory, or in files, that other calls need, made here or
             not.
         holds_results: these stay here until they are asked for.
+        clock: that of the loop which calls it, from which `tick` has its time.
     """
 
     def __init__(
@@ -93,9 +94,12 @@ class Agent:
         answer: Callable[[bytes], parent_requests.Answer] = parent_requests.answer_on_any_machine,
         kept: KeptBlocks | None = None,
         holds_results: bool = False,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
+        self._clock = clock
         self._send = send
         self._fork_server = fork_server
+        fork_server.threads = threads_of_call(slots)
         self._streams = streams
         self._relay = relay
         self._answer = answer
@@ -117,6 +121,7 @@ class Agent:
             grace_seconds=grace_seconds,
             output_bytes=output_bytes,
             relay=relay,
+            clock=clock,
         )
         self._runner_messages = RunnerMessages(
             self.pool,
@@ -125,6 +130,7 @@ class Agent:
             self._kept,
             self._definitions,
             holds_results=holds_results,
+            clock=clock,
         )
         self._nested_calls = NestedCalls(self.pool, self._poller, send)
         self._poller.register(fork_server.fileno(), self._runner_messages.handle_fork_server)
@@ -182,11 +188,11 @@ class Agent:
         if not dismissed:
             return
         pool.clear()
-        deadline = time.monotonic() + pool.grace_seconds
+        deadline = self._clock.monotonic() + pool.grace_seconds
         for runner in dismissed:
             runner.dismiss(float("inf"))
         while not self.broken and any(runner.id in pool.runners for runner in dismissed):
-            remaining = deadline - time.monotonic()
+            remaining = deadline - self._clock.monotonic()
             if remaining <= 0:
                 log.warning(
                     "threads that calls have left running go on for more than %g s, and are cut "
@@ -288,7 +294,7 @@ class Agent:
             return
         runner.status.hold()
         if runner.status.run in runner.cancelled:
-            runner.end(CANCELLED, number, time.monotonic() + self.pool.grace_seconds)
+            runner.end(CANCELLED, number, self._clock.monotonic() + self.pool.grace_seconds)
         else:
             self.pool.send(runner, Cancel(list(asked), number))
 

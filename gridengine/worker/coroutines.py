@@ -11,6 +11,10 @@ import types
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
+from gridengine.serialize.functions import codes
+from gridengine.worker.running_loop import in_trio
+
+ASYNCIO, TRIO = "asyncio", "trio"
 COROUTINE, ASYNC_GENERATOR = 0x80, 0x200
 """Flags of code objects, as in `inspect`, which takes long to import."""
 
@@ -45,30 +49,64 @@ class Synchronous:
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
+        self._library = library_of(function)
         for name in ("__name__", "__qualname__"):
             if hasattr(function, name):
                 setattr(self, name, getattr(function, name))
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        return finished(self._function(*args, **kwargs))
+        return finished(self._function(*args, **kwargs), self._library)
 
 
-def finished(value: Any) -> Any:
-    """Return a value as it is, or what a coroutine returns once it has been run to its end."""
+def finished(value: Any, library: str = ASYNCIO) -> Any:
+    """Return a value as it is, or what a coroutine returns once it has been run to its end, in an
+    event loop of this library.
+    """
     if not isinstance(value, Coroutine):
         return value
-    from gridengine.worker.event_loop import run
+    from gridengine.worker import event_loop
 
-    return run(value)
+    return event_loop.run_in_trio(value) if library == TRIO else event_loop.run(value)
+
+
+def library_of(f: Callable[..., Any]) -> str:
+    """Return in whose event loop a coroutine function is to run: of that library which its code
+    names, else of that in whose task it is handed in.
+    """
+    functions = [one for one in _functions_of(f) if one is not None]
+    for library in (ASYNCIO, TRIO):
+        if any(_names(function, library) for function in functions):
+            return library
+    return TRIO if in_trio() else ASYNCIO
+
+
+def _names(function: types.FunctionType, library: str) -> bool:
+    for name in {name for code in codes(function.__code__) for name in code.co_names}:
+        value = function.__globals__.get(name)
+        if isinstance(value, types.ModuleType):
+            home: Any = value.__name__
+        else:
+            home = value.__module__ if isinstance(value, (types.FunctionType, type)) else name
+        if str(home).partition(".")[0] == library:
+            return True
+    return False
 
 
 def _flags_of(f: Any) -> Iterator[int]:
     """Yield the flags of the code that a call of this begins with, then of the functions that it
     says it wraps; 0 where that is not Python's.
     """
+    for function in _functions_of(f):
+        yield 0 if function is None else function.__code__.co_flags
+
+
+def _functions_of(f: Any) -> Iterator[types.FunctionType | None]:
+    """Yield the function that a call of this begins with, then those that it says it wraps; None
+    for what is not Python's.
+    """
     while f is not None:
         while isinstance(f, functools.partial | types.MethodType):
             f = f.func if isinstance(f, functools.partial) else f.__func__
-        code = f if isinstance(f, types.FunctionType) else type(f).__call__
-        yield code.__code__.co_flags if isinstance(code, types.FunctionType) else 0
+        called = f if isinstance(f, types.FunctionType) else type(f).__call__
+        yield called if isinstance(called, types.FunctionType) else None
         f = getattr(f, "__dict__", {}).get("__wrapped__")

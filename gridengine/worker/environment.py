@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from gridengine.wire.connection_file import EXPORTED, KEPT, SITE
 from gridengine.wire.messages import CallerState
+from gridengine.worker.affinity import default_threads
 from gridengine.worker.call_context import GVAR
 
 Variables: TypeAlias = Mapping[bytes, bytes]
@@ -94,10 +95,12 @@ class CallEnvironment:
     Args:
         site: what is found where it runs; None on the caller's own machine, where all is the
             caller's.
+        threads: how many processors a call has that asks for nothing; 0 where nobody knows.
     """
 
-    def __init__(self, site: Site | None) -> None:
+    def __init__(self, site: Site | None, threads: int = 0) -> None:
         self._site = site
+        self._threads = threads
         self._initial = dict(own_variables())
         self.caller: CallerState | None = None
         """The one whose calls it was entered for last."""
@@ -115,8 +118,13 @@ class CallEnvironment:
             if given is not self._given:
                 self.give(given)
             return
-        if caller != self.caller:
+        if caller != self.caller or alone != self._was_alone:
             self.caller, self._wanted = caller, self._variables_of(caller)
+            if not alone:  # a job shares with nobody: it has what it finds
+                self._wanted = {
+                    **self._wanted,
+                    **default_threads(self._threads, self._wanted),
+                }
         self._was_alone = alone
         GVAR.environment_number += 1
         if caller is not None:

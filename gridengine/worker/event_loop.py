@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import functools
+import importlib
 import os
 import sys
 import threading
@@ -43,6 +44,34 @@ def run(coroutine: Coroutine[Any, Any, Any]) -> Any:
         raise error
     finally:
         del error  # the traceback would hold it, and it the traceback
+
+
+def run_in_trio(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    """Do the same in a loop of trio, of which each call has its own: trio itself sees to it that
+    nothing is left.
+    """
+    outcome: Outcome = []
+    trio = importlib.import_module("trio")
+    if in_event_loop():
+        context = contextvars.copy_context()
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(context.run, trio.run, _note, coroutine, outcome).result()
+    else:
+        trio.run(_note, coroutine, outcome)
+    value, error = outcome.pop()
+    if error is None:
+        return value
+    try:
+        raise error
+    finally:
+        del error
+
+
+async def _note(coroutine: Coroutine[Any, Any, Any], outcome: Outcome) -> None:
+    try:
+        outcome.append((await coroutine, None))
+    except Exception as error:
+        outcome.append((None, error))
 
 
 def _run(coroutine: Coroutine[Any, Any, None]) -> None:

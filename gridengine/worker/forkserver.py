@@ -73,6 +73,8 @@ class ForkServer:
     def __init__(self, sock: socket.socket, process: Process) -> None:
         self._socket = sock
         self._process = process
+        self.threads = 0
+        """See `RunnerDescriptors`."""
         self.requests, theirs = socket_pair(socket.SOCK_SEQPACKET)
         with theirs:
             socket.send_fds(sock, [RECORD.pack(REQUESTS, 0, 0, 0)], [theirs.fileno()])
@@ -105,7 +107,7 @@ class ForkServer:
             OSError: the fork server is gone.
         """
         fds = [descriptors.channel, descriptors.stdout, descriptors.stderr, descriptors.words]
-        socket.send_fds(self._socket, [RECORD.pack(FORK, runner, 0, 0)], fds)
+        socket.send_fds(self._socket, [RECORD.pack(FORK, runner, self.threads, 0)], fds)
 
     def signal(self, runner: int, number: int) -> None:
         """Send a signal to a runner's process group. A runner that has ended is no error.

@@ -50,7 +50,8 @@ _CLIENT = ("gridengine.api.executor", "gridengine.api.map_results", "gridengine.
 
 class RunnerDescriptors(Struct, frozen=True):
     """What a runner is started with: its end of the channel, the write ends of its output pipes,
-    its shared words, and the socket for its requests; `number` is its number in this worker.
+    its shared words, and the socket for its requests; `number` is its number in this worker, and
+    `threads` how many its calls hold processors for, if they ask for nothing (0: nobody knows).
     """
 
     channel: int
@@ -59,6 +60,7 @@ class RunnerDescriptors(Struct, frozen=True):
     words: int
     requests: int = -1
     number: int = 0
+    threads: int = 0
 
 
 RunnerMain: TypeAlias = Callable[[RunnerDescriptors], None]
@@ -148,7 +150,7 @@ class _ForkServerProcess:
             return False
         kind, runner, number, _ = RECORD.unpack(data)
         if kind == FORK:
-            self._fork(runner, fds)
+            self._fork(runner, number, fds)
         elif kind == REQUESTS:
             (self._requests,) = fds
             os.set_inheritable(self._requests, False)
@@ -160,7 +162,7 @@ class _ForkServerProcess:
             signal_group(self._pids[runner], number)
         return True
 
-    def _fork(self, runner: int, fds: Sequence[int]) -> None:
+    def _fork(self, runner: int, threads: int, fds: Sequence[int]) -> None:
         parent = os.getpid()
         try:
             pid = os.fork()
@@ -168,7 +170,7 @@ class _ForkServerProcess:
             self._send(REFUSED, runner, error.errno or 0)
         else:
             if pid == 0:
-                self._be_runner(parent, RunnerDescriptors(*(*fds, self._requests, runner)))
+                self._be_runner(parent, RunnerDescriptors(*(*fds, self._requests, runner, threads)))
             self._pids[runner] = pid
             self._send(FORKED, runner, pid)
         finally:

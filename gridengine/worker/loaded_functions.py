@@ -21,7 +21,10 @@ from gridengine.serialize.itemwise_unpickler import Unloadable
 from gridengine.serialize.main_module import CallersMain
 from gridengine.serialize.payload import SINGLE, STAR, Payload
 from gridengine.serialize.shared_memory import fetch
+from gridengine.serialize.unpicklable import rebuilding_error
 from gridengine.wire.messages import Assignment, Define, input_name
+from gridengine.worker import interpreter_state
+from gridengine.worker.call_context import GVAR
 from gridengine.worker.callers_modules import CallersModules
 from gridengine.worker.coroutines import synchronous
 from gridengine.worker.environment import NONE_GIVEN, CallEnvironment, Site, Variables
@@ -34,9 +37,9 @@ Loaded: TypeAlias = tuple[Callable[..., Any], tuple[type[BaseException], ...]]
 class LoadedFunctions:
     """Functions by their digests; and shared objects, which are handed on to who unpickles them."""
 
-    def __init__(self, main: CallersMain, site: Site | None = None) -> None:
+    def __init__(self, main: CallersMain, site: Site | None = None, threads: int = 0) -> None:
         self._main = main
-        self.environment = CallEnvironment(site)
+        self.environment = CallEnvironment(site, threads)
         self._defined: dict[bytes, tuple[list[str], str, Define, Payload]] = {}
         """Of each function the module search path and directory to run it with, and how it is
         pickled.
@@ -109,12 +112,15 @@ class LoadedFunctions:
             Exception: it cannot be loaded, or this machine does not have that directory.
         """
         path, directory, message, payload = self._defined[digest]
+        entered = GVAR.environment_number
         self.environment.enter(message.caller, given, alone=alone)
         if path is not self._path:
             self._modules.enter(path)
             self._path = path
         set_path_and_directory(path, directory)
         main_module.enter(self._main, digest)
+        if entered != GVAR.environment_number and message.caller and message.caller.interpreter:
+            interpreter_state.restore(message.caller.interpreter)  # may import, by that path
         loaded = self._loaded.get(digest)
         if loaded is None:
             if self._modules.refresh():
@@ -183,8 +189,11 @@ def _load(define: Define, payload: Payload) -> Loaded:
         return pickling.load_function(_fetch(define, payload))
     except BaseException as error:
         where = f"on {socket.gethostname()}, where sys.path is {sys.path}"
-        note_on(error, [f"while loading the function {where}"])
-        raise
+        told = rebuilding_error(error)
+        note_on(told, [f"while loading the function {where}"])
+        if told is error:
+            raise
+        raise told from None
 
 
 def _load_large(define: Define, payload: Payload, item: int) -> Any:

@@ -15,7 +15,6 @@ import socket
 import stat
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -24,6 +23,7 @@ from typing import TYPE_CHECKING
 from gridengine.errors import GridEngineError
 from gridengine.serialize.payload import Payload
 from gridengine.serialize.shared_memory import KeptBlocks
+from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.connection_file import BEGAN, JOB_END, Connection, why_unreachable
 from gridengine.wire.messages import (
     TERMINATED,
@@ -131,11 +131,21 @@ def _wake(woken: socket.socket) -> None:
 
 
 class Worker:
-    """Joins an agent to its dispatcher, and decides when to leave."""
+    """Joins an agent to its dispatcher, and decides when to leave.
+
+    Args:
+        clock: by which it waits; the client's and the agent's, too.
+    """
 
     def __init__(
-        self, connection: Connection, client: Client, agent: Agent, held: HeldRuns | None = None
+        self,
+        connection: Connection,
+        client: Client,
+        agent: Agent,
+        held: HeldRuns | None = None,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
+        self._clock = clock
         self._connection = connection
         self._client = client
         self._agent = agent
@@ -164,12 +174,18 @@ class Worker:
         signal.signal(
             signal.SIGUSR1, signal.SIG_IGN
         )  # some batch systems announce a suspension by it
+        status = self.serve(wake, woken)
+        signal.set_wakeup_fd(-1)
+        return status
+
+    def serve(self, wake: socket.socket, woken: socket.socket) -> int:
+        """Work as `work` does, in any thread: signals are left as they are."""
         try:
-            self._client.send(_hello(self._connection))
-            self._loop(wake)
+            with self._clock.waking(partial(_wake, woken)):
+                self._client.send(_hello(self._connection))
+                self._loop(wake)
         except GridEngineError as error:
             self._leave(error.message, status=1)
-        signal.set_wakeup_fd(-1)
         if self.reason != TERMINATED:  # the batch system does not wait
             self._agent.finish_background()
         ends_job = self.reason == TERMINATED and self._end_job_if_alone()
@@ -200,7 +216,7 @@ class Worker:
         poller = select.poll()
         for fd in (self._client.fd, self._agent.fileno(), wake.fileno()):
             poller.register(fd, select.POLLIN)
-        while wait := self._next(time.monotonic()):
+        while wait := self._next(self._clock.monotonic()):
             came = self._client.pending  # asked last, see there
             ready = dict(poller.poll(0 if came else math.ceil(wait * 1000)))
             if wake.fileno() in ready:

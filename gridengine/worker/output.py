@@ -9,7 +9,6 @@ import fcntl
 import math
 import os
 from functools import partial
-from time import monotonic
 from typing import Protocol
 
 from gridengine.worker.poller import Poller
@@ -77,7 +76,8 @@ class OutputReader:
         self._fd = fd
         self._sink = sink
         self._line = b""
-        self._pass_at = 0.0
+        self._pass_at: float | None = None
+        """When the beginning of a line is passed on; None before anybody has looked at it."""
         self.also: Sink | None = None
         """Where else it is passed on to, for now."""
         self.excerpt: OutputExcerpt | None = None
@@ -118,7 +118,7 @@ class OutputReader:
             self._pass(self._line + data[:whole])
             self._line = b""
         if whole < len(data):
-            self._pass_at = self._pass_at if self._line else monotonic() + _HOLD_SECONDS
+            self._pass_at = self._pass_at if self._line else None
             self._line += data[whole:]
 
     def _pass(self, data: bytes) -> None:
@@ -127,11 +127,13 @@ class OutputReader:
             self.also.write(data)
 
     def pass_late_line(self, now: float) -> float:
-        """Pass on the beginning of a line that has waited for its end for long enough; return after
-        how many seconds to be called again.
+        """Pass on the beginning of a line that has waited for its end for long enough since this
+        was first called for it; return after how many seconds to be called again.
         """
         if not self._line:
             return math.inf
+        if self._pass_at is None:
+            self._pass_at = now + _HOLD_SECONDS
         if now >= self._pass_at:
             self.pass_line()
             return math.inf

@@ -18,11 +18,12 @@ from collections.abc import Callable, Sequence
 from time import monotonic, monotonic_ns
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from gridengine.errors import call_words, out_of_memory
+from gridengine.errors import CallError, call_words, out_of_memory
 from gridengine.serialize import pickling
+from gridengine.serialize.exceptions import note_on
 from gridengine.serialize.itemwise_unpickler import Unloadable
 from gridengine.serialize.main_module import CallersMain
-from gridengine.serialize.payload import SINGLE, Payload
+from gridengine.serialize.payload import SINGLE, Buffer, Payload
 from gridengine.wire.channel import Channel
 from gridengine.wire.messages import (
     CANCELLED,
@@ -81,6 +82,16 @@ if TYPE_CHECKING:
 MANY, STEP = 64, 16
 """In runs of more than `MANY` calls, quick ones, only every `STEP`th looks at the clock."""
 
+READ_ONLY = (
+    "(an array that is read-only where it was handed over, as `.values` of pandas 3 is, or is "
+    "shared by calls, is read-only in the call: write to a copy of it, `array.copy()`)"
+)
+
+INTERRUPTED = (
+    "find out who sent it SIGINT: OpenBLAS does so where it may start no more threads; have it "
+    "start fewer (OMP_NUM_THREADS=1), or raise the limit (ulimit -u)"
+)
+
 
 def main(descriptors: RunnerDescriptors, site: Site | None = None) -> NoReturn:
     """Be a runner until the agent closes the channel; `site` is what it finds elsewhere than on
@@ -93,7 +104,8 @@ def main(descriptors: RunnerDescriptors, site: Site | None = None) -> NoReturn:
     os.close(descriptors.words)
     redirect_streams(descriptors)
     multiprocessing_state.prepare(descriptors.requests, descriptors.number)
-    runner = Runner(Channel(socket.socket(fileno=descriptors.channel)), words, site)
+    channel = Channel(socket.socket(fileno=descriptors.channel))
+    runner = Runner(channel, words, site, descriptors.threads)
     calling_process.prepare(descriptors.number, words, runner.reallocate)
     sys.modules["__main__"] = runner.main  # user code must not find ours
     try:
@@ -107,13 +119,15 @@ def main(descriptors: RunnerDescriptors, site: Site | None = None) -> NoReturn:
 class Runner:
     """Reads work from the channel, makes the calls, sends the outcomes."""
 
-    def __init__(self, channel: Channel, words: memoryview, site: Site | None = None) -> None:
+    def __init__(
+        self, channel: Channel, words: memoryview, site: Site | None = None, threads: int = 0
+    ) -> None:
         self._channel = channel
         self._words = words
         self._result_buffer = ResultBuffer(channel)
         self._queue: deque[tuple[Assignment, Payload]] = deque()
         self.main = CallersMain()
-        self.functions = LoadedFunctions(self.main, site)
+        self.functions = LoadedFunctions(self.main, site, threads)
         self._resources = AllocatedResources()
         self._retry_on: tuple[type[BaseException], ...] = ()
         words[DATA] = data_bytes()
@@ -353,7 +367,7 @@ class Runner:
             ):  # user code may have closed or replaced standard error
                 traceback.print_exception(error)  # as a process that cannot begin does
         self.functions.forget_inputs(assignment)
-        payload = self._result_buffer.form.dump_exception(error)
+        payload = self._dump_raised(assignment.start, error, assignment)
         for index in range(assignment.start, assignment.stop):
             self._result_buffer.add_raised(index, payload)
 
@@ -455,10 +469,25 @@ class Runner:
             raise EOFError
         if self._memory.was_met(error):
             self._fail_for_memory(assignment, index, error, call)
+        if type(error) is ValueError and str(error).endswith("read-only"):
+            note_on(error, [READ_ONLY])
         status = RETRYABLE if isinstance(error, self._retry_on) else RAISED
         told = arguments_text(call, assignment)
-        payload = self._result_buffer.form.dump_exception(error, told)
+        payload = self._dump_raised(index, error, assignment, told)
         self._result_buffer.add_raised(index, payload, status)
+
+    def _dump_raised(
+        self, index: int, error: BaseException, assignment: Assignment, told: str = ""
+    ) -> list[Buffer]:
+        """Return the payload of what a call raised. An interruption of this process is none of the
+        caller's, which it would end.
+        """
+        if not isinstance(error, KeyboardInterrupt):
+            return self._result_buffer.form.dump_exception(error, told)
+        name = self.functions.name_of(assignment.function)
+        what = call_words(name, assignment.first, index, assignment.name)
+        instead = CallError(f"{what} raised KeyboardInterrupt in its own process", hint=INTERRUPTED)
+        return self._result_buffer.form.dump_exception(instead, told, origin=error)
 
     def _fail_for_memory(
         self, assignment: Assignment, index: int, error: BaseException, call: Any
@@ -515,7 +544,7 @@ class Runner:
             finally:
                 if not self._result_buffer.is_forked() and background_work.is_running():
                     self._finished = True
-                    background_work.finish()
+                    background_work.finish(f"job {name}")
 
         return call
 

@@ -18,6 +18,7 @@ import msgspec
 
 from gridengine.serialize.payload import Payload
 from gridengine.wire.channel import Channel
+from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.messages import CANCELLED, TIMEOUT, Allocate, Assignment, Cancel, Shortened
 from gridengine.wire.socket_pairs import socket_pair
 from gridengine.worker.batch_queue import AssignedRun, Batch, BatchQueue
@@ -71,8 +72,14 @@ class RunnerHandle:
     """
 
     def __init__(
-        self, id: int, fork_server: ForkServer, streams: StandardStreams, place: Place
+        self,
+        id: int,
+        fork_server: ForkServer,
+        streams: StandardStreams,
+        place: Place,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
+        self._clock = clock
         self.id = id
         self.place = place
         self.allocation: RunnerAllocation | None = None
@@ -359,7 +366,7 @@ class RunnerHandle:
         """
         limit, run, began = self.time_limit(), self.status.run, self.status.call_began
         excused = self._excused[1] if self._excused[0] == (run, began) else 0.0
-        left = limit + excused - (now - began * 1e-9) if began else limit
+        left = limit + excused - (now - self._clock.at(began * 1e-9)) if began else limit
         if left > 0:
             return left
         self.status.hold()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +14,7 @@ from gridengine.errors import CallError, ProtocolError
 from gridengine.serialize.payload import Buffer, Payload, size_of
 from gridengine.serialize.references import can_go_on
 from gridengine.serialize.shared_memory import LARGE, KeptBlocks, disown
+from gridengine.wire.clock import Clock
 from gridengine.wire.messages import (
     CANCELLED,
     CRASH,
@@ -58,6 +58,7 @@ class RunnerMessages:
             worker's log has what the runner wrote.
         kept: has large results that other calls need.
         definitions: where these stay, if it `holds_results`; else they go on at once.
+        clock: the agent's.
     """
 
     def __init__(
@@ -68,8 +69,10 @@ class RunnerMessages:
         kept: KeptBlocks,
         definitions: DefinitionStore,
         *,
-        holds_results: bool = False,
+        holds_results: bool,
+        clock: Clock,
     ) -> None:
+        self._clock = clock
         self._pool = pool
         self._send = send
         self._flush_log = flush_log
@@ -275,7 +278,7 @@ class RunnerMessages:
             exitcode=event.exitcode,
             peak=event.peak_memory,
             limit=assignment.memory,
-            kernel=event.exitcode == -signal.SIGKILL and self.kills.claim(time.monotonic()),
+            kernel=event.exitcode == -signal.SIGKILL and self.kills.claim(self._clock.monotonic()),
         )
         return MEMORY if out else CRASH
 

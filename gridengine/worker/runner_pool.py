@@ -8,7 +8,6 @@ import logging
 import math
 import os
 import signal
-import time
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -17,6 +16,7 @@ from typing import Protocol
 from gridengine.errors import ProtocolError
 from gridengine.serialize.payload import Buffer, Payload
 from gridengine.wire.channel import Channel
+from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.messages import (
     CANCELLED,
     Allocate,
@@ -77,6 +77,7 @@ class RunnerPool:
         grace_seconds: between the signal that asks a runner to end and SIGKILL.
         output_bytes: how much of each of a watched run's standard output and error is kept.
         relay: where what watched runs write is passed on to, too.
+        clock: the agent's.
     """
 
     def __init__(
@@ -92,7 +93,9 @@ class RunnerPool:
         grace_seconds: float,
         output_bytes: int,
         relay: Relay | None,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
+        self._clock = clock
         self.fork_server = fork_server
         self._poller = poller
         self._definitions = definitions
@@ -288,7 +291,7 @@ class RunnerPool:
 
     def _end_idle(self, runner: RunnerHandle) -> None:
         self._leaving.add(runner.id)
-        kill_at = time.monotonic() + self.grace_seconds
+        kill_at = self._clock.monotonic() + self.grace_seconds
         if runner.status.background:
             runner.dismiss(kill_at)
         else:
@@ -300,7 +303,9 @@ class RunnerPool:
         self._last_id += 1
         allow_one_more_runner(len(self.runners))
         try:
-            runner = RunnerHandle(self._last_id, self.fork_server, self._readers.streams, place)
+            runner = RunnerHandle(
+                self._last_id, self.fork_server, self._readers.streams, place, self._clock
+            )
         except OSError as error:
             self.stop_growing(error.errno or 0)
             return None
@@ -428,7 +433,7 @@ class RunnerPool:
         """
         runner.waits_in = 0
         self._waiting.discard(runner.id)
-        self._less_at = time.monotonic() + _KEPT_SECONDS
+        self._less_at = self._clock.monotonic() + _KEPT_SECONDS
         if not allocation:
             return None
         if allocation not in self._allocations:

@@ -61,6 +61,7 @@ from gridengine.wire.messages import (
 )
 from tests.support.core_play import SQUARE
 from tests.support.hypothesis_profiles import examples
+from tests.support.manual_clock import ManualClock
 from tests.support.returning_workers import Link, Worker
 
 ROUNDS, STEPS = 400, 300
@@ -169,7 +170,8 @@ class Dispatcher(RemoteDispatcher):
 
     def __init__(self, world: World) -> None:
         self._world = world
-        super().__init__(SimpleNamespace())  # type: ignore[arg-type]
+        # How long a play takes is no silence of the dispatcher's.
+        super().__init__(SimpleNamespace(), clock=ManualClock())  # type: ignore[arg-type]
 
     def _begin(self, hello: Message, name: str) -> None:
         self._poller = SimpleNamespace(poll=lambda timeout: [])  # type: ignore[assignment]
@@ -600,9 +602,7 @@ def play(
         patch.setattr(client_record, "LARGE", random.choice([0, client_record.LARGE]))
         least = random.choice([0, client_requests.LEAST_OTHERS])
         patch.setattr(client_requests, "LEAST_OTHERS", least)
-        patch.setattr(remote, "Client", lambda connection: Connection())
-        # How long a play takes is no silence of the dispatcher's.
-        patch.setattr(remote, "time", SimpleNamespace(monotonic=lambda: 0.0))
+        patch.setattr(remote, "Client", lambda connection, **_: Connection())
         patch.setattr(
             remote,
             "load_private",

@@ -24,9 +24,11 @@ from gridengine.worker import runner
 from gridengine.worker.agent import Agent
 from gridengine.worker.forkserver import ForkServer
 from gridengine.worker.stream_writer import StandardStreams
+from tests.support.manual_clock import STEP, ManualClock
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 120
+GRACE_SECONDS = 5.0
 
 
 @dataclass
@@ -39,6 +41,7 @@ class Dispatcher:
     raised: dict[tuple[int, int], BaseException] = field(default_factory=dict)
     output: dict[int, tuple[bytes, bytes]] = field(default_factory=dict)
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+    clock: ManualClock = field(default_factory=ManualClock)
 
     def receive(self, message: Message, buffers: Payload) -> None:
         self.received.append((message, buffers))
@@ -105,15 +108,23 @@ class Dispatcher:
         return self.assign(function, [calls], **options)[0]
 
     def wait_until(self, done: Callable[[], object]) -> None:
-        """Drive the agent until something has come true."""
+        """Drive the agent until something has come true; its clock stands still."""
         deadline = time.monotonic() + PATIENCE
         while not done():
-            now = time.monotonic()
-            assert now < deadline, (
+            assert time.monotonic() < deadline, (
                 f"waited in vain; the agent sent {[message for message, _ in self.received]}, "
                 f"broken: {self.agent.broken!r}"
             )
-            select.select([self.agent], [], [], min(self.agent.tick(now), 0.5))
+            wait = self.agent.tick(self.clock.monotonic())
+            select.select([self.agent], [], [], min(wait, 0.05))
+            self.agent.on_ready()
+
+    def advance(self, seconds: float) -> None:
+        """Let so much time pass, in steps that an agent which was not stopped sees each."""
+        end = self.clock.monotonic() + seconds
+        while self.clock.monotonic() < end:
+            self.clock.advance(STEP)
+            self.agent.tick(self.clock.monotonic())
             self.agent.on_ready()
 
     def messages(self, kind: type) -> list[Any]:
@@ -181,18 +192,21 @@ def played_agent(
     return Agent(send, server or NoForkServer(), streams=streams, **given)  # type: ignore[arg-type]
 
 
-def start(slots: int = 1, grace_seconds: float = 5.0, output_bytes: int = 1_000_000) -> Dispatcher:
+def start(slots: int = 1, output_bytes: int = 1_000_000) -> Dispatcher:
+    """Start an agent whose time passes only by `advance`."""
     received: list[Any] = []
+    clock = ManualClock()
     dispatcher: Dispatcher
     agent = Agent(
         lambda message, buffers: dispatcher.receive(message, buffers),
         ForkServer.fork_off(runner.main),
         slots=slots,
-        grace_seconds=grace_seconds,
+        grace_seconds=GRACE_SECONDS,
         output_bytes=output_bytes,
         streams=StandardStreams(lambda: None),
+        clock=clock,
     )
-    dispatcher = Dispatcher(agent, received)
+    dispatcher = Dispatcher(agent, received, clock=clock)
     return dispatcher
 
 

@@ -23,18 +23,6 @@ def fail_at_three(x: int) -> int:
     return x
 
 
-def fail_always(x: int) -> int:
-    raise ValueError(f"no {x}")
-
-
-def give_exception(x: int) -> Exception:
-    return KeyError(x)
-
-
-def stop(code: object) -> None:
-    raise SystemExit(code)
-
-
 class Tracked:
     """What has been made of this class and is still there is known."""
 

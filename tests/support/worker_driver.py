@@ -24,12 +24,12 @@ from tests.support.pollers import poller_of
 class WorkerDriver:
     """A dispatcher's socket and one worker at it."""
 
-    def __init__(self, folder: Path, *, lease_seconds: float = 60.0, preexec: Any = None) -> None:
+    def __init__(self, folder: Path, *, preexec: Any = None) -> None:
         self.server = server = Server(host="127.0.0.1")
         self.path = folder / "connection.json"
         python = f"{sys.version_info.major}.{sys.version_info.minor}"
         keys = server.keys.public, server.keys.peer_public, server.keys.peer_secret
-        seconds = 0.2, lease_seconds, 30.0, 5.0
+        seconds = 0.2, 60.0, 30.0, 5.0
         Connection("run", server.addresses, 1, __version__, python, *seconds, 1000, *keys).save(
             self.path
         )

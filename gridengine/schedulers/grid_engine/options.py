@@ -87,9 +87,9 @@ def request_for(
             )  # the site's queue is for those that ask for no other
         options.append(words)
     native = " ".join(filter(None, [request.native.strip(), *options]))
-    words = split_words(native)
-    check_not_ours(words, OURS)
-    check_submits(words)
+    said = split_words(native)
+    check_not_ours(said, OURS)
+    check_submits(said)
     return replace(whole, native=native)
 
 

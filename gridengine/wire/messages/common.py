@@ -64,13 +64,14 @@ class CallerState(Item, frozen=True):
     """What calls have of the process that submits them, besides its path and directory: its
     environment, as /proc/self/environ has one, its umask, and its `sys.argv`. With `levels` it
     wants to have what calls log, from these levels on: of loggers, by their names (that of the
-    root is empty).
+    root is empty). `interpreter` is the state of its interpreter, pickled, which runners read.
     """
 
     variables: bytes
     umask: int
     arguments: Sequence[bytes] = ()
     levels: Sequence[tuple[str, int]] | None = None
+    interpreter: bytes = b""
 
 
 class Rejoin(MessageBase, frozen=True):

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,9 +18,15 @@ import psutil
 import pytest
 
 import gridengine
+from gridengine.dispatcher.client_listener import LOOK_SECONDS
 from gridengine.dispatcher.remote import RemoteDispatcher
+from gridengine.dispatcher.standalone import serve
 from gridengine.errors import Cancelled, ConfigurationError, DispatcherGone
+from gridengine.schedulers.remote import RemoteScheduler
+from gridengine.settings.schema import Settings
 from tests.support.cable import Cable
+from tests.support.clocked import clocked
+from tests.support.manual_clock import PATIENCE, ManualClock
 from tests.support.standalone import Standalone
 from tests.support.waiting import kill_all, wait_until
 
@@ -40,22 +47,20 @@ except gridengine.GridEngineError as error:
 
 
 @pytest.fixture
-def impatient(tmp_path: Path) -> Iterator[Standalone]:
-    """One that gives up a dead client after a second."""
-    made = Standalone(tmp_path / "runs", GRIDENGINE_CLIENT_GRACE="1")
+def standalone(tmp_path: Path) -> Iterator[Standalone]:
+    made = Standalone(tmp_path / "runs")
     yield made
     if made.process.poll() is None:
         made.end()
 
 
 @contextlib.contextmanager
-def holding(standalone: Standalone, folder: Path, **more: str) -> Iterator[subprocess.Popen[str]]:
+def holding(path: Path, folder: Path) -> Iterator[subprocess.Popen[str]]:
     """Have a script run whose call runs until the file `go` is there."""
     process = subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, str(standalone.path), str(folder)],
+        [sys.executable, "-c", SCRIPT, str(path), str(folder)],
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, **more},
     )
     try:
         wait_until((folder / "began").exists)
@@ -65,37 +70,65 @@ def holding(standalone: Standalone, folder: Path, **more: str) -> Iterator[subpr
         process.communicate()
 
 
+@contextlib.contextmanager
+def served(folder: Path, clock: ManualClock) -> Iterator[Path]:
+    """Have a dispatcher in a thread of this process; its clients find it by this path."""
+    stopped, ready = threading.Event(), threading.Event()
+    with gridengine.ProcessScheduler(2) as scheduler:
+        thread = threading.Thread(
+            target=serve,
+            args=(folder, scheduler, Settings(host="127.0.0.1")),
+            kwargs={"stopped": stopped, "ready": ready.set, "clock": clock},
+        )
+        thread.start()
+        try:
+            assert ready.wait(PATIENCE)
+            yield folder / "client.json"
+        finally:
+            stopped.set()
+            thread.join()
+
+
+def no_thread_of_a_client() -> bool:
+    return not any(one.name == "gridengine-client" for one in threading.enumerate())
+
+
 def connections(standalone: Standalone) -> int:
     """Return how many connections clients have to it."""
     found = psutil.Process(standalone.process.pid).net_connections("tcp")
     return sum(one.status == psutil.CONN_ESTABLISHED for one in found)
 
 
-def test_the_calls_of_a_killed_client_end_after_the_grace_time(
-    impatient: Standalone, tmp_path: Path
-) -> None:
-    with gridengine.Client(impatient.path) as other, holding(impatient, tmp_path) as process:
+def test_the_calls_of_a_killed_client_end_after_the_grace_time(tmp_path: Path) -> None:
+    clock = ManualClock()
+    with (
+        served(tmp_path / "night", clock) as path,
+        gridengine.Client(path) as other,
+        holding(path, tmp_path) as process,
+    ):
         assert other.status().running == 1
         process.kill()
-        wait_until(lambda: len(other.describe()["clients"]) == 1)
+        process.wait()
+        clock.advance_until(lambda: len(other.describe()["clients"]) == 1, LOOK_SECONDS)
         wait_until(lambda: other.status().running == 0)
         assert other.submit(abs, -1).result() == 1
+    assert clock.monotonic() - ManualClock().monotonic() >= Settings().client_grace
 
 
 def test_a_client_that_was_stopped_finds_its_way_back(
-    impatient: Standalone, tmp_path: Path
+    standalone: Standalone, tmp_path: Path
 ) -> None:
-    with holding(impatient, tmp_path) as process:
-        assert connections(impatient) == 1
+    with holding(standalone.path, tmp_path) as process:
+        assert connections(standalone) == 1
         process.send_signal(signal.SIGSTOP)
-        wait_until(lambda: connections(impatient) == 0)
+        wait_until(lambda: connections(standalone) == 0)
         (tmp_path / "go").touch()
         process.send_signal(signal.SIGCONT)
-        assert process.communicate(timeout=60)[0] == "held\n"
+        assert process.communicate(timeout=120)[0] == "held\n"
 
 
-def test_no_future_notices_that_connections_break(impatient: Standalone, tmp_path: Path) -> None:
-    told = json.loads(impatient.path.read_bytes())
+def test_no_future_notices_that_connections_break(standalone: Standalone, tmp_path: Path) -> None:
+    told = json.loads(standalone.path.read_bytes())
     with contextlib.closing(Cable(int(told["addresses"][-1].rpartition(":")[2]))) as cable:
         path = tmp_path / "client.json"
         path.touch(mode=0o600)
@@ -111,41 +144,50 @@ def test_no_future_notices_that_connections_break(impatient: Standalone, tmp_pat
             assert cable.cuts == 5
 
 
-def test_futures_are_told_when_the_dispatcher_ends(impatient: Standalone, tmp_path: Path) -> None:
-    with holding(impatient, tmp_path) as process:
-        with contextlib.closing(RemoteDispatcher(impatient.path)) as remote:
+def test_futures_are_told_when_the_dispatcher_ends(standalone: Standalone, tmp_path: Path) -> None:
+    with holding(standalone.path, tmp_path) as process:
+        with contextlib.closing(RemoteDispatcher(standalone.path)) as remote:
             remote.control("stop", {"now": True})
-        assert "DispatcherGone the dispatcher has ended" in process.communicate(timeout=60)[0]
+        assert "DispatcherGone the dispatcher has ended" in process.communicate(timeout=120)[0]
 
 
 def test_futures_are_told_when_the_dispatcher_was_killed_and_stays_away(
-    impatient: Standalone, tmp_path: Path
+    standalone: Standalone,
 ) -> None:
-    lease = {"GRIDENGINE_CLIENT_LEASE": "5"}
-    with holding(impatient, tmp_path, **lease) as process:
-        workers = psutil.Process(impatient.process.pid).children(recursive=True)
-        impatient.process.kill()
-        kill_all(lambda: filter(psutil.Process.is_running, workers))
-        assert "DispatcherGone nothing was heard" in process.communicate(timeout=60)[0]
+    clock = ManualClock()
+    client = clocked(RemoteScheduler(standalone.path), clock)
+    future = gridengine.Executor(scheduler=client).submit(signal.pause)
+    wait_until(future.running)
+    workers = psutil.Process(standalone.process.pid).children(recursive=True)
+    standalone.process.kill()
+    kill_all(lambda: filter(psutil.Process.is_running, workers))
+    assert not future.done()
+    clock.advance_until(future.done, Settings().beat_seconds)
+    with pytest.raises(DispatcherGone, match="nothing was heard"):
+        future.result()
+    clock.advance_until(no_thread_of_a_client, 1.0)  # the last words were for nobody
+    client.close()
 
 
-def test_a_program_that_ends_takes_its_calls_with_it(impatient: Standalone, tmp_path: Path) -> None:
+def test_a_program_that_ends_takes_its_calls_with_it(
+    standalone: Standalone, tmp_path: Path
+) -> None:
     script = "import sys, time, gridengine; c = gridengine.Client(sys.argv[1]); "
     script += "print(c.submit(abs, -2).result())"
     done = subprocess.run(
-        [sys.executable, "-c", script, str(impatient.path)],
+        [sys.executable, "-c", script, str(standalone.path)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
     )
     assert (done.stdout, done.stderr, done.returncode) == ("2\n", "", 0)
-    with gridengine.Client(impatient.path) as client:
+    with gridengine.Client(standalone.path) as client:
         assert len(client.describe()["clients"]) == 1
 
 
-def test_fifty_clients_at_once(impatient: Standalone) -> None:
+def test_fifty_clients_at_once(standalone: Standalone) -> None:
     def one(number: int) -> list[int]:
-        with gridengine.Client(impatient.path) as client:
+        with gridengine.Client(standalone.path) as client:
             return client.map(lambda x: x + number, range(20))
 
     with ThreadPoolExecutor(50) as threads:
@@ -154,9 +196,9 @@ def test_fifty_clients_at_once(impatient: Standalone) -> None:
         ]
 
 
-def test_nothing_is_left_of_calls_whose_results_were_fetched(impatient: Standalone) -> None:
-    with gridengine.Client(impatient.path) as client:
-        process = psutil.Process(impatient.process.pid)
+def test_nothing_is_left_of_calls_whose_results_were_fetched(standalone: Standalone) -> None:
+    with gridengine.Client(standalone.path) as client:
+        process = psutil.Process(standalone.process.pid)
         sizes = []
         for _ in range(4):
             client.map(abs, range(100_000), chunksize=20)
@@ -168,9 +210,9 @@ def test_nothing_is_left_of_calls_whose_results_were_fetched(impatient: Standalo
 
 
 def test_a_child_that_was_forked_is_told_that_the_client_is_its_parent_s(
-    impatient: Standalone,
+    standalone: Standalone,
 ) -> None:
-    with gridengine.Client(impatient.path) as client:
+    with gridengine.Client(standalone.path) as client:
         assert client.submit(abs, -1).result() == 1
         child = os.fork()
         if not child:
@@ -184,8 +226,8 @@ def test_a_child_that_was_forked_is_told_that_the_client_is_its_parent_s(
         assert client.submit(abs, -2).result() == 2
 
 
-def test_a_client_that_disconnects_cancels_what_it_has_open(impatient: Standalone) -> None:
-    client = gridengine.Client(impatient.path)
+def test_a_client_that_disconnects_cancels_what_it_has_open(standalone: Standalone) -> None:
+    client = gridengine.Client(standalone.path)
     future = client.submit(time.sleep, 3600)
     client.disconnect()
     with pytest.raises(Cancelled):

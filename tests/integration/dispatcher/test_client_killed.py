@@ -121,7 +121,7 @@ def test_a_script_that_was_killed_goes_on_with_the_calls_of_its_run(
     scripts.kill(scripts.start())
     again = scripts.start()
     (scripts.folder / "go").touch()
-    said, errors = again.communicate(timeout=60)
+    said, errors = again.communicate(timeout=120)
     assert said == GIVEN, errors
     # What had failed was tried again; all others were made once, those that ran then too.
     assert scripts.calls() == sorted([*range(8), 3])
@@ -130,14 +130,14 @@ def test_a_script_that_was_killed_goes_on_with_the_calls_of_its_run(
 def test_after_a_flush_the_calls_of_a_run_are_made_once_though_its_script_is_killed(
     scripts: Scripts,
 ) -> None:
-    leaves = "import os; assert client.flush(60); os.kill(os.getpid(), 9)"
+    leaves = "import os; assert client.flush(120); os.kill(os.getpid(), 9)"
     scripts.write(SINGLE.replace("client.disconnect(detach=True)", leaves))
     killed = scripts.start("killed")
-    assert killed.wait(timeout=60) == -signal.SIGKILL
+    assert killed.wait(timeout=120) == -signal.SIGKILL
     assert scripts.in_file("SELECT ifnull(sum(stop - first), 0) FROM handed") == 8
     again = scripts.start()
     (scripts.folder / "go").touch()
-    said, errors = again.communicate(timeout=60)
+    said, errors = again.communicate(timeout=120)
     assert said == GIVEN, errors
     assert scripts.calls() == sorted([*range(8), 3])
 
@@ -158,7 +158,7 @@ GRAPH = """def mend(number):
 
 def test_a_call_of_a_graph_that_is_made_again_goes_on_without_its_script(scripts: Scripts) -> None:
     scripts.write(GRAPH)
-    assert scripts.start().communicate(timeout=60)[0] == "broken\n"
+    assert scripts.start().communicate(timeout=120)[0] == "broken\n"
     (scripts.folder / "repaired").touch()
     killed = scripts.start()
     wait_until(lambda: scripts.calls() == [7, 7])
@@ -167,7 +167,7 @@ def test_a_call_of_a_graph_that_is_made_again_goes_on_without_its_script(scripts
     killed.wait()
     again = scripts.start()
     (scripts.folder / "go").touch()
-    said, errors = again.communicate(timeout=60)
+    said, errors = again.communicate(timeout=120)
     assert said == "70\n", errors
     assert scripts.calls() == [7, 7]
 
@@ -182,12 +182,12 @@ LOOK = """with client:
 def test_what_a_client_leaves_is_there_for_the_next(scripts: Scripts) -> None:
     scripts.write(SINGLE)
     left = scripts.start("detach")
-    _, errors = left.communicate(timeout=60)
+    _, errors = left.communicate(timeout=120)
     assert left.returncode == 0, errors
     scripts.write(LOOK)
 
     def look() -> list[str]:
-        return scripts.start().communicate(timeout=60)[0].splitlines()
+        return scripts.start().communicate(timeout=120)[0].splitlines()
 
     wait_until(lambda: look() == ["3 4 ['sweep']"])
     (scripts.folder / "go").touch()
@@ -199,12 +199,12 @@ def test_what_a_client_leaves_is_there_for_the_next(scripts: Scripts) -> None:
 def test_what_a_client_leaves_is_there_though_it_is_killed_right_after(scripts: Scripts) -> None:
     killed = "client.disconnect(detach=True)\n        os.kill(os.getpid(), 9)"
     scripts.write("import os\n    " + SINGLE.replace("client.disconnect(detach=True)", killed))
-    assert scripts.start("detach").wait(60) == -signal.SIGKILL
+    assert scripts.start("detach").wait(120) == -signal.SIGKILL
     assert scripts.in_file("SELECT count(DISTINCT task) FROM handed") > 0
     assert scripts.in_file("SELECT sum(calls) FROM blocks") == 8
     (scripts.folder / "go").touch()
     again = scripts.start()
-    assert again.communicate(timeout=60)[0] == GIVEN
+    assert again.communicate(timeout=120)[0] == GIVEN
     assert scripts.calls() == sorted([*range(8), 3])
 
 
@@ -221,7 +221,7 @@ def runs_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
 @pytest.mark.usefixtures("runs_here")
 def test_a_process_sees_what_is_left_again_and_again(scripts: Scripts) -> None:
     scripts.write(SINGLE)
-    scripts.start("detach").communicate(timeout=60)
+    scripts.start("detach").communicate(timeout=120)
     with gridengine.Client(scripts.standalone.path) as client:
 
         def seen() -> tuple[int, int, int]:
@@ -239,7 +239,7 @@ def test_a_process_sees_what_is_left_again_and_again(scripts: Scripts) -> None:
 
 def test_calls_without_a_name_end_with_their_client(scripts: Scripts) -> None:
     scripts.write("client.submit(work, 5); client.disconnect(detach=True)")
-    _, errors = scripts.start().communicate(timeout=60)
+    _, errors = scripts.start().communicate(timeout=120)
     assert not errors
     wait_until(lambda: scripts.rows("clients") == 0)
 
@@ -251,7 +251,7 @@ def test_beginning_anew_ends_what_was_left(scripts: Scripts) -> None:
     again = scripts.start()
     wait_until(lambda: scripts.calls().count(2) == 2)
     (scripts.folder / "go").touch()
-    assert again.communicate(timeout=60)[0] == GIVEN
+    assert again.communicate(timeout=120)[0] == GIVEN
     wait_until(lambda: scripts.rows("clients") == 0)
 
 
@@ -265,7 +265,7 @@ def test_the_calls_of_a_killed_client_outlive_their_dispatcher(tmp_path: Path) -
     (tmp_path / "go").touch()
     second = Standalone(tmp_path, max_workers=8, GRIDENGINE_CLIENT_GRACE="1")
     try:
-        said, errors = scripts.start().communicate(timeout=60)
+        said, errors = scripts.start().communicate(timeout=120)
         assert said == GIVEN, errors
         wait_until(lambda: scripts.rows("clients") == 0)
     finally:
@@ -277,7 +277,7 @@ def test_what_nobody_takes_goes_when_the_time_is_over(tmp_path: Path) -> None:
     try:
         scripts = Scripts(made, tmp_path)
         scripts.write(SINGLE)
-        scripts.start("detach").communicate(timeout=60)
+        scripts.start("detach").communicate(timeout=120)
         wait_until(lambda: scripts.rows("clients") == scripts.rows("requests") == 0)
         assert scripts.rows("absent") == 0
     finally:

@@ -59,11 +59,11 @@ def logged(path: Path, number: int) -> int:
 
 def test_calls_that_wait_are_made_by_the_next(killed: Killed, client: gridengine.Client) -> None:
     futures = [client.submit(pow, 2, n) for n in range(500)]
-    assert client.flush(30)
+    assert client.flush(120)
     assert all(one.acknowledged for one in futures)
     killed.kill()
     killed.start()
-    assert [one.result(60) for one in futures] == [2**n for n in range(500)]
+    assert [one.result(120) for one in futures] == [2**n for n in range(500)]
     wait_until(lambda: killed.rows("requests") == 1)  # that of the function
     assert not killed.rows("outcomes")
 
@@ -110,10 +110,10 @@ def test_large_results_of_a_map_under_way_come_once_however_they_are_grouped_the
     thread = threading.Thread(target=work)
     thread.start()
     for several in (5, 100, 200):
-        wait_until(lambda: len(taken) > several, 60)  # noqa: B023
+        wait_until(lambda: len(taken) > several, 120)  # noqa: B023
         killed.kill()
         killed.start()
-    thread.join(60)
+    thread.join(120)
     assert taken == [b"%07d" % n for n in range(300)]
     wait_until(lambda: killed.rows("requests") == 1)  # that of the function
     assert not killed.rows("outcomes")
@@ -126,7 +126,7 @@ def test_what_was_handed_in_while_it_was_away_is_taken_once(
     killed.kill()
     futures = [client.submit(logged, calls, n) for n in range(1, 50)]
     killed.start()
-    assert [one.result(60) for one in futures] == list(range(1, 50))
+    assert [one.result(120) for one in futures] == list(range(1, 50))
     assert sorted(map(int, calls.read_text().split())) == list(range(1, 50))
 
 
@@ -137,13 +137,13 @@ def test_a_call_that_needs_one_that_has_ended_is_given_its_result(
     first = client.submit(logged, calls, 7)
     waits = client.submit(_when_there, tmp_path / "go")
     last = client.submit(lambda a, b: a + b, first, waits)
-    assert first.result(30) == 7
-    assert client.submit(abs, -1).result(30) == 1
-    assert client.flush(30)  # what came of the first was written before
+    assert first.result(120) == 7
+    assert client.submit(abs, -1).result(120) == 1
+    assert client.flush(120)  # what came of the first was written before
     killed.kill()
     killed.start()
     (tmp_path / "go").touch()
-    assert last.result(60) == 8
+    assert last.result(120) == 8
     assert calls.read_text() == "7\n"
 
 
@@ -160,7 +160,7 @@ def test_questions_are_answered_by_the_next(killed: Killed, client: gridengine.C
     thread = threading.Thread(target=lambda: answers.append(client.describe()["pid"]))
     thread.start()
     killed.start()
-    thread.join(60)
+    thread.join(120)
     assert answers == [killed.now.process.pid] != [pid]
     assert os.getpid() not in answers
 
@@ -173,12 +173,12 @@ def test_a_graph_under_way_goes_on(
     graph |= {f"waits {n}": (_after, go, f"first {n}") for n in range(20)}
     graph["all"] = (sum, [f"waits {n}" for n in range(20)])
     futures = client.submit_graph(graph, ["all", "waits 7"], fuse=False)
-    assert client.flush(30)
+    assert client.flush(120)
     wait_until(lambda: len(_logged(calls)) >= 2)
     killed.kill()
     killed.start()
     go.touch()
-    assert [one.result(60) for one in futures] == [190, 7]
+    assert [one.result(120) for one in futures] == [190, 7]
     assert set(_logged(calls)) == set(range(20))
 
 
@@ -207,7 +207,7 @@ def test_jobs_of_a_job_dispatcher_end_once(
     jobs = [gridengine.Job(target=work, args=(number,), retries=3) for number in range(20)]
     with gridengine.JobDispatcher(client) as dispatcher:
         dispatcher.dispatch(jobs)
-        assert client.flush(30)
+        assert client.flush(120)
         wait_until(lambda: _logged(calls))
         killed.kill()
         killed.start()

@@ -54,17 +54,6 @@ def test_results_are_calculated_with_before_they_are_there(
     assert run(main, scheduler=scheduler, backend=backend) == expected
 
 
-def test_a_failure_travels_to_what_was_made_of_it(
-    scheduler: gridengine.ProcessScheduler, backend: Backend
-) -> None:
-    async def main() -> None:
-        await tenfold([tenfold(None) + 1])
-
-    with pytest.raises(TypeError, match="unsupported operand") as raised:
-        run(main, scheduler=scheduler, backend=backend)
-    assert "tenfold" in raised.value.__notes__[0]
-
-
 def test_what_tasks_of_the_loop_make_goes_to_calls(
     scheduler: gridengine.ProcessScheduler, backend: Backend
 ) -> None:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import functools
-import itertools
 import os
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -16,9 +14,7 @@ import pytest
 
 import gridengine
 from gridengine import Executor, Job, Pool
-from gridengine.errors import Cancelled
 from tests.support.event_loops import LOOPS, all_of, cancelled_once, run_in, until
-from tests.support.waiting import wait_until
 
 NUMBER = contextvars.ContextVar("number", default=0)
 loops = pytest.mark.parametrize("loop", LOOPS)
@@ -32,10 +28,6 @@ async def double(x: int) -> int:
 class Doubler:
     async def __call__(self, x: int) -> int:
         return await double(x)
-
-
-async def add(x: int, y: int = 1) -> int:
-    return x + y
 
 
 async def fail(x: int) -> int:
@@ -97,12 +89,6 @@ def test_all_ways_to_call_take_coroutine_functions(place: Any, f: Any) -> None:
     assert job.result() == 8
 
 
-def test_starmap_and_keywords_too(place: Any) -> None:
-    assert gridengine.starmap(add, [(1, 2), (3,)], scheduler=place) == [3, 4]
-    with Executor(scheduler=place) as executor:
-        assert executor.submit(add, 1, y=4).result() == 5
-
-
 def test_joblib_runs_coroutine_functions(scheduler: gridengine.ProcessScheduler) -> None:
     joblib = pytest.importorskip("joblib")
     from gridengine import joblib_backend  # noqa: F401
@@ -145,15 +131,6 @@ def test_a_call_is_ended_for_its_time_and_run_again_for_its_error(
     assert gridengine.map(fail_first, [again], scheduler=scheduler, retry_on=OSError) == [True]
 
 
-def test_a_call_that_runs_is_killed(tmp_path: Path) -> None:
-    with Executor(max_workers=1) as executor:
-        future = executor.submit(stay, tmp_path / "begun")
-        wait_until((tmp_path / "begun").exists)
-        assert executor.kill(future)
-        assert isinstance(future.exception(), Cancelled)
-        assert executor.submit(double, 3).result() == 6
-
-
 def test_a_job_is_told_to_end_and_sends_messages(scheduler: gridengine.ProcessScheduler) -> None:
     async def until_cancelled(controller: Any) -> str:
         controller.push("begun")
@@ -174,15 +151,6 @@ def test_inside_of_a_loop_inline_calls_run_in_one_of_their_own(loop: str) -> Non
         return gridengine.map(double, range(3), scheduler=gridengine.InlineScheduler())
 
     assert run_in(loop, main) == [0, 2, 4]
-
-
-def test_a_call_of_a_coroutine_function_may_map_another(
-    scheduler: gridengine.ProcessScheduler,
-) -> None:
-    async def nested(count: int) -> list[int]:
-        return gridengine.map(double, range(count))
-
-    assert gridengine.map(nested, [2, 3], scheduler=scheduler) == [[0, 2], [0, 2, 4]]
 
 
 # ------------------------------------------------------------------ calls from tasks
@@ -228,66 +196,11 @@ def test_a_cancelled_task_ends_the_calls_of_its_executor(
 
 
 @loops
-def test_calls_are_awaited_many_at_once_without_a_thread_for_each(
-    loop: str, scheduler: gridengine.ProcessScheduler
-) -> None:
-    async def main() -> None:
-        async with Executor(scheduler=scheduler) as executor:
-
-            async def one(x: int) -> int:
-                seen.append(threading.active_count())
-                return await executor.submit(square, x)
-
-            await executor.submit(square, 1)
-            before = threading.active_count()
-            results = await all_of([functools.partial(one, x) for x in range(1000)])
-            assert results == [x * x for x in range(1000)]
-            assert max(seen) <= before
-
-    seen: list[int] = []
-    run_in(loop, main)
-
-
-@loops
-def test_jobs_and_results_of_pools_are_awaited(
-    loop: str, scheduler: gridengine.ProcessScheduler
-) -> None:
-    async def main() -> tuple[Any, Any, Any]:
-        shared, own = (
-            Job(target=square, args=(3,), scheduler=place)
-            for place in (scheduler, functools.partial(gridengine.ProcessScheduler, 1))
-        )
-        for job in (shared, own):
-            job.start()
-        with Pool(scheduler=scheduler) as pool:
-            return await shared, await own, await pool.map_async(square, range(3))
-
-    assert run_in(loop, main) == (9, 9, [0, 1, 4])
-
-
-@loops
-def test_aimap_goes_through_arguments_without_end(
-    loop: str, scheduler: gridengine.ProcessScheduler
-) -> None:
-    async def main() -> list[int]:
-        found = []
-        async for result in gridengine.aimap(double, itertools.count(), scheduler=scheduler):
-            found.append(result)
-            if len(found) == 200:
-                return found
-        raise AssertionError("it ended")
-
-    assert run_in(loop, main) == [2 * x for x in range(200)]
-
-
-@loops
-@pytest.mark.parametrize("own", [True, False])
 def test_aimap_ends_its_calls_with_its_task(
-    loop: str, own: bool, scheduler: gridengine.ProcessScheduler, tmp_path: Path
+    loop: str, scheduler: gridengine.ProcessScheduler, tmp_path: Path
 ) -> None:
     async def use() -> None:
-        place = functools.partial(gridengine.ProcessScheduler, 1) if own else scheduler
-        async for _ in gridengine.aimap(stay_here, [tmp_path / "begun"], scheduler=place):
+        async for _ in gridengine.aimap(stay_here, [tmp_path / "begun"], scheduler=scheduler):
             raise AssertionError("it ended")
 
     async def main() -> None:

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import collections
 import concurrent.futures
 import os
 import signal
-import subprocess
-import sys
-import textwrap
 import threading
 from collections.abc import Iterator
-from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import gridengine
-from gridengine.errors import Cancelled, ConfigurationError, RemoteTraceback, WorkerCrashed
-from gridengine.serialize.encoding import OUT_OF_BAND
+from gridengine.errors import Cancelled, ConfigurationError
+from tests.support.script_driver import MakeScript
 from tests.support.waiting import wait_until
 
-ROOT = Path(gridengine.__file__).parents[1]
 SECONDS = 120
 
 
@@ -35,14 +29,6 @@ def executor(scheduler: gridengine.ProcessScheduler) -> Iterator[gridengine.Exec
 
 def square(x: int) -> int:
     return x * x
-
-
-def fail(x: int) -> int:
-    raise ValueError(f"no {x}")  # the failing line
-
-
-def note(folder: str, name: object) -> None:
-    Path(folder, str(name)).touch()
 
 
 def begin_and_wait(begun: str, gate: str) -> str:
@@ -94,11 +80,6 @@ def gate(tmp_path: Path) -> Iterator[Gate]:
 # ------------------------------------------------------------------ results
 
 
-def test_thousands_of_calls_give_their_results(executor: gridengine.Executor) -> None:
-    futures = [executor.submit(square, index) for index in range(20_000)]
-    assert [future.result() for future in futures] == [index * index for index in range(20_000)]
-
-
 def test_calls_of_several_functions_and_threads_give_their_results(
     executor: gridengine.Executor,
 ) -> None:
@@ -116,111 +97,25 @@ def test_calls_of_several_functions_and_threads_give_their_results(
     ]
 
 
-def test_a_function_from_anywhere_runs(executor: gridengine.Executor) -> None:
-    offset = 7
-    assert executor.submit(lambda x: x + offset, 3).result(SECONDS) == 10
-
-
-def test_large_arguments_and_results_arrive(executor: gridengine.Executor) -> None:
-    numpy = pytest.importorskip("numpy")
-    array = numpy.arange(OUT_OF_BAND, dtype=float)
-    future = executor.submit(numpy.negative, array)
-    expected = -array
-    array[:] = 0  # what was submitted does not change any more
-    assert (future.result(SECONDS) == expected).all()
-
-
-def test_an_exception_has_the_failing_line(executor: gridengine.Executor) -> None:
-    with pytest.raises(ValueError, match="no 3") as caught:
-        executor.submit(fail, 3).result(SECONDS)
-    assert isinstance(caught.value.__cause__, RemoteTraceback)
-    assert "# the failing line" in str(caught.value.__cause__)
-
-
-def test_a_crash_fails_its_own_call_alone(executor: gridengine.Executor) -> None:
-    before = [executor.submit(square, index) for index in range(500)]
-    crash = executor.with_options(retries=0).submit(os.kill, 0, signal.SIGKILL)
-    after = [executor.submit(square, index) for index in range(500)]
-    with pytest.raises(WorkerCrashed, match="SIGKILL"):
-        crash.result(SECONDS)
-    assert [future.result(SECONDS) for future in before + after] == 2 * [
-        index * index for index in range(500)
-    ]
-
-
 def test_a_call_that_runs_over_its_time_is_ended(executor: gridengine.Executor, gate: Gate) -> None:
     future = executor.with_options(timeout=0.2).submit(begin_and_wait, *gate.paths)
     with pytest.raises(gridengine.TimeoutError, match=r"limit of 0.2 s"):
         future.result(SECONDS)
 
 
-def test_asyncio_and_as_completed_take_the_futures(executor: gridengine.Executor) -> None:
-    async def main() -> list[int]:
-        loop = asyncio.get_running_loop()
-        return await asyncio.gather(
-            *(loop.run_in_executor(executor, square, index) for index in range(500))
-        )
-
-    assert asyncio.run(main()) == [index * index for index in range(500)]
-    futures = [executor.submit(square, index) for index in range(500)]
-    completed = concurrent.futures.as_completed(futures, timeout=SECONDS)
-    assert sorted(future.result() for future in completed) == [
-        index * index for index in range(500)
-    ]
-
-
-def test_map_gives_results_in_order(executor: gridengine.Executor) -> None:
-    assert list(executor.map(square, range(20_000))) == [index * index for index in range(20_000)]
-    assert list(executor.map(divmod, range(9), [2, 3, 4], chunksize=2)) == [(0, 0), (0, 1), (0, 2)]
-
-
 # ------------------------------------------------------------------ ends
-
-
-def test_a_cancelled_call_never_runs(
-    scheduler: gridengine.ProcessScheduler, tmp_path: Path, gate: Gate
-) -> None:
-    with gridengine.Executor(scheduler=scheduler) as executor:
-        blocking = [executor.submit(begin_and_wait, *gate.paths) for _ in range(8)]
-        futures = [executor.submit(note, str(tmp_path), f"ran-{index}") for index in range(100)]
-        cancelled = [future.cancel() for future in futures]
-        gate.open()
-    assert cancelled == [True] * 100
-    assert [future.result() for future in blocking if not future.cancelled()] != []
-    assert list(tmp_path.glob("ran-*")) == []
-
-
-def after_quick_calls(
-    executor: gridengine.Executor, gate: Gate
-) -> list[concurrent.futures.Future[int]]:
-    """Return the futures of calls that wait, handed over together as the quick ones before them;
-    the first of them runs.
-    """
-    for future in [executor.submit(negate, index, gate.paths) for index in range(5000)]:
-        future.result(SECONDS)
-    futures = [executor.submit(negate, WAITING, gate.paths) for _ in range(200)]
-    gate.await_begin()
-    return futures
 
 
 def test_after_quick_calls_all_that_has_not_begun_can_be_cancelled(gate: Gate) -> None:
     with gridengine.Executor(scheduler=gridengine.ProcessScheduler, max_workers=1) as executor:
-        futures = after_quick_calls(executor, gate)
+        for future in [executor.submit(negate, index, gate.paths) for index in range(5000)]:
+            future.result(SECONDS)  # from here on calls travel together
+        futures = [executor.submit(negate, WAITING, gate.paths) for _ in range(200)]
+        gate.await_begin()
         cancelled = [future.cancel() for future in futures]
         gate.open()
         assert cancelled == [False] + [True] * 199
         assert futures[0].result(SECONDS) == -WAITING
-
-
-def test_after_quick_calls_the_shutdown_cancels_all_that_has_not_begun(gate: Gate) -> None:
-    executor = gridengine.Executor(scheduler=gridengine.ProcessScheduler, max_workers=1)
-    futures = after_quick_calls(executor, gate)
-    executor.shutdown(wait=False, cancel_futures=True)
-    done, _ = concurrent.futures.wait(futures[1:], SECONDS)
-    gate.open()
-    executor.shutdown(wait=True)
-    assert len(done) == 199
-    assert [future.cancelled() for future in futures] == [False] + [True] * 199
 
 
 def test_a_call_that_runs_can_be_killed(executor: gridengine.Executor, gate: Gate) -> None:
@@ -266,17 +161,6 @@ def test_the_initializer_runs_once_in_each_process(
     assert {str(pid) for pid in ran} <= set(initialised)
 
 
-def test_a_failing_initializer_breaks_the_executor(scheduler: gridengine.ProcessScheduler) -> None:
-    with gridengine.Executor(scheduler=scheduler, initializer=fail, initargs=(1,)) as executor:
-        results = executor.map(square, range(10))
-        with pytest.raises(BrokenProcessPool, match="no 1"):
-            next(results)
-        with pytest.raises(BrokenProcessPool, match="no 1"):
-            executor.submit(square, 1)
-    with gridengine.Executor(scheduler=scheduler) as other:
-        assert other.submit(square, 3).result(SECONDS) == 9
-
-
 # ------------------------------------------------------------------ max_tasks_per_child
 
 
@@ -312,14 +196,6 @@ def test_a_timed_call_goes_to_another_process_too() -> None:
     assert len(set(pids)) == 10
 
 
-def test_calls_inside_a_call_end_no_process(scheduler: gridengine.ProcessScheduler) -> None:
-    def inner(x: int) -> list[int]:
-        with gridengine.Executor(max_tasks_per_child=1) as executor:
-            return list(executor.map(square, range(x)))
-
-    assert gridengine.map(inner, [3], scheduler=scheduler) == [[0, 1, 4]]
-
-
 def test_what_the_last_call_of_a_process_left_running_is_waited_for(tmp_path: Path) -> None:
     def leave(x: int) -> None:
         def write() -> None:
@@ -333,15 +209,6 @@ def test_what_the_last_call_of_a_process_left_running_is_waited_for(tmp_path: Pa
         (tmp_path / "go").touch()
         assert executor.submit(square, 3).result(SECONDS) == 9
         assert (tmp_path / "written").exists()
-
-
-def test_calls_may_run_in_this_process() -> None:
-    with gridengine.Executor(scheduler=gridengine.InlineScheduler) as executor:
-        assert executor.submit(os.getpid).result() == os.getpid()
-        assert (
-            executor.submit(lambda: executor.submit(square, 3).result()).exception() is not None
-        )  # an executor does not travel
-        assert list(executor.map(square, range(5))) == [0, 1, 4, 9, 16]
 
 
 def test_a_forked_process_gets_an_error_that_the_executor_is_not_its_own(
@@ -362,28 +229,13 @@ def test_a_forked_process_gets_an_error_that_the_executor_is_not_its_own(
 # ------------------------------------------------------------------ scripts
 
 
-def run_script(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
-    script = folder / "script.py"
-    script.write_text(textwrap.dedent(text))
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.run(
-        [sys.executable, str(script), str(folder)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=150,
-        check=False,
-    )
-
-
 @pytest.mark.parametrize("last", ["", "executor.shutdown(wait=False)", "del executor"])
-def test_the_interpreter_waits_for_what_was_submitted(last: str, tmp_path: Path) -> None:
-    done = run_script(
-        tmp_path,
-        """
-        import sys
+def test_the_interpreter_waits_for_what_was_submitted(
+    last: str, script: MakeScript, tmp_path: Path
+) -> None:
+    done = script(
+        f"""
         import time
-        import gridengine
 
         def touch(path):
             time.sleep(0.05)
@@ -391,51 +243,27 @@ def test_the_interpreter_waits_for_what_was_submitted(last: str, tmp_path: Path)
 
         executor = gridengine.Executor(max_workers=2)
         for index in range(20):
-            executor.submit(touch, f"{sys.argv[1]}/ran-{index}")
-        LAST
-        """.replace("LAST", last),
-    )
+            executor.submit(touch, f"ran-{{index}}")
+        {last}
+        """
+    ).run()
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert len(list(tmp_path.glob("ran-*"))) == 20
 
 
-def test_an_exception_ends_the_script_and_its_calls(tmp_path: Path) -> None:
-    done = run_script(
-        tmp_path,
+def test_an_exception_ends_the_script_and_its_calls(script: MakeScript) -> None:
+    done = script(
         """
         import time
-        import gridengine
 
         executor = gridengine.Executor(max_workers=2)
         futures = [executor.submit(time.sleep, 600) for _ in range(20)]
         raise SystemError("here")
-        """,
-    )
+        """
+    ).run()
     assert done.returncode == 1
     assert done.stderr.count("Traceback") == 1
     assert "SystemError: here" in done.stderr
-
-
-def test_functions_of_a_script_run_as_they_were_when_submitted(tmp_path: Path) -> None:
-    done = run_script(
-        tmp_path,
-        """
-        import gridengine
-
-        def read():
-            return number, numbers
-
-        numbers = []
-        with gridengine.Executor(max_workers=2) as executor:
-            futures = []
-            for number in range(100):
-                numbers.append(number)
-                futures.append(executor.submit(read))
-            expected = [(n, list(range(n + 1))) for n in range(100)]
-            assert [future.result() for future in futures] == expected
-        """,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_workers_end_with_the_executor_that_started_them() -> None:

@@ -6,7 +6,6 @@ import concurrent.futures
 import json
 import os
 import signal
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ import numpy
 import pytest
 
 import gridengine
-from gridengine.errors import Cancelled, TimeoutError, WorkerCrashed
+from gridengine.errors import Cancelled
 from tests.integration.conftest import MakeScript
 from tests.support.waiting import wait_until
 
@@ -156,15 +155,6 @@ def test_a_failure_comes_with_the_way_and_the_others_go_on(executor: gridengine.
     assert other.result() == 3
 
 
-def test_of_a_failed_call_of_a_map_the_number_is_told(
-    scheduler: gridengine.ProcessScheduler, executor: gridengine.Executor
-) -> None:
-    bad = executor.submit(fail, "x.csv")
-    results = gridengine.map(first, [1, bad, 3], scheduler=scheduler, reraise=False)
-    assert results[::2] == [1, 3]
-    assert isinstance(results[1], OSError)
-
-
 def test_a_call_is_retried_before_its_failure_travels(
     executor: gridengine.Executor, tmp_path: Path
 ) -> None:
@@ -224,57 +214,6 @@ def test_a_call_that_waits_is_cancelled_at_once_and_what_waits_for_it(
     assert running.result() == 1
 
 
-def test_a_call_that_is_killed_cancels_what_waits_for_it(
-    executor: gridengine.Executor, tmp_path: Path
-) -> None:
-    running = executor.submit(after, tmp_path / "go", 1)
-    waiting = executor.submit(add, running)
-    wait_until(waiting.running)
-    executor.kill(running)
-    assert isinstance(running.exception(), Cancelled)
-    for one in (waiting, executor.submit(add, running)):
-        with pytest.raises(concurrent.futures.CancelledError) as caught:
-            one.result()
-        assert caught.value.__notes__ == ["the call of after was cancelled, and with it add"]
-
-
-def test_a_call_that_kills_its_process_fails_what_waits_for_it(
-    executor: gridengine.Executor,
-) -> None:
-    died = executor.with_options(retries=0).submit(os._exit, 3)
-    error = executor.submit(add, died, 1).exception()
-    assert isinstance(error, WorkerCrashed)
-    assert error is not died.exception()
-    assert error.__notes__ == ["the call of _exit failed, and with it add"]
-
-
-def test_futures_of_others_are_waited_for_here(executor: gridengine.Executor) -> None:
-    with (
-        concurrent.futures.ThreadPoolExecutor(1) as threads,
-        gridengine.Executor(max_workers=1) as other,
-    ):
-        release = threading.Event()
-        local, remote = threads.submit(release.wait), other.submit(add, 1, 1)
-        result = executor.submit(first, [local, remote, other.submit(fail_once, Path("/"), 5)])
-        release.set()
-        assert result.result() == [True, 2, 5]
-
-
-def test_a_future_that_never_ends_keeps_nobody_waiting(
-    scheduler: gridengine.ProcessScheduler,
-) -> None:
-    executor = gridengine.Executor(scheduler=scheduler)
-    never: concurrent.futures.Future[int] = concurrent.futures.Future()
-    waiting = [executor.submit(add, never) for _ in range(50)]
-    done = executor.submit(add, 1)
-    for _ in range(300):
-        done = executor.submit(add, done, 1)
-    assert done.result() == 301
-    assert [one.result() for one in [executor.submit(add, 1) for _ in range(500)]] == [1] * 500
-    executor.shutdown(cancel_futures=True)
-    assert all(one.cancelled() for one in waiting)
-
-
 def test_shutdown_waits_for_what_waits(scheduler: gridengine.ProcessScheduler) -> None:
     with gridengine.Executor(scheduler=scheduler) as executor:
         last = executor.submit(add, 0)
@@ -291,19 +230,6 @@ def test_what_waits_when_the_scheduler_is_closed_is_cancelled() -> None:
         wait_until(waiting.running)
     assert isinstance(waiting.exception(), Cancelled)
     executor.shutdown()
-
-
-def test_a_job_is_given_results_and_its_time_begins_when_it_does(
-    scheduler: gridengine.ProcessScheduler, executor: gridengine.Executor, tmp_path: Path
-) -> None:
-    running = executor.submit(after, tmp_path / "go", 1)
-    job = gridengine.Job(target=first, args=([running],), scheduler=scheduler)
-    job.start()
-    with pytest.raises(TimeoutError):
-        job.result(timeout=0.01)
-    (tmp_path / "go").touch()
-    assert job.result() == [1]
-    assert job.exitcode == 0
 
 
 CHAIN = """
@@ -372,26 +298,3 @@ def test_large_results_that_are_held_do_not_use_up_the_descriptors(script: MakeS
     done = script(HELD).run()
     assert done.stderr == ""
     assert int(done.stdout) < 280
-
-
-def test_ctrl_c_ends_what_waits_and_what_runs(script: MakeScript, tmp_path: Path) -> None:
-    made = script(f"""
-        import os, pathlib, signal, threading, time
-
-        def load(path):
-            pathlib.Path(path).touch()
-            time.sleep(60)
-
-        def interrupt():
-            while not os.path.exists({str(tmp_path / "began")!r}):
-                time.sleep(0.01)
-            os.kill(os.getpid(), signal.SIGINT)
-
-        threading.Thread(target=interrupt).start()
-        with gridengine.Executor(max_workers=1) as executor:
-            table = executor.submit(load, {str(tmp_path / "began")!r})
-            print(executor.submit(len, table).result())
-    """)
-    done = made.run()
-    assert done.stderr.endswith("KeyboardInterrupt\n")
-    wait_until(lambda: not made.processes())

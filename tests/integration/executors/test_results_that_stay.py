@@ -162,13 +162,6 @@ def test_it_goes_to_another_worker_where_its_own_is_busy(
     assert [one.result()[0] for one in dependents] == [1, 1]
 
 
-def test_many_parts_are_joined_wherever_they_lie(executor: gridengine.Executor) -> None:
-    parts = [executor.submit(made, number) for number in range(10)]
-    grown_parts = [executor.submit(grown, one) for one in parts]
-    assert executor.submit(total, grown_parts).result() == sum(range(10)) + 10
-    assert [float(one.result()[0]) for one in parts] == list(range(10))
-
-
 def test_a_lost_worker_has_what_it_held_made_again(
     executor: gridengine.Executor, tmp_path: Path
 ) -> None:

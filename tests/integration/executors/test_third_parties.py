@@ -52,12 +52,6 @@ def test_dask_computes_a_graph_on_an_executor(scheduler: gridengine.ProcessSched
     assert os.getpid() not in ran
 
 
-def test_dask_raises_what_a_task_raised(scheduler: gridengine.ProcessScheduler) -> None:
-    dask = pytest.importorskip("dask", reason=WHY)
-    with gridengine.Executor(scheduler=scheduler) as executor, pytest.raises(ZeroDivisionError):
-        dask.compute(dask.delayed(invert)(0), scheduler=executor)
-
-
 def test_scipy_optimises_with_a_pools_map(scheduler: gridengine.ProcessScheduler) -> None:
     optimize = pytest.importorskip("scipy.optimize", reason=WHY)
     with gridengine.Pool(scheduler=scheduler) as pool:

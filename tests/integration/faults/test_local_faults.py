@@ -9,13 +9,13 @@ import ctypes
 import gc
 import os
 import resource
-import select
 import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ import gridengine
 from gridengine import (
     Cancelled,
     ConfigurationError,
+    Executor,
     Job,
     JobDispatcher,
     Memory,
@@ -39,6 +40,8 @@ from gridengine.schedulers.base import Scheduler
 from gridengine.schedulers.launcher import LaunchContext, Launcher
 from gridengine.wire.messages import Crashed
 from tests.support.agent_driver import alive, leave_a_grandchild, start, written
+from tests.support.clocked import clocked
+from tests.support.manual_clock import ManualClock
 from tests.support.script_driver import MakeScript, at_terminal, read_all
 from tests.support.small_disk import filled, small_disk
 from tests.support.waiting import wait_until
@@ -49,6 +52,18 @@ MEGABYTE = 2**20
 @pytest.fixture(scope="module")
 def scheduler() -> Iterator[ProcessScheduler]:
     with ProcessScheduler(max_workers=2) as scheduler:
+        yield scheduler
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def by_clock(clock: ManualClock) -> Iterator[ProcessScheduler]:
+    """One whose time passes only when the test advances the clock."""
+    with clocked(ProcessScheduler(max_workers=2), clock) as scheduler:
         yield scheduler
 
 
@@ -253,7 +268,6 @@ ENDINGS: dict[str, Callable[[], object]] = {
     "hard exit": lambda: os._exit(1),
     "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
     "crash in C": lambda: ctypes.PyDLL(None).abort(),
-    "time": lambda: time.sleep(60),
     "fork server": end_by_fork_server,
 }
 
@@ -278,7 +292,6 @@ def test_with_no_retries_no_call_begins_twice_whatever_ends_the_process_of_anoth
             retries=0,
             chunksize=20,
             reraise=False,
-            timeout=4.0 if ending == "time" else None,
         )
     begun = sorted(map(int, lines(tmp_path / "begun")))
     assert begun == sorted(set(begun))
@@ -288,6 +301,28 @@ def test_with_no_retries_no_call_begins_twice_whatever_ends_the_process_of_anoth
         assert len(failed) <= 6
     else:
         assert (begun, failed) == (list(range(120)), [20, 60, 100])
+
+
+def test_with_no_retries_no_call_begins_twice_though_others_run_over_their_time(
+    clock: ManualClock, tmp_path: Path
+) -> None:
+    def call(x: int) -> int:
+        note(tmp_path / "begun", x)
+        if x % 40 == 20:
+            note(tmp_path / f"hangs {x}", os.getpid())
+            signal.pause()
+        return x
+
+    with ThreadPoolExecutor(1) as threads, clocked(ProcessScheduler(1), clock) as scheduler:
+        options = {"retries": 0, "chunksize": 20, "timeout": 10.0, "reraise": False}
+        run = threads.submit(gridengine.map, call, range(120), scheduler=scheduler, **options)
+        for x in (20, 60, 100):
+            wait_until(written(tmp_path / f"hangs {x}"))
+            pid = int((tmp_path / f"hangs {x}").read_text())
+            clock.advance_until(lambda: not alive(pid))  # noqa: B023
+        results = run.result()
+    assert sorted(map(int, lines(tmp_path / "begun"))) == list(range(120))
+    assert [x for x, result in enumerate(results) if result != x] == [20, 60, 100]
 
 
 def test_with_no_retries_single_calls_that_ended_before_a_crash_have_their_results(
@@ -500,7 +535,7 @@ def test_what_the_kernel_kills_for_want_of_memory_ran_out_of_it(
 
 
 def test_a_call_over_its_time_is_not_run_again_and_the_others_go_on(
-    scheduler: ProcessScheduler, tmp_path: Path
+    by_clock: ProcessScheduler, clock: ManualClock, tmp_path: Path
 ) -> None:
     def call(x: int) -> int:
         note(tmp_path / str(x))
@@ -508,21 +543,28 @@ def test_a_call_over_its_time_is_not_run_again_and_the_others_go_on(
             signal.pause()
         return x
 
-    results = gridengine.map(call, range(20), scheduler=scheduler, timeout=4.0, reraise=False)
-    assert isinstance(results[5], TimeoutError)
-    assert "limit of 4.0 s" in str(results[5])
-    assert results[:5] + results[6:] == [x for x in range(20) if x != 5]
+    with Executor(scheduler=by_clock, timeout=10.0) as executor:
+        late, *others = (executor.submit(call, x) for x in (5, *range(5), *range(6, 20)))
+        assert [one.result() for one in others] == [x for x in range(20) if x != 5]
+        clock.advance_until(late.done)
+        with pytest.raises(TimeoutError, match=r"limit of 10\.0 s"):
+            late.result()
     assert len(lines(tmp_path / "5")) == 1
 
 
 def test_a_call_that_comes_back_when_its_time_is_over_was_late_all_the_same(
-    scheduler: ProcessScheduler,
+    by_clock: ProcessScheduler, clock: ManualClock, tmp_path: Path
 ) -> None:
     def target(controller: Any) -> str:
+        note(tmp_path / "begun")
         wait_until(lambda: controller.cancelled)
         return "tidied up"
 
-    job = ended(Job(target=target, timeout=0.5, scheduler=scheduler))
+    job = Job(target=target, timeout=10.0, scheduler=by_clock)
+    job.start()
+    wait_until((tmp_path / "begun").exists)
+    clock.advance(10.0)
+    job.join()
     assert isinstance(job.exception(), TimeoutError)
     assert job.exitcode != 0
     assert [one.outcome for one in job.attempts] == ["it ran over its time"]
@@ -540,48 +582,14 @@ def test_time_in_which_the_agent_was_stopped_does_not_count(tmp_path: Path) -> N
     try:
         run = dispatcher.run(call, [0], timeout=60.0)
         dispatcher.wait_until(begun.exists)
-        now = time.monotonic()
-        dispatcher.agent.tick(now)
-        dispatcher.agent.tick(now + 1000)
+        dispatcher.agent.tick(dispatcher.clock.monotonic())
+        dispatcher.clock.advance(1000.0)
+        dispatcher.agent.tick(dispatcher.clock.monotonic())
         fifo.write_text("done")
         assert dispatcher.results(run, 1) == ["done"]
         assert dispatcher.messages(Crashed) == []
     finally:
         dispatcher.agent.close()
-
-
-def test_a_run_that_was_stopped_for_longer_than_a_call_may_take_goes_on(
-    script: MakeScript, tmp_path: Path
-) -> None:
-    one = script(
-        f"""
-        from pathlib import Path
-        import time
-
-        def work(x):
-            Path({str(tmp_path)!r}, f"begun-{{x}}").touch()
-            with open({str(tmp_path / "ran")!r}, "a") as file:
-                file.write("x")
-            while not Path({str(tmp_path)!r}, "go on").exists():
-                time.sleep(0.01)
-            return x
-
-        scheduler = gridengine.ProcessScheduler(2)
-        print(gridengine.map(work, range(2), scheduler=scheduler, timeout=5.0, chunksize=1))
-        """
-    )
-    process = one.start(stdout=subprocess.PIPE)
-    wait_until(lambda: (tmp_path / "begun-0").exists() and (tmp_path / "begun-1").exists())
-    everyone = one.processes()
-    for each in everyone:
-        each.suspend()
-    select.select([], [], [], 6.0)  # the fault itself: to be away for longer than the limit
-    for each in everyone:
-        each.resume()
-    (tmp_path / "go on").touch()
-    output, _ = process.communicate(timeout=120)
-    assert output == "[0, 1]\n"
-    assert (tmp_path / "ran").read_text() == "xx"
 
 
 # ------------------------------------------------------------------ to be ended on request
@@ -619,14 +627,14 @@ def with_a_grandchild(path: str) -> None:
 
 @pytest.mark.parametrize("way", ["cancel", "timeout", "crash", "close"])
 def test_what_a_call_left_behind_in_a_session_of_its_own_ends_with_it(
-    way: str, tmp_path: Path
+    way: str, clock: ManualClock, tmp_path: Path
 ) -> None:
     path = tmp_path / "pid"
-    with ProcessScheduler(1) as scheduler:
+    with clocked(ProcessScheduler(1), clock) as scheduler:
         job = Job(
             target=with_a_grandchild,
             args=(str(path),),
-            timeout=5.0 if way == "timeout" else None,  # it has to get there before
+            timeout=60.0,
             retries=0,
             scheduler=scheduler,
         )
@@ -637,6 +645,8 @@ def test_what_a_call_left_behind_in_a_session_of_its_own_ends_with_it(
         elif way == "crash":
             wait_until(lambda: job.pid is not None)
             os.kill(job.pid or 0, signal.SIGSEGV)
+        elif way == "timeout":
+            clock.advance_until(lambda: not job.is_alive())
         if way != "close":
             job.join()
             wait_until(lambda: not alive(int(path.read_text())))

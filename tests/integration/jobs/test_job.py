@@ -9,10 +9,9 @@ import os
 import signal
 import subprocess
 import sys
-import textwrap
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
@@ -22,22 +21,9 @@ import pytest
 import gridengine
 from gridengine import Job
 from gridengine.errors import Cancelled, RemoteTraceback
+from tests.support.jobs import ended
+from tests.support.script_driver import MakeScript
 from tests.support.waiting import wait_until
-
-ROOT = Path(gridengine.__file__).parents[1]
-
-
-@pytest.fixture(scope="module")
-def scheduler() -> Iterator[gridengine.ProcessScheduler]:
-    with gridengine.ProcessScheduler(max_workers=2) as scheduler:
-        yield scheduler
-
-
-def ended(job: Job) -> Job:
-    job.start()
-    job.join()
-    return job
-
 
 # ------------------------------------------------------------------ how it ends
 
@@ -65,27 +51,13 @@ def die(number: int) -> None:
 @pytest.mark.parametrize(
     ("target", "args"),
     [
-        (do_nothing, ()),
         (fail, ()),
-        (leave, (None,)),
         (leave, (3,)),
-        (leave, ("words",)),
         (hard_exit, ()),
         (die, (signal.SIGKILL,)),
-        (die, (signal.SIGSEGV,)),
         (die, (signal.SIGTERM,)),
     ],
-    ids=[
-        "well",
-        "exception",
-        "exit",
-        "exit 3",
-        "exit words",
-        "hard exit",
-        "SIGKILL",
-        "SIGSEGV",
-        "SIGTERM",
-    ],
+    ids=["exception", "exit", "hard exit", "SIGKILL", "SIGTERM"],
 )
 def test_the_exit_code_is_that_of_a_process(
     target: Callable[..., Any], args: tuple[Any, ...], scheduler: gridengine.ProcessScheduler
@@ -190,17 +162,6 @@ def test_each_job_has_its_own_output(scheduler: gridengine.ProcessScheduler) -> 
     assert [job.stdout() for job in jobs] == [f"{number}\n" for number in range(10)]
 
 
-def test_an_uncaught_exception_is_printed_on_standard_error_as_a_process_prints_it(
-    scheduler: gridengine.ProcessScheduler, capfd: pytest.CaptureFixture[str]
-) -> None:
-    process = multiprocessing.get_context("fork").Process(target=fail, name="sad")
-    process.start()
-    process.join()
-    expected = capfd.readouterr().err.splitlines()
-    actual = ended(Job(target=fail, name="sad", scheduler=scheduler)).stderr().splitlines()
-    assert (actual[:2], actual[-3:]) == (expected[:2], expected[-3:])
-
-
 # ------------------------------------------------------------------ controller, subclasses
 
 
@@ -275,90 +236,7 @@ def test_a_subclass_that_is_not_mutable_stays_as_it_was(
     assert (job.seen, hasattr(job, "where")) == ([], False)
 
 
-def test_a_local_subclass_travels(scheduler: gridengine.ProcessScheduler) -> None:
-    class Local(Job):
-        def run(self) -> int:  # type: ignore[override]
-            return 42
-
-    assert ended(Local(scheduler=scheduler)).result() == 42
-
-
 # ------------------------------------------------------------------ scripts
-
-
-def run_script(folder: Path, source: str) -> subprocess.CompletedProcess[str]:
-    path = folder / "script.py"
-    path.write_text(textwrap.dedent(source))
-    search = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
-    environment = {**os.environ, "PYTHONPATH": search}
-    environment.pop("SGE_ROOT", None)
-    return subprocess.run(
-        [sys.executable, path],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=150,
-        check=False,
-    )
-
-
-MULTIPROCESSING_SCRIPT = """
-    import os, sys, time
-    from multiprocessing import Process
-
-    class Greeter(Process):
-        def __init__(self, whom):
-            super().__init__(name=f"greeter of {whom}")
-            self.whom = whom
-        def run(self):
-            with open(f"greeting-{self.whom}", "w") as file:
-                file.write(f"{self.name} {os.getpid() == self.pid}")
-
-    def write(path, *, text="plain"):
-        with open(path, "w") as file:
-            file.write(text)
-
-    def leave(code):
-        sys.exit(code)
-
-    if __name__ == "__main__":
-        given = {"args": ("b",), "kwargs": {"text": "keyword"}}
-        processes = [Process(target=write, args=("a",)), Process(target=write, **given)]
-        processes += [Greeter("you")]
-        processes += [Process(target=leave, args=(code,), daemon=True) for code in range(3)]
-        for process in processes:
-            assert process.exitcode is None and not process.is_alive() and process.pid is None
-            process.start()
-        for process in processes:
-            process.join()
-            name = process.name.replace("Job", "Process")
-            print(name, process.exitcode, process.is_alive(), process.daemon)
-        sleeper = Process(target=time.sleep, args=(600,))
-        sleeper.start()
-        sleeper.join(0.2)
-        print(sleeper.is_alive(), sleeper.exitcode)
-        sleeper.terminate()
-        sleeper.join()
-        print(sleeper.is_alive(), sleeper.exitcode)
-        sleeper.close()
-        print(open("a").read(), open("b").read(), open("greeting-you").read())
-"""
-
-
-def test_a_script_for_multiprocessing_works_with_one_line_changed(tmp_path: Path) -> None:
-    import_line = "from multiprocessing import Process"
-    expected = run_script(tmp_path, MULTIPROCESSING_SCRIPT)
-    actual = run_script(
-        tmp_path,
-        MULTIPROCESSING_SCRIPT.replace(import_line, "from gridengine import Job as Process"),
-    )
-    assert expected.returncode == 0, expected.stderr
-    assert (actual.stdout, actual.stderr, actual.returncode) == (
-        expected.stdout,
-        expected.stderr,
-        expected.returncode,
-    )
 
 
 # ------------------------------------------------------------------ what processes are known by
@@ -383,25 +261,6 @@ def test_a_sentinel_is_ready_when_the_job_has_ended(scheduler: gridengine.Proces
     os.close(theirs)
 
 
-def test_a_job_that_ended_before_its_sentinel_was_asked_for_has_a_ready_one(
-    scheduler: gridengine.ProcessScheduler,
-) -> None:
-    job = ended(Job(target=do_nothing, scheduler=scheduler))
-    sentinel = job.sentinel
-    assert wait([sentinel], 0) == [sentinel]
-    file, gone = Path(f"/proc/self/fd/{sentinel}").readlink(), weakref.ref(job)
-    job.close()
-    del job
-    end = time.monotonic() + 20
-    while gone() is not None:  # whoever told it of its end may hold it a moment longer
-        assert time.monotonic() < end
-        gc.collect()
-    assert (
-        not Path(f"/proc/self/fd/{sentinel}").is_symlink()
-        or Path(f"/proc/self/fd/{sentinel}").readlink() != file
-    )
-
-
 class Unhashable(Job):
     __hash__ = None  # type: ignore[assignment]
 
@@ -417,28 +276,6 @@ def test_active_children_are_the_jobs_that_have_been_started_and_have_not_ended(
     job.kill()
     job.join()
     assert job not in gridengine.active_children()
-
-
-def name_of_this_process() -> str:
-    return multiprocessing.current_process().name
-
-
-class Named(Job):
-    def run(self, controller: Any = None) -> str:
-        return name_of_this_process()
-
-
-def test_the_process_of_a_job_has_its_name_and_that_of_a_call_has_not(
-    scheduler: gridengine.ProcessScheduler,
-) -> None:
-    jobs = [
-        Job(target=name_of_this_process, name="a", scheduler=scheduler),
-        Named(name="b", scheduler=scheduler),
-    ]
-    assert [ended(job).result() for job in jobs] == ["a", "b"]
-    assert not {"a", "b"} & set(
-        gridengine.starmap(name_of_this_process, [()] * 20, scheduler=scheduler, chunksize=1)
-    )
 
 
 def test_a_job_has_the_key_of_the_process_that_made_it() -> None:
@@ -484,13 +321,13 @@ EXIT_SCRIPT = """
     ids=["waits for a job", "ends a daemon job", "ends all at an exception"],
 )
 def test_the_interpreters_exit(
-    daemon: bool, seconds: float, ending: str, done: bool, tmp_path: Path
+    daemon: bool, seconds: float, ending: str, done: bool, script: MakeScript, tmp_path: Path
 ) -> None:
     source = (
         EXIT_SCRIPT.replace("SECONDS", str(seconds))
         .replace("DAEMON", str(daemon))
         .replace("ENDING", ending)
     )
-    run = run_script(tmp_path, source)
+    run = script(source).run()
     assert run.returncode == (1 if ending else 0), run.stderr
     assert (tmp_path / "file").exists() is done

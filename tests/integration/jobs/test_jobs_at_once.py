@@ -120,22 +120,13 @@ print(second.pid)
     assert (done.stdout, done.returncode) == ("None\n", 0), done.stderr
 
 
-@pytest.mark.parametrize(
-    "where",
-    [
-        "dispatcher = JobDispatcher(scheduler); dispatcher.dispatch(jobs)",
-        "[job.start() for job in jobs]",
-    ],
-)
-def test_under_a_limit_the_log_says_which_jobs_wait_for_which(
-    where: str, with_head: MakeScript
-) -> None:
-    done = with_head(f"""
+def test_under_a_limit_the_log_says_which_jobs_wait_for_which(with_head: MakeScript) -> None:
+    done = with_head("""
 import logging
 scheduler = ProcessScheduler(2)
 options = dict(daemon=True, scheduler=scheduler)
 jobs = [
-    Job(target=meet, args=(number, 3), name=f"part {{number}}", **options) for number in range(3)
+    Job(target=meet, args=(number, 3), name=f"part {number}", **options) for number in range(3)
 ]
 
 class Until(logging.Handler):
@@ -144,10 +135,11 @@ class Until(logging.Handler):
         Path("here 2").touch()
 
 logging.getLogger("gridengine").addHandler(Until())
-{where}
+for job in jobs:
+    job.start()
 for job in jobs:
     job.join()
-print({{job.exitcode for job in jobs}})
+print({job.exitcode for job in jobs})
 """).run()
     said = (
         "WARNING waiting for a free worker for 10 s: part 2; these hold all of them "

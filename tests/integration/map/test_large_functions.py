@@ -76,25 +76,6 @@ def test_a_large_array_bound_to_a_function_is_mapped_and_not_copied(
         assert found == (ITEMS, True, 0)
 
 
-def test_a_large_array_that_a_function_captures_is_mapped(
-    scheduler: gridengine.ProcessScheduler,
-) -> None:
-    array = np.ones(ITEMS)
-    assert gridengine.map(lambda number: mapped(array), [1], scheduler=scheduler) == [
-        (ITEMS, True, 0)
-    ]
-
-
-def test_what_a_call_writes_into_its_array_changes_nothing_here(
-    scheduler: gridengine.ProcessScheduler,
-) -> None:
-    array = np.ones(ITEMS)
-    assert (
-        gridengine.map(functools.partial(write, array), range(4), scheduler=scheduler) == [1.0] * 4
-    )
-    assert array.sum() == ITEMS
-
-
 def test_what_is_written_after_the_calls_were_handed_in_is_not_seen_by_them(
     scheduler: gridengine.ProcessScheduler,
 ) -> None:

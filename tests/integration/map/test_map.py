@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import gridengine
-from gridengine.errors import PicklingError, RemoteTraceback, WorkerCrashed
+from gridengine.errors import WorkerCrashed
 from tests.support.script_driver import (
     MakeScript,
     Script,
@@ -29,18 +27,8 @@ from tests.support.script_driver import (
 from tests.support.waiting import wait_until
 
 
-@pytest.fixture(scope="module")
-def scheduler() -> Iterator[gridengine.ProcessScheduler]:
-    with gridengine.ProcessScheduler(max_workers=2) as scheduler:
-        yield scheduler
-
-
 def square(x: int) -> int:
     return x * x
-
-
-def add(x: int, y: int) -> int:
-    return x + y
 
 
 class TwoPart(Exception):
@@ -68,63 +56,7 @@ def leave_at_five(x: int) -> int:
     return x
 
 
-def process_id(_: int) -> int:
-    return os.getpid()
-
-
-def touch_and_wait(path: str) -> None:
-    Path(path).touch()
-    signal.pause()
-
-
 # ------------------------------------------------------------------ results
-
-
-def test_a_map_of_a_thousand_calls_is_in_order(scheduler: gridengine.ProcessScheduler) -> None:
-    assert gridengine.map(square, range(1000), scheduler=scheduler) == [x * x for x in range(1000)]
-
-
-def test_calls_run_in_other_processes(scheduler: gridengine.ProcessScheduler) -> None:
-    assert os.getpid() not in gridengine.map(process_id, range(10), scheduler=scheduler)
-
-
-def test_several_iterables_and_starmap(scheduler: gridengine.ProcessScheduler) -> None:
-    assert gridengine.map(add, [1, 2], (10, 20), scheduler=scheduler) == [11, 22]
-    assert gridengine.starmap(add, [(1, 10), (2, 20)], scheduler=scheduler) == [11, 22]
-
-
-def test_a_lambda_and_a_closure_travel(scheduler: gridengine.ProcessScheduler) -> None:
-    offset = 10
-
-    def shifted(x: int) -> int:
-        return x + offset
-
-    assert gridengine.map(lambda x: x + offset, range(3), scheduler=scheduler) == [10, 11, 12]
-    assert gridengine.map(shifted, range(3), scheduler=scheduler) == [10, 11, 12]
-
-
-def test_an_instance_of_a_local_class_comes_back_as_one(
-    scheduler: gridengine.ProcessScheduler,
-) -> None:
-    @dataclass
-    class Point:
-        x: int
-
-    points = gridengine.map(lambda x: Point(x), range(3), scheduler=scheduler)
-    assert [type(point) for point in points] == [Point] * 3
-    assert points == [Point(0), Point(1), Point(2)]
-
-
-def test_a_partial_may_be_mapped(scheduler: gridengine.ProcessScheduler) -> None:
-    assert gridengine.map(gridengine.partial(add, y=5), range(3), scheduler=scheduler) == [5, 6, 7]
-
-
-def test_arrays_come_back_writable(scheduler: gridengine.ProcessScheduler) -> None:
-    np = pytest.importorskip("numpy")
-    for size in (10, 100_000):
-        (array,) = gridengine.map(lambda n: np.arange(n), [size], scheduler=scheduler)
-        array += 1
-        assert array.sum() == size * (size + 1) // 2
 
 
 def test_many_tiny_calls_are_all_there(scheduler: gridengine.ProcessScheduler) -> None:
@@ -150,19 +82,6 @@ def test_two_threads_map_side_by_side(scheduler: gridengine.ProcessScheduler) ->
 # ------------------------------------------------------------------ failures
 
 
-def test_a_failing_calls_own_exception_and_remote_line_are_seen(
-    scheduler: gridengine.ProcessScheduler,
-) -> None:
-    with pytest.raises(TwoPart, match="5 and five") as caught:
-        gridengine.map(fail_at_five, range(10), scheduler=scheduler)
-    assert (caught.value.left, caught.value.right) == (5, "five")
-    assert isinstance(caught.value.__cause__, RemoteTraceback)
-    assert 'raise TwoPart(x, "five")  # the failing line' in str(caught.value.__cause__)
-    assert "/gridengine/" not in str(caught.value.__cause__).replace(
-        "/gridengine/tests/", "/tests/"
-    )
-
-
 @pytest.mark.parametrize(
     ("f", "error"),
     [(fail_at_five, TwoPart), (die_at_five, WorkerCrashed), (leave_at_five, SystemExit)],
@@ -176,88 +95,7 @@ def test_without_reraise_a_bad_call_spoils_no_other(
     assert results == [0, 1, 2, 3, 4, 6, 7, 8, 9]
 
 
-def test_a_death_names_its_signal(scheduler: gridengine.ProcessScheduler) -> None:
-    with pytest.raises(WorkerCrashed, match="SIGKILL"):
-        gridengine.map(die_at_five, [5], scheduler=scheduler, retries=0)
-
-
-def test_a_call_over_its_time_is_a_timeout_error_and_the_others_go_on(
-    scheduler: gridengine.ProcessScheduler,
-) -> None:
-    results: list[Any] = gridengine.map(
-        lambda x: time.sleep(600 * (x == 1)) or x,
-        range(4),
-        scheduler=scheduler,
-        reraise=False,
-        timeout=4.0,
-    )
-    assert isinstance(results.pop(1), gridengine.TimeoutError)
-    assert results == [0, 2, 3]
-
-
-def test_an_argument_that_cannot_travel_is_named(scheduler: gridengine.ProcessScheduler) -> None:
-    with pytest.raises(PicklingError, match=r"call 3.*lock"):
-        gridengine.map(str, [0, 1, 2, threading.Lock()], scheduler=scheduler)
-
-
-def test_a_result_that_cannot_travel_fails_its_own_call(
-    scheduler: gridengine.ProcessScheduler,
-) -> None:
-    results: list[Any] = gridengine.map(
-        lambda x: threading.Lock() if x == 2 else x, range(4), scheduler=scheduler, reraise=False
-    )
-    error = results.pop(2)
-    assert isinstance(error, PicklingError)
-    assert "lock" in str(error)
-    assert results == [0, 1, 3]
-
-
 # ------------------------------------------------------------------ imap
-
-
-def test_imap_takes_from_an_endless_iterable(scheduler: gridengine.ProcessScheduler) -> None:
-    with gridengine.imap(square, itertools.count(), scheduler=scheduler) as results:
-        assert list(itertools.islice(results, 100)) == [x * x for x in range(100)]
-
-
-def test_imap_unordered_brings_all(scheduler: gridengine.ProcessScheduler) -> None:
-    assert sorted(
-        gridengine.imap_unordered(square, range(100), scheduler=scheduler, chunksize=7)
-    ) == [x * x for x in range(100)]
-
-
-def test_imap_unordered_does_not_wait_for_a_slow_call(
-    scheduler: gridengine.ProcessScheduler, tmp_path: Path
-) -> None:
-    go_on = tmp_path / "go_on"
-
-    def slow_first(x: int) -> int:
-        while x == 0 and not go_on.exists():
-            time.sleep(0.01)
-        return x
-
-    results = gridengine.imap_unordered(slow_first, range(4), scheduler=scheduler)
-    assert sorted(itertools.islice(results, 3)) == [1, 2, 3]
-    go_on.touch()
-    assert list(results) == [0]
-
-
-def test_closing_an_imap_ends_the_running_call(
-    scheduler: gridengine.ProcessScheduler, tmp_path: Path
-) -> None:
-    started = tmp_path / "started"
-    with gridengine.imap(touch_and_wait, [str(started)], scheduler=scheduler):
-        wait_until(started.exists)
-    # Both slots are free again, or this would never end.
-    barrier = [str(tmp_path / name) for name in "ab"]
-
-    def meet(own: str) -> bool:
-        Path(own).touch()
-        while not all(Path(each).exists() for each in barrier):
-            time.sleep(0.01)
-        return True
-
-    assert gridengine.map(meet, barrier, scheduler=scheduler, chunksize=1) == [True, True]
 
 
 # ------------------------------------------------------------------ scripts
@@ -372,51 +210,6 @@ def test_a_working_directory_that_was_removed_is_an_error_that_names_it(
     assert "working directory" in lines[0], run.stderr
     assert "os.chdir" in lines[1]
     assert lines[2] == "[1]"
-
-
-def test_classes_of_the_script_keep_their_identity(script: MakeScript) -> None:
-    run = script(
-        """
-        import enum, dataclasses, typing
-
-        class Colour(enum.Enum):
-            RED = 1
-
-        @dataclasses.dataclass
-        class Point:
-            x: int
-            colour: Colour = Colour.RED
-
-        class Pair(typing.NamedTuple):
-            left: int
-            right: int
-
-        class Wrong(Exception):
-            def __init__(self, a, b):
-                super().__init__(f"{a}-{b}")
-                self.a = a
-
-        def make(x):
-            return Point(x), Pair(x, x)
-
-        def check(point):
-            return isinstance(point, Point) and point.colour is Colour.RED
-
-        def fail(x):
-            raise Wrong(x, "b")
-
-        scheduler = gridengine.ProcessScheduler(2)
-        (point, pair), = gridengine.map(make, [1], scheduler=scheduler)
-        assert type(point) is Point and type(pair) is Pair and point.colour is Colour.RED
-        assert gridengine.map(check, [Point(1)], scheduler=scheduler) == [True]
-        try:
-            gridengine.map(fail, [1], scheduler=scheduler)
-        except Wrong as error:
-            assert error.a == 1
-            print("well")
-        """
-    ).run()
-    assert (run.stdout, run.stderr) == ("well\n", "")
 
 
 def test_a_notebook_may_redefine_its_functions_and_classes(script: MakeScript) -> None:
@@ -612,17 +405,6 @@ def test_a_progress_bar_shows_the_map_s_own_calls(script: MakeScript) -> None:
     assert " 2 running" not in run_until_seen(one, " 1 running on 2 slots")
 
 
-def test_a_long_map_shows_a_progress_bar_on_a_terminal(script: MakeScript) -> None:
-    one = script(
-        f"""{UNTIL_SEEN}
-        map(until_seen, range(12), scheduler=gridengine.ProcessScheduler(2), chunksize=1)
-        """
-    )
-    printed = run_until_seen(one, "2 running on 2 slots")
-    assert " of 12 calls done" in printed
-    assert "\x1b[?25l" not in printed, "the cursor was hidden"
-
-
 def test_an_executor_a_graph_and_a_map_have_a_line_each(script: MakeScript) -> None:
     one = script(
         f"""{UNTIL_SEEN}
@@ -640,19 +422,6 @@ def test_an_executor_a_graph_and_a_map_have_a_line_each(script: MakeScript) -> N
     assert "calls done" not in screen(printed)[-1]
     assert "executor: 0 of 7 calls done" in printed
     assert "until_seen: 0 of 12 calls done" in printed
-
-
-def test_the_bar_of_an_iterator_goes_with_its_last_result(script: MakeScript) -> None:
-    one = script(
-        f"""{UNTIL_SEEN}
-        results = imap(until_seen, range(12), scheduler=gridengine.ProcessScheduler(2))
-        for _ in range(12):
-            next(results)
-        print("all are taken")
-        """
-    )
-    printed = run_until_seen(one, " of 12 calls done")
-    assert "calls done" not in printed.partition("all are taken")[2]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,4 @@
-"""`gridengine.share` with real processes: on this machine, over the network, and on a Grid
-Engine.
-"""
+"""`gridengine.share` with real processes: on this machine, and over the network."""
 
 from __future__ import annotations
 
@@ -12,7 +10,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psutil
 import pytest
@@ -22,9 +20,6 @@ from gridengine.schedulers import Scheduler
 from tests.integration.map.test_large_functions import is_mapped, mapped, write
 from tests.support.tcp_scheduler import TcpScheduler
 from tests.support.waiting import wait_until
-
-if TYPE_CHECKING:
-    pass
 
 np = pytest.importorskip("numpy")
 
@@ -54,14 +49,6 @@ def ones() -> Iterator[Any]:
 
 def total(array: Any, number: int = 0) -> float:
     return float(array.sum()) + number
-
-
-def deep(box: dict[str, list[Any]], *, also: Any) -> tuple[float, bool]:
-    return total(box["arrays"][0]), box["arrays"][0] is also
-
-
-def identity(x: Any, number: int = 0) -> Any:
-    return x
 
 
 def blocks() -> set[int]:
@@ -95,37 +82,67 @@ def test_an_argument_is_mapped_and_not_copied(scheduler: Scheduler, ones: Any) -
     assert results == [(ITEMS, False, 0)] * 8
 
 
+def by_executor(ones: Any, place: Scheduler) -> list[float]:
+    with gridengine.Executor(scheduler=place) as executor:
+        return [
+            executor.submit(total, ones, 1).result(),
+            executor.submit(total, number=2, array=ones).result(),
+            executor.submit(functools.partial(total, ones), 3).result(),
+        ]
+
+
+def by_pool(ones: Any, place: Scheduler) -> list[float]:
+    with gridengine.Pool(scheduler=place) as pool:
+        return [pool.apply(total, (ones, 1)), *pool.starmap(total, [(ones, 2), (ones, 3)])]
+
+
+class Summer(gridengine.Job):
+    """A job that has a handle for an attribute."""
+
+    array: Any = None
+
+    def run(self) -> float:  # type: ignore[override]
+        return total(self.array, 3)
+
+
+def by_jobs(ones: Any, place: Scheduler) -> list[float]:
+    jobs = [
+        gridengine.Job(target=total, args=(ones, 1), scheduler=place),
+        gridengine.Job(target=lambda box: total(box["in"][0], 2), args=({"in": [ones]},)),
+        Summer(),
+    ]
+    jobs[2].array = ones
+    with gridengine.JobDispatcher(place) as dispatcher:
+        dispatcher.dispatch(jobs)
+        return list(dispatcher.join())
+
+
+def by_joblib(ones: Any, place: Scheduler) -> Any:
+    joblib = pytest.importorskip("joblib")
+    import gridengine.joblib_backend  # noqa: F401 - registers it
+
+    with joblib.parallel_config("gridengine", scheduler=place):
+        return joblib.Parallel(n_jobs=2)(joblib.delayed(total)(ones, n) for n in (1, 2, 3))
+
+
 WAYS: dict[str, Callable[[Any, Any], Any]] = {
     "map": lambda ones, place: gridengine.map(total, [ones] * 3, [1, 2, 3], scheduler=place),
     "partial": lambda ones, place: gridengine.map(
         functools.partial(total, ones), [1, 2, 3], scheduler=place
     ),
-    "closure": lambda ones, place: gridengine.map(
-        lambda number: total(ones, number), [1, 2, 3], scheduler=place
+    "imap of a closure": lambda ones, place: list(
+        gridengine.imap(lambda number: total(ones, number), [1, 2, 3], scheduler=place)
     ),
-    "imap": lambda ones, place: list(
-        gridengine.imap(functools.partial(total, ones), [1, 2, 3], scheduler=place)
-    ),
-    "imap_unordered": lambda ones, place: sorted(
-        gridengine.imap_unordered(functools.partial(total, ones), [1, 2, 3], scheduler=place)
-    ),
+    "executor": by_executor,
+    "pool": by_pool,
+    "jobs": by_jobs,
+    "joblib": by_joblib,
 }
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_functions_over_many_arguments_get_the_object(
-    scheduler: Scheduler, ones: Any, way: str
-) -> None:
+def test_calls_get_the_object(scheduler: Scheduler, ones: Any, way: str) -> None:
     assert WAYS[way](ones, scheduler) == [ITEMS + 1, ITEMS + 2, ITEMS + 3]
-
-
-def test_an_executor_gets_the_object(scheduler: Scheduler, ones: Any) -> None:
-    with gridengine.Executor(scheduler=scheduler) as executor:
-        futures = [executor.submit(total, ones, number) for number in range(100)]
-        assert [future.result() for future in futures] == [ITEMS + number for number in range(100)]
-        assert executor.submit(total, number=2, array=ones).result() == ITEMS + 2
-        assert executor.submit(functools.partial(total, ones)).result() == ITEMS
-        assert list(executor.map(total, [ones] * 3)) == [ITEMS] * 3
 
 
 def test_an_initializer_gets_the_object(scheduler: Scheduler, ones: Any) -> None:
@@ -143,46 +160,6 @@ def recall() -> float:
     return float(os.environ["TOTAL"])
 
 
-def test_a_pool_gets_the_object(scheduler: Scheduler, ones: Any) -> None:
-    with gridengine.Pool(scheduler=scheduler) as pool:
-        assert pool.starmap(total, [(ones, 1), (ones, 2)]) == [ITEMS + 1, ITEMS + 2]
-        assert pool.apply(total, (ones,)) == ITEMS
-
-
-def test_a_job_gets_the_object_wherever_it_lies(scheduler: Scheduler, ones: Any) -> None:
-    job = gridengine.Job(
-        target=deep, args=({"arrays": [ones]},), kwargs={"also": ones}, scheduler=scheduler
-    )
-    job.start()
-    assert job.result() == (ITEMS, True)
-
-
-class Summer(gridengine.Job):
-    """A job that has a handle for an attribute."""
-
-    def run(self) -> float:  # type: ignore[override]
-        return total(self.array)
-
-    array: Any = None
-
-
-def test_a_job_with_an_attribute_gets_the_object(scheduler: Scheduler, ones: Any) -> None:
-    job = Summer(scheduler=scheduler)
-    job.array = ones
-    job.start()
-    assert job.result() == ITEMS
-
-
-def test_joblib_gets_the_object(scheduler: Scheduler, ones: Any) -> None:
-    joblib = pytest.importorskip("joblib")
-    import gridengine.joblib_backend  # noqa: F401 - registers it
-
-    with joblib.parallel_config("gridengine", scheduler=scheduler):
-        assert joblib.Parallel(n_jobs=2)(
-            joblib.delayed(total)(ones, number) for number in range(4)
-        ) == [ITEMS + n for n in range(4)]
-
-
 def test_inline_a_call_gets_the_object(ones: Any) -> None:
     with gridengine.InlineScheduler() as scheduler:
         assert gridengine.map(total, [ones], scheduler=scheduler) == [ITEMS]
@@ -190,33 +167,11 @@ def test_inline_a_call_gets_the_object(ones: Any) -> None:
             gridengine.map(functools.partial(write, ones), [0], scheduler=scheduler)
 
 
-def test_a_call_that_returns_it_returns_the_object(scheduler: Scheduler, ones: Any) -> None:
-    [got] = gridengine.map(identity, [ones], scheduler=scheduler)
-    assert got.sum() == ITEMS
-
-
-def test_what_was_unpickled_to_be_handed_in_again_is_the_object(
-    scheduler: Scheduler, ones: Any
-) -> None:
-    """A call that shares its task with one that is killed is made again."""
-    with gridengine.Executor(scheduler=scheduler) as executor:
-        assert executor.submit(identity, 1).result() == 1
-        futures = [executor.submit(total, ones, number) for number in range(2000)]
-        executor.kill(futures[1000])
-        done = [future.result() for number, future in enumerate(futures) if number != 1000]
-    assert len(done) == 1999
-
-
 def test_a_handle_in_a_shared_object_is_the_object_there(scheduler: Scheduler, ones: Any) -> None:
     with gridengine.share({"inner": ones, "more": list(range(10))}) as outer:
         assert gridengine.map(
             lambda box: total(box["inner"]) + len(box["more"]), [outer], scheduler=scheduler
         ) == [ITEMS + 10]
-
-
-def test_small_objects_are_shared_too(scheduler: Scheduler) -> None:
-    handles = [gridengine.share([number]) for number in range(50)]
-    assert gridengine.map(sum, handles, scheduler=scheduler) == list(range(50))
 
 
 # ------------------------------------------------------------------ nobody changes what others see
@@ -231,13 +186,6 @@ def test_an_attempt_to_write_fails_and_nobody_sees_a_change(
     assert {type(error) for error in results} == {ValueError}
     assert gridengine.map(total, [ones] * 4, scheduler=scheduler) == [ITEMS] * 4
     assert ones.get().sum() == ITEMS
-
-
-def test_what_the_caller_writes_later_is_not_seen(scheduler: Scheduler) -> None:
-    array = np.ones(ITEMS)
-    with gridengine.share(array) as shared:
-        array[:] = 7
-        assert gridengine.map(total, [shared], scheduler=scheduler) == [ITEMS]
 
 
 # ------------------------------------------------------------------ failures and ends
@@ -298,15 +246,6 @@ def test_nothing_is_left_of_it_when_it_is_closed(scheduler: Scheduler, captured:
     wait_until(
         lambda: not any(gridengine.map(is_mapped, range(8), chunksize=1, scheduler=scheduler))
     )
-
-
-@pytest.mark.parametrize("kind", [gridengine.ProcessScheduler, TcpScheduler])
-def test_nothing_is_left_of_it_when_its_scheduler_was_closed_first(
-    kind: Callable[[int], Scheduler],
-) -> None:
-    with gridengine.share(np.ones(ITEMS)) as shared, kind(1) as scheduler:
-        assert gridengine.map(total, [shared], scheduler=scheduler) == [ITEMS]
-    wait_until(lambda: not blocks())
 
 
 def test_nothing_is_left_of_an_initializers_when_its_executor_is_gone(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -71,20 +70,3 @@ def test_whoever_asks_for_a_snapshot_while_queues_come_and_go_gets_one() -> None
     ):
         requests_of_many_kinds(scheduler, 60)
     assert [one for one in seen if isinstance(one, BaseException)] == []
-
-
-def test_a_snapshot_says_how_much_waits_and_runs_and_who_runs_it() -> None:
-    with gridengine.ProcessScheduler(2) as scheduler, gridengine.Pool(scheduler=scheduler) as pool:
-        dispatcher = dispatcher_of(scheduler)
-        assert dispatcher.snapshot().workers == 0
-        pool.map_async(time.sleep, [600] * 10, chunksize=1)
-        while dispatcher.snapshot().running < 2:
-            time.sleep(0.01)
-        one = dispatcher.snapshot()
-        assert one.workers == 1
-        assert 2 <= one.running + one.waiting <= 10
-        assert sum(one.batches.values()) == one.running
-        (submitter,) = one.batches
-        assert one.of(submitter).running == one.running
-        assert one.of(0).running == 0
-        pool.terminate()

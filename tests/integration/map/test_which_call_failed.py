@@ -196,17 +196,6 @@ def test_an_exception_has_one_note_of_its_call_its_argument_and_its_host(
     assert shown.count(f"{words}, {HERE}") == 1
 
 
-def test_the_exception_of_a_future_asked_for_twice_has_one_note(
-    scheduler: gridengine.Scheduler,
-) -> None:
-    with gridengine.Executor(scheduler=scheduler) as executor:
-        future = executor.submit(risky, -1)
-        errors = [future.exception(), future.exception()]
-    assert errors[0] is errors[1]
-    assert errors[0] is not None
-    assert errors[0].__notes__ == [f"the call of risky, argument -1, {HERE}"]
-
-
 def test_the_exception_of_a_map_has_what_there_was_and_no_other_s(
     scheduler: gridengine.Scheduler,
 ) -> None:
@@ -222,15 +211,6 @@ def test_the_exception_of_a_map_has_what_there_was_and_no_other_s(
 
 def die(x: object) -> None:
     os._exit(3)
-
-
-def test_of_a_call_submitted_alone_an_error_says_no_number() -> None:
-    with gridengine.Executor(1, scheduler=gridengine.ProcessScheduler, retries=0) as executor:
-        futures = [executor.submit(die, number) for number in range(3)]
-        for number, future in enumerate(futures):
-            with pytest.raises(WorkerCrashed, match="ran the call of die exited") as caught:
-                future.result()
-            assert caught.value.__notes__ == [f"argument {number}"]
 
 
 def test_of_a_crashed_call_what_it_was_given_is_told_once_however_often_it_is_asked_for() -> None:

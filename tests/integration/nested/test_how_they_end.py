@@ -17,6 +17,8 @@ import gridengine
 from gridengine.errors import Cancelled, NestingError, TimeoutError
 from gridengine.settings.values import settings
 from tests.support.agent_driver import alive
+from tests.support.clocked import clocked
+from tests.support.manual_clock import ManualClock
 from tests.support.waiting import wait_until
 
 
@@ -130,11 +132,18 @@ def test_children_end_when_their_call_is_killed(
 
 
 def test_children_end_when_their_call_is_over_its_time_while_it_waits(
-    one: gridengine.ProcessScheduler, tmp_path: Path
+    tmp_path: Path,
 ) -> None:
-    with pytest.raises(TimeoutError):
-        gridengine.map(waits_for_child, [tmp_path / "child"], scheduler=one, timeout=2)
-    if (tmp_path / "child").exists():  # it had begun by then
+    clock = ManualClock()
+    with (
+        clocked(gridengine.ProcessScheduler(1), clock) as scheduler,
+        gridengine.Executor(scheduler=scheduler, timeout=10.0) as executor,
+    ):
+        future = executor.submit(waits_for_child, tmp_path / "child")
+        pid_in(tmp_path / "child")
+        clock.advance_until(future.done)
+        with pytest.raises(TimeoutError):
+            future.result()
         is_gone(tmp_path / "child")
 
 

@@ -13,7 +13,6 @@ import zmq
 from msgspec.structs import replace
 
 from gridengine.errors import ConfigurationError
-from gridengine.wire import server
 from gridengine.wire.client import Client
 from gridengine.wire.connection_file import Connection
 from gridengine.wire.framing import encode
@@ -31,11 +30,13 @@ from gridengine.wire.messages import (
     Rejoin,
     Welcome,
 )
-from gridengine.wire.server import Server
+from gridengine.wire.server import _GREETING_SECONDS, Server
 from gridengine.wire.session import Session
+from tests.support.manual_clock import ManualClock
 from tests.support.pollers import poller_of
 
-PATIENCE = 60
+PATIENCE = 120
+BEAT_SECONDS = 2.0
 
 HELLO = Hello(1, "1", "3.11", "run", "here", 1, 1, "", functions=[])
 
@@ -46,9 +47,10 @@ class Restarts:
     """
 
     def __init__(self) -> None:
-        self.server = Server(host="127.0.0.1", epoch=1)
+        self.clock = ManualClock()
+        self.server = Server(host="127.0.0.1", epoch=1, clock=self.clock)
         self.epoch = 1
-        self.client = Client(_connection_to(self.server))
+        self.client = Client(_connection_to(self.server), clock=self.clock)
         self.client.introduce = self.introduce
         self.introduced = 0
         self.hello = HELLO
@@ -67,15 +69,20 @@ class Restarts:
         """Have the server be gone as with its process, and another in its place."""
         self.server.close(linger_seconds=0)
         self.epoch += epochs
-        self.server = Server(host="127.0.0.1", keys=self.server.keys, epoch=self.epoch)
+        self.server = Server(
+            host="127.0.0.1", keys=self.server.keys, epoch=self.epoch, clock=self.clock
+        )
 
     def until(self, done: Any) -> None:
+        """Move what there is, until something holds; while there is nothing, let time pass."""
         deadline = time.monotonic() + PATIENCE
         while not done():
             assert time.monotonic() < deadline, f"it never came; {self.come}; {self.answers}"
             poller = poller_of(self.server)
             poller.register(self.client.socket, zmq.POLLIN)
-            poller.poll(1000 * self.client.tick(time.monotonic()))
+            self.client.tick(self.clock.monotonic())
+            if not poller.poll(20):
+                self.clock.advance(BEAT_SECONDS / 10)
             for peer, message, _ in self.server.receive():
                 if isinstance(message, Beat):
                     self.server.beat(peer)
@@ -104,7 +111,7 @@ class Restarts:
 
 def _connection_to(server: Server) -> Connection:
     keys = server.keys.public, server.keys.peer_public, server.keys.peer_secret
-    return Connection("run", server.addresses, 1, "1", "3.11", 0.2, 60, 30, 5, 1000, *keys)
+    return Connection("run", server.addresses, 1, "1", "3.11", BEAT_SECONDS, 60, 30, 5, 1000, *keys)
 
 
 @pytest.fixture
@@ -201,7 +208,8 @@ def test_who_closes_waits_for_a_server_that_is_started_again(restarts: Restarts)
     server = restarts.server = Server(host="127.0.0.1", keys=restarts.server.keys, epoch=2)
     come: list[Message] = []
     while closing.is_alive():
-        poller_of(server).poll(100)
+        if not poller_of(server).poll(20):
+            restarts.clock.advance(BEAT_SECONDS / 10)
         for peer, message, _ in server.receive():
             if isinstance(message, Beat):
                 server.beat(peer)
@@ -225,7 +233,8 @@ def test_who_closes_does_not_come_back_to_one_who_has_forgotten_him_for_that(
     deadline = time.monotonic() + PATIENCE
     while closing.is_alive():
         assert time.monotonic() < deadline, "it waits for somebody who knows it no more"
-        poller_of(server).poll(100)
+        if not poller_of(server).poll(20):
+            restarts.clock.advance(BEAT_SECONDS / 10)
         for peer, message, _ in server.receive():
             if isinstance(message, Hello):
                 server.send(peer, Welcome(restarts.epoch))
@@ -298,7 +307,8 @@ def test_what_is_not_acknowledged_by_hand_is_kept(restarts: Restarts) -> None:
     restarts.until(lambda: restarts.client.acknowledged == 3)
 
 
-def test_a_port_that_another_has_is_named() -> None:
+def test_a_port_that_another_has_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gridengine.wire.server._BIND_SECONDS", 0.0)
     server = Server(host="127.0.0.1")
     try:
         with pytest.raises(ConfigurationError, match=f"port {server.keys.port} "):
@@ -308,7 +318,7 @@ def test_a_port_that_another_has_is_named() -> None:
 
 
 def test_a_port_that_is_about_to_be_free_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gridengine.wire.server._BIND_SECONDS", 20.0)
+    monkeypatch.setattr("gridengine.wire.server._BIND_SECONDS", float(PATIENCE))
     server = Server(host="127.0.0.1")
     taken = threading.Timer(0.3, server.close)
     taken.start()
@@ -329,17 +339,16 @@ def test_a_worker_that_does_not_return_takes_it_for_a_refusal(restarts: Restarts
 
 
 def test_a_first_message_that_is_not_gone_on_with_is_dropped_and_may_come_again(
-    restarts: Restarts, monkeypatch: pytest.MonkeyPatch
+    restarts: Restarts,
 ) -> None:
     restarts.client._session = Session(8)
     restarts.client.introduced_to = 1
     first, *rest = restarts.client._session.number(encode(HELLO))
     restarts.client._send_frames(first)
     restarts.until(lambda: restarts.server._greetings)
-    monkeypatch.setattr(server, "_GREETING_SECONDS", -1.0)
-    restarts.client._send_frames(rest[0])
+    restarts.clock.advance(_GREETING_SECONDS + 1)
     restarts.until(lambda: not restarts.server._greetings)
-    monkeypatch.undo()
+    restarts.client._send_frames(rest[0])
     restarts.client._send_frames(rest[1])
     restarts.until(lambda: restarts.answers)
     assert not restarts.introduced  # it has but sent all of it again

@@ -1,4 +1,4 @@
-"""Agents that these tests drive: with one runner, with two, and with little patience."""
+"""Agents that these tests drive: with one runner, and with two."""
 
 from __future__ import annotations
 
@@ -19,12 +19,5 @@ def dispatcher() -> Iterator[Dispatcher]:
 @pytest.fixture
 def two() -> Iterator[Dispatcher]:
     made = start(slots=2)
-    yield made
-    made.agent.close()
-
-
-@pytest.fixture
-def hasty() -> Iterator[Dispatcher]:
-    made = start(grace_seconds=0.2)
     yield made
     made.agent.close()

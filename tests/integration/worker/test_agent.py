@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from gridengine.errors import ProtocolError
+from gridengine.errors import CallError, ProtocolError
 from gridengine.serialize import pickling, shared_objects
 from gridengine.serialize.payload import FULL, STAR
 from gridengine.serialize.shared_memory import LARGE
@@ -64,9 +64,11 @@ def test_an_exception_is_its_call_s_alone(dispatcher: Dispatcher) -> None:
     assert "1 // x" in str(error.__cause__)
 
 
-@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])
+@pytest.mark.parametrize(
+    ("error", "told"), [(SystemExit(3), SystemExit), (KeyboardInterrupt(), CallError)]
+)
 def test_what_would_end_a_script_ends_the_call_alone(
-    dispatcher: Dispatcher, error: BaseException
+    dispatcher: Dispatcher, error: BaseException, told: type[BaseException]
 ) -> None:
     def call(x: int) -> int:
         if x:
@@ -74,7 +76,7 @@ def test_what_would_end_a_script_ends_the_call_alone(
         return x
 
     run = dispatcher.run(call, [1, 0])
-    assert type(dispatcher.error(run)) is type(error)
+    assert type(dispatcher.error(run)) is told
     dispatcher.wait_until(lambda: dispatcher.values == {(run, 1): 0})
 
 

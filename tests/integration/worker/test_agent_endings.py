@@ -9,7 +9,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +17,7 @@ import pytest
 from gridengine.wire.messages import CANCELLED, TIMEOUT, Cancel, Crashed, Returned
 from gridengine.worker.process_setup import Controller
 from tests.support.agent_driver import (
+    GRACE_SECONDS,
     PATIENCE,
     ROOT,
     Dispatcher,
@@ -211,22 +211,23 @@ def test_a_cancelled_run_is_ended_and_the_others_are_given_back(
 
 
 def test_a_run_that_ignores_the_signal_is_killed_after_the_grace_time(
-    hasty: Dispatcher, tmp_path: Path
+    dispatcher: Dispatcher, tmp_path: Path
 ) -> None:
-    run = hasty.run(stubborn, [str(tmp_path / "begun")])
-    hasty.wait_until((tmp_path / "begun").exists)
-    hasty.agent.handle(Cancel([run], signal.SIGTERM))
-    assert hasty.wait_for(Crashed).exitcode == -signal.SIGKILL
+    run = dispatcher.run(stubborn, [str(tmp_path / "begun")])
+    dispatcher.wait_until((tmp_path / "begun").exists)
+    dispatcher.agent.handle(Cancel([run], signal.SIGTERM))
+    dispatcher.advance(GRACE_SECONDS)
+    assert dispatcher.wait_for(Crashed).exitcode == -signal.SIGKILL
 
 
-def test_a_kill_does_not_wait_for_the_grace_time_of_an_earlier_signal(tmp_path: Path) -> None:
-    dispatcher = start(grace_seconds=10 * PATIENCE)
+def test_a_kill_does_not_wait_for_the_grace_time_of_an_earlier_signal(
+    dispatcher: Dispatcher, tmp_path: Path
+) -> None:
     run = dispatcher.run(stubborn, [str(tmp_path / "begun")])
     dispatcher.wait_until((tmp_path / "begun").exists)
     dispatcher.agent.handle(Cancel([run], signal.SIGTERM))
     dispatcher.agent.handle(Cancel([run], signal.SIGKILL))
     assert dispatcher.wait_for(Crashed).exitcode == -signal.SIGKILL
-    dispatcher.agent.close()
 
 
 def test_runs_cancelled_before_they_begin_never_run_and_cost_the_running_one_nothing(
@@ -273,8 +274,16 @@ def test_a_controlled_run_is_asked_to_end_and_may_answer(
     assert dispatcher.messages(Crashed) == []
 
 
-def test_a_call_over_its_time_is_ended_and_not_the_calls_before_it(dispatcher: Dispatcher) -> None:
-    run = dispatcher.run(lambda x: x and signal.pause(), [0, 0, 1, 0], timeout=2.0)
+def test_a_call_over_its_time_is_ended_and_not_the_calls_before_it(
+    dispatcher: Dispatcher, tmp_path: Path
+) -> None:
+    def call(x: int) -> None:
+        if x:
+            wait_at(str(tmp_path / "begun"))
+
+    run = dispatcher.run(call, [0, 0, 1, 0], timeout=10.0)
+    dispatcher.wait_until((tmp_path / "begun").exists)
+    dispatcher.advance(10.0)
     crashed = dispatcher.wait_for(Crashed)
     assert (crashed.run, crashed.index, crashed.exitcode, crashed.reason) == (
         run,
@@ -282,12 +291,20 @@ def test_a_call_over_its_time_is_ended_and_not_the_calls_before_it(dispatcher: D
         -signal.SIGTERM,
         TIMEOUT,
     )
-    assert dispatcher.results(run, 2) == [0, 0]
+    assert dispatcher.results(run, 2) == [None, None]
 
 
-def test_the_time_limit_is_each_call_s_own(dispatcher: Dispatcher) -> None:
-    run = dispatcher.run(lambda x: time.sleep(0.7), list(range(8)), timeout=5.0)
-    assert dispatcher.results(run, 8) == [None] * 8
+def test_the_time_limit_is_each_call_s_own(dispatcher: Dispatcher, tmp_path: Path) -> None:
+    def call(x: int) -> None:
+        (tmp_path / f"begun {x}").touch()
+        wait_until((tmp_path / f"go {x}").exists)
+
+    run = dispatcher.run(call, list(range(4)), timeout=10.0)
+    for x in range(4):
+        dispatcher.wait_until((tmp_path / f"begun {x}").exists)
+        dispatcher.advance(9.0)
+        (tmp_path / f"go {x}").touch()
+    assert dispatcher.results(run, 4) == [None] * 4
 
 
 def test_a_time_limit_holds_while_a_run_that_waits_for_its_runner_is_cancelled(
@@ -298,10 +315,11 @@ def test_a_time_limit_holds_while_a_run_that_waits_for_its_runner_is_cancelled(
         signal.pause()
 
     hangs, cancelled, kept = dispatcher.assign(
-        call, [["hangs"], ["cancelled"]], [["kept"]], timeout=0.5
+        call, [["hangs"], ["cancelled"]], [["kept"]], timeout=10.0
     )
     dispatcher.wait_until((tmp_path / "hangs").exists)
     dispatcher.agent.handle(Cancel([cancelled], signal.SIGTERM))
+    dispatcher.advance(10.0)
     dispatcher.wait_for(Returned)
     assert {m.run: m.reason for m in dispatcher.messages(Crashed)} == {
         hangs: TIMEOUT,

@@ -23,7 +23,7 @@ from gridengine.wire.messages import (
     Started,
     Stop,
 )
-from tests.support.agent_driver import PATIENCE, ROOT, alive, leave_a_grandchild, written
+from tests.support.agent_driver import ROOT, alive, leave_a_grandchild, written
 from tests.support.waiting import wait_until
 from tests.support.worker_driver import WorkerDriver
 
@@ -100,14 +100,6 @@ def test_a_refused_worker_logs_the_reason(driver: WorkerDriver) -> None:
     driver.server.send(driver.peer, Refuse("of another version"))
     assert driver.exit_status() == 3
     assert "refused: of another version" in driver.log.read_text()
-
-
-def test_a_worker_that_receives_nothing_ends_when_its_lease_has_run_out(tmp_path: Path) -> None:
-    driver = WorkerDriver(tmp_path, lease_seconds=2.0)
-    driver.wait_for(Hello)
-    assert driver.process.wait(PATIENCE) == 1
-    assert driver.wait_for(Goodbye)[0] == Goodbye("no word from the dispatcher for 2 seconds", [])
-    driver.close()
 
 
 def test_a_worker_that_nobody_answers_says_where_it_tried_and_ends_its_own_job(

@@ -9,7 +9,6 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import CancelledError
 from concurrent.futures.process import BrokenProcessPool
-from typing import Any
 
 import pytest
 
@@ -273,11 +272,6 @@ def test_max_workers_goes_to_the_scheduler_that_is_made() -> None:
     assert asked == [3]
 
 
-def test_max_workers_beside_a_scheduler_instance_is_an_error() -> None:
-    with pytest.raises(ConfigurationError, match="max_workers"):
-        gridengine.Executor(scheduler=FakeScheduler(), max_workers=3)
-
-
 # ------------------------------------------------------------------ options
 
 
@@ -302,16 +296,6 @@ def test_an_executor_with_options_ends_with_the_one_it_came_from(
     executor.shutdown()
     with pytest.raises(RuntimeError):
         other.submit(square, 1)
-
-
-@pytest.mark.parametrize("options", [{"retries": -1}, {"timeout": 0}])
-def test_an_option_out_of_range_is_an_error(
-    executor: gridengine.Executor, options: dict[str, Any]
-) -> None:
-    with pytest.raises(ConfigurationError):
-        executor.with_options(**options)
-    with pytest.raises(ConfigurationError):
-        gridengine.Executor(scheduler=FakeScheduler(), **options)
 
 
 # ------------------------------------------------------------------ initializers
@@ -371,12 +355,6 @@ def test_the_first_argument_is_how_many_calls_run_at_a_time() -> None:
     assert made == [4]
 
 
-@pytest.mark.parametrize("scheduler", [FakeScheduler(), gridengine.ProcessScheduler, "slurm"])
-def test_a_scheduler_in_the_place_of_max_workers_is_named(scheduler: Any) -> None:
-    with pytest.raises(TypeError, match="scheduler="):
-        gridengine.Executor(scheduler)
-
-
 @pytest.mark.parametrize(("method", "warnings"), [("spawn", 0), ("forkserver", 0), ("fork", 1)])
 def test_a_context_of_multiprocessing_is_taken_and_fork_is_warned_of(
     method: str, warnings: int, caplog: pytest.LogCaptureFixture
@@ -392,16 +370,6 @@ def test_max_tasks_per_child_is_a_positive_number(value: int) -> None:
         gridengine.Executor(scheduler=FakeScheduler(), max_tasks_per_child=value)
     with pytest.raises(TypeError, match="max_tasks_per_child"):
         gridengine.Executor(scheduler=FakeScheduler(), max_tasks_per_child=0.5)  # type: ignore[arg-type]
-
-
-def test_the_outcome_of_a_future_that_is_done_cannot_be_set(executor: gridengine.Executor) -> None:
-    future = executor.submit(square, 3)
-    assert future.result() == 9
-    with pytest.raises(concurrent.futures.InvalidStateError):
-        future.set_result(1)
-    with pytest.raises(concurrent.futures.InvalidStateError):
-        future.set_exception(ValueError())
-    assert future.result() == 9
 
 
 def test_a_crash_of_one_call_is_no_broken_pool() -> None:
@@ -421,11 +389,3 @@ def note_start(key: str) -> None:
 def starts(key: str) -> int:
     count: int = starts.__dict__[key]
     return count
-
-
-@pytest.mark.parametrize("value", [4, None, "square"])
-def test_what_cannot_be_called_is_the_futures_exception(
-    executor: gridengine.Executor, value: Any
-) -> None:
-    with pytest.raises(TypeError, match=f"^{value!r} is not callable: give the function, and"):
-        executor.submit(value, 1).result()

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from gridengine import Job
-from gridengine.errors import ConfigurationError, PicklingError, WorkerCrashed
+from gridengine.errors import PicklingError, WorkerCrashed
 from tests.support.event_loops import LOOPS, cancelled_once, run_in
 from tests.support.fake_dispatcher import FakeDispatcher, FakeScheduler
 from tests.support.jobs import Counting, FailingCounting, add, ended, fail, push_all
@@ -75,16 +75,6 @@ def test_an_uncaught_exception_is_exit_code_1_and_is_told_on_standard_error(
     assert "gridengine/" not in job.stderr()
 
 
-def test_arguments_that_do_not_fit_are_told_with_a_traceback(scheduler: FakeScheduler) -> None:
-    lines = (
-        ended(Job(target=add, args=(1, 2, 3), name="sad", scheduler=scheduler))
-        .stderr()
-        .splitlines()
-    )
-    assert lines[:2] == ["Process sad:", "Traceback (most recent call last):"]
-    assert lines[-1].startswith("TypeError: add() takes")
-
-
 @pytest.mark.parametrize(
     ("code", "exitcode"), [(None, 0), (0, 0), (3, 3), (256, 0), (-1, 255), ("words", 1), (True, 1)]
 )
@@ -99,10 +89,6 @@ def test_the_exit_code_of_sys_exit_is_that_of_a_process(
         == process.exitcode
         == exitcode
     )
-
-
-def test_words_given_to_sys_exit_go_to_standard_error(scheduler: FakeScheduler) -> None:
-    assert ended(Job(target=leave, args=("words",), scheduler=scheduler)).stderr() == "words\n"
 
 
 def test_a_job_that_a_signal_ended_has_its_number_as_exit_code(silent: FakeScheduler) -> None:
@@ -252,13 +238,6 @@ def test_limits_travel_with_the_job(scheduler: FakeScheduler) -> None:
     assert (task.retries, task.timeout, task.watched) == (7, 2.5, True)
 
 
-def test_a_limit_out_of_range_is_an_error_at_construction() -> None:
-    with pytest.raises(ConfigurationError, match="timeout"):
-        Job(target=add, timeout=-1)
-    with pytest.raises(ConfigurationError, match="retries"):
-        Job(target=add, retries=-1)
-
-
 def test_an_argument_that_cannot_travel_is_an_error_at_start_that_names_it() -> None:
     def never() -> FakeScheduler:
         raise AssertionError("made")
@@ -267,17 +246,6 @@ def test_an_argument_that_cannot_travel_is_an_error_at_start_that_names_it() -> 
     with pytest.raises(PicklingError, match=r"heavy.*lock"):
         job.start()
     assert "initial" in repr(job)
-
-
-def test_a_scheduler_that_start_made_is_closed_when_the_job_has_ended() -> None:
-    dispatcher = FakeDispatcher()
-    ended(Job(target=add, args=(1,), scheduler=lambda: FakeScheduler(dispatcher)))
-    assert dispatcher.closed
-
-
-def test_an_instance_is_left_open(scheduler: FakeScheduler) -> None:
-    ended(Job(target=add, args=(1,), scheduler=scheduler))
-    assert not scheduler.dispatcher.closed
 
 
 def test_a_job_may_be_started_at_another_dispatcher() -> None:

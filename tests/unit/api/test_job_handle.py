@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import select
 
@@ -60,6 +61,10 @@ def test_the_sentinel_is_readable_from_the_end_on() -> None:
     handle.settled(ENDED)
     assert select.select([sentinel], [], [], 0)[0] == [sentinel]
     assert os.read(sentinel, 1) == b""
+    del handle
+    gc.collect()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(sentinel)
 
 
 def test_a_scheduler_that_was_made_for_the_job_is_closed_once_it_is_known_to_have_ended() -> None:

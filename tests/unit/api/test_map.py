@@ -26,12 +26,9 @@ from tests.support.mapped_calls import (
     Tracked,
     add,
     broken,
-    fail_always,
     fail_at_three,
-    give_exception,
     later,
     square,
-    stop,
     tracked_but_for_three,
 )
 
@@ -57,18 +54,6 @@ def test_several_iterables_are_zipped_to_the_shortest(scheduler: FakeScheduler) 
 
 def test_starmap_spreads_each_item(scheduler: FakeScheduler) -> None:
     assert gridengine.starmap(add, [(1, 2), [3, 4]], scheduler=scheduler) == [3, 7]
-
-
-@pytest.mark.parametrize("given", [[1], [(1, 2), (3, 4), 5]])
-def test_starmap_says_which_element_is_no_tuple(scheduler: FakeScheduler, given: list[Any]) -> None:
-    with pytest.raises(TypeError, match=rf"and element {len(given) - 1} of the iterable is "):
-        gridengine.starmap(add, given, scheduler=scheduler)
-
-
-def test_a_generator_may_be_mapped(scheduler: FakeScheduler) -> None:
-    assert gridengine.map(square, (x for x in range(10)), scheduler=scheduler) == [
-        x * x for x in range(10)
-    ]
 
 
 def test_nothing_to_map_makes_no_scheduler() -> None:
@@ -110,23 +95,9 @@ def test_an_option_out_of_range_is_an_error(
         gridengine.map(square, [1], scheduler=scheduler, **options)
 
 
-def test_limits_travel_with_each_task(scheduler: FakeScheduler) -> None:
-    gridengine.map(square, [1], scheduler=scheduler, retries=5, timeout=3.5)
-    task = scheduler.dispatcher.entries[0].task
-    assert (task.retries, task.timeout) == (5, 3.5)
-
-
 def test_the_first_block_is_one_call_and_later_ones_grow(scheduler: FakeScheduler) -> None:
     gridengine.map(square, iter(range(1000)), scheduler=scheduler)
     assert [entry.task.count for entry in scheduler.dispatcher.entries][:4] == [1, 8, 64, 512]
-
-
-def test_blocks_of_a_known_number_of_calls_leave_some_for_every_slot() -> None:
-    dispatcher = FakeDispatcher(slots=5)
-    gridengine.map(
-        len, [str(number) * 500 for number in range(1000)], scheduler=FakeScheduler(dispatcher)
-    )
-    assert max(entry.task.count for entry in dispatcher.entries) == 1000 // (4 * 5)
 
 
 def test_few_small_calls_of_a_known_number_are_submitted_together(
@@ -153,11 +124,6 @@ def test_what_may_be_long_in_coming_keeps_nothing_waiting() -> None:
     assert seen == [0, 1, 2, 3, 4]
 
 
-def test_blocks_of_large_arguments_stay_small(scheduler: FakeScheduler) -> None:
-    gridengine.map(len, (bytes(300_000) for _ in range(20)), scheduler=scheduler)
-    assert {entry.task.count for entry in scheduler.dispatcher.entries} == {1}
-
-
 def test_a_chunksize_is_kept(scheduler: FakeScheduler) -> None:
     gridengine.map(square, range(10), scheduler=scheduler, chunksize=4)
     assert [entry.task.count for entry in scheduler.dispatcher.entries] == [4, 4, 2]
@@ -168,12 +134,6 @@ def test_a_failing_call_raises_its_own_exception(scheduler: FakeScheduler) -> No
         gridengine.map(fail_at_three, range(10), scheduler=scheduler)
     assert isinstance(caught.value.__cause__, RemoteTraceback)
     assert "fail_at_three" in str(caught.value.__cause__)
-
-
-def test_of_several_failing_calls_the_first_in_order_is_raised() -> None:
-    dispatcher = later(5, lambda entries: entries[::-1])
-    with pytest.raises(ValueError, match="no 0"):
-        gridengine.map(fail_always, range(5), scheduler=FakeScheduler(dispatcher), chunksize=1)
 
 
 @pytest.mark.parametrize(
@@ -272,24 +232,6 @@ def test_no_calls_are_submitted_after_a_failure(scheduler: FakeScheduler) -> Non
     with pytest.raises(ValueError, match="no 3"):
         gridengine.map(fail_at_three, itertools.count(), scheduler=scheduler, chunksize=1)
     assert len(scheduler.dispatcher.entries) == 4
-
-
-def test_without_reraise_each_exception_stands_in_its_place(scheduler: FakeScheduler) -> None:
-    results: list[Any] = gridengine.map(fail_at_three, range(5), scheduler=scheduler, reraise=False)
-    assert results[:3] + results[4:] == [0, 1, 2, 4]
-    assert isinstance(results[3], ValueError)
-
-
-def test_a_returned_exception_is_a_value(scheduler: FakeScheduler) -> None:
-    assert [
-        type(value) for value in gridengine.map(give_exception, range(2), scheduler=scheduler)
-    ] == [KeyError, KeyError]
-
-
-def test_sys_exit_in_a_call_is_that_calls_exception(scheduler: FakeScheduler) -> None:
-    results: list[Any] = gridengine.map(stop, [3], scheduler=scheduler, reraise=False)
-    assert isinstance(results[0], SystemExit)
-    assert results[0].code == 3
 
 
 def test_an_error_of_the_cluster_is_raised() -> None:
@@ -401,15 +343,6 @@ def test_a_partial_is_a_functools_partial() -> None:
     made = gridengine.partial(train, 0.1, steps=5)
     assert isinstance(made, functools.partial)
     assert made("Adam") == (0.1, "Adam", 5)
-
-
-def test_its_name_shows_the_values_closed_over() -> None:
-    assert gridengine.partial(train, 0.1, optimiser="Adam").__name__ == "train_0.1_Adam"
-
-
-def test_it_keeps_the_docstring_and_the_module() -> None:
-    made = gridengine.partial(train, 0.1)
-    assert (made.__doc__, made.__module__) == ("Train.", __name__)
 
 
 def test_a_partial_of_a_partial_shows_the_values_of_both() -> None:

@@ -27,16 +27,6 @@ from tests.support.mapped_calls import (
 )
 
 
-def test_imap_yields_in_order(scheduler: FakeScheduler) -> None:
-    assert list(gridengine.imap(square, range(100), scheduler=scheduler)) == [
-        x * x for x in range(100)
-    ]
-
-
-def test_imap_zips(scheduler: FakeScheduler) -> None:
-    assert list(gridengine.imap(add, [1, 2], [3, 4], scheduler=scheduler)) == [4, 6]
-
-
 def test_a_call_that_raises_stop_iteration_does_not_end_an_imap(scheduler: FakeScheduler) -> None:
     def stop(x: int) -> int:
         if x == 1:
@@ -48,10 +38,6 @@ def test_a_call_that_raises_stop_iteration_does_not_end_an_imap(scheduler: FakeS
     with pytest.raises(RuntimeError, match="StopIteration"):
         next(results)
     assert list(results) == [2]
-
-
-def test_imap_of_nothing_is_empty(scheduler: FakeScheduler) -> None:
-    assert list(gridengine.imap(square, [], scheduler=scheduler)) == []
 
 
 def test_imap_takes_calls_that_end_at_once_one_by_one(scheduler: FakeScheduler) -> None:
@@ -84,18 +70,6 @@ def test_the_bound_counts_results_that_nobody_has_taken() -> None:
     assert len(dispatcher.entries) <= 16
 
 
-def test_imap_unordered_yields_as_they_come() -> None:
-    dispatcher = later(4, lambda entries: entries[::-1])
-    assert list(
-        gridengine.imap_unordered(square, range(4), scheduler=FakeScheduler(dispatcher))
-    ) == [
-        9,
-        4,
-        1,
-        0,
-    ]
-
-
 def test_imap_raises_a_failed_call_in_its_turn_and_goes_on(scheduler: FakeScheduler) -> None:
     results = gridengine.imap(fail_at_three, range(5), scheduler=scheduler)
     assert list(itertools.islice(results, 3)) == [0, 1, 2]
@@ -109,17 +83,6 @@ def test_imap_without_reraise_yields_the_exception(scheduler: FakeScheduler) -> 
         gridengine.imap(fail_at_three, range(5), scheduler=scheduler, reraise=False)
     )
     assert isinstance(results[3], ValueError)
-
-
-def test_a_chunk_of_an_imap_is_one_task(scheduler: FakeScheduler) -> None:
-    assert list(gridengine.imap(square, range(5), scheduler=scheduler, chunksize=2)) == [
-        0,
-        1,
-        4,
-        9,
-        16,
-    ]
-    assert [entry.task.count for entry in scheduler.dispatcher.entries] == [2, 2, 1]
 
 
 def test_a_closed_imap_cancels_its_calls_and_ends() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from gridengine.api import named_runs as module
 from gridengine.api.named_runs import NamedRun, run_named, runs
-from gridengine.errors import Cancelled, JournalError, PicklingError
+from gridengine.errors import JournalError, Pending, PicklingError
 from gridengine.journal.kept_runs import KeptCall, RunSummary
 from gridengine.journal.run_file import FAILED, RETURNED
 
@@ -60,6 +60,7 @@ def file(monkeypatch: pytest.MonkeyPatch) -> File:
     one = File()
     for name in ("reading", "calls", "outcome", "load_classes"):
         monkeypatch.setattr(module.kept_runs, name, getattr(one, name))
+    monkeypatch.setattr(module.kept_runs, "is_under_way", lambda *_: False)
     return one
 
 
@@ -70,7 +71,7 @@ def test_results_are_in_the_order_of_the_calls_with_errors_in_their_places(file:
     file.add(1, error)
     results = NamedRun(OK).results()
     assert results[:2] == [1, None]
-    assert [type(one) for one in results[2:5]] == [Cancelled] * 3
+    assert [type(one) for one in results[2:5]] == [Pending] * 3
     assert results[5:] == [error]
 
 

@@ -16,7 +16,6 @@ import pytest
 from gridengine.api import progress
 from gridengine.api.map import imap, map
 from gridengine.api.progress import REFRESH_SECONDS, Estimate, ProgressBar
-from gridengine.api.progress_displays import BarText
 from gridengine.dispatcher.core.snapshot import DemandCounts, Snapshot
 from gridengine.resources.demand import ANY
 from gridengine.schedulers import InlineScheduler
@@ -193,15 +192,6 @@ def test_a_log_has_one_line_a_minute_at_most_between_the_first_and_the_last(
     assert len(lines_in_a_log(environment, 1000, seconds=0.009)) == 0
 
 
-def test_the_last_line_is_left_to_the_log_of_the_run(
-    environment: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    with caplog.at_level("INFO", logger="gridengine"):
-        lines = lines_in_a_log(environment, 1000, seconds=1.0)
-    assert len(lines) == 10
-    assert " about " in lines[-1]
-
-
 def test_a_log_has_a_line_a_minute_where_nobody_knows_the_end(
     environment: pytest.MonkeyPatch,
 ) -> None:
@@ -251,13 +241,6 @@ def test_it_says_on_how_many_workers_calls_run(draw: Draw, workers: int, words: 
 )
 def test_a_rate_is_told_in_the_unit_that_fits(rate: float, words: str) -> None:
     assert progress._rate_words(rate) == words
-
-
-def test_where_there_is_little_room_the_rate_is_left_out_first() -> None:
-    said = BarText(["5 done", "0 failed", "3 running", "9/s", "about 00:10 left"], [3, 1], "f")
-    assert said.within(100) == "f: 5 done, 0 failed, 3 running, 9/s, about 00:10 left"
-    assert said.within(50) == "f: 5 done, 0 failed, 3 running, about 00:10 left"
-    assert said.within(40) == said.within(4) == "f: 5 done, 3 running, about 00:10 left"
 
 
 def test_at_a_terminal_of_80_a_bar_ends_with_the_time_left() -> None:

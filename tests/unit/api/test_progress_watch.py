@@ -82,15 +82,6 @@ def test_so_are_those_of_a_pool(bars: list[Bar]) -> None:
     assert sorted((bar.total, bar.n, bar.closed) for bar in bars) == [(3, 3, 1), (4, 4, 1)]
 
 
-def test_a_bar_that_the_user_has_made_is_his_to_close() -> None:
-    bar = Bar(total=2)
-    with InlineScheduler() as scheduler:
-        with Executor(scheduler=scheduler, progress=bar) as executor:
-            executor.submit(abs, 1)
-            executor.submit(abs, 2)
-        assert (bar.n, bar.closed) == (2, 0)
-
-
 @pytest.mark.parametrize("shown", [False, None, True])
 def test_what_is_not_shown_is_not_counted(shown: bool | None) -> None:
     with InlineScheduler() as scheduler, Executor(scheduler=scheduler, progress=shown) as executor:

@@ -76,15 +76,6 @@ def test_one_failing_call_leaves_those_beside_it_alone(
     assert errors == [700]
 
 
-def test_results_in_one_message_each_find_their_future(
-    waiting: gridengine.Executor, dispatcher: HeldDispatcher
-) -> None:
-    futures = [waiting.submit(square, index) for index in range(3)]
-    for entry in reversed(dispatcher.entries):
-        dispatcher.run(entry)
-    assert [future.result() for future in futures] == [0, 1, 4]
-
-
 def after_quick_calls(
     executor: gridengine.Executor, dispatcher: HeldDispatcher
 ) -> list[Future[Any]]:

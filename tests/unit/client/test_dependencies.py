@@ -170,15 +170,6 @@ def test_a_result_that_is_there_is_supplied_as_it_came(held: gridengine.Executor
     assert data.payload is payload
 
 
-def test_a_result_that_was_asked_for_is_given_too(held: gridengine.Executor) -> None:
-    future = held.submit(square, 3)
-    run_all(held)
-    assert future.result() == 9
-    dependent = held.submit(first, future)
-    run_all(held)
-    assert dependent.result() == 9
-
-
 def test_of_large_results_that_travelled_together_the_one_alone_goes_on(
     held: gridengine.Executor,
 ) -> None:

@@ -42,14 +42,6 @@ def test_a_future_is_one_of_the_standard_library(
     assert "finished returned int" in repr(future)
 
 
-def test_waiting_for_a_result_ends_when_it_comes(
-    waiting: gridengine.Executor, dispatcher: HeldDispatcher
-) -> None:
-    future = waiting.submit(square, 3)
-    threading.Thread(target=run_all, args=(waiting,)).start()
-    assert future.result(SECONDS) == 9
-
-
 def test_waiting_too_long_is_a_timeout(waiting: gridengine.Executor) -> None:
     future = waiting.submit(square, 3)
     with pytest.raises(concurrent.futures.TimeoutError):
@@ -84,14 +76,6 @@ def test_wait_ends_at_the_first_exception(
     }
 
 
-def test_wait_takes_them_beside_others(executor: gridengine.Executor) -> None:
-    with concurrent.futures.ThreadPoolExecutor(1) as threads:
-        futures = [executor.submit(square, 2), threads.submit(square, 3)]
-        assert {
-            future.result() for future in concurrent.futures.as_completed(futures, SECONDS)
-        } == {4, 9}
-
-
 def test_a_callback_gets_the_future_once_it_is_done(
     waiting: gridengine.Executor, dispatcher: HeldDispatcher
 ) -> None:
@@ -124,18 +108,6 @@ def test_a_callback_may_submit_and_wait(
     assert answers == [81]
 
 
-def test_a_callback_that_raises_is_logged_and_the_next_called(
-    waiting: gridengine.Executor, dispatcher: HeldDispatcher, caplog: pytest.LogCaptureFixture
-) -> None:
-    come = threading.Event()
-    future = waiting.submit(square, 3)
-    future.add_done_callback(lambda _: 1 // 0)
-    future.add_done_callback(lambda _: come.set())
-    run_all(waiting)
-    assert come.wait(SECONDS)
-    assert "exception calling callback" in caplog.text
-
-
 def test_a_callback_that_raises_system_exit_ends_no_other(
     waiting: gridengine.Executor, dispatcher: HeldDispatcher, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -166,24 +138,6 @@ def test_a_callback_that_raises_system_exit_in_who_cancels_ends_him_after_the_ot
     with pytest.raises(SystemExit):
         future.cancel()
     assert called == [future]
-
-
-def test_asyncio_awaits_them(executor: gridengine.Executor) -> None:
-    async def main() -> list[int]:
-        loop = asyncio.get_running_loop()
-        return await asyncio.gather(
-            *(loop.run_in_executor(executor, square, index) for index in range(50))
-        )
-
-    assert asyncio.run(main()) == [index * index for index in range(50)]
-
-
-def test_asyncio_gets_exceptions(executor: gridengine.Executor) -> None:
-    async def main() -> None:
-        await asyncio.wrap_future(executor.submit(fail, 1))
-
-    with pytest.raises(ValueError, match="no 1"):
-        asyncio.run(main())
 
 
 def test_nobody_else_sets_an_outcome(waiting: gridengine.Executor) -> None:
@@ -282,32 +236,6 @@ def test_a_killed_call_that_waited_fails_with_cancelled_and_never_runs(
         futures[9].result()
     run_all(waiting)
     assert calls_of(dispatcher.entries) == 9
-
-
-def test_killing_one_of_several_that_travel_together_spares_the_others(
-    waiting: gridengine.Executor, dispatcher: HeldDispatcher
-) -> None:
-    futures = [waiting.submit(give, index) for index in range(3000)]
-    dispatcher.run_all(
-        until=lambda: any(
-            one.task.count > 10 and one.task.id not in dispatcher.settled
-            for one in dispatcher.entries
-        )
-    )
-    entry = next(
-        one
-        for one in dispatcher.entries
-        if one.task.count > 10 and one.task.id not in dispatcher.settled
-    )
-    victim = entry.listener.futures[5]
-    assert waiting.kill(victim)
-    run_all(waiting)
-    for index, future in enumerate(futures):
-        assert (
-            isinstance(future.exception(SECONDS), Cancelled)
-            if future is victim
-            else future.result(SECONDS) == ((index,), {})
-        )
 
 
 def test_several_of_those_that_travel_together_can_be_killed(

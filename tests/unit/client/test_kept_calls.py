@@ -25,6 +25,21 @@ def test_a_call_is_known_by_its_arguments(notes: Notes) -> None:
     assert notes.made() == [4]
 
 
+def test_one_that_needs_another_is_made_each_time(notes: Notes) -> None:
+    for made in [2, 4], [4]:
+        with gridengine.Executor(scheduler=FakeScheduler(), **notes.options) as executor:
+            assert executor.submit(square, executor.submit(square, 2)).result() == 16
+        assert notes.made() == made
+
+
+def test_those_of_a_pool_are_known_too(notes: Notes) -> None:
+    for made in [1, 2, 3, 4], []:
+        with gridengine.Pool(scheduler=FakeScheduler(), **notes.options) as pool:
+            assert (pool.apply(square, (1,)), pool.map(square, [2])) == (1, [4])
+            assert (pool.starmap(square, [(3,)]), [*pool.imap(square, [4])]) == ([9], [16])
+        assert notes.made() == made
+
+
 def test_one_that_failed_is_made_again(notes: Notes) -> None:
     notes.bad(2)
     assert [str(one) for one in outcomes(notes, 1, 2)] == ["1", "2 is bad"]

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 import gridengine
+from gridengine.journal.run_file import files_in_use
 from tests.support.fake_dispatcher import FakeScheduler
 from tests.support.named_calls import Notes, square
 
@@ -16,6 +19,12 @@ def outcomes(notes: Notes, *numbers: Any, **options: Any) -> tuple[list[Any], li
         dispatcher.dispatch(jobs)
         results = list(dispatcher.join())
     return results, [job.exitcode for job in jobs]
+
+
+def test_a_scheduler_that_cannot_be_had_holds_no_run(notes: Notes) -> None:
+    with pytest.raises(ZeroDivisionError):
+        gridengine.JobDispatcher(lambda: 1 / 0, **notes.options)  # type: ignore[arg-type,return-value]
+    assert not files_in_use()
 
 
 def test_a_job_that_has_returned_is_not_run_again(notes: Notes) -> None:

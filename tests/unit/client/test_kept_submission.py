@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from typing import Any
 
 import pytest
 
 import gridengine
+from gridengine.journal.run_file import files_in_use
 from tests.support.fake_dispatcher import FakeScheduler
 from tests.support.named_calls import Notes, square
 
@@ -61,13 +63,44 @@ def test_a_call_that_cannot_be_pickled_fails_alone_and_the_others_are_kept(notes
     assert notes.made() == [1, 2, 4]
 
 
+def test_a_call_that_needs_another_is_made_each_time_and_the_others_are_kept(notes: Notes) -> None:
+    with FakeScheduler() as scheduler, gridengine.Executor(scheduler=scheduler) as executor:
+        for made in [1, 4, 9], [9]:
+            needed = executor.submit(abs, 9)
+            assert squares(notes, [1, needed, 4], scheduler=scheduler) == [1, 81, 16]
+            assert notes.made() == made
+
+
 def test_an_imap_has_known_results_in_their_places(notes: Notes) -> None:
     squares(notes, [1, 3])
     notes.made()
     with FakeScheduler() as scheduler:
         found = gridengine.imap(square, [1, 2, 3, 4], scheduler=scheduler, **notes.options)
         assert list(found) == [1, 4, 9, 16]
-    assert notes.made() == [2, 4]
+        assert notes.made() == [2, 4]
+        options = {"scheduler": scheduler, "with_index": True, **notes.options}
+        found = gridengine.imap_unordered(square, [4, 5, 3], **options)
+        assert sorted(found) == [(0, 16), (1, 25), (2, 9)]
+    assert notes.made() == [5]
+
+
+def test_an_iterator_that_is_left_lets_go_of_the_run(notes: Notes) -> None:
+    scheduler = FakeScheduler()
+    results = gridengine.imap(square, range(100), scheduler=scheduler, **notes.options)
+    assert next(results) == 0
+    assert len(files_in_use()) == 1
+    scheduler.dispatcher.entries.clear()  # they hold their listeners
+    del results
+    gc.collect()
+    assert not files_in_use()
+
+
+def test_of_several_maps_of_one_name_the_last_is_shown_and_all_are_kept(notes: Notes) -> None:
+    for made in [1, 2, 3], []:
+        squares(notes, [1, 2])
+        squares(notes, [3])
+        assert gridengine.run_named("run", journal=notes.journal).results() == [9]
+        assert notes.made() == made
 
 
 def test_a_call_that_is_made_twice_has_two_results(notes: Notes) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gridengine.client.async_waiting import checkpoint
-from gridengine.client.loop_tasks import awaited, check_async, start_task, task_group, value_of
+from gridengine.client.loop_tasks import check_async, start_task, task_group, value_of
 from tests.support.event_loops import LOOPS, run_in, until
 
 loops = pytest.mark.parametrize("loop", LOOPS)
@@ -69,21 +69,6 @@ def test_a_task_has_a_future_of_its_result_or_its_error(loop: str) -> None:
 
 
 @loops
-def test_tasks_begin_in_the_order_in_which_they_were_started(loop: str) -> None:
-    async def main() -> list[int]:
-        for future in [start_task(begin, x) for x in range(30)]:
-            await value_of(future)
-        return begun
-
-    async def begin(x: int) -> None:
-        begun.append(x)
-        await checkpoint()
-
-    begun: list[int] = []
-    assert run_in(loop, main) == list(range(30))
-
-
-@loops
 def test_one_that_the_end_of_its_loop_ends_is_cancelled(loop: str) -> None:
     async def main() -> None:
         futures.append(start_task(for_ever))
@@ -125,15 +110,6 @@ def test_of_a_future_that_was_cancelled_that_is_raised(loop: str) -> None:
         future.cancel()
         with pytest.raises(CancelledError):
             await value_of(future)
-
-    run_in(loop, main)
-
-
-@loops
-def test_what_is_no_coroutine_function_is_named(loop: str) -> None:
-    async def main() -> None:
-        with pytest.raises(TypeError, match="abs is no `async def`: it returned 3"):
-            await awaited(abs, -3)  # type: ignore[arg-type]
 
     run_in(loop, main)
 

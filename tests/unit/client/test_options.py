@@ -108,17 +108,6 @@ def test_the_calls_of_a_map_are_numbered_through() -> None:
     assert [entry.task.first for entry in scheduler.dispatcher.entries] == [0, 4, 8]
 
 
-def test_a_job_s_own_limits_come_before_its_dispatcher_s() -> None:
-    scheduler = FakeScheduler()
-    with JobDispatcher(scheduler, retries=5, timeout=7.0) as dispatcher:
-        dispatcher.dispatch([Job(target=abs, args=(1,)), Job(target=abs, args=(1,), retries=0)])
-        dispatcher.join()
-    assert [(entry.task.retries, entry.task.timeout) for entry in scheduler.dispatcher.entries] == [
-        (5, 7.0),
-        (0, 7.0),
-    ]
-
-
 PACKAGE = Path(gridengine.__file__).parent
 
 

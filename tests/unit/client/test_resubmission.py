@@ -35,6 +35,19 @@ def test_what_has_failed_is_made_again_in_its_place(notes: Notes) -> None:
     assert run.results()[:7] == [x * x for x in range(7)]
 
 
+def test_they_raise_and_log_to_their_caller_when_asked(notes: Notes) -> None:
+    notes.bad(2)
+    squares(notes, [2])
+    scheduler = FakeScheduler()
+    run = gridengine.run_named("run", journal=notes.journal)
+    with pytest.raises(ValueError, match="2 is bad"):
+        run.resubmit(scheduler=scheduler, reraise=True, forward_logging=True, priority=1)
+    [entry] = scheduler.dispatcher.entries
+    assert entry.task.priority == 1
+    assert entry.function.caller is not None
+    assert entry.function.caller.levels is not None
+
+
 def test_where_nothing_has_failed_nothing_is_made(notes: Notes) -> None:
     squares(notes, range(3))
     assert resubmit(notes) == []

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import select
+import threading
 from collections.abc import Callable, Iterable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from gridengine.dispatcher import io_loop
 from gridengine.dispatcher.core.events import (
     Closing,
     Effect,
@@ -27,6 +28,7 @@ from gridengine.dispatcher.io_loop import LEAVE_SECONDS, MOST_EVENTS, WATCH_SECO
 from gridengine.schedulers.launcher import Handle
 from gridengine.wire.messages import VERSION, Beat, Goodbye, Hello, Message
 from tests.support.core_play import GOOD, SQUARE
+from tests.support.manual_clock import PATIENCE, ManualClock
 
 LOG = "/runs/x/1.log"
 HELLO = Hello(VERSION, "1", "3.11", "run", "node7", 7, 1, LOG)
@@ -37,9 +39,8 @@ class World:
     the dispatcher is closed.
     """
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now = 100.0
-        monkeypatch.setattr(io_loop, "time", SimpleNamespace(monotonic=lambda: self.now))
+    def __init__(self) -> None:
+        self.clock = ManualClock(100.0)
         self.acts: list[Callable[[], object]] = []
         self.waited: list[float | None] = []
         """For how many seconds it was ready to wait, each time."""
@@ -61,10 +62,20 @@ class World:
         core.handle = noted  # type: ignore[method-assign]
         effects: Any = SimpleNamespace(perform=self.performed.extend, recent=None, sent={})
         launcher: Any = SimpleNamespace(
-            poll=lambda handles: self.polled.append((self.now, len(handles)))
+            poll=lambda handles: self.polled.append((self.clock.monotonic(), len(handles)))
         )
         link: Any = self
-        self.loop = IOLoop(core, self.queue, link, launcher, effects, link, 5.0, self.open_watch)
+        self.loop = IOLoop(
+            core,
+            self.queue,
+            link,
+            launcher,
+            effects,
+            link,
+            5.0,
+            self.open_watch,
+            clock=self.clock,
+        )
 
     # The link, and its poller
 
@@ -98,7 +109,7 @@ class World:
         self.later(LEAVE_SECONDS)
 
     def later(self, seconds: float) -> None:
-        self.now += seconds
+        self.clock.advance(seconds)
 
     def say(self, *messages: Message) -> None:
         self.inbox += [(b"w", message, ()) for message in messages]
@@ -116,8 +127,8 @@ class World:
 
 
 @pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch) -> World:
-    return World(monkeypatch)
+def world() -> World:
+    return World()
 
 
 def test_with_nothing_to_do_it_sleeps_until_it_is_woken(world: World) -> None:
@@ -205,7 +216,7 @@ def test_it_ends_once_the_workers_have_left(world: World) -> None:
         lambda: world.say(Goodbye("told to stop", [])),
     )
     assert any(isinstance(effect, Send) for effect in world.performed)
-    assert world.now == 100.0
+    assert world.clock.monotonic() == 100.0
     assert not world.state.workers
 
 
@@ -219,3 +230,35 @@ def test_workers_that_do_not_leave_are_not_waited_for(world: World) -> None:
     assert world.state.workers
     assert world.acts == []
     assert isinstance(world.handled[-1], Tick)
+
+
+class Sleeper(World):
+    """One whose loop really waits, in a thread of its own."""
+
+    poller = None  # type: ignore[assignment]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.poller = select.poll()  # type: ignore[assignment]
+        self.due = threading.Event()
+
+    def receive(
+        self, ready: Iterable[int], now: float, most: int
+    ) -> list[tuple[bytes, Message, tuple[()]]]:
+        if now >= self.deadline:
+            self.deadline = float("inf")
+            self.due.set()
+        return []
+
+
+def test_a_loop_that_sleeps_does_what_is_due_once_its_clock_is_advanced() -> None:
+    world = Sleeper()
+    world.deadline = 100.0 + 24 * 3600.0
+    thread = threading.Thread(target=world.loop.run)
+    thread.start()
+    assert world.queue.barrier().wait(PATIENCE)  # it has begun
+    world.clock.advance(24 * 3600.0)
+    assert world.due.wait(PATIENCE)
+    world.queue.post(Closing())
+    thread.join(PATIENCE)
+    assert not thread.is_alive()

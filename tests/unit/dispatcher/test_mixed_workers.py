@@ -62,7 +62,7 @@ def links(monkeypatch: pytest.MonkeyPatch) -> tuple[MixedWorkers, Link, Link]:
     monkeypatch.setattr(mixed_workers, "RemoteWorkers", lambda *_, **__: remote)
     parts: Any = None
     home: Any = SimpleNamespace(epoch=4)
-    made = MixedWorkers(parts, run_id="run", settings=parts, wake=parts, home=home)
+    made = MixedWorkers(parts, run_id="run", settings=parts, wake=parts, home=home, clock=parts)
     return made, local, remote
 
 

@@ -20,6 +20,7 @@ from gridengine.dispatcher.requesting import Question
 from gridengine.errors import ConfigurationError, DispatcherGone, VersionMismatch
 from gridengine.serialize.payload import Payload
 from gridengine.settings.values import Settings
+from gridengine.wire.clock import Clock
 from gridengine.wire.framing import decode, encode
 from gridengine.wire.messages import (
     NUMBER_BITS,
@@ -36,6 +37,7 @@ from gridengine.wire.messages import (
     OutcomesTaken,
     Refuse,
 )
+from tests.support.manual_clock import ManualClock
 
 FUNCTION = Function(b"f", (b"pickled",), (), b"/", "f")
 CLIENT = 5
@@ -47,7 +49,7 @@ class Connection:
     fd = 0
     pending = True
 
-    def __init__(self, file: object) -> None:
+    def __init__(self, file: object, *, clock: Clock) -> None:
         self.epoch = 0
         self.received_at = 0.0
         self.introduce: object = None
@@ -265,32 +267,28 @@ def test_an_answer_that_nobody_waits_for_any_more_is_dropped(make: Any) -> None:
 
 
 def test_one_that_is_silent_is_looked_for_and_taken_to_be_gone_after_the_lease(
-    make: Any, monkeypatch: pytest.MonkeyPatch
+    make: Any,
 ) -> None:
-    now = 100.0
-    monkeypatch.setattr(remote, "time", SimpleNamespace(monotonic=lambda: now))
-    client = make()
+    clock = ManualClock(100.0)
+    client = make(clock=clock)
     connection = client._connection
     for _ in range(60):
-        now += 1.0
+        clock.advance(1.0)
         client.step()
     assert connection.moves == pytest.approx(60 / LOOK_SECONDS, abs=1)
-    now += 1.0
+    clock.advance(1.0)
     with pytest.raises(DispatcherGone, match="nothing was heard from the dispatcher 'sweeps'"):
         client.step()
 
 
-def test_the_time_that_this_process_was_suspended_hardly_counts(
-    make: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now = 100.0
-    monkeypatch.setattr(remote, "time", SimpleNamespace(monotonic=lambda: now))
-    client = make()
-    now += 8 * 3600.0
+def test_the_time_that_this_process_was_suspended_hardly_counts(make: Any) -> None:
+    clock = ManualClock(100.0)
+    client = make(clock=clock)
+    clock.advance(8 * 3600.0)
     client.step()
-    now += 50.0
+    clock.advance(50.0)
     client.step()
-    client._connection.received_at = now
+    client._connection.received_at = clock.monotonic()
     for _ in range(60):
-        now += 1.0
+        clock.advance(1.0)
         client.step()

@@ -15,7 +15,9 @@ import pytest
 from gridengine.errors import PicklingError
 from gridengine.serialize import pickling
 
-LOCK = threading.Lock()
+
+class Held:
+    lock = threading.Lock()  # one that a module offers under a name travels by that
 
 
 def through(obj: Any) -> Any:
@@ -37,7 +39,7 @@ def test_a_class_may_hold_what_only_dill_knows() -> None:
 
 def test_locks_and_files_do_not_arrive_as_others() -> None:
     with Path(__file__).open() as file:
-        for obj in (LOCK, threading.RLock(), file):
+        for obj in (Held.lock, threading.RLock(), file):
             with pytest.raises(PicklingError):
                 pickling.dump(obj)
 
@@ -54,6 +56,6 @@ def test_dill_is_not_imported_until_it_is_needed() -> None:
 
 def test_plain_pickle_behaves_as_if_dill_were_not_there() -> None:
     pickling.dump({}.keys())
-    for obj in (LOCK, lambda: 1, {}.keys()):
+    for obj in (Held.lock, lambda: 1, {}.keys()):
         with pytest.raises((TypeError, pickle.PicklingError, AttributeError)):
             pickle.dumps(obj)

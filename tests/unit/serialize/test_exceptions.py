@@ -18,7 +18,9 @@ from gridengine.errors import (
 )
 from gridengine.serialize import pickling
 
-LOCK = threading.Lock()
+
+class Held:
+    lock = threading.Lock()  # one that a module offers under a name travels by that
 
 
 def through(obj: Any) -> Any:
@@ -88,13 +90,13 @@ def test_exceptions_of_ones_own_keep_what_their_builtin_base_has() -> None:
     assert (odd.name, odd.more, str(odd)) == ("colour", 3, "no colour")
     assert back(Named("x")).name == "its own"
     locked = Odd("colour", 3)
-    locked.more = LOCK  # type: ignore[assignment]
+    locked.more = Held.lock  # type: ignore[assignment]
     assert back(locked).name == "colour"
 
 
 def test_the_object_that_lacked_an_attribute_comes_when_it_can() -> None:
     assert back(AttributeError("no", name="x", obj=[1])).obj == [1]
-    for obj in (LOCK, b"x" * 1_000_000, NotBack()):
+    for obj in (Held.lock, b"x" * 1_000_000, NotBack()):
         error = back(AttributeError("no", name="x", obj=obj))
         assert (error.name, error.obj) == ("x", None)
     circle = AttributeError("no", name="x")
@@ -120,7 +122,7 @@ def test_the_traceback_begins_with_the_users_frames() -> None:
 
 def test_an_exception_whose_repr_fails_still_arrives() -> None:
     class Bad:
-        lock = LOCK
+        lock = Held.lock
 
         def __reduce__(self) -> Any:
             raise TypeError("no")
@@ -175,7 +177,7 @@ class Frozen(Exception):
 
 
 def test_a_note_of_what_could_not_travel_is_in_what_arrives_alone() -> None:
-    for error in (Frozen(LOCK), ValueError(LOCK)):
+    for error in (Frozen(Held.lock), ValueError(Held.lock)):
         arrived = [back(error) for _ in range(2)]
         assert [type(one) for one in arrived] == [type(error)] * 2
         error.__dict__["__notes__"] = ["mine"]

@@ -6,6 +6,7 @@ import asyncio
 import functools
 import sqlite3
 import threading
+import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,11 @@ from gridengine.errors import PicklingError
 from gridengine.serialize import pickling, unpicklable
 from gridengine.serialize.payload import FULL, SINGLE, STAR
 
-LOCK = threading.Lock()
+
+class Held:
+    lock = threading.Lock()  # one that a module offers under a name travels by that
+
+
 LOOP = asyncio.new_event_loop()
 LOOP.close()
 
@@ -38,13 +43,13 @@ def text_of(dump: Callable[..., Any], *arguments: Any, **options: Any) -> str:
 @pytest.mark.parametrize(
     ("call", "form", "words"),
     [
-        (LOCK, SINGLE, "argument 1 of call 1 (a _thread.lock)"),
-        ((1, LOCK), SINGLE, "argument 1 of call 1, at [1] (a _thread.lock)"),
-        ((1, LOCK), STAR, "argument 2 of call 1 (a _thread.lock)"),
-        ((1, LOCK), None, "argument 2 of call 1 (a _thread.lock)"),
-        (((1,), {"key": LOCK}), FULL, "argument 'key' of call 1 (a _thread.lock)"),
+        (Held.lock, SINGLE, "argument 1 of call 1 (a _thread.lock)"),
+        ((1, Held.lock), SINGLE, "argument 1 of call 1, at [1] (a _thread.lock)"),
+        ((1, Held.lock), STAR, "argument 2 of call 1 (a _thread.lock)"),
+        ((1, Held.lock), None, "argument 2 of call 1 (a _thread.lock)"),
+        (((1,), {"key": Held.lock}), FULL, "argument 'key' of call 1 (a _thread.lock)"),
         (
-            {"a": [0, Holder(LOCK)]},
+            {"a": [0, Holder(Held.lock)]},
             None,
             "argument 1 of call 1, at ['a'][1].model (a _thread.lock)",
         ),
@@ -61,7 +66,7 @@ def test_an_error_names_the_call_the_argument_and_the_place_in_it(
 
 def test_an_error_uses_the_callers_name_for_the_call() -> None:
     assert "argument 1 of job 'train'" in text_of(
-        pickling.dump_calls, [LOCK], describe=lambda _: "job 'train'"
+        pickling.dump_calls, [Held.lock], describe=lambda _: "job 'train'"
     )
 
 
@@ -72,14 +77,15 @@ def test_an_error_names_the_result() -> None:
 
 
 def uses_lock() -> object:
-    return LOCK
+    return LOCK  # type: ignore[name-defined] # noqa: F821
 
 
+uses_lock = types.FunctionType(uses_lock.__code__, {"LOCK": Held.lock})
 uses_lock.__qualname__ = "nowhere"
 
 
 def test_an_error_names_the_variable_of_a_function() -> None:
-    held = LOCK
+    held = Held.lock
     assert "its global variable 'LOCK' (a _thread.lock)" in text_of(
         pickling.dump_function, uses_lock
     )
@@ -87,15 +93,15 @@ def test_an_error_names_the_variable_of_a_function() -> None:
         pickling.dump_function, lambda: held
     )
     assert "argument 1 of the function functools.partial (a _thread.lock)" in text_of(
-        pickling.dump_function, functools.partial(len, LOCK)
+        pickling.dump_function, functools.partial(len, Held.lock)
     )
     assert "its object, at .model (a _thread.lock)" in text_of(
-        pickling.dump_function, Holder(LOCK).__init__
+        pickling.dump_function, Holder(Held.lock).__init__
     )
 
 
 def test_a_circle_on_the_way_to_the_culprit_is_no_trap() -> None:
-    circle: list[Any] = [LOCK]
+    circle: list[Any] = [Held.lock]
     circle.insert(0, circle)
     assert "(a _thread.lock)" in text_of(pickling.dump, circle)
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import socket
+from contextlib import ExitStack
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import msgspec
@@ -12,8 +14,9 @@ import pytest
 
 from gridengine.errors import ProtocolError
 from gridengine.wire.connection_file import BEGAN, Connection
-from gridengine.wire.messages import Assign, Message, Refuse, Rejoin, Stop, Welcome
+from gridengine.wire.messages import Assign, Goodbye, Message, Refuse, Rejoin, Stop, Welcome
 from gridengine.worker.main import REFUSED, Worker, end_job, is_listening, main
+from tests.support.manual_clock import ManualClock
 
 LEASE = 60.0
 BEAT = 2.0
@@ -83,6 +86,59 @@ def test_a_worker_that_receives_nothing_for_its_lease_leaves() -> None:
     listen(worker, 1058, 1064)
     assert "60 seconds" in worker.reason
     assert worker.status == 1
+
+
+class SilentClient(Client):
+    """Hears nothing of the dispatcher."""
+
+    pending = False
+
+    def __init__(self, fd: int) -> None:
+        super().__init__()
+        self.fd = fd
+        self.sent: list[Message] = []
+
+    def send(self, message: Message, buffers: Any = ()) -> None:
+        self.sent.append(message)
+
+    def tick(self, now: float) -> float:
+        return BEAT
+
+
+class IdleAgent(Agent):
+    """Has nothing to do."""
+
+    def __init__(self, fd: int) -> None:
+        super().__init__()
+        self.fd = fd
+
+    def fileno(self) -> int:
+        return self.fd
+
+    def tick(self, now: float) -> float:
+        return 3600.0
+
+    def finish_background(self) -> None: ...
+
+    def close(self) -> list[int]:
+        return [7]
+
+
+def test_a_worker_whose_lease_runs_out_while_it_waits_says_goodbye() -> None:
+    clock = ManualClock(1000.0)
+    with ExitStack() as stack:
+        ends = [stack.enter_context(end) for _ in range(3) for end in socket.socketpair()]
+        client, agent = SilentClient(ends[0].fileno()), IdleAgent(ends[2].fileno())
+        worker = Worker(connection(), client, agent, clock=clock)  # type: ignore[arg-type]
+        statuses: list[int] = []
+        thread = Thread(target=lambda: statuses.append(worker.serve(ends[4], ends[5])))
+        thread.start()
+        while thread.is_alive():
+            clock.advance(BEAT)
+        thread.join()
+    reason = "no word from the dispatcher for 60 seconds"
+    assert (statuses, client.sent[1:]) == ([1], [Goodbye(reason, [7])])
+    assert clock.monotonic() >= 1000.0 + LEASE
 
 
 def test_a_worker_that_was_stopped_listens_before_it_judges() -> None:

@@ -31,15 +31,19 @@ from gridengine.wire.messages import (
 from gridengine.worker.runner_handle import RunnerHandle
 from gridengine.worker.status_block import INDEX, RUN
 from tests.support.agent_driver import NotingForkServer, played_agent
+from tests.support.manual_clock import ManualClock
 
 
 class Played:
     """An agent whose runners are only played, and the way of calls to it."""
 
     def __init__(self) -> None:
+        self.clock = ManualClock()
         self.sent: list[Message] = []
         self.server = NotingForkServer()
-        self.agent = played_agent(lambda message, _: self.sent.append(message), self.server)
+        self.agent = played_agent(
+            lambda message, _: self.sent.append(message), self.server, clock=self.clock
+        )
         self.pool = self.agent.pool
         self.agent.handle(Define(b"f", [], b"/"), [b""])
         self.channels: dict[int, Channel] = {}

@@ -58,10 +58,7 @@ def test_lines_of_two_runners_are_not_mixed(pipe: tuple[int, int]) -> None:
         os.close(fd)
 
 
-def test_a_line_without_end_is_passed_on_a_little_later(
-    pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("gridengine.worker.output.monotonic", lambda: 50.0)
+def test_a_line_without_end_is_passed_on_a_little_later(pipe: tuple[int, int]) -> None:
     sink = Taker()
     reader = OutputReader(pipe[0], sink)
     assert reader.pass_late_line(50.0) == math.inf

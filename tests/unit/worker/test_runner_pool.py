@@ -5,9 +5,9 @@ from __future__ import annotations
 import io
 import math
 import signal
+import time
 from collections import deque
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
@@ -24,12 +24,14 @@ from gridengine.worker.runner_handle import RunnerHandle
 from gridengine.worker.runner_pool import MOST_AHEAD_BYTES, RunnerPool
 from gridengine.worker.status_block import BACKGROUND, INDEX, RUN, START
 from tests.support.agent_driver import NotingForkServer
+from tests.support.manual_clock import ManualClock
 
 
 class Worker:
     """A pool whose runners do what a test says."""
 
     def __init__(self, slots: int = 2, spare: int | None = None) -> None:
+        self.clock = ManualClock(100.0)
         self.server = NotingForkServer()
         self.poller = Poller()
         definitions = DefinitionStore()
@@ -46,6 +48,7 @@ class Worker:
             grace_seconds=5.0,
             output_bytes=100,
             relay=None,
+            clock=self.clock,
         )
         self.pool._poller.register(self.server.fileno(), lambda: None)
 
@@ -184,11 +187,7 @@ def test_an_idle_runner_takes_what_another_was_given_ahead(worker: Worker) -> No
     assert worker.held() == [[1], [3]]
 
 
-def test_a_call_that_waits_for_others_takes_no_slot(
-    worker: Worker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now = 100.0
-    monkeypatch.setattr(runner_pool, "time", SimpleNamespace(monotonic=lambda: now))
+def test_a_call_that_waits_for_others_takes_no_slot(worker: Worker) -> None:
     worker.enqueue_each(1, 2)
     waiting = worker.begin(1)
     worker.pool.begin_waiting(waiting, 1)
@@ -197,9 +196,9 @@ def test_a_call_that_waits_for_others_takes_no_slot(
     assert worker.pool.end_waiting(waiting, 0) is None
     worker.end(1, 2, 3)
     assert len(worker.pool.idle) == 3
-    assert worker.pool.tick(now) <= 1.0
-    now += 2.0
-    worker.pool.tick(now)
+    assert worker.pool.tick(worker.clock.monotonic()) <= 1.0
+    worker.clock.advance(2.0)
+    worker.pool.tick(worker.clock.monotonic())
     assert len(worker.pool.idle) == 2
 
 
@@ -262,7 +261,7 @@ def test_with_fewer_processes_than_slots_the_rest_waits_for_those_there_are_if_a
 
 def test_time_in_which_the_worker_was_stopped_counts_for_no_call(worker: Worker) -> None:
     worker.enqueue(1, timeout=10.0)
-    worker.begin(1).status.words[START] = int(100e9)
+    worker.begin(1).status.words[START] = time.monotonic_ns()
     assert worker.pool.tick(100.0) <= 0.5
     worker.pool.tick(200.0)  # 99 s later than it was to be called
     assert worker.server.signals == []

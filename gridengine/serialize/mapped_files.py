@@ -1,0 +1,68 @@
+"""Arrays that are mapped from a file and may be written to (`numpy.memmap`, modes r+ and w+), on
+their way to calls: these open the file again, so that the caller sees what they write.
+
+By value they would be written to copies. Imported only where there is one; numpy then is, too.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import socket
+from typing import TYPE_CHECKING, Any
+
+from gridengine.errors import PicklingError
+
+if TYPE_CHECKING:
+    import numpy
+
+
+def reduction(array: numpy.memmap[Any, Any]) -> Any:
+    """Return the file of an array and its place in there; `NotImplemented` for one that cannot be
+    written to, or that has no file, as the sum of two.
+    """
+    mapping: Any = getattr(array, "_mmap", None)
+    if (
+        not type(array).__module__.startswith("numpy")
+        or mapping is None
+        or array.mode not in ("r+", "w+")
+        or not array.flags.writeable
+        or not isinstance(array.filename, (str, os.PathLike))
+        or array.size == 0
+    ):
+        return NotImplemented
+    import numpy
+
+    # A view has the offset of the array that it was taken of, whose mapping begins at a whole page.
+    begin = array.offset - array.offset % mmap.ALLOCATIONGRANULARITY
+    place = begin + array.ctypes.data - numpy.frombuffer(mapping, numpy.uint8).ctypes.data
+    path = os.fspath(array.filename)  # numpy has made it absolute
+    return open_again, (path, place, array.dtype, array.shape, array.strides)
+
+
+def open_again(
+    path: str, place: int, dtype: Any, shape: tuple[int, ...], strides: tuple[int, ...]
+) -> numpy.memmap[Any, Any]:
+    """Return an array at this place, in bytes, of a file.
+
+    Raises:
+        PicklingError: the file is not here.
+    """
+    import numpy
+
+    steps = [(size - 1) * stride for size, stride in zip(shape, strides, strict=True)]
+    before = -sum(step for step in steps if step < 0)
+    length = before + sum(step for step in steps if step > 0) + dtype.itemsize
+    try:
+        whole = numpy.memmap(path, numpy.uint8, "r+", place - before, (length,))
+    except (OSError, ValueError) as error:
+        raise PicklingError(
+            f"the file {path} of a numpy.memmap cannot be opened on {socket.gethostname()}: "
+            f"{error}",
+            hint="put it into a folder that all machines share; or hand over an array that is "
+            "opened with mode='r' or 'c', whose content travels",
+        ) from error
+    array: Any = numpy.ndarray(shape, dtype, whole, before, strides).view(numpy.memmap)
+    array._mmap, array.filename = whole._mmap, whole.filename  # type: ignore[attr-defined]
+    array.offset, array.mode = whole.offset, whole.mode
+    return array  # type: ignore[no-any-return]

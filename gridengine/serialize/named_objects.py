@@ -1,0 +1,97 @@
+"""Objects that an importable module offers under a name, and that cannot be pickled by value: a
+logger of loguru, a lock, session or engine of a module beside the script.
+
+They travel by that name, as functions and classes of modules do: a call finds the one of its own
+process. Imported only when something was refused by value.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import types
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeAlias
+
+from gridengine.errors import PicklingError
+from gridengine.serialize.by_value import Pickler, Recipe, Reduction
+from gridengine.serialize.payload import ATOMS
+
+Places: TypeAlias = Mapping[int, tuple[str, str]]
+"""Module and name of each object, by its `id`."""
+NEVER = (type, types.ModuleType, BaseException, list, tuple, dict, set, frozenset, *ATOMS)
+
+
+class _Discarded:
+    """A file for what is only tried."""
+
+    def write(self, data: Any) -> int:
+        return len(data)
+
+
+def name_recipes(recipes: Mapping[type, Recipe], kept: Mapping[type, Recipe]) -> dict[type, Recipe]:
+    """Return recipes for the objects that modules offer: by name where these recipes do not
+    suffice to pickle one by value. Types that are in `kept` stay as they are.
+    """
+    places: dict[int, tuple[str, str]] = {}
+    kinds = set[type]()
+    for module, name, value in _offered():
+        kind = type(value)
+        if kind not in kept:
+            if id(value) not in places or _is_home(module, kind):
+                places[id(value)] = module, name
+            kinds.add(kind)
+
+    def recipe(pickler: Pickler, obj: Any) -> Reduction:
+        place = places.get(id(obj))
+        if place is not None and not _is_pickled(obj, recipes, pickler):
+            return find_offered, (*place, _type_name(obj))
+        before = recipes.get(type(obj))
+        return NotImplemented if before is None else before(pickler, obj)
+
+    return dict.fromkeys(kinds, recipe)
+
+
+def _offered() -> Iterator[tuple[str, str, Any]]:
+    """Yield what importable modules have in their variables: module, name and object."""
+    for module_name, module in list(sys.modules.items()):
+        own = module_name in ("__main__", "__mp_main__") or module_name.startswith("gridengine.")
+        if own or getattr(module, "__spec__", None) is None:
+            continue
+        for name, value in list(vars(module).items()):
+            if not isinstance(value, NEVER):
+                yield module_name, name, value
+
+
+def _is_home(module: str, kind: type) -> bool:
+    return module.partition(".")[0] == kind.__module__.partition(".")[0] and module.count(".") == 0
+
+
+def _is_pickled(obj: Any, recipes: Mapping[type, Recipe], pickler: Pickler) -> bool:
+    trial = Pickler(_Discarded(), 5, buffer_callback=lambda buffer: None)
+    trial.recipes, trial.for_caller = recipes, pickler.for_caller
+    try:
+        trial.dump(obj)
+    except Exception:
+        return False
+    return True
+
+
+def find_offered(module: str, name: str, kind: str) -> Any:
+    """Return the object that a module offers under a name.
+
+    Raises:
+        PicklingError: in this process there is none of this type.
+    """
+    found = getattr(importlib.import_module(module), name, None)
+    if _type_name(found) != kind:
+        raise PicklingError(
+            f"{module}.{name}, which cannot be pickled and so travels by its name, is a {kind} in "
+            f"the process that sent it, and here a {_type_name(found)}",
+            hint="make it when the module is imported, or in an initializer",
+        )
+    return found
+
+
+def _type_name(obj: Any) -> str:
+    return f"{type(obj).__module__}.{type(obj).__qualname__}"

@@ -1,0 +1,70 @@
+"""What futures of calls say that were ended when all was closed, and of calls that nobody makes."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import time
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+import pytest
+
+import gridengine
+from gridengine.schedulers.launcher import LaunchContext, Launcher
+from tests.support.tcp_scheduler import TcpLauncher, TcpScheduler
+from tests.support.waiting import wait_until
+
+
+def test_a_call_that_a_close_has_ended_is_cancelled_as_the_standard_library_has_it() -> None:
+    scheduler = gridengine.ProcessScheduler(1)
+    executor = gridengine.Executor(scheduler=scheduler)
+    future = executor.submit(time.sleep, 600)
+    wait_until(future.running)
+    scheduler.close()
+    with pytest.raises(concurrent.futures.CancelledError):
+        future.result(60)
+    assert future.cancelled()
+    assert isinstance(future.exception(), gridengine.Cancelled)
+
+
+def test_a_call_that_raises_cancelled_itself_is_not_cancelled() -> None:
+    def fail() -> None:
+        raise gridengine.Cancelled("of the call's own")
+
+    with gridengine.Executor(max_workers=1) as executor:
+        future = executor.submit(fail)
+        assert isinstance(future.exception(60), gridengine.Cancelled)
+        assert not future.cancelled()
+
+
+class UnavailableLauncher(TcpLauncher):
+    def launch(self, *_: Any, **__: Any) -> NoReturn:
+        raise gridengine.SchedulerUnavailable("it takes no jobs of this user")
+
+
+class Unavailable(TcpScheduler):
+    """A batch system that cannot be used."""
+
+    def launcher(self, run: LaunchContext) -> Launcher:
+        return UnavailableLauncher(run)
+
+
+@pytest.fixture
+def unavailable() -> Iterator[Unavailable]:
+    with Unavailable(1) as scheduler:
+        yield scheduler
+
+
+def test_without_a_batch_system_a_map_raises_though_its_calls_may_fail(
+    unavailable: Unavailable,
+) -> None:
+    with pytest.raises(gridengine.SchedulerUnavailable):
+        gridengine.map(abs, range(3), reraise=False, scheduler=unavailable)
+
+
+def test_without_a_batch_system_an_iterator_raises_though_its_calls_may_fail(
+    unavailable: Unavailable,
+) -> None:
+    results = gridengine.imap(abs, [1], reraise=False, scheduler=unavailable)
+    with pytest.raises(gridengine.SchedulerUnavailable):
+        next(results)

@@ -1,0 +1,77 @@
+"""How many threads libraries are told to start in calls."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import joblib
+import pytest
+
+import gridengine
+import gridengine.joblib_backend
+from gridengine.worker import affinity
+
+Told = dict[str, str | None]
+
+
+def told(_: object = None) -> Told:
+    return {name: os.environ.get(name) for name in affinity.THREADS}
+
+
+@pytest.fixture(autouse=True)
+def _unset(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in affinity.THREADS:
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_a_call_has_as_many_threads_as_it_has_cores() -> None:
+    cores = len(os.sched_getaffinity(0))
+    with gridengine.ProcessScheduler(1) as one, gridengine.ProcessScheduler(2 * cores) as many:
+        assert gridengine.map(told, [0], scheduler=one) == [
+            dict.fromkeys(affinity.THREADS, str(cores))
+        ]
+        assert gridengine.map(told, [0], scheduler=many) == [dict.fromkeys(affinity.THREADS, "1")]
+
+
+@pytest.mark.parametrize(
+    ("name", "others"), [("OMP_NUM_THREADS", None), ("MKL_NUM_THREADS", "cores")]
+)
+def test_what_the_script_says_of_threads_holds(
+    monkeypatch: pytest.MonkeyPatch, name: str, others: str | None
+) -> None:
+    monkeypatch.setenv(name, "77")
+    left = others and str(len(os.sched_getaffinity(0)))
+    with gridengine.ProcessScheduler(1) as scheduler:
+        [found] = gridengine.map(told, [0], scheduler=scheduler)
+    assert found == {**dict.fromkeys(affinity.THREADS, left), name: "77"}
+
+
+def test_a_job_that_asks_for_nothing_is_told_of_no_threads() -> None:
+    job = gridengine.Job(target=told)
+    job.start()
+    assert job.result(60) == dict.fromkeys(affinity.THREADS)
+
+
+@pytest.mark.parametrize(("variable", "granted"), [("NSLOTS", 2), ("SLURM_CPUS_ON_NODE", 1)])
+def test_a_batch_jobs_processors_are_shared_by_its_calls(
+    monkeypatch: pytest.MonkeyPatch, variable: str, granted: int
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(64))
+    for name in affinity.GRANTED:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(variable, str(granted))
+    assert affinity.threads_of_call(1) == granted
+
+
+def per_batch(**options: int) -> list[Told]:
+    with (
+        gridengine.ProcessScheduler(2) as scheduler,
+        joblib.parallel_config("gridengine", scheduler=scheduler, **options),
+    ):
+        look: Callable[[int], Told] = told
+        return list(joblib.Parallel(n_jobs=2)(joblib.delayed(look)(one) for one in range(4)))
+
+
+def test_joblib_says_how_many_threads_its_calls_have() -> None:
+    assert per_batch(inner_max_num_threads=5) == [dict.fromkeys(affinity.THREADS, "5")] * 4
