@@ -202,7 +202,17 @@ class Copy:
             compiled.unlink()
 
     def failing_test(self, lane: Lane, tests: tuple[str, ...], *, whole: bool = True) -> str:
-        """Return the first test that fails, or why the tests did not end; empty when all pass."""
+        """Return the first test that fails, alone too, or why the tests did not end; empty when all
+        pass.
+        """
+        others = list[str]()
+        while failed := self._first_failed(lane, (*tests, *others), whole=whole):
+            if "::" not in failed or self._first_failed(lane, (failed,), whole=False):
+                return failed
+            others.append(f"--deselect={failed}")  # it has failed by chance
+        return ""
+
+    def _first_failed(self, lane: Lane, tests: tuple[str, ...], *, whole: bool) -> str:
         spread = self._spread if whole and not lane.on_clusters else []
         limit = f"--timeout={lane.hang_seconds}"
         command = [self._python, "-m", "pytest", *PYTEST, limit, OWN_TEST, *spread, *tests]
