@@ -166,9 +166,12 @@ class WatchAnswers:
 
     def _faults(self) -> Iterator[FileFault]:
         """Yield which files of this process, or of its clients, cannot be written."""
-        from gridengine.journal.run_file import files_in_use  # imports SQLite
-
-        files = [(one.path, one.writer.failure) for one in files_in_use()]
+        # A process without runs of a name has no such files, and need not import SQLite. To import
+        # it at exit would also take away that a Ctrl-C ended the script: CPython forgets so when a
+        # text is compiled, as for a named tuple (pythonrun.c, run_eval_code_obj).
+        run_file = sys.modules.get("gridengine.journal.run_file")
+        used = () if run_file is None else run_file.files_in_use()
+        files = [(one.path, one.writer.failure) for one in used]
         if self._journal is not None:
             files.append((self._journal.path, self._journal.failure))
         if self._listener is not None:

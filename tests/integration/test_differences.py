@@ -84,6 +84,7 @@ def pairs(wanted: list[str], had: list[str]) -> Iterable[tuple[str, str | None]]
     return itertools.zip_longest(wanted, had[: len(wanted)])
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize(
     ("ours", "theirs", "lacking"),
     [
@@ -105,6 +106,7 @@ def test_methods_and_arguments_are_those_of_the_standard_library(
 # ---------------------------------------------------------------- what calls find
 
 
+@pytest.mark.promise
 def test_what_changes_in_a_module_after_its_import_does_not_travel(
     compare: Compare, tmp_path: Path
 ) -> None:
@@ -122,6 +124,7 @@ if __name__ == "__main__":
 """) == {"fork": [5], "spawn": [1], "ours": [1], "initialized": 5}
 
 
+@pytest.mark.promise
 def test_a_function_of_the_script_brings_the_globals_of_the_moment(compare: Compare) -> None:
     assert compare("""
 K = 1
@@ -134,6 +137,7 @@ with fork.Pool(1) as theirs, Pool(1) as ours:
 """) == {"theirs": [1], "ours": [1], "theirs_later": [1], "ours_later": [2]}
 
 
+@pytest.mark.promise
 def test_a_script_needs_no_guard(script: MakeScript) -> None:
     guardless = """
 print("begins", flush=True)
@@ -155,6 +159,7 @@ print("ends", flush=True)
     assert "bootstrapping phase" in spawned.stderr
 
 
+@pytest.mark.promise
 def test_lambdas_closures_and_local_classes_travel_only_here(compare: Compare) -> None:
     assert compare("""
 def local():
@@ -173,6 +178,7 @@ tell(ours=look(here), own_class=type(here) is Local)
 """) == {"pool": True, "executor": True, "ours": 3, "own_class": True}
 
 
+@pytest.mark.promise
 def test_calls_have_the_folder_of_their_map_whatever_earlier_ones_did(compare: Compare) -> None:
     assert compare("""
 def go(_):
@@ -187,6 +193,7 @@ with fork.Pool(1) as theirs, Pool(1) as ours:
 """) == {"theirs": [False], "ours": [True]}
 
 
+@pytest.mark.promise
 def test_what_calls_leave_in_a_shared_process_others_find(compare: Compare, tmp_path: Path) -> None:
     (tmp_path / "helpers.py").write_text("seen = []\n")
     assert compare("""
@@ -204,6 +211,7 @@ with Executor(max_workers=1) as one, Executor(max_workers=1) as other:
 """) == {"theirs": [["a"], ["b"]], "shared": [["a"], ["a", "b"]], "own": [["a"], ["b"]]}
 
 
+@pytest.mark.promise
 def test_there_are_as_many_processes_as_cpus_that_the_script_may_use(compare: Compare) -> None:
     told = compare("""
 os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
@@ -215,6 +223,7 @@ tell(ours=ProcessScheduler().max_workers, cpus=os.cpu_count())
     assert told["ours"] == 1
 
 
+@pytest.mark.promise
 def test_processes_start_with_the_first_call(compare: Compare) -> None:
     assert compare("""
 import psutil
@@ -227,6 +236,7 @@ with Pool(2) as pool:
 """) == {"theirs": 2, "ours": 0, "first": 1, "later": True}
 
 
+@pytest.mark.promise
 def test_a_call_may_start_processes_and_a_daemon_too(compare: Compare) -> None:
     assert compare("""
 def child(_=None):
@@ -271,6 +281,7 @@ ended(Job, told, "job", name="reader")
     }
 
 
+@pytest.mark.promise
 def test_logging_that_the_script_has_set_up_is_not_set_up_in_calls(compare: Compare) -> None:
     assert compare("""
 import logging
@@ -283,6 +294,7 @@ tell(ours=gridengine.map(setup, [0], scheduler=ProcessScheduler(1)))
 """) == {"theirs": [40, 1], "ours": [[30, 0]], "initialized": [30, 1]}
 
 
+@pytest.mark.promise
 def test_processes_are_seeded_by_chance_whatever_the_script_has_seeded(compare: Compare) -> None:
     assert compare("""
 import numpy
@@ -304,6 +316,7 @@ tell(theirs=theirs == {first}, ours=len(ours), seen=first in ours)
 """) == {"theirs": True, "ours": 2, "seen": False}
 
 
+@pytest.mark.promise
 def test_exit_handlers_that_calls_register_are_not_called(script: MakeScript) -> None:
     done = script(
         BOTH
@@ -322,6 +335,7 @@ gridengine.map(register, [b"ours"], scheduler=ProcessScheduler(1))
 # ---------------------------------------------------------------- arguments and results
 
 
+@pytest.mark.promise
 def test_an_argument_is_taken_as_it_is_when_it_is_submitted(compare: Compare) -> None:
     assert compare("""
 def wait_for(path):
@@ -342,6 +356,7 @@ with ProcessPoolExecutor(1) as theirs, Executor(max_workers=1) as ours:
 """) == {"theirs": "new", "ours": "old"}
 
 
+@pytest.mark.promise
 def test_the_arguments_of_a_job_are_pickled_and_those_of_a_forked_process_not(
     compare: Compare,
 ) -> None:
@@ -394,6 +409,7 @@ tell(
     }
 
 
+@pytest.mark.promise
 def test_what_cannot_be_pickled_is_named(compare: Compare) -> None:
     told = compare("""
 def generator(x):
@@ -449,6 +465,7 @@ with fork.Pool(1) as pool:
     }
 
 
+@pytest.mark.promise
 def test_queues_and_values_are_arguments_of_calls_too_if_they_are_of_the_spawn_context(
     compare: Compare,
 ) -> None:
@@ -491,6 +508,7 @@ if __name__ == "__main__":
 # ---------------------------------------------------------------- calls
 
 
+@pytest.mark.promise
 def test_a_map_takes_several_iterables_and_a_pool_s_map_a_chunksize(compare: Compare) -> None:
     assert compare("""
 with fork.Pool(1) as pool, Pool(1) as ours:
@@ -503,6 +521,7 @@ tell(
 """) == {"theirs": [1], "ours": [1], "zipped": [8, 9], "number": "TypeError"}
 
 
+@pytest.mark.promise
 def test_a_call_that_fails_costs_the_others_of_its_chunk_nothing(compare: Compare) -> None:
     assert compare("""
 def taken(results):
@@ -556,6 +575,7 @@ tell(ours=lines("ours") < 900)
 """) == {"theirs": 9, "pool": 9, "ours": True}
 
 
+@pytest.mark.promise
 def test_imap_takes_its_arguments_as_its_results_are_taken(compare: Compare) -> None:
     told = compare("""
 import itertools
@@ -580,6 +600,7 @@ tell(endless=next(gridengine.imap(abs, itertools.count(1), scheduler=ProcessSche
     assert told == {"theirs": 20_000, "executor": 20_000, "endless": 1}
 
 
+@pytest.mark.promise
 def test_whatever_has_not_begun_can_be_cancelled(compare: Compare) -> None:
     assert compare("""
 def begin(path):
@@ -596,6 +617,7 @@ os._exit(0)
 """) == {"theirs": [False, False], "ours": [False, True]}
 
 
+@pytest.mark.promise
 def test_a_coroutine_function_runs_to_its_end(compare: Compare) -> None:
     assert compare("""
 async def double(x):
@@ -606,6 +628,7 @@ with ProcessPoolExecutor(1) as theirs, Executor(1) as ours:
 """) == {"theirs": "TypeError", "ours": 4}
 
 
+@pytest.mark.promise
 def test_futures_are_awaited(compare: Compare) -> None:
     assert compare("""
 import asyncio
@@ -642,6 +665,7 @@ with Executor(max_workers=1) as ours:
     }
 
 
+@pytest.mark.promise
 def test_a_call_or_job_whose_process_dies_is_run_three_times_unless_retries_says_else(
     compare: Compare,
 ) -> None:
@@ -691,6 +715,7 @@ tell(codes=[ended(fork.Process, leave), ended(Job, leave)])
     }
 
 
+@pytest.mark.promise
 def test_a_sys_exit_in_a_map_says_which_call_ends_the_script(script: MakeScript) -> None:
     done = script(
         """
@@ -708,6 +733,7 @@ def test_a_sys_exit_in_a_map_says_which_call_ends_the_script(script: MakeScript)
     assert "it left by sys.exit(4)" in done.stderr
 
 
+@pytest.mark.promise
 def test_a_pool_whose_initializer_fails_has_calls_that_fail(compare: Compare) -> None:
     assert compare("""
 def fail():

@@ -33,12 +33,13 @@ class Cluster(Place):
     """The batch system of this machine, and the user who uses it.
 
     Attributes: `title`, as texts have it; `up`, the folder in `schedulers` that brings it up;
-    `ping`, a command that succeeds when it answers; `delete_command`; `closed`, arguments of a
-    scheduler whose workers wait for ever.
+    `mark`, a file that `up` leaves and how the file begins; `ping`, a command that succeeds when it
+    answers; `delete_command`; `closed`, arguments of a scheduler whose workers wait for ever.
     """
 
     title: ClassVar[str]
     up: ClassVar[str]
+    mark: ClassVar[tuple[Path, str]]
     ping: ClassVar[tuple[str, ...]]
     delete_command: ClassVar[str]
     closed: ClassVar[str]
@@ -84,6 +85,7 @@ class GridEngine(Cluster):
     scheduler = "GridEngineScheduler"
     title = "Grid Engine"
     up = "gridengine"
+    mark = SGE_ROOT / "default" / "common" / "made-by-up", ""
     ping = ("qconf", "-sql")
     delete_command = "qdel"
     closed = "queue='closed.q'"
@@ -160,6 +162,7 @@ class Slurm(Cluster):
     scheduler = "SlurmScheduler"
     title = "Slurm"
     up = "slurm"
+    mark = Path("/etc/slurm/slurm.conf"), "# made by schedulers/slurm/up"
     ping = ("scontrol", "ping")
     delete_command = "scancel"
     closed = "partition='closed'"
@@ -254,8 +257,12 @@ def account_on(kind: type[T]) -> Iterator[T]:
 def why_none(kind: type[Cluster]) -> str:
     """Return why there is no such cluster to test on, empty when there is one."""
     remedy = f"as root: schedulers/{kind.up}/up --yes"
+    if os.getuid():
+        return f"tests on {kind.title} stop its daemons, which root alone may"
     if shutil.which(kind.ping[0]) is None:
         return f"{kind.title} is not installed; {remedy}"
+    if not is_made_by_up(kind):
+        return f"this {kind.title} is none of schedulers/{kind.up}/up, and is left alone"
     environment = {**os.environ, "SGE_ROOT": os.environ.get("SGE_ROOT", str(SGE_ROOT))}
     try:
         done = subprocess.run(
@@ -266,6 +273,12 @@ def why_none(kind: type[Cluster]) -> str:
     if done.returncode:
         return f"{kind.title} does not answer ({(done.stderr or done.stdout).strip()}); {remedy}"
     return ""
+
+
+def is_made_by_up(kind: type[Cluster]) -> bool:
+    """Return whether `up` has left its mark: the cluster is one for tests."""
+    path, text = kind.mark
+    return path.exists() and path.read_text().startswith(text)
 
 
 SLOW = re.compile(

@@ -17,26 +17,17 @@ from gridengine.wire.client import Client
 from gridengine.wire.connection_file import ClientConnection, load_private
 from gridengine.wire.messages import (
     NUMBER_BITS,
-    VALUES,
     VERSION,
-    Assign,
     ChildCancel,
     ChildrenFinished,
     ChildrenWelcome,
     ChildTasks,
     ClientHello,
-    Define,
     FinishedItem,
     FunctionItem,
     Goodbye,
-    Hello,
     Message,
-    Result,
-    Results,
-    Stop,
     TaskItem,
-    Welcome,
-    portions,
 )
 
 SECONDS = 120.0
@@ -128,31 +119,3 @@ class NamedClient(_End):
             found[item.start : item.stop] = values
             last = item.last
         return found
-
-
-class NamedWorker(_End):
-    """A worker that announces functions, and makes their calls by `serve`."""
-
-    def __init__(self, connection: Any, functions: dict[str, Callable[[Any], Any]]) -> None:
-        hello = Hello(
-            VERSION, "other 1.0", "", connection.run_id, "there", 1, 1, "", functions=[*functions]
-        )
-        super().__init__(connection, hello, Welcome)
-        self._functions = functions
-        self._names: dict[bytes, tuple[str, str]] = {}
-
-    def serve(self) -> None:
-        """Make calls until told to stop."""
-        while True:
-            message, buffers = self.wait_for(lambda one: isinstance(one, Define | Assign | Stop))
-            if isinstance(message, Stop):
-                return self.close()
-            if isinstance(message, Define):
-                self._names[message.function] = bytes(buffers[0]).decode(), message.codec
-                continue
-            for one, payload in portions(message.assignments, buffers):
-                name, form = self._names[one.function]
-                calls = CODECS[form].decode(payload[0])[one.start : one.stop]
-                values = CODECS[form].encode([self._functions[name](call) for call in calls])
-                result = Result(one.run, one.start, one.stop, VALUES, 0.0)
-                self.client.send(Results([result]), [values])

@@ -37,6 +37,10 @@ class Standalone:
         )
         wait_until(lambda: self.path.exists() or self.process.poll() is not None)
 
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
     def end(self) -> str:
         """End it, and return what it has written to its standard error."""
         self.process.terminate()

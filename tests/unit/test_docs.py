@@ -55,6 +55,34 @@ def test_each_difference_has_a_test() -> None:
     assert [row for row in rows if "`test_" not in row] == []
 
 
+PROMISE = re.compile(r"^@pytest\.mark\.promise\n(?:^[@ )\]].*\n)*^def (test_\w+)", re.MULTILINE)
+QUICK = "tests/unit", "tests/property", "tests/contract"
+SLOW_ROWS = [line.split()[0] for line in (ROOT / "tests" / "slow.txt").read_text().splitlines()]
+
+
+def quick_tests() -> set[str]:
+    """Return the names of the tests that `make test` runs."""
+    found: set[str] = set()
+    for folder in QUICK:
+        for path in (ROOT / folder).rglob("test_*.py"):
+            found.update(re.findall(r"^def (test_\w+)", path.read_text(), flags=re.MULTILINE))
+    for path in (ROOT / "tests" / "integration").rglob("test_*.py"):
+        found.update(PROMISE.findall(path.read_text()))
+    return found
+
+
+@pytest.mark.parametrize("page", ["reliability", "differences"])
+def test_make_test_plays_each_promise_that_does_not_want_a_batch_system(page: str) -> None:
+    """What one batch system alone can show is for `make test-all`, and so are the rows that
+    `tests/slow.txt` explains.
+    """
+    quick, slow = quick_tests(), {name.rpartition("::")[2] for name in SLOW_ROWS}
+    local = PAGES[f"docs/{page}.md"].partition("## Faults of a ")[0]
+    rows = re.findall(r"^\|.*`test_.*$", local, flags=re.MULTILINE)
+    assert len(rows) > 20
+    assert [row for row in rows if not (quick | slow) & set(re.findall(r"`(test_\w+)`", row))] == []
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_each_place_that_a_page_points_to_is_there(page: str) -> None:
     lost = []

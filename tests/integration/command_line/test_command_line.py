@@ -113,7 +113,6 @@ def test_a_machine_with_grid_engine_is_described_and_a_job_connects(
             "there is no parallel environment nosuch",
             "correct GRIDENGINE_GRID_ENGINE_PARALLEL_ENVIRONMENT",
         ),
-        ({"GRIDENGINE_MAX_WORKERS": "many"}, "settings", "GRIDENGINE_MAX_WORKERS='many'", "unset"),
         (
             {"GRIDENGINE_RUN_DIRECTORY": "/proc/runs"},
             "run directory",
@@ -186,20 +185,6 @@ times, keys = (0.2, 1.0, 1.0, 1.0), (key, key, key)
 gone = Connection("gone", ("tcp://127.0.0.1:9",), 1, "0", "3.11", *times, 1000, *keys)
 gone.save(Path("gone.json"))
 """
-
-
-@pytest.mark.grid_engine
-def test_a_worker_of_a_dispatcher_that_is_gone_is_reported_as_failed(
-    grid_engine: GridEngine,
-) -> None:
-    script = f"""{GONE}
-sys.argv[:] = ["gridengine", "up", "gone.json", "-n", "1", "--scheduler", "processes"]
-from gridengine.cli.main import main
-main()
-"""
-    done = grid_engine.run(script, check=False)
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert "failed: exit status" in done.stdout
 
 
 @pytest.mark.grid_engine

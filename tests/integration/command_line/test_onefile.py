@@ -115,10 +115,6 @@ def test_several_first_starts_at_once_all_come_to_run(
     assert [process.returncode for process in several] == [0, 0, 0], outputs
 
 
-def test_its_help_names_it(run: Run) -> None:
-    assert "Usage: gridengine.pyz " in run("--help").stdout
-
-
 @pytest.mark.skipif(os.getuid() != 0, reason="only root may give files away")
 def test_what_another_user_has_unpacked_is_not_run(onefile: Path, bare: Path, home: Path) -> None:
     folder = home / "his"

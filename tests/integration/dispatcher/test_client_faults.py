@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -21,7 +20,7 @@ import gridengine
 from gridengine.dispatcher.client_listener import LOOK_SECONDS
 from gridengine.dispatcher.remote import RemoteDispatcher
 from gridengine.dispatcher.standalone import serve
-from gridengine.errors import Cancelled, ConfigurationError, DispatcherGone
+from gridengine.errors import Cancelled, DispatcherGone
 from gridengine.schedulers.remote import RemoteScheduler
 from gridengine.settings.schema import Settings
 from tests.support.cable import Cable
@@ -99,6 +98,7 @@ def connections(standalone: Standalone) -> int:
     return sum(one.status == psutil.CONN_ESTABLISHED for one in found)
 
 
+@pytest.mark.promise
 def test_the_calls_of_a_killed_client_end_after_the_grace_time(tmp_path: Path) -> None:
     clock = ManualClock()
     with (
@@ -127,6 +127,7 @@ def test_a_client_that_was_stopped_finds_its_way_back(
         assert process.communicate(timeout=120)[0] == "held\n"
 
 
+@pytest.mark.promise
 def test_no_future_notices_that_connections_break(standalone: Standalone, tmp_path: Path) -> None:
     told = json.loads(standalone.path.read_bytes())
     with contextlib.closing(Cable(int(told["addresses"][-1].rpartition(":")[2]))) as cable:
@@ -144,6 +145,7 @@ def test_no_future_notices_that_connections_break(standalone: Standalone, tmp_pa
             assert cable.cuts == 5
 
 
+@pytest.mark.promise
 def test_futures_are_told_when_the_dispatcher_ends(standalone: Standalone, tmp_path: Path) -> None:
     with holding(standalone.path, tmp_path) as process:
         with contextlib.closing(RemoteDispatcher(standalone.path)) as remote:
@@ -151,6 +153,7 @@ def test_futures_are_told_when_the_dispatcher_ends(standalone: Standalone, tmp_p
         assert "DispatcherGone the dispatcher has ended" in process.communicate(timeout=120)[0]
 
 
+@pytest.mark.promise
 def test_futures_are_told_when_the_dispatcher_was_killed_and_stays_away(
     standalone: Standalone,
 ) -> None:
@@ -169,6 +172,7 @@ def test_futures_are_told_when_the_dispatcher_was_killed_and_stays_away(
     client.close()
 
 
+@pytest.mark.promise
 def test_a_program_that_ends_takes_its_calls_with_it(
     standalone: Standalone, tmp_path: Path
 ) -> None:
@@ -185,6 +189,7 @@ def test_a_program_that_ends_takes_its_calls_with_it(
         assert len(client.describe()["clients"]) == 1
 
 
+@pytest.mark.promise
 def test_fifty_clients_at_once(standalone: Standalone) -> None:
     def one(number: int) -> list[int]:
         with gridengine.Client(standalone.path) as client:
@@ -209,23 +214,7 @@ def test_nothing_is_left_of_calls_whose_results_were_fetched(standalone: Standal
     assert sizes[-1] - sizes[0] < 20_000_000
 
 
-def test_a_child_that_was_forked_is_told_that_the_client_is_its_parent_s(
-    standalone: Standalone,
-) -> None:
-    with gridengine.Client(standalone.path) as client:
-        assert client.submit(abs, -1).result() == 1
-        child = os.fork()
-        if not child:
-            try:
-                client.map(abs, [1])
-            except ConfigurationError as error:
-                os._exit(3 if "forked" in str(error) else 4)
-            finally:
-                os._exit(5)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
-        assert client.submit(abs, -2).result() == 2
-
-
+@pytest.mark.promise
 def test_a_client_that_disconnects_cancels_what_it_has_open(standalone: Standalone) -> None:
     client = gridengine.Client(standalone.path)
     future = client.submit(time.sleep, 3600)

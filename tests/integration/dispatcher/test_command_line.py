@@ -6,11 +6,13 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import psutil
 import pytest
 
+from gridengine.dispatcher.remote import RemoteDispatcher
 from tests.support.dispatchers import Shell
 from tests.support.waiting import wait_until
 
@@ -30,7 +32,6 @@ def call(begun, go_on):
 client = gridengine.Client("sweeps")
 print(client.submit(call, *sys.argv[1:]).result())
 """
-
 SLOW_MAP = """
 import gridengine, pathlib, sys, time
 def call(number):
@@ -48,6 +49,19 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
     made = Shell(tmp_path)
     yield made
     made.kill_all()
+
+
+@contextmanager
+def begun(shell: Shell, code: str) -> Iterator[tuple[subprocess.Popen[str], Path]]:
+    """Have a script run, of which a call has begun; and the file by which its call goes on."""
+    first, go_on = (shell.folder / name for name in ("begun", "go_on"))
+    words = [*shell.command()[:1], "-c", code, str(first), str(go_on)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        words, env=shell.environment, stdout=pipe, stderr=pipe, text=True
+    ) as script:
+        wait_until(first.exists)
+        yield script, go_on
 
 
 def test_what_one_shell_starts_others_use_and_end(shell: Shell) -> None:
@@ -82,18 +96,6 @@ def test_its_folder_and_files_are_closed_to_others_and_no_key_is_on_a_command_li
     assert process.cmdline()[-5:-1] == [str(folder), *process.cmdline()[-4:-1]]
 
 
-def test_of_two_starts_at_once_one_is_told_of_the_other(shell: Shell) -> None:
-    starts = [shell.begin("dispatcher", "start", "sweeps", *HERE) for _ in range(2)]
-    outputs = [process.communicate(timeout=120)[0] for process in starts]
-    statuses = sorted(process.returncode for process in starts)
-    assert statuses == [0, 1], outputs
-    [refused] = [
-        output for process, output in zip(starts, outputs, strict=True) if process.returncode
-    ]
-    assert "the dispatcher 'sweeps' runs already" in refused
-    assert len(shell.processes()) == 1
-
-
 def test_one_that_was_killed_is_told_so_and_started_as_before(shell: Shell) -> None:
     shell.done("dispatcher", "start", "sweeps", *HERE)
     pid = shell.status("sweeps")["pid"]
@@ -110,28 +112,6 @@ def test_one_that_was_killed_is_told_so_and_started_as_before(shell: Shell) -> N
     assert told["state"] == "running"
     assert told["pid"] != pid
     assert shell.python(MAP) == "328350\n"
-
-
-def test_with_restart_one_that_is_killed_comes_back_and_stop_ends_both_processes(
-    shell: Shell,
-) -> None:
-    shell.done("dispatcher", "start", "sweeps", *HERE, "--restart")
-    first = shell.status("sweeps")["pid"]
-    assert len(shell.processes()) == 2
-    psutil.Process(first).kill()
-    wait_until(lambda: shell.status("sweeps").get("pid") != first)
-    wait_until(lambda: shell.status("sweeps")["state"] == "running")
-    assert shell.python(MAP) == "328350\n"
-    shell.done("dispatcher", "stop", "sweeps")
-    assert shell.processes() == []
-
-
-def test_restart_alone_changes_nothing_else_of_how_it_was_started(shell: Shell) -> None:
-    shell.done("dispatcher", "start", "sweeps", *HERE)
-    shell.done("dispatcher", "stop", "sweeps")
-    shell.done("dispatcher", "start", "sweeps", "--restart")
-    told = shell.status("sweeps")
-    assert (told["scheduler"], told["restarts"]) == ("processes", True)
 
 
 def test_without_its_supervisor_a_dispatcher_goes_on(shell: Shell) -> None:
@@ -155,143 +135,56 @@ def test_a_signal_ends_one_in_order(shell: Shell, number: signal.Signals) -> Non
     assert not (shell.dispatchers / "sweeps" / "client.json").exists()
 
 
-def test_one_with_nothing_to_do_needs_less_than_60_megabytes(shell: Shell) -> None:
+def test_stop_waits_for_the_calls_that_run(shell: Shell) -> None:
     shell.done("dispatcher", "start", "sweeps", *HERE)
-    assert shell.python(MAP) == "328350\n"
-    assert psutil.Process(shell.status("sweeps")["pid"]).memory_info().rss < 60_000_000
+    with begun(shell, LONG_CALL) as (script, go_on):
+        with closing(RemoteDispatcher(shell.dispatchers / "sweeps" / "client.json")) as remote:
+            remote.control("stop")
+        for _ in range(3):  # one that did not wait would be gone before others have asked
+            assert shell.status("sweeps")["running"] == 1
+        go_on.touch()
+        assert script.communicate()[0] == "ended\n"
+    wait_until(lambda: not shell.processes())
 
 
-def test_stop_waits_for_the_calls_that_run(shell: Shell, tmp_path: Path) -> None:
+def test_stop_now_ends_the_calls_that_run(shell: Shell) -> None:
     shell.done("dispatcher", "start", "sweeps", *HERE)
-    files = [str(tmp_path / name) for name in ("begun", "go_on")]
-    script = subprocess.Popen(
-        [*shell.command()[:1], "-c", LONG_CALL, *files],
-        env=shell.environment,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    wait_until(Path(files[0]).exists)
-    stopping = shell.begin("dispatcher", "stop", "sweeps")
-    with pytest.raises(subprocess.TimeoutExpired):
-        stopping.wait(1.0)
-    Path(files[1]).touch()
-    assert script.communicate(timeout=60)[0] == "ended\n"
-    assert "has ended" in stopping.communicate(timeout=60)[0]
-
-
-def test_stop_now_ends_the_calls_that_run(shell: Shell, tmp_path: Path) -> None:
-    shell.done("dispatcher", "start", "sweeps", *HERE)
-    script = subprocess.Popen(
-        [*shell.command()[:1], "-c", LONG_CALL, str(tmp_path / "begun"), str(tmp_path / "never")],
-        env=shell.environment,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    wait_until((tmp_path / "begun").exists)
-    shell.done("dispatcher", "stop", "sweeps", "--now")
-    assert "DispatcherGone" in script.communicate(timeout=60)[1]
+    with begun(shell, LONG_CALL) as (script, _):
+        shell.done("dispatcher", "stop", "sweeps", "--now")
+        assert "DispatcherGone" in script.communicate()[1]
     assert shell.processes() == []
 
 
-def test_stop_now_ends_one_that_does_not_answer(
-    shell: Shell,
-) -> None:
+def test_stop_now_ends_one_that_does_not_answer(shell: Shell) -> None:
     shell.done("dispatcher", "start", "sweeps", *HERE)
     psutil.Process(shell.status("sweeps")["pid"]).suspend()
     shell.done("dispatcher", "stop", "sweeps", "--now")
     assert shell.processes() == []
 
 
-def test_in_the_foreground_it_is_the_command_itself(shell: Shell) -> None:
-    process = shell.begin("dispatcher", "start", "sweeps", "--foreground", *HERE)
-    try:
-        wait_until(lambda: shell.run("dispatcher", "status", "sweeps")[0] == 0)
-        assert shell.status("sweeps")["pid"] == process.pid
-        assert shell.python(MAP) == "328350\n"
-    finally:
-        process.terminate()
-        output, _ = process.communicate(timeout=60)
-    assert process.returncode == 0, output
-    assert "runs the dispatcher sweeps" in output
-
-
-def test_restart_loses_no_call_of_its_clients(shell: Shell, tmp_path: Path) -> None:
+def test_restart_loses_no_call_of_its_clients(shell: Shell) -> None:
     shell.done("dispatcher", "start", "sweeps", *HERE)
-    script = subprocess.Popen(
-        [*shell.command()[:1], "-c", SLOW_MAP, str(tmp_path / "begun")],
-        env=shell.environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    wait_until((tmp_path / "begun").exists)
-    shell.done("dispatcher", "restart", "sweeps")
-    output, errors = script.communicate(timeout=100)
+    pid = shell.status("sweeps")["pid"]
+    with begun(shell, SLOW_MAP) as (script, _):
+        shell.done("dispatcher", "restart", "sweeps")
+        assert shell.status("sweeps")["pid"] != pid
+        output, errors = script.communicate()
     assert output == "True\n", errors
 
 
-def test_with_restart_a_map_survives_the_death_of_its_dispatcher(
-    shell: Shell, tmp_path: Path
+def test_with_restart_a_map_survives_the_death_of_its_dispatcher_and_stop_ends_both_processes(
+    shell: Shell,
 ) -> None:
     shell.done("dispatcher", "start", "sweeps", *HERE, "--restart")
-    script = subprocess.Popen(
-        [*shell.command()[:1], "-c", SLOW_MAP, str(tmp_path / "begun")],
-        env=shell.environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    wait_until((tmp_path / "begun").exists)
-    psutil.Process(shell.status("sweeps")["pid"]).kill()
-    output, errors = script.communicate(timeout=100)
+    pid = shell.status("sweeps")["pid"]
+    assert len(shell.processes()) == 2
+    with begun(shell, SLOW_MAP) as (script, _):
+        psutil.Process(pid).kill()
+        output, errors = script.communicate()
     assert output == "True\n", errors
-
-
-def test_one_that_is_stopped_is_listed_as_silent_once(shell: Shell) -> None:
-    shell.done("dispatcher", "start", "sweeps", *HERE)
-    process = psutil.Process(shell.status("sweeps")["pid"])
-    wait_until(lambda: "sweeps" in shell.run("ls")[1])
-    process.suspend()
-    try:
-        output = shell.run("ls")[1]
-    finally:
-        process.resume()
-    assert output.count("cannot be watched") == 1, output
-    assert f"process {process.pid}" in output
-
-
-def test_restart_is_another_process_with_the_same_options(shell: Shell) -> None:
-    shell.done("dispatcher", "start", "sweeps", *HERE)
-    first = shell.status("sweeps")["pid"]
-    shell.done("dispatcher", "restart", "sweeps")
-    assert shell.status("sweeps")["pid"] != first
-    code = "import gridengine; print(gridengine.Client('sweeps').describe()['version'])"
-    assert shell.python(code)
-
-
-@pytest.mark.parametrize(
-    ("words", "status", "told"),
-    [
-        (("start", "a b"), 1, "is no name for a dispatcher"),
-        (("start", "x", "--scheduler", "processes", "--queue", "q"), 2, "--queue is for grid_engi"),
-        (("status", "nosuch"), 1, "there is no dispatcher 'nosuch'"),
-        (("stop", "nosuch"), 1, "there is no dispatcher 'nosuch'"),
-        (("restart", "nosuch"), 1, "there is no dispatcher 'nosuch'"),
-    ],
-)
-def test_what_cannot_be_done_is_a_line_and_an_exit_status(
-    shell: Shell, words: tuple[str, ...], status: int, told: str
-) -> None:
-    found, output = shell.run("dispatcher", *words)
-    assert found == status
-    assert told in output
-    assert "Traceback" not in output
-
-
-def test_workers_for_a_file_that_is_not_there_are_refused_with_why(shell: Shell) -> None:
-    found, output = shell.run("worker", "/nowhere/worker.json")
-    assert found == 1
-    assert "/nowhere/worker.json does not exist: there is no such dispatcher" in output
+    assert shell.status("sweeps")["pid"] != pid
+    shell.done("dispatcher", "stop", "sweeps")
+    assert shell.processes() == []
 
 
 def test_one_that_cannot_start_says_why_and_leaves_no_process(shell: Shell) -> None:
@@ -303,12 +196,3 @@ def test_one_that_cannot_start_says_why_and_leaves_no_process(shell: Shell) -> N
         assert "Traceback" not in output
     assert shell.processes() == []
     assert "there are none" in shell.done("dispatcher", "list")
-
-
-def test_scale_is_refused_where_the_workers_are_local_processes(shell: Shell) -> None:
-    shell.done("dispatcher", "start", "sweeps", *HERE)
-    status, output = shell.run("scale", "sweeps", "3")
-    assert status == 1
-    assert "gridengine worker" in output
-    assert shell.run("scale", "sweeps")[0] == 2
-    assert shell.run("scale", "sweeps", "3", "--auto")[0] == 2

@@ -41,7 +41,7 @@ def javascript(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def over_tcp(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
-    made = Standalone(tmp_path_factory.mktemp("runs"), module="tests.support.tcp_standalone")
+    made = Standalone(tmp_path_factory.mktemp("runs"), module="tests.support.tcp_dispatcher")
     yield made
     said = made.end()
     assert made.process.returncode == 0, said
@@ -99,14 +99,10 @@ def test_the_client_is_told_of_exceptions(call: Call) -> None:
 
 
 @pytest.mark.usefixtures("worker")
-def test_the_worker_makes_the_calls_that_it_announces(call: Call) -> None:
+def test_the_worker_makes_the_calls_that_it_announces_and_others_go_elsewhere(call: Call) -> None:
     assert call("mean", [1, 2, 6], [4]) == [3, 4]
     assert call("reversed", "abc") == ["cba"]
     assert call("refuse", "cats") == "RangeError: no cats here"
-
-
-@pytest.mark.usefixtures("worker")
-def test_others_of_its_calls_go_elsewhere(call: Call) -> None:
     [told] = call("where", 0)  # type: ignore[misc]
     assert told["language"] == "javascript"
     assert call("math:floor", 2.5) == [2]
@@ -158,8 +154,7 @@ def test_client_and_worker_find_a_dispatcher_that_was_killed_and_started_again(
         with subprocess.Popen(calls, cwd=javascript, stdout=subprocess.PIPE, text=True) as client:
             with gridengine.Client(made.path) as other:
                 wait_until(lambda: other.status().running > 0, SECONDS)
-                made.process.kill()
-            made.process.wait()
+                made.kill()
             made = Standalone(tmp_path)
             try:
                 assert client.communicate(timeout=SECONDS)[0] == "[0.1,2]\n"

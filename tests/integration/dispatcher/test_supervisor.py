@@ -43,19 +43,6 @@ def test_one_that_is_killed_is_started_again_until_it_ends_in_order(tmp_path: Pa
     assert turns(tmp_path) == 3
 
 
-def test_one_that_crashes_is_started_again(tmp_path: Path) -> None:
-    process = supervise(tmp_path, "sys.exit(turn == 0)")
-    process.communicate(timeout=60)
-    assert turns(tmp_path) == 2
-
-
-def test_one_that_could_not_start_is_not_started_again(tmp_path: Path) -> None:
-    process = supervise(tmp_path, "sys.exit(2)")
-    process.communicate(timeout=60)
-    assert process.returncode == 2
-    assert turns(tmp_path) == 1
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR2])
 def test_what_ends_the_supervisor_is_passed_on_and_waited_for(
     tmp_path: Path, number: signal.Signals

@@ -53,11 +53,3 @@ def test_who_ends_the_command_ends_the_workers_and_their_calls_go_on_elsewhere(
     adding.communicate(timeout=60)
     assert shell.python(WHERE, "1") == "1\n"
     wait_until(lambda: shell.status("sweeps")["workers"] == 1)
-
-
-def test_for_one_that_does_not_run_the_error_says_so(shell: Shell) -> None:
-    shell.done("dispatcher", "stop", "sweeps")
-    for name in ("sweeps", "nosuch"):
-        status, output = shell.run("worker", name)
-        assert status == 1
-        assert f"the dispatcher '{name}' does not run" in output

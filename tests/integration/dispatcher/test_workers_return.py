@@ -6,7 +6,6 @@ import functools
 import os
 import subprocess
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -34,8 +33,7 @@ class Restarts:
         self.client = gridengine.Client(self.now.path)
 
     def kill(self) -> None:
-        self.now.process.kill()
-        self.now.process.wait()
+        self.now.kill()
 
     def start(self) -> None:
         self.now = Standalone(self.folder, module=TCP)
@@ -56,46 +54,35 @@ def restarts(tmp_path: Path) -> Iterator[Restarts]:
     found.now.end()
 
 
-def noted(calls: Path, number: int, until: Path | None = None, seconds: float = 0.0) -> int:
+def noted(calls: Path, number: int, until: Path) -> int:
     """Note that a call begins, and by which process; wait until this file is there, and note that
     beside it.
     """
     with open(calls, "ab", buffering=0) as file:
         file.write(b"%d %d\n" % (number, os.getpid()))
-    while until is not None and not until.exists():
+    while not until.exists():
         time.sleep(0.02)
-    if until is not None:
-        until.with_suffix(".seen").touch()
-    time.sleep(seconds)
+    until.with_suffix(".seen").touch()
     return number * number
 
 
 @pytest.mark.parametrize("retries", [0, 2])
-def test_a_call_that_runs_goes_on_and_gives_its_result(restarts: Restarts, retries: int) -> None:
-    go = restarts.folder / "go"
-    with gridengine.Executor(scheduler=restarts.client, retries=retries) as executor:
-        future = executor.submit(noted, restarts.calls, 7, go)
-        wait_until(lambda: restarts.begun()[7] == 1, PATIENCE)
-        restarts.kill()
-        restarts.start()
-        wait_until(lambda: restarts.client.status().running == 1, PATIENCE)
-        go.touch()
-        assert future.result(PATIENCE) == 49
-    assert restarts.begun() == {7: 1}
-
-
-@pytest.mark.parametrize("retries", [0, 2])
-def test_what_ends_while_there_is_no_dispatcher_is_not_lost(
-    restarts: Restarts, retries: int
+@pytest.mark.parametrize("ends_meanwhile", [False, True])
+def test_a_call_that_runs_goes_on_and_gives_its_result_though_it_ends_without_a_dispatcher(
+    restarts: Restarts, retries: int, ends_meanwhile: bool
 ) -> None:
     go = restarts.folder / "go"
     with gridengine.Executor(scheduler=restarts.client, retries=retries) as executor:
         future = executor.submit(noted, restarts.calls, 7, go)
         wait_until(lambda: restarts.begun()[7] == 1, PATIENCE)
         restarts.kill()
-        go.touch()
-        wait_until(go.with_suffix(".seen").exists, PATIENCE)  # it ends
+        if ends_meanwhile:
+            go.touch()
+            wait_until(go.with_suffix(".seen").exists, PATIENCE)
         restarts.start()
+        if not ends_meanwhile:
+            wait_until(lambda: restarts.client.status().running == 1, PATIENCE)
+            go.touch()
         assert future.result(PATIENCE) == 49
     assert restarts.begun() == {7: 1}
 
@@ -107,8 +94,7 @@ def test_a_call_of_the_dispatchers_own_worker_ends_with_it_and_begins_once(tmp_p
     with gridengine.Executor(scheduler=client, retries=0) as executor:
         future = executor.submit(noted, calls, 7, tmp_path / "go")
         wait_until(calls.exists, PATIENCE)
-        first.process.kill()
-        first.process.wait()
+        first.kill()
         again = Standalone(tmp_path)
         with pytest.raises(gridengine.errors.WorkerLost, match="ended with its dispatcher"):
             future.result(PATIENCE)
@@ -116,25 +102,6 @@ def test_a_call_of_the_dispatchers_own_worker_ends_with_it_and_begins_once(tmp_p
     client.disconnect()
     again.end()
     assert len(calls.read_text().splitlines()) == 1
-
-
-def test_a_map_goes_on_over_many_restarts(restarts: Restarts) -> None:
-    results: list[list[int]] = []
-    calls, client = restarts.calls, restarts.client
-
-    def work() -> None:
-        brief = functools.partial(noted, calls, seconds=0.02)
-        results.append(gridengine.map(brief, range(400), scheduler=client, retries=0))
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    for part in range(1, 4):
-        wait_until(lambda: len(restarts.begun()) > 60 * part, PATIENCE)  # noqa: B023
-        restarts.kill()
-        restarts.start()
-    thread.join(PATIENCE)
-    assert results == [[number * number for number in range(400)]]
-    assert set(restarts.begun().values()) == {1}
 
 
 def outer(calls: Path, until: Path) -> list[int]:
@@ -160,8 +127,7 @@ def test_a_worker_that_was_started_by_hand_returns_too(tmp_path: Path) -> None:
     wait_until(lambda: client.describe()["workers"] >= 1, PATIENCE)
     futures = [client.submit(noted, calls, number, go) for number in range(2)]
     wait_until(lambda: calls.exists() and len(calls.read_text().splitlines()) == 2, PATIENCE)
-    first.process.kill()
-    first.process.wait()
+    first.kill()
     again = Standalone(tmp_path, max_workers=1)
     go.touch()
     assert [one.result(PATIENCE) for one in futures] == [0, 1]

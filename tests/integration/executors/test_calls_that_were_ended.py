@@ -15,6 +15,7 @@ from tests.support.tcp_scheduler import TcpLauncher, TcpScheduler
 from tests.support.waiting import wait_until
 
 
+@pytest.mark.promise
 def test_a_call_that_a_close_has_ended_is_cancelled_as_the_standard_library_has_it() -> None:
     scheduler = gridengine.ProcessScheduler(1)
     executor = gridengine.Executor(scheduler=scheduler)
@@ -27,6 +28,7 @@ def test_a_call_that_a_close_has_ended_is_cancelled_as_the_standard_library_has_
     assert isinstance(future.exception(), gridengine.Cancelled)
 
 
+@pytest.mark.promise
 def test_a_call_that_raises_cancelled_itself_is_not_cancelled() -> None:
     def fail() -> None:
         raise gridengine.Cancelled("of the call's own")

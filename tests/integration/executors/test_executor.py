@@ -97,6 +97,7 @@ def test_calls_of_several_functions_and_threads_give_their_results(
     ]
 
 
+@pytest.mark.promise
 def test_a_call_that_runs_over_its_time_is_ended(executor: gridengine.Executor, gate: Gate) -> None:
     future = executor.with_options(timeout=0.2).submit(begin_and_wait, *gate.paths)
     with pytest.raises(gridengine.TimeoutError, match=r"limit of 0.2 s"):
@@ -106,6 +107,7 @@ def test_a_call_that_runs_over_its_time_is_ended(executor: gridengine.Executor, 
 # ------------------------------------------------------------------ ends
 
 
+@pytest.mark.promise
 def test_after_quick_calls_all_that_has_not_begun_can_be_cancelled(gate: Gate) -> None:
     with gridengine.Executor(scheduler=gridengine.ProcessScheduler, max_workers=1) as executor:
         for future in [executor.submit(negate, index, gate.paths) for index in range(5000)]:
@@ -118,6 +120,7 @@ def test_after_quick_calls_all_that_has_not_begun_can_be_cancelled(gate: Gate) -
         assert futures[0].result(SECONDS) == -WAITING
 
 
+@pytest.mark.promise
 def test_a_call_that_runs_can_be_killed(executor: gridengine.Executor, gate: Gate) -> None:
     future = executor.submit(begin_and_wait, *gate.paths)
     gate.await_begin()
@@ -211,6 +214,7 @@ def test_what_the_last_call_of_a_process_left_running_is_waited_for(tmp_path: Pa
         assert (tmp_path / "written").exists()
 
 
+@pytest.mark.promise
 def test_a_forked_process_gets_an_error_that_the_executor_is_not_its_own(
     executor: gridengine.Executor,
 ) -> None:
@@ -274,6 +278,7 @@ def test_workers_end_with_the_executor_that_started_them() -> None:
     wait_until(lambda: not psutil.pid_exists(worker) and not psutil.pid_exists(child))
 
 
+@pytest.mark.promise
 def test_a_ctrl_c_within_a_with_ends_its_calls(scheduler: gridengine.ProcessScheduler) -> None:
     def never_ends(x: int) -> None:
         signal.pause()

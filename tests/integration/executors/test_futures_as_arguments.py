@@ -111,6 +111,7 @@ def test_a_script_loads_fits_and_picks(script: MakeScript) -> None:
     assert done.stdout == "45 {'alpha': 45, 'score': 0} {'alpha': 1, 'score': -44}\n"
 
 
+@pytest.mark.promise
 def test_each_face_takes_what_the_others_give(
     scheduler: gridengine.ProcessScheduler, executor: gridengine.Executor, tmp_path: Path
 ) -> None:

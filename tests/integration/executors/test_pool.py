@@ -260,6 +260,7 @@ def test_leaving_its_with_terminates_it() -> None:
         pass
 
 
+@pytest.mark.promise
 def test_a_process_makes_as_many_calls_as_maxtasksperchild_says() -> None:
     with gridengine.Pool(2, maxtasksperchild=2, scheduler=gridengine.ProcessScheduler) as pool:
         pids = [

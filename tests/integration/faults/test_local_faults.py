@@ -12,7 +12,6 @@ import resource
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -42,8 +41,7 @@ from gridengine.wire.messages import Crashed
 from tests.support.agent_driver import alive, leave_a_grandchild, start, written
 from tests.support.clocked import clocked
 from tests.support.manual_clock import ManualClock
-from tests.support.script_driver import MakeScript, at_terminal, read_all
-from tests.support.small_disk import filled, small_disk
+from tests.support.script_driver import MakeScript
 from tests.support.waiting import wait_until
 
 MEGABYTE = 2**20
@@ -75,10 +73,6 @@ def note(path: Path | str, text: object = "") -> None:
     """Add a line to a file, in one write."""
     with Path(path).open("a") as file:
         file.write(f"{text}\n")
-
-
-def is_there(path: Path) -> Callable[[], bool]:
-    return path.exists
 
 
 def ended(job: Job) -> Job:
@@ -132,18 +126,7 @@ def test_a_call_whose_process_dies_is_run_again_and_then_its_death_is_named(
     assert len(set(lines(tmp_path / "processes"))) == 3, "each attempt has a process of its own"
 
 
-def test_a_call_that_outlives_its_retries_has_its_result(
-    scheduler: ProcessScheduler, tmp_path: Path
-) -> None:
-    def call(x: int) -> int:
-        note(tmp_path / "attempts")
-        if len(lines(tmp_path / "attempts")) < 3:
-            kill_own_process(x)
-        return x
-
-    assert gridengine.map(call, [7], scheduler=scheduler) == [7]
-
-
+@pytest.mark.promise
 def test_a_call_that_kills_every_process_fails_alone(scheduler: ProcessScheduler) -> None:
     def call(x: int) -> int:
         return kill_own_process(x) if x == 57 else x * x  # type: ignore[func-returns-value]
@@ -156,18 +139,7 @@ def test_a_call_that_kills_every_process_fails_alone(scheduler: ProcessScheduler
     )
 
 
-def test_the_other_calls_of_a_chunk_are_not_lost(
-    scheduler: ProcessScheduler, tmp_path: Path
-) -> None:
-    def call(x: int) -> int:
-        if x == 30 and not (tmp_path / "died").exists():
-            (tmp_path / "died").touch()
-            kill_own_process(x)
-        return x
-
-    assert gridengine.map(call, range(60), scheduler=scheduler, chunksize=60) == list(range(60))
-
-
+@pytest.mark.promise
 def test_a_job_has_the_record_of_each_attempt(scheduler: ProcessScheduler, tmp_path: Path) -> None:
     def target() -> str:
         note(tmp_path / "attempts")
@@ -198,6 +170,7 @@ def test_a_job_has_the_record_of_each_attempt(scheduler: ProcessScheduler, tmp_p
 # retried
 
 
+@pytest.mark.promise
 def test_an_exception_is_retried_when_the_caller_says_so(
     scheduler: ProcessScheduler, tmp_path: Path
 ) -> None:
@@ -211,52 +184,6 @@ def test_an_exception_is_retried_when_the_caller_says_so(
         range(20)
     )
     assert {len(lines(tmp_path / str(x))) for x in range(20)} == {3}
-
-
-class Unlucky(Exception):
-    pass
-
-
-def test_an_exception_that_is_retried_in_vain_arrives_itself_with_its_history(
-    scheduler: ProcessScheduler,
-) -> None:
-    class Local(Unlucky):
-        pass
-
-    def call(x: int) -> None:
-        raise Local("again")
-
-    with pytest.raises(Local) as caught:
-        gridengine.map(call, [0], scheduler=scheduler, retry_on=[Unlucky], retries=1)
-    which, *history = caught.value.__notes__
-    assert which.startswith("call 0 of test_")
-    assert [note[:14] for note in history] == ["attempt 1: on ", "attempt 2: on "]
-
-
-def test_an_exception_of_another_class_is_not_retried(
-    scheduler: ProcessScheduler, tmp_path: Path
-) -> None:
-    def call(x: int) -> None:
-        note(tmp_path / "attempts")
-        raise ValueError(x)
-
-    assert isinstance(error_of(call, scheduler=scheduler, retry_on=(OSError,)), ValueError)
-    assert len(lines(tmp_path / "attempts")) == 1
-
-
-def test_a_dispatcher_s_limits_are_for_the_jobs_without_limits_of_their_own(
-    scheduler: ProcessScheduler, tmp_path: Path
-) -> None:
-    def target(name: str) -> None:
-        note(tmp_path / name)
-        raise OSError(name)
-
-    jobs = [Job(target=target, args=("one",)), Job(target=target, args=("other",), retries=0)]
-    with JobDispatcher(scheduler, retries=3, retry_on=OSError) as dispatcher:
-        dispatcher.dispatch(jobs)
-        dispatcher.join()
-    assert [len(lines(tmp_path / name)) for name in ("one", "other")] == [4, 1]
-    assert [len(job.attempts) for job in jobs] == [4, 1]
 
 
 def end_by_fork_server() -> None:
@@ -325,38 +252,6 @@ def test_with_no_retries_no_call_begins_twice_though_others_run_over_their_time(
     assert [x for x, result in enumerate(results) if result != x] == [20, 60, 100]
 
 
-def test_with_no_retries_single_calls_that_ended_before_a_crash_have_their_results(
-    tmp_path: Path,
-) -> None:
-    def call(x: int) -> int:
-        note(tmp_path / "begun", x)
-        if x == 70:
-            os._exit(1)
-        return x
-
-    with ProcessScheduler(max_workers=1) as scheduler:
-        executor = gridengine.Executor(scheduler=scheduler, retries=0)
-        futures = [executor.submit(call, x) for x in range(100)]
-        errors = [x for x, future in enumerate(futures) if future.exception() is not None]
-    assert errors == [70]
-    assert sorted(map(int, lines(tmp_path / "begun"))) == list(range(100))
-
-
-def test_a_call_that_needs_more_than_others_before_it_left_does_not_fail_for_it_with_no_retries(
-    scheduler: ProcessScheduler, tmp_path: Path
-) -> None:
-    def leak(x: int) -> int:
-        note(tmp_path / "begun", x)
-        held = vars(sys).setdefault("held by another test", [])
-        held.append(bytearray(140 * MEGABYTE))
-        return x
-
-    assert gridengine.map(
-        leak, range(8), scheduler=scheduler, resources=Memory(0.25), chunksize=4, retries=0
-    ) == list(range(8))
-    assert len(lines(tmp_path / "begun")) == 8
-
-
 # ------------------------------------------------------------------ memory
 
 
@@ -364,6 +259,7 @@ def take(megabytes: int) -> int:
     return len(bytearray(megabytes * MEGABYTE))
 
 
+@pytest.mark.promise
 def test_the_error_of_a_call_over_its_memory_limit_has_the_limit_and_the_peak(
     scheduler: ProcessScheduler,
 ) -> None:
@@ -379,17 +275,6 @@ def test_the_error_of_a_call_over_its_memory_limit_has_the_limit_and_the_peak(
     assert error.host
     assert len(error.attempts) == 1, "the same memory would not do the second time either"
     assert "in take" in str(error.__cause__), "the line that asked for it is seen"
-
-
-def test_with_escalate_memory_the_retry_has_more(scheduler: ProcessScheduler) -> None:
-    job = ended(
-        Job(
-            target=take, args=(400,), resources=Memory(0.25), escalate_memory=2, scheduler=scheduler
-        )
-    )
-    assert job.result() == 400 * MEGABYTE
-    assert [one.outcome for one in job.attempts] == ["it ran out of memory", "it returned"]
-    assert [one.peak_memory > 400 * MEGABYTE for one in job.attempts] == [False, True]
 
 
 def test_other_calls_have_no_limit_and_within_theirs_they_go_on(
@@ -453,10 +338,12 @@ def test_c_code_that_aborts_under_its_limit_ran_out_of_memory(scheduler: Process
     ) == [None]
 
 
+@pytest.mark.promise
 def test_an_abort_without_a_limit_is_a_crash(scheduler: ProcessScheduler) -> None:
     assert isinstance(error_of(lambda x: os.abort(), scheduler=scheduler, retries=0), WorkerCrashed)
 
 
+@pytest.mark.promise
 def test_the_error_names_a_limit_of_address_space_that_others_set(
     scheduler: ProcessScheduler,
 ) -> None:
@@ -506,6 +393,7 @@ def group() -> Iterator[Path]:
     path.rmdir()
 
 
+@pytest.mark.promise
 def test_what_the_kernel_kills_for_want_of_memory_ran_out_of_it(
     script: MakeScript, group: Path
 ) -> None:
@@ -534,6 +422,7 @@ def test_what_the_kernel_kills_for_want_of_memory_ran_out_of_it(
 # ------------------------------------------------------------------ time
 
 
+@pytest.mark.promise
 def test_a_call_over_its_time_is_not_run_again_and_the_others_go_on(
     by_clock: ProcessScheduler, clock: ManualClock, tmp_path: Path
 ) -> None:
@@ -552,6 +441,7 @@ def test_a_call_over_its_time_is_not_run_again_and_the_others_go_on(
     assert len(lines(tmp_path / "5")) == 1
 
 
+@pytest.mark.promise
 def test_a_call_that_comes_back_when_its_time_is_over_was_late_all_the_same(
     by_clock: ProcessScheduler, clock: ManualClock, tmp_path: Path
 ) -> None:
@@ -570,6 +460,7 @@ def test_a_call_that_comes_back_when_its_time_is_over_was_late_all_the_same(
     assert [one.outcome for one in job.attempts] == ["it ran over its time"]
 
 
+@pytest.mark.promise
 def test_time_in_which_the_agent_was_stopped_does_not_count(tmp_path: Path) -> None:
     fifo, begun = tmp_path / "fifo", tmp_path / "begun"
     os.mkfifo(fifo)
@@ -595,13 +486,7 @@ def test_time_in_which_the_agent_was_stopped_does_not_count(tmp_path: Path) -> N
 # ------------------------------------------------------------------ to be ended on request
 
 
-def stubborn(path: str) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    note(path)
-    while True:
-        signal.pause()
-
-
+@pytest.mark.promise
 @pytest.mark.parametrize("end", [Job.terminate, Job.kill])
 def test_a_job_that_was_ended_on_request_is_never_run_again(
     end: Callable[[Job], None], scheduler: ProcessScheduler, tmp_path: Path
@@ -625,6 +510,7 @@ def with_a_grandchild(path: str) -> None:
     signal.pause()
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize("way", ["cancel", "timeout", "crash", "close"])
 def test_what_a_call_left_behind_in_a_session_of_its_own_ends_with_it(
     way: str, clock: ManualClock, tmp_path: Path
@@ -653,6 +539,7 @@ def test_what_a_call_left_behind_in_a_session_of_its_own_ends_with_it(
     wait_until(lambda: not alive(int(path.read_text())))
 
 
+@pytest.mark.promise
 def test_closing_an_iterator_ends_what_runs_and_starts_nothing_more(
     scheduler: ProcessScheduler, tmp_path: Path
 ) -> None:
@@ -670,54 +557,7 @@ def test_closing_an_iterator_ends_what_runs_and_starts_nothing_more(
 # ------------------------------------------------------------------ the worker
 
 
-def test_what_a_killed_worker_had_is_run_by_another(tmp_path: Path) -> None:
-    def target() -> int:
-        note(tmp_path / "pids", f"{os.getpid()} {os.getppid()}")
-        if len(lines(tmp_path / "pids")) == 1:
-            signal.pause()
-        return os.getppid()
-
-    with ProcessScheduler(1) as scheduler:
-        job = Job(target=target, scheduler=scheduler)
-        job.start()
-        wait_until(lambda: len(lines(tmp_path / "pids")) == 1)
-        runner, worker = map(int, lines(tmp_path / "pids")[0].split())
-        os.kill(worker, signal.SIGKILL)
-        assert job.result(120) != worker
-        wait_until(lambda: not alive(runner))
-        assert [one.outcome.startswith("the worker ") for one in job.attempts] == [True, False]
-
-
 # ------------------------------------------------------------------ the user's process
-
-
-def test_a_second_ctrl_c_while_the_first_is_being_dealt_with_leaves_nothing(
-    script: MakeScript, tmp_path: Path
-) -> None:
-    one = script(
-        """
-        import signal, time
-        from pathlib import Path
-
-        def work(x):
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
-            Path(f"started-{x}").touch()
-            while True:
-                time.sleep(600)
-
-        two = lambda: gridengine.ProcessScheduler(2)
-        gridengine.map(work, range(4), scheduler=two, chunksize=1)
-        """
-    )
-    with at_terminal(one) as (process, terminal):
-        wait_until(lambda: (tmp_path / "started-0").exists() and (tmp_path / "started-1").exists())
-        os.write(terminal, b"\x03")
-        os.write(terminal, b"\x03")
-        printed = read_all(terminal)
-        assert process.wait(120) == -signal.SIGINT
-    assert "KeyboardInterrupt" in printed
-    assert "atexit" not in printed
-    assert one.leftovers() == []
 
 
 STUBBORN = """
@@ -786,6 +626,7 @@ def test_ctrl_c_at_the_end_prints_no_noise(ending: str, waits: str, script: Make
     assert one.leftovers() == []
 
 
+@pytest.mark.promise
 def test_after_a_fork_a_scheduler_of_the_parent_is_an_error(
     scheduler: ProcessScheduler, tmp_path: Path
 ) -> None:
@@ -808,6 +649,7 @@ def test_after_a_fork_a_scheduler_of_the_parent_is_an_error(
     assert gridengine.map(abs, [-2], scheduler=scheduler) == [2]
 
 
+@pytest.mark.promise
 def test_a_fork_may_use_a_scheduler_of_its_own(script: MakeScript) -> None:
     one = script(
         """
@@ -827,25 +669,6 @@ def test_a_fork_may_use_a_scheduler_of_its_own(script: MakeScript) -> None:
     assert one.leftovers() == []
 
 
-def test_two_dispatchers_work_side_by_side_in_threads(tmp_path: Path) -> None:
-    found: dict[int, list[Any]] = {}
-
-    def use(number: int) -> None:
-        with JobDispatcher(lambda: ProcessScheduler(1)) as dispatcher:
-            for _ in range(3):
-                dispatcher.dispatch(
-                    [Job(target=pow, args=(number, exponent)) for exponent in range(5)]
-                )
-                found.setdefault(number, []).append(dispatcher.join())
-
-    threads = [threading.Thread(target=use, args=(number,)) for number in (2, 3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert found == {number: [[number**exponent for exponent in range(5)]] * 3 for number in (2, 3)}
-
-
 # ------------------------------------------------------------------ the machine's set-up
 
 
@@ -861,51 +684,19 @@ class Elsewhere(Scheduler):
         raise NotImplementedError
 
 
-@pytest.fixture
-def runs_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Path], None]]:
-    def set_folder(folder: Path) -> None:
-        monkeypatch.setenv("GRIDENGINE_RUN_DIRECTORY", str(folder))
-        gridengine.settings.values.settings.cache_clear()  # type: ignore[attr-defined]
-
-    yield set_folder
-    monkeypatch.undo()
-    gridengine.settings.values.settings.cache_clear()  # type: ignore[attr-defined]
-
-
-def refusal(folder: Path) -> ConfigurationError:
-    with pytest.raises(ConfigurationError) as caught, Elsewhere() as scheduler:
-        dispatcher_of(scheduler)
-    assert str(folder) in caught.value.message
-    assert "GRIDENGINE_RUN_DIRECTORY" in str(caught.value)
-    return caught.value
-
-
-def test_a_run_directory_that_cannot_be_written_is_named_at_once(
-    tmp_path: Path, runs_in: Callable[[Path], None]
-) -> None:
-    (tmp_path / "file").touch()
-    runs_in(tmp_path / "file" / "runs")
-    assert "Not a directory" in str(refusal(tmp_path / "file"))
-
-
-def test_a_run_directory_that_is_full_is_named_at_once_and_left_as_it_was(
-    tmp_path: Path, runs_in: Callable[[Path], None]
-) -> None:
-    with small_disk(tmp_path / "small", size="16k") as folder, filled(folder):
-        runs_in(folder / "runs")
-        assert "No space left" in str(refusal(folder))
-        assert list((folder / "runs").glob("*")) == []
-
-
+@pytest.mark.promise
 def test_without_a_home_the_setting_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def nobody(uid: int) -> None:
         raise KeyError(uid)
 
     monkeypatch.delenv("HOME", raising=False)
     monkeypatch.setattr("pwd.getpwuid", nobody)
-    assert "home" in refusal(Path("~/.gridengine/runs")).message
+    with pytest.raises(ConfigurationError, match="home") as caught, Elsewhere() as scheduler:
+        dispatcher_of(scheduler)
+    assert "GRIDENGINE_RUN_DIRECTORY" in str(caught.value)
 
 
+@pytest.mark.promise
 def test_without_a_home_local_processes_work(
     script: MakeScript, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -914,25 +705,10 @@ def test_without_a_home_local_processes_work(
     assert one.run().stdout == "[1]\n"
 
 
-def test_a_function_that_changes_while_it_waits_runs_as_it_was(tmp_path: Path) -> None:
-    factor = 2
-
-    def target() -> int:
-        return factor
-
-    with ProcessScheduler(1) as scheduler:
-        before = Job(target=wait_until, args=((tmp_path / "go on").exists,), scheduler=scheduler)
-        before.start()
-        job = Job(target=target, scheduler=scheduler)
-        job.start()
-        factor = 3
-        (tmp_path / "go on").touch()
-        assert job.result() == 2
-
-
 # ------------------------------------------------------------------ the clock
 
 
+@pytest.mark.promise
 def test_a_clock_that_jumps_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     real, calls = time.time, iter(range(10**9))
     monkeypatch.setattr(time, "time", lambda: real() + (-1) ** next(calls) * 86_400 * 365)
@@ -968,7 +744,7 @@ def test_an_argument_and_a_result_of_two_gigabytes_travel(scheduler: ProcessSche
 def test_many_results_taken_one_by_one_need_little_memory_and_give_it_back(
     scheduler: ProcessScheduler,
 ) -> None:
-    count, size = 100_000, 100_000
+    count, size = 6_000, 100_000
     assert len(gridengine.map(ones, [size] * 100, scheduler=scheduler)) == 100
     gc.collect()
     process = psutil.Process()

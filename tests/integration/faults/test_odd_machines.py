@@ -5,7 +5,6 @@ remedy.
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -35,12 +34,6 @@ def said(before: str, *, around: Sequence[str] = ()) -> str:
     return done.stdout
 
 
-def test_the_error_of_too_few_open_files_has_the_limit() -> None:
-    words = said("resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))")
-    assert "2 workers need" in words
-    assert "no more than 64 (the hard limit, `ulimit -Hn`)" in words
-
-
 @pytest.mark.skipif(os.getuid() != 0, reason="only root may become a user of whom nothing runs yet")
 def test_the_error_of_too_few_processes_has_the_limit() -> None:
     # that user may not be able to read it
@@ -50,15 +43,3 @@ def test_the_error_of_too_few_processes_has_the_limit() -> None:
     assert "ConfigurationError this process may not start 2 more threads" in words
     assert "no more than 1" in words
     assert "ulimit -u" in words
-
-
-@pytest.mark.skipif(
-    os.getuid() != 0 or shutil.which("unshare") is None,
-    reason="only root may unmount /proc, by `unshare` of util-linux",
-)
-def test_a_machine_without_proc_is_an_error_that_names_it() -> None:
-    words = said(
-        "", around=["unshare", "--mount", "sh", "-c", 'umount -l /proc && exec "$@"', "sh"]
-    )
-    assert "ConfigurationError there is no /proc here" in words
-    assert "InlineScheduler()" in words

@@ -104,6 +104,7 @@ def test_a_job_that_ignores_sigterm_is_killed(
     assert job.exitcode == -signal.SIGKILL
 
 
+@pytest.mark.promise
 def test_a_job_that_has_not_begun_never_runs(
     scheduler: gridengine.ProcessScheduler, tmp_path: Path
 ) -> None:
@@ -121,6 +122,7 @@ def test_a_job_that_has_not_begun_never_runs(
     assert not (tmp_path / "ran").exists()
 
 
+@pytest.mark.promise
 def test_the_pid_is_that_of_the_process_that_runs_it(
     scheduler: gridengine.ProcessScheduler,
 ) -> None:
@@ -128,6 +130,7 @@ def test_the_pid_is_that_of_the_process_that_runs_it(
     assert job.pid == job.ident == job.result() != os.getpid()
 
 
+@pytest.mark.promise
 def test_a_failed_job_has_its_exception_with_the_remote_line(
     scheduler: gridengine.ProcessScheduler,
 ) -> None:
@@ -173,6 +176,7 @@ def push_then_wait(path: str, controller: Any) -> tuple[int, int]:
     return controller.job_id, controller.attempt
 
 
+@pytest.mark.promise
 def test_messages_are_read_while_the_job_runs(
     scheduler: gridengine.ProcessScheduler, tmp_path: Path
 ) -> None:
@@ -221,6 +225,7 @@ class Counter(Job):
         return self.name
 
 
+@pytest.mark.promise
 def test_a_mutable_subclass_comes_back_as_its_run_left_it(
     scheduler: gridengine.ProcessScheduler,
 ) -> None:
@@ -229,6 +234,7 @@ def test_a_mutable_subclass_comes_back_as_its_run_left_it(
     assert job.where == (job.pid, job.pid, True)
 
 
+@pytest.mark.promise
 def test_a_subclass_that_is_not_mutable_stays_as_it_was(
     scheduler: gridengine.ProcessScheduler,
 ) -> None:
@@ -265,6 +271,7 @@ class Unhashable(Job):
     __hash__ = None  # type: ignore[assignment]
 
 
+@pytest.mark.promise
 def test_active_children_are_the_jobs_that_have_been_started_and_have_not_ended(
     scheduler: gridengine.ProcessScheduler,
 ) -> None:

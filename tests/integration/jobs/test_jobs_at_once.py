@@ -104,6 +104,7 @@ print({job.exitcode for job in jobs})
     assert "processes can be started (Too many open files)" in done.stderr
 
 
+@pytest.mark.promise
 def test_a_job_that_asks_for_resources_waits_for_them(with_head: MakeScript) -> None:
     done = with_head("""
 from gridengine.resources import Cores

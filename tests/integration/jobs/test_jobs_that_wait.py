@@ -26,6 +26,7 @@ def leave_a_child(path: str) -> str:
     return f"the process Left ({child.pid})"
 
 
+@pytest.mark.promise
 def test_a_job_says_for_which_children_it_waits(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

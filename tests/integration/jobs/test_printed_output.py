@@ -188,6 +188,7 @@ with {where}(1) as scheduler:
     assert "ModuleNotFoundError: No module named 'fleeting'" in done.stderr.splitlines()
 
 
+@pytest.mark.promise
 def test_what_calls_print_elsewhere_goes_to_logs_whose_folder_is_logged(
     with_head: MakeScript,
 ) -> None:

@@ -49,6 +49,7 @@ def test_what_calls_write_to_a_memory_map_is_in_its_file(
     assert (np.memmap(mapped.filename, np.int16, "r", 6, mapped.shape) == wanted).all()
 
 
+@pytest.mark.promise
 def test_a_memory_map_whose_file_is_gone_is_named(
     scheduler: gridengine.Scheduler, mapped: Any
 ) -> None:
@@ -57,6 +58,7 @@ def test_a_memory_map_whose_file_is_gone_is_named(
         gridengine.map(set_all, [mapped], scheduler=scheduler)
 
 
+@pytest.mark.promise
 def test_the_error_of_a_write_to_a_read_only_array_says_to_copy_it(
     scheduler: gridengine.Scheduler,
 ) -> None:

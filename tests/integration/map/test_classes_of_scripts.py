@@ -161,6 +161,7 @@ def test_a_method_that_a_class_holds_equals_its_own_method(called: Called) -> No
         assert called(lambda: Reader.table[0] == Reader.load)
 
 
+@pytest.mark.promise
 def test_what_a_script_has_registered_with_its_abstract_class_counts_in_calls(
     called: Called,
 ) -> None:
@@ -179,6 +180,7 @@ def test_what_a_script_has_registered_with_its_abstract_class_counts_in_calls(
     ]
 
 
+@pytest.mark.promise
 def test_a_class_that_a_script_has_registered_as_a_sequence_is_one_in_calls(
     called: Called,
 ) -> None:

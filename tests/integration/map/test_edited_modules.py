@@ -91,6 +91,7 @@ def test_a_function_of_the_script_that_uses_the_module_runs_what_is_there(
     assert set(gridengine.map(lambda _: helper.VALUE, range(20), scheduler=scheduler)) == {22}
 
 
+@pytest.mark.promise
 def test_calls_and_jobs_that_are_submitted_singly_run_what_is_there(
     scheduler: ProcessScheduler, project: Project
 ) -> None:

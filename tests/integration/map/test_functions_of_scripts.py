@@ -174,6 +174,7 @@ def test_submodules_that_a_function_reaches_as_attributes_are_imported(script: S
     """)
 
 
+@pytest.mark.promise
 def test_functions_of_a_payload_share_their_global_variables(script: Script) -> None:
     script("""
         count, seen = 0, []
@@ -189,6 +190,7 @@ def test_functions_of_a_payload_share_their_global_variables(script: Script) -> 
     """)
 
 
+@pytest.mark.promise
 def test_the_version_that_was_submitted_is_the_version_that_runs(script: Script) -> None:
     script("""
         SCALE = 1
@@ -550,6 +552,7 @@ def test_a_class_of_the_runners_own_main_is_not_taken_for_the_callers(script: Sc
 # Exceptions
 
 
+@pytest.mark.promise
 def test_exceptions_arrive_as_themselves_however_they_travel(script: Script) -> None:
     script("""
         import dataclasses, json

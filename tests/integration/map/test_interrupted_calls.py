@@ -19,6 +19,7 @@ def interrupted(number: int) -> int:
     return number
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize("kind", [gridengine.ProcessScheduler, TcpScheduler])
 def test_an_interruption_of_a_calls_own_process_is_an_error_of_the_call(
     kind: type[gridengine.Scheduler],

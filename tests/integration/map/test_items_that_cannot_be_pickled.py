@@ -125,6 +125,7 @@ def test_only_the_future_fails_whose_argument_cannot_be_rebuilt(scheduler: Sched
         }
 
 
+@pytest.mark.promise
 def test_a_pools_calls_fail_alone(scheduler: Scheduler) -> None:
     with gridengine.Pool(scheduler=scheduler) as pool:
         results = [pool.apply_async(number_of, (one,)) for one in arguments(KeyError("no"))]

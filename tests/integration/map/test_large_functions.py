@@ -68,6 +68,7 @@ def is_mapped(number: int) -> bool:
     return "gridengine-block" in Path("/proc/self/maps").read_text()
 
 
+@pytest.mark.promise
 def test_a_large_array_bound_to_a_function_is_mapped_and_not_copied(
     scheduler: gridengine.ProcessScheduler,
 ) -> None:

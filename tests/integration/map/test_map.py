@@ -65,6 +65,7 @@ def test_many_tiny_calls_are_all_there(scheduler: gridengine.ProcessScheduler) -
     ]
 
 
+@pytest.mark.promise
 def test_two_threads_map_side_by_side(scheduler: gridengine.ProcessScheduler) -> None:
     results: dict[int, list[int]] = {}
 
@@ -82,6 +83,7 @@ def test_two_threads_map_side_by_side(scheduler: gridengine.ProcessScheduler) ->
 # ------------------------------------------------------------------ failures
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize(
     ("f", "error"),
     [(fail_at_five, TwoPart), (die_at_five, WorkerCrashed), (leave_at_five, SystemExit)],
@@ -212,6 +214,7 @@ def test_a_working_directory_that_was_removed_is_an_error_that_names_it(
     assert lines[2] == "[1]"
 
 
+@pytest.mark.promise
 def test_a_notebook_may_redefine_its_functions_and_classes(script: MakeScript) -> None:
     run = script(
         """
@@ -261,6 +264,7 @@ def test_modules_in_the_working_directory_are_not_imported_by_the_worker_itself(
     assert (run.stdout, run.stderr) == ("[1]\n", "")
 
 
+@pytest.mark.promise
 def test_a_script_without_a_scheduler_uses_the_best_there_is(script: MakeScript) -> None:
     run = script("print(gridengine.map(abs, [-1, -2]), gridengine.map(abs, [-3]))").run()
     assert (run.stdout, run.stderr) == ("[1, 2] [3]\n", "")
@@ -299,6 +303,7 @@ def test_after_any_end_of_the_script_no_process_and_no_file_is_left(
     assert one.leftovers() == []
 
 
+@pytest.mark.promise
 def test_ctrl_c_at_the_terminal_ends_everything_and_reaches_the_user(
     script: MakeScript, tmp_path: Path
 ) -> None:
@@ -333,6 +338,7 @@ def test_ctrl_c_at_the_terminal_ends_everything_and_reaches_the_user(
     assert not (tmp_path / "started-2").exists()
 
 
+@pytest.mark.promise
 def test_a_map_on_a_busy_scheduler_has_its_share_at_once() -> None:
     with gridengine.ProcessScheduler(max_workers=1) as scheduler:
         begun = threading.Event()

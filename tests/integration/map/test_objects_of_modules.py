@@ -53,6 +53,7 @@ def test_what_cannot_be_pickled_and_a_module_offers_is_found_there_by_its_name(
     assert back is offered
 
 
+@pytest.mark.promise
 def test_what_the_script_has_put_into_a_module_is_named_where_it_is_missing(
     helpers: ModuleType,
 ) -> None:

@@ -129,6 +129,7 @@ def own_frames(error: BaseException) -> list[str]:
     return list(filter(is_own, files))
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize("way", WAYS)
 def test_no_frame_of_this_package_is_above_what_a_call_raised_but_at_debug(
     scheduler: gridengine.Scheduler, way: str, caplog: pytest.LogCaptureFixture
@@ -183,6 +184,7 @@ def test_frames_of_the_users_own_code_stay_in_the_traceback(
     assert "sweep" in [entry.name for entry in traceback.extract_tb(caught.value.__traceback__)]
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize("way", WAYS)
 def test_an_exception_has_one_note_of_its_call_its_argument_and_its_host(
     scheduler: gridengine.Scheduler, way: str
@@ -243,6 +245,7 @@ def test_a_call_out_of_memory_shows_each_thing_once() -> None:
     assert f"{Path('gridengine', 'worker')}" not in shown
 
 
+@pytest.mark.promise
 def test_a_job_out_of_memory_or_crashed_is_named_on_standard_error(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -252,6 +252,7 @@ def inline(_: object) -> str:
     return str(name)
 
 
+@pytest.mark.promise
 def test_the_scheduler_of_a_call_can_be_named(one: gridengine.ProcessScheduler) -> None:
     assert gridengine.current_scheduler() is gridengine.current_scheduler()
     [(name, pids)] = gridengine.map(scheduler_of_a_call, [0], scheduler=one)
@@ -268,6 +269,7 @@ def of_a_scheduler_of_its_own(_: object) -> tuple[int, list[int]]:
     return psutil.Process().ppid(), parents
 
 
+@pytest.mark.promise
 def test_a_scheduler_that_is_named_is_used_inside_a_call_too(
     one: gridengine.ProcessScheduler,
 ) -> None:
@@ -324,6 +326,7 @@ def test_what_prints_and_where_it_runs_is_as_for_other_calls(
     assert gridengine.map(outer, [0], scheduler=one) == [("printed\n", [(str(tmp_path), "yes")])]
 
 
+@pytest.mark.promise
 def test_a_module_that_makes_calls_of_its_own_when_it_is_imported_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, two: gridengine.ProcessScheduler
 ) -> None:

@@ -354,6 +354,7 @@ with gridengine.Executor(name="graph", scheduler=place, retry_failed=RETRY) as e
     assert (again, run.made) == ("0 []\n1 []\n1 []\n", ["add", "add", "work1"])
 
 
+@pytest.mark.promise
 def test_a_full_disk_keeps_nobody_from_going_on(run: Runner) -> None:
     source = """
 import resource

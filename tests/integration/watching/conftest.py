@@ -11,7 +11,26 @@ from typing import TypeAlias
 import pytest
 
 from gridengine.settings.values import settings
+from tests.support.waiting import wait_until
 
+SCRIPT = """
+import gridengine, time
+from pathlib import Path
+
+def slow(number):
+    if number == 0:
+        while not Path("begun-1").exists():
+            time.sleep(0.01)
+        raise ValueError("zero is bad")
+    Path(f"begun-{number}").touch()
+    while not Path("over").exists():
+        time.sleep(0.01)
+    return number
+
+if __name__ == "__main__":
+    with gridengine.ProcessScheduler(2) as scheduler:
+        gridengine.map(slow, range(6), scheduler=scheduler, reraise=False)
+"""
 StartScript: TypeAlias = Callable[[str], "subprocess.Popen[str]"]
 
 
@@ -53,3 +72,12 @@ def start_script(tmp_path: Path) -> Iterator[StartScript]:
     for process in started:
         process.kill()
         process.communicate()
+
+
+@pytest.fixture
+def process(start_script: StartScript, tmp_path: Path) -> subprocess.Popen[str]:
+    """A script, one of whose calls has failed, and two run."""
+    started = start_script(SCRIPT)
+    wait_until((tmp_path / "begun-2").exists)
+    wait_until(lambda: list(tmp_path.glob("runtime/*.sock")))
+    return started

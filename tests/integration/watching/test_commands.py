@@ -3,51 +3,22 @@
 from __future__ import annotations
 
 import csv
-import functools
 import json
-import os
-import pty
-import signal
 import socket
 import subprocess
 import sys
-import termios
-from collections.abc import Iterator
-from contextlib import contextmanager
-from fcntl import ioctl
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from gridengine.dispatcher.core.status import FailureStatus, Status
+from gridengine.dispatcher.core.status import Status
 from gridengine.dispatcher.kept_reports import keep
 from gridengine.dispatcher.watch_messages import Answer, Identity
-from tests.integration.watching.conftest import StartScript
 from tests.support.waiting import wait_until
 
-SCRIPT = """
-import gridengine, time
-from pathlib import Path
-
-def slow(number):
-    if number == 0:
-        while not Path("begun-1").exists():
-            time.sleep(0.01)
-        raise ValueError("zero is bad")
-    Path(f"begun-{number}").touch()
-    while not Path("over").exists():
-        time.sleep(0.01)
-    return number
-
-if __name__ == "__main__":
-    with gridengine.ProcessScheduler(2) as scheduler:
-        gridengine.map(slow, range(6), scheduler=scheduler, reraise=False)
-"""
 WHO = Identity("sweep.py", "20260101-1", 4242, "login1", "", "", 0.0, "Slurm", "1", "3.11")
-ENTER, LEAVE = "\x1b[?1049h", "\x1b[?1049l"
-"""What has a terminal show its alternate screen, and the one before (xterm's control sequences)."""
 
 
 def gridengine(*words: str, status: int = 0) -> str:
@@ -79,27 +50,12 @@ def shown_at_last(cause: str) -> Any:
     return wait_until(look)
 
 
-@pytest.fixture
-def process(start_script: StartScript, tmp_path: Path) -> subprocess.Popen[str]:
-    """A script, one of whose calls has failed, and two run."""
-    started = start_script(SCRIPT)
-    wait_until((tmp_path / "begun-2").exists)
-    wait_until(lambda: list(tmp_path.glob("runtime/*.sock")))
-    return started
-
-
 def test_the_run_is_listed(process: subprocess.Popen[str]) -> None:
     [title, row] = gridengine("ls").splitlines()
     assert title.split()[:3] == ["name", "pid", "host"]
     assert row.split()[:2] == ["sweep.py", str(process.pid)]
     [found] = json.loads(gridengine("ls", "--json"))["dispatchers"]
     assert found["status"]["failed"] == 1
-
-
-def test_without_a_run_that_is_said() -> None:
-    assert "no dispatcher runs" in gridengine("ls", status=1)
-    told = gridengine("explain", status=1)
-    assert "no dispatcher of yours runs on this machine" in told
 
 
 def test_runs_that_have_ended_are_listed_and_explained(
@@ -133,13 +89,6 @@ def test_why_calls_wait_is_said(process: subprocess.Popen[str]) -> None:
     assert one["text"].startswith("call 1 of slow runs on ")
 
 
-def test_a_call_that_waits_is_found_too(process: subprocess.Popen[str]) -> None:
-    [waits, *_] = json.loads(gridengine("explain", "sweep", "4", "--json"))
-    assert waits["cause"] == "waiting"
-    assert "call 4 of slow was submitted" in waits["text"]
-    assert "no call that waits, runs or has failed" in gridengine("explain", "sweep", "9", status=1)
-
-
 def test_calls_are_ended_by_their_numbers_and_all_when_that_is_meant(
     process: subprocess.Popen[str],
 ) -> None:
@@ -167,60 +116,10 @@ def test_workers_leave_a_machine_that_is_drained(
     assert process.wait(60) == 0
 
 
-def test_a_page_on_a_run_is_written_while_it_goes_on_and_when_it_is_over(
-    process: subprocess.Popen[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+def test_a_page_on_a_run_is_written(process: subprocess.Popen[str], tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     gridengine("report", "sweep", "-o", str(page))
     assert "ValueError: zero is bad" in page.read_text()
-    (tmp_path / "over").touch()
-    assert process.wait(60) == 0
-    told = gridengine("report", "sweep", "-o", str(page), status=1)
-    assert "no dispatcher 'sweep' runs" in told
-    keep("20260101-1", msgspec.json.encode(Answer(WHO)), 5)
-    gridengine("report", "sweep", "-o", str(page))
-    assert "process 4242 on login1" in page.read_text().lower()
-
-
-def test_of_a_run_that_has_ended_calls_and_logs_are_shown_as_they_were_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    log = tmp_path / "4711.log"
-    log.write_text("zero was bad\n")
-    failed = FailureStatus("1.0", "call 0 of f", "f", 1, 3.0, "ValueError: bad", log=str(log))
-    status = Status(failed=1, failures=[failed])
-    keep("20260101-1", msgspec.json.encode(Answer(WHO, status)), 5)
-    assert "call 0 of f" in gridengine("calls", "sweep", "--failed")
-    assert "process 4242 on login1, ended at" in gridengine("calls", "20260101-1")
-    assert "zero was bad" in gridengine("logs", "sweep", "--failed")
-    assert "zero was bad" in gridengine("logs", "sweep", "0")
-    assert "ValueError: bad" in gridengine("explain", "sweep")
-    assert "call 0 of f failed" in gridengine("explain", "sweep", "0")
-    assert "no call of this run" in gridengine("explain", "sweep", "7", status=1)
-
-
-def test_names_are_completed(process: subprocess.Popen[str]) -> None:
-    environment = {
-        **os.environ,
-        "_GRIDENGINE_COMPLETE": "bash_complete",
-        "COMP_WORDS": "gridengine top sw",
-        "COMP_CWORD": "2",
-    }
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            "from gridengine.cli.main import main; main(prog_name='gridengine')",
-        ],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-    assert done.stdout == "plain,sweep.py\n", done.stderr
 
 
 def test_only_what_is_followed_is_shown(process: subprocess.Popen[str]) -> None:
@@ -260,14 +159,6 @@ def test_failed_calls_of_a_run_with_a_name_are_run_again(tmp_path: Path) -> None
     assert '{"result": 2}' in gridengine("results", "night")
 
 
-def test_why_calls_without_a_kept_run_cannot_be_run_again_is_said(
-    process: subprocess.Popen[str],
-) -> None:
-    told = gridengine("retry", "sweep", "--failed", status=1)
-    assert "it is no run with a name" in told
-    assert "there is no run 'nosuch'" in gridengine("retry", "nosuch", "--failed", status=1)
-
-
 def test_a_frame_and_its_json_are_printed_once(process: subprocess.Popen[str]) -> None:
     assert "1 of 6 calls ended" in gridengine("top", "--once")
     told = shown_at_last("max_workers")
@@ -288,72 +179,3 @@ def test_through_a_pipe_there_are_plain_frames_until_the_run_ends(
     assert top.returncode == 0
     assert "\x1b" not in output
     assert "it has ended" in errors
-
-
-@contextmanager
-def top_at_terminal() -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    """Start `gridengine top` at a terminal of its own."""
-    ours, theirs = pty.openpty()
-    termios.tcsetwinsize(theirs, (24, 80))
-    top = subprocess.Popen(
-        [sys.executable, "-m", "gridengine", "top"],
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        env={**os.environ, "TERM": "xterm"},
-        start_new_session=True,
-        preexec_fn=functools.partial(ioctl, theirs, termios.TIOCSCTTY, 0),
-    )
-    os.close(theirs)
-    try:
-        yield top, ours
-    finally:
-        top.kill()
-        top.wait()
-        os.close(ours)
-
-
-def read_until(terminal: int, words: str) -> str:
-    written = b""
-    while words.encode() not in written:
-        written += os.read(terminal, 4096)
-    return written.decode(errors="replace")
-
-
-def test_at_a_terminal_keys_change_what_is_shown(process: subprocess.Popen[str]) -> None:
-    with top_at_terminal() as (top, terminal):
-        read_until(terminal, "[functions]")
-        os.write(terminal, b"2")
-        read_until(terminal, "call 1 of slow")
-        os.write(terminal, b"/slow\r")
-        read_until(terminal, "only rows with 'slow'")
-        os.write(terminal, b"h")
-        read_until(terminal, "Any key goes back")
-        os.write(terminal, b"xq")
-        read_until(terminal, LEAVE)
-        assert top.wait(60) == 0
-
-
-@pytest.mark.parametrize(
-    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
-)
-def test_the_terminal_is_left_as_it_was_whatever_ends_it(
-    process: subprocess.Popen[str], number: int, status: int
-) -> None:
-    with top_at_terminal() as (top, terminal):
-        assert ENTER in read_until(terminal, "[functions]")
-        assert not termios.tcgetattr(terminal)[3] & termios.ICANON
-        top.send_signal(number)
-        read_until(terminal, LEAVE)
-        assert top.wait(60) == status
-        assert termios.tcgetattr(terminal)[3] & termios.ICANON
-
-
-def test_when_the_dispatcher_is_killed_the_terminal_is_left_as_it_was(
-    process: subprocess.Popen[str],
-) -> None:
-    with top_at_terminal() as (top, terminal):
-        read_until(terminal, "[functions]")
-        process.kill()
-        assert LEAVE in read_until(terminal, "0 calls were done, 1 failed")
-        assert top.wait(60) == 0

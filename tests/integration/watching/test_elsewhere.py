@@ -19,8 +19,6 @@ import pytest
 import gridengine as gridengine_package
 from gridengine.dispatcher.dispatcher_folder import DispatcherFolder
 from gridengine.dispatcher.remote import RemoteDispatcher
-from gridengine.errors import ClusterError, ConfigurationError
-from gridengine.watching.dispatchers import connect
 from gridengine.watching.elsewhere import RemoteWatched
 from tests.integration.watching.test_commands import gridengine, told_at_last
 from tests.support.dispatchers import Shell
@@ -66,48 +64,16 @@ def script(night: DispatcherFolder, tmp_path: Path) -> Iterator[subprocess.Popen
     process.wait(60)
 
 
-def test_it_is_listed_by_the_command_that_starts_it(night: DispatcherFolder) -> None:
+def test_it_is_listed_shown_and_explained_and_its_calls_are_ended(
+    script: subprocess.Popen[bytes],
+) -> None:
     [found] = json.loads(gridengine("ls", "--json"))["dispatchers"]
-    assert found["identity"]["name"] == "night"
     assert found["identity"]["script"] == "gridengine dispatcher start night"
-
-
-def test_it_is_listed_shown_and_explained(script: subprocess.Popen[bytes]) -> None:
-    [found] = json.loads(gridengine("ls", "--json"))["dispatchers"]
-    assert found["identity"]["name"] == "night"
     told = json.loads(gridengine("top", "night", "--once", "--json"))
     assert told["status"]["running"] == 2
     told_at_last("1 call waits for a free slot", "explain", "night")
     assert len(json.loads(gridengine("calls", "--running", "--json"))) == 2
-
-
-def test_calls_are_ended_by_the_clients_key(script: subprocess.Popen[bytes]) -> None:
     assert "1 call ended" in gridengine("cancel", "night", "2")
-
-
-def test_by_the_watchers_key_nothing_can_be_done(night: DispatcherFolder) -> None:
-    request = json.dumps({"ask": "cancel"})
-    with closing(RemoteDispatcher(night.path / "watcher.json")) as remote:
-        with pytest.raises(ConfigurationError, match="may only look may not act"):
-            remote.control("act", {"request": request})
-        answer = remote.control("watch", {"request": request})
-    assert "who may only look may not cancel" in answer["error"]
-
-
-def test_one_that_is_stopped_is_told_and_nobody_waits_for_ever(
-    night: DispatcherFolder,
-) -> None:
-    holder = night.holder()
-    assert holder is not None
-    with connect("night") as watched:
-        assert isinstance(watched, RemoteWatched)
-        stop_process(holder.pid)
-        try:
-            told = gridengine("explain", "night", status=1)
-        finally:
-            os.kill(holder.pid, signal.SIGCONT)
-    assert "the dispatcher night cannot be watched: it does not answer" in told
-    assert "is it stopped" in told
 
 
 STUCK = """
@@ -161,22 +127,6 @@ def test_a_watcher_that_is_stopped_is_dropped_and_meanwhile_no_burden(
     assert "has given up this client" in told
 
 
-def test_who_follows_is_told_what_happens_from_now_on(night: DispatcherFolder) -> None:
-    with RemoteWatched(night) as watched:
-        watched.follow(interval=0.1)
-        before = watched.next_answer().status
-        assert (before.done, before.events) == (0, [])
-        with gridengine_package.Client("night") as client:
-            assert client.submit(abs, -1).result() == 1
-            events = list[Any]()
-            while "call done" not in [one.kind for one in events]:
-                events += watched.next_answer().status.events
-        kinds = [one.kind for one in events if one.kind.startswith("call")]
-        assert kinds == ["call waiting", "call started", "call done"]
-        watched.follow(interval=0.1, most=0)
-        assert watched.next_answer().status.done == 1
-
-
 def test_who_follows_goes_on_with_a_dispatcher_that_was_started_again(
     night: DispatcherFolder, tmp_path: Path
 ) -> None:
@@ -191,16 +141,3 @@ def test_who_follows_goes_on_with_a_dispatcher_that_was_started_again(
         del seen[:]
         assert client.submit(abs, -1).result() == 1
         wait_until(lambda: seen and seen[-1].done == 1)
-
-
-def test_who_follows_one_that_is_stopped_is_told_so(night: DispatcherFolder) -> None:
-    holder = night.holder()
-    assert holder is not None
-    with RemoteWatched(night) as watched:
-        watched.follow(interval=0.1)
-        stop_process(holder.pid)
-        try:
-            with pytest.raises(ClusterError, match="it does not answer"):
-                list(iter(watched.next_answer, None))
-        finally:
-            os.kill(holder.pid, signal.SIGCONT)

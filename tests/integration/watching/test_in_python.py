@@ -6,12 +6,10 @@ import os
 import threading
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import gridengine
-from gridengine.client.connect import dispatcher_of
 from gridengine.errors import Cancelled, ConfigurationError
 from gridengine.settings.values import settings
 from tests.support.waiting import wait_until
@@ -37,7 +35,13 @@ def test_a_scheduler_tells_what_it_does(tmp_path: Path) -> None:
         scheduler.status()
 
 
-def test_a_client_tells_what_its_dispatcher_does(tmp_path: Path) -> None:
+def done_of(seen: list[gridengine.Status]) -> int:
+    """Return how many calls have ended, of all that was told of."""
+    events = [event for status in seen for event in status.events]
+    return sum(one.count for one in events if one.kind == "call done")
+
+
+def test_a_client_tells_what_its_dispatcher_does_and_what_happens_there(tmp_path: Path) -> None:
     with gridengine.LocalDispatcher(n_workers=1) as dispatcher:
         with gridengine.Client(dispatcher.address) as client:
             futures = [client.submit(hold, str(tmp_path / "over")) for _ in range(3)]
@@ -47,22 +51,14 @@ def test_a_client_tells_what_its_dispatcher_does(tmp_path: Path) -> None:
                 seen: list[gridengine.Status] = []
                 with gridengine.watch(seen.append, other, interval=0.05):
                     wait_until(lambda: len(seen) > 1)
-            assert isinstance(seen[-1], gridengine.Status)
-            assert (seen[-1].running, seen[-1].waiting, seen[-1].slots) == (1, 2, 1)
-            (tmp_path / "over").touch()
-            assert [future.result() for future in futures] == [None] * 3
+                    assert isinstance(seen[-1], gridengine.Status)
+                    assert (seen[-1].running, seen[-1].waiting, seen[-1].slots) == (1, 2, 1)
+                    (tmp_path / "over").touch()
+                    assert [future.result() for future in futures] == [None] * 3
+                    wait_until(lambda: done_of(seen) == 3)
             assert client.status().done == 3
         with pytest.raises(Cancelled, match="has disconnected"):
             client.status()
-
-
-def test_when_its_dispatcher_has_ended_a_client_is_watched_no_more() -> None:
-    with gridengine.LocalDispatcher(n_workers=1) as dispatcher:
-        client = gridengine.Client(dispatcher.address)
-        watch = gridengine.watch(print, client, interval=0.01)
-    watch._thread.join(60)
-    assert not watch._thread.is_alive()
-    client.disconnect()
 
 
 def test_where_calls_run_at_once_little_is_told() -> None:
@@ -134,29 +130,7 @@ def test_while_the_function_is_slow_what_happens_is_gathered_for_it(tmp_path: Pa
         wait_until(lambda: (held := watch._newest._held) is not None and held.done == 3)
         go_on.set()
         wait_until(lambda: len(seen) > 1)
-    assert sum(one.count for one in seen[1].events if one.kind == "call done") == 3
-
-
-def test_a_client_is_told_what_happens_at_its_dispatcher() -> None:
-    seen: list[Any] = []
-    with (
-        gridengine.LocalDispatcher(n_workers=1) as dispatcher,
-        gridengine.Client(dispatcher.address) as client,
-        gridengine.watch(lambda status: seen.extend(status.events), client, interval=0.1),
-        gridengine.Client(dispatcher.address) as other,
-    ):
-        gridengine.map(abs, range(5), scheduler=other, chunksize=1)
-        wait_until(lambda: sum(one.count for one in seen if one.kind == "call done") == 5)
-
-
-def test_when_nobody_watches_any_more_a_dispatcher_takes_in_nothing() -> None:
-    with gridengine.ProcessScheduler(1) as scheduler:
-        dispatcher = dispatcher_of(scheduler)
-        log = dispatcher._core.state.log
-        assert log.events is None
-        with gridengine.watch(lambda status: None, scheduler):
-            assert log.events is not None
-        assert log.events is None
+    assert done_of(seen[1:2]) == 3
 
 
 def test_a_function_that_raises_is_called_once_and_that_is_logged(

@@ -135,10 +135,6 @@ def process(start_script: StartScript, tmp_path: Path) -> subprocess.Popen[str]:
     return started
 
 
-def first_cells(tab: Page, column: int = 0) -> list[str]:
-    return [row.locator("td").nth(column).inner_text() for row in tab.locator("tbody tr").all()]
-
-
 def test_the_token_is_left_behind_for_a_cookie_that_scripts_do_not_see(
     process: subprocess.Popen[str], serve: Serve, show: Show
 ) -> None:
@@ -162,17 +158,6 @@ def test_a_file_that_leads_to_the_address_lets_the_browser_in(
         tab.set_default_timeout(1000 * SECONDS)
         tab.goto(file.as_uri())
         expect(tab.locator("#name")).to_have_text("sweep.py")
-
-
-def test_without_token_or_by_another_name_nothing_is_told(
-    process: subprocess.Popen[str], serve: Serve
-) -> None:
-    server = serve("sweep")
-    status, text = server.ask("/rows/calls", Authorization="Bearer wrong")
-    assert (status, "token" in text) == (403, True)
-    assert server.ask("/rows/calls", Host="evil.example:80")[0] == 403
-    assert server.ask("/rows/calls", Origin="http://evil.example")[0] == 403
-    assert server.ask("/rows/calls")[0] == 200
 
 
 def test_the_overview_says_how_far_it_is_and_why_calls_wait(
@@ -263,15 +248,8 @@ def test_on_a_narrow_screen_only_tables_are_wider_than_it(
         assert tab.evaluate("document.documentElement.scrollWidth") <= 390
 
 
-def test_calls_are_ended_there_only_where_that_is_allowed(
-    process: subprocess.Popen[str], serve: Serve, show: Show
-) -> None:
-    server = serve("sweep")
-    status, _ = server.ask("/cancel", {"calls": ["25"]}, Origin=server.origin)
-    assert status == 404
-    allowed = serve("sweep", "--allow-actions")
-    assert allowed.ask("/cancel", {"calls": ["25"]})[0] == 403
-    tab = show(allowed, "calls")
+def test_calls_are_ended_there(process: subprocess.Popen[str], serve: Serve, show: Show) -> None:
+    tab = show(serve("sweep", "--allow-actions"), "calls")
     tab.get_by_role("combobox").select_option("open")
     tab.get_by_label("Filter").fill("25")
     # Of the calls that run, the table before, one may have a 25 in its time.
@@ -338,15 +316,6 @@ def _memory_of_tabs() -> int:
                 found.append(one.memory_full_info().uss)
     assert found
     return sum(found)
-
-
-def test_figures_are_there_for_who_collects_them(
-    process: subprocess.Popen[str], serve: Serve
-) -> None:
-    status, text = serve().ask("/metrics")
-    assert status == 200
-    assert 'outcome="failed"} 4' in text
-    assert text.endswith("# EOF\n")
 
 
 def test_ctrl_c_ends_it_though_it_is_looked_at(

@@ -21,7 +21,7 @@ from tests.support.scenario import PRELUDE
 from tests.support.situations import FULL_DISK, SITUATIONS
 from tests.support.small_disk import filled, small_disk
 from tests.support.standalone import Standalone
-from tests.support.waiting import stop_process, wait_until
+from tests.support.waiting import wait_until
 
 SCHEDULER = """
 def CLUSTER(max_workers=2):
@@ -136,20 +136,6 @@ def test_a_full_disk_of_a_standalone_dispatcher_s_journal_is_told(
 
 
 HOLD = "gridengine.map(hold, range(3), scheduler=CLUSTER(), chunksize=1)"
-
-
-def test_a_dispatcher_that_is_frozen_is_told(start_script: StartScript, tmp_path: Path) -> None:
-    process = start_script(PRELUDE + SCHEDULER + HOLD)
-    explained(process, "max_workers")
-    stop_process(process.pid)
-    try:
-        told = gridengine("explain", status=1)
-        assert f"the dispatcher of process {process.pid} cannot be watched" in told
-        assert "it does not answer" in told
-        assert "is it stopped" in told
-        assert "it does not answer" in json.loads(gridengine("ls", "--json"))["silent"][0]
-    finally:
-        process.send_signal(signal.SIGCONT)
 
 
 def test_workers_that_are_suspended_are_told(start_script: StartScript, tmp_path: Path) -> None:

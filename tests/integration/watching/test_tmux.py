@@ -12,8 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.watching.conftest import StartScript
-from tests.integration.watching.test_commands import SCRIPT, gridengine
 from tests.support.waiting import wait_until
 
 REQUIRED = "GRIDENGINE_REQUIRE_TMUX"
@@ -63,15 +61,15 @@ class Terminal:
     def on_alternate_screen(self) -> bool:
         return self.tmux("display-message", "-p", "-t", "t", "#{alternate_on}").strip() == "1"
 
-    def click(self, x: int, y: int) -> None:
-        """Send what a terminal sends for a click of the mouse's first button, from 0."""
-        self.tmux("send-keys", "-t", "t", "-l", f"\x1b[<0;{x + 1};{y + 1}M")
-
     def child(self) -> int:
         """Return the process that the shell has started."""
         shell = self.tmux("display-message", "-p", "-t", "t", "#{pane_pid}").strip()
         children = Path(f"/proc/{shell}/task/{shell}/children")
         return int(wait_until(lambda: children.read_text().split())[0])
+
+    def click(self, x: int, y: int) -> None:
+        """Send what a terminal sends for a click of the mouse's first button, from 0."""
+        self.tmux("send-keys", "-t", "t", "-l", f"\x1b[<0;{x + 1};{y + 1}M")
 
 
 @pytest.fixture
@@ -87,14 +85,6 @@ def terminal(tmp_path: Path) -> Iterator[Terminal]:
     yield one
     one.tmux("kill-server")
     socket.unlink(missing_ok=True)
-
-
-@pytest.fixture
-def process(start_script: StartScript, tmp_path: Path) -> subprocess.Popen[str]:
-    started = start_script(SCRIPT)
-    wait_until((tmp_path / "begun-2").exists)
-    wait_until(lambda: list(tmp_path.glob("runtime/*.sock")))
-    return started
 
 
 @pytest.fixture
@@ -126,13 +116,6 @@ def test_what_is_typed_and_clicked_changes_what_is_seen(top: Terminal) -> None:
     top.until("PAUSED")
 
 
-def test_what_happens_is_listed(top: Terminal) -> None:
-    top.type("5")
-    top.until("[events]")
-    gridengine("cancel", "sweep", "4")
-    top.until("call failed", "call 4 of slow")
-
-
 def test_a_frame_fits_when_the_terminal_is_made_smaller_and_larger(top: Terminal) -> None:
     for width, height in ((60, 12), (140, 40)):
         top.tmux("resize-window", "-t", "t", "-x", str(width), "-y", str(height))
@@ -145,23 +128,25 @@ def test_a_frame_fits_when_the_terminal_is_made_smaller_and_larger(top: Terminal
         wait_until(drawn)
 
 
-ENDS: dict[str, Callable[[Terminal, subprocess.Popen[str]], object]] = {
-    "q": lambda top, process: top.type("q"),
-    "Ctrl-C": lambda top, process: top.type("C-c"),
-    "SIGTERM": lambda top, process: os.kill(top.child(), signal.SIGTERM),
-    "the dispatcher is killed": lambda top, process: process.kill(),
+ENDS: dict[str, tuple[Callable[[Terminal, subprocess.Popen[str]], object], int]] = {
+    "q": (lambda top, process: top.type("q"), 0),
+    "Ctrl-C": (lambda top, process: top.type("C-c"), 130),
+    "SIGTERM": (lambda top, process: os.kill(top.child(), signal.SIGTERM), 143),
+    "SIGHUP": (lambda top, process: os.kill(top.child(), signal.SIGHUP), 129),
+    "the dispatcher is killed": (lambda top, process: process.kill(), 0),
 }
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_the_terminal_is_as_it_was_before(
+def test_the_terminal_is_as_it_was_before_and_the_status_says_how_it_ended(
     top: Terminal, process: subprocess.Popen[str], end: str
 ) -> None:
-    ENDS[end](top, process)
+    act, status = ENDS[end]
+    act(top, process)
     wait_until(lambda: not top.on_alternate_screen())
     top.until_prompted()
     # Keys are shown again as they are typed, a line at a time, and clicks are not sent.
-    top.type("echo so-it-", "is", "Enter")
-    seen = top.until("\nso-it-is")
+    top.type("echo so-it-", "is $?", "Enter")
+    seen = top.until(f"\nso-it-is {status}")
     assert f"{PROMPT}echo so-it-is" in seen
     assert top.tmux("display-message", "-p", "-t", "t", "#{mouse_any_flag}").strip() == "0"

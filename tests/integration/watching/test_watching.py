@@ -8,60 +8,22 @@ import subprocess
 import sys
 from pathlib import Path
 
-import msgspec
 import pytest
 
 import gridengine
 from gridengine.client.connect import dispatcher_of
-from gridengine.dispatcher.kept_reports import keep
-from gridengine.dispatcher.watch_messages import Answer, Identity
-from gridengine.errors import ClusterError, ConfigurationError
+from gridengine.errors import ClusterError
 from gridengine.watching import dispatchers
-from tests.integration.watching.conftest import StartScript
 from tests.support.waiting import stop_process, wait_until
-
-SCRIPT = """
-import gridengine, time
-from pathlib import Path
-
-def slow(number):
-    Path(f"begun-{number}").touch()
-    while not Path("over").exists():
-        time.sleep(0.01)
-    return number
-
-if __name__ == "__main__":
-    with gridengine.ProcessScheduler(2) as scheduler:
-        gridengine.map(slow, range(5), scheduler=scheduler)
-"""
 
 
 def wait_for_one() -> None:
     wait_until(lambda: bool(dispatchers.sockets()))
 
 
-def test_a_script_that_runs_is_found_by_its_name_and_says_what_it_does(
-    start_script: StartScript, tmp_path: Path
-) -> None:
-    process = start_script(SCRIPT)
-    wait_until((tmp_path / "begun-1").exists)
-    wait_for_one()
-    with dispatchers.connect("sweep") as one:
-        answer = one.ask()
-    assert answer.identity.pid == process.pid
-    assert answer.identity.scheduler == "ProcessScheduler"
-    assert [run.call for run in answer.status.runs] == ["call 0 of slow", "call 1 of slow"]
-    assert (answer.status.waiting, answer.status.running) == (3, 2)
-    (tmp_path / "over").touch()
-    assert process.wait(60) == 0
-    assert dispatchers.sockets() == []
-
-
 def test_a_dispatcher_that_is_stopped_does_not_answer_and_nobody_waits_for_ever(
-    start_script: StartScript,
+    process: subprocess.Popen[str],
 ) -> None:
-    process = start_script(SCRIPT)
-    wait_for_one()
     [path] = dispatchers.sockets()
     stop_process(process.pid)
     with (
@@ -69,58 +31,14 @@ def test_a_dispatcher_that_is_stopped_does_not_answer_and_nobody_waits_for_ever(
         pytest.raises(ClusterError, match="does not answer"),
     ):
         one.ask()
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait(60)
 
 
-def test_what_a_killed_script_has_left_is_removed(start_script: StartScript) -> None:
-    process = start_script(SCRIPT)
-    wait_for_one()
+def test_what_a_killed_script_has_left_is_removed(process: subprocess.Popen[str]) -> None:
     process.kill()
-    process.wait(60)
+    process.wait()
     assert len(dispatchers.sockets()) == 1
     assert dispatchers.answers() == ([], [])
     assert dispatchers.sockets() == []
-
-
-def test_of_several_dispatchers_one_must_be_named() -> None:
-    with gridengine.ProcessScheduler(1) as one, gridengine.ProcessScheduler(1) as other:
-        for scheduler in (one, other):
-            gridengine.map(abs, [1], scheduler=scheduler)
-        wait_until(lambda: len(dispatchers.sockets()) == 2)
-        with pytest.raises(ConfigurationError, match="several dispatchers are meant"):
-            dispatchers.connect()
-        [identity, _] = [answer.identity for answer in dispatchers.answers()[0]]
-        with pytest.raises(ConfigurationError, match=f"{identity.name} is one"):
-            dispatchers.connect(f"x{identity.name}")
-        with dispatchers.connect(identity.run_id) as chosen:  # its process has two
-            assert chosen.ask().identity == identity
-    with pytest.raises(ConfigurationError, match="no dispatcher of yours runs on this machine"):
-        dispatchers.connect()
-
-
-@pytest.mark.parametrize("command", ["report", "logs"])
-def test_where_several_are_meant_no_run_that_has_ended_is_shown(
-    command: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    monkeypatch.setattr(sys, "argv", [name := "sweep.py"])
-    who = Identity(name, "20260101-1", 4242, "login1", "", "", 0.0, "Slurm", "1", "3.11")
-    keep(who.run_id, msgspec.json.encode(Answer(who)), 5)
-    with gridengine.ProcessScheduler(1) as one, gridengine.ProcessScheduler(1) as other:
-        for scheduler in (one, other):
-            gridengine.map(abs, [1], scheduler=scheduler)
-        wait_until(lambda: len(dispatchers.sockets()) == 2)
-        done = subprocess.run(
-            [sys.executable, "-m", "gridengine", command, name],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=100,
-            check=False,
-        )
-    assert done.returncode == 1
-    assert "several dispatchers are meant" in done.stderr
 
 
 def test_who_asks_nonsense_is_told_so_and_the_run_goes_on() -> None:
@@ -166,31 +84,20 @@ def test_who_follows_and_is_stopped_is_dropped_while_calls_go_on() -> None:
         assert "it has ended" in follower.communicate(timeout=60)[0]
 
 
-def test_who_follows_is_told_how_it_ended(start_script: StartScript, tmp_path: Path) -> None:
-    process = start_script(SCRIPT)
-    wait_until((tmp_path / "begun-1").exists)
-    wait_for_one()
+def test_a_script_that_runs_is_found_by_its_name_and_who_follows_it_is_told_how_it_ended(
+    process: subprocess.Popen[str], tmp_path: Path
+) -> None:
     with dispatchers.connect("sweep") as one:
+        assert one.ask().identity.pid == process.pid
         one.follow(interval=60.0)
-        assert one.next_answer().status.done == 0
+        first = one.next_answer().status
+        assert [run.call for run in first.runs] == ["call 1 of slow", "call 2 of slow"]
+        assert (first.done, first.waiting, first.running) == (0, 3, 2)
         (tmp_path / "over").touch()
         last = one.next_answer().status
         assert (last.done, last.running) == (5, 0)
         assert sum(event.count for event in last.events if event.kind == "call done") == 5
         with pytest.raises(ClusterError, match="it has ended"):
             one.next_answer()
-    assert process.wait(60) == 0
-
-
-def test_what_who_follows_asks_for_can_be_changed(
-    start_script: StartScript, tmp_path: Path
-) -> None:
-    start_script(SCRIPT)
-    wait_until((tmp_path / "begun-1").exists)
-    wait_for_one()
-    with dispatchers.connect("sweep") as one:
-        one.follow(interval=0.1)
-        assert len(one.next_answer().status.runs) == 2
-        one.follow(interval=0.1, words=["nobody"])
-        wait_until(lambda: one.next_answer().status.runs == [])
-    (tmp_path / "over").touch()
+    assert process.wait() == 0
+    assert dispatchers.sockets() == []

@@ -129,6 +129,7 @@ def test_runners_work_side_by_side(two: Dispatcher, tmp_path: Path) -> None:
     assert two.values == {(reader, 0): "met", (writer, 0): "wrote"}
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize(
     ("death", "exitcode"),
     [
@@ -154,6 +155,7 @@ def test_a_crash_names_the_call_and_loses_no_other(
     assert dispatcher.results(again, 1) == [9]
 
 
+@pytest.mark.promise
 def test_what_ended_well_before_a_crash_has_been_answered(
     dispatcher: Dispatcher, tmp_path: Path
 ) -> None:
@@ -172,6 +174,7 @@ def test_what_ended_well_before_a_crash_has_been_answered(
     assert dispatcher.wait_for(Crashed).index == 50
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize("timeout", [None, 60.0])
 def test_of_calls_that_run_once_all_that_ended_before_a_crash_have_been_answered(
     dispatcher: Dispatcher, timeout: float | None
@@ -200,6 +203,7 @@ def test_an_agent_that_is_closed_says_what_had_begun(
     assert dispatcher.agent.close() == [first]
 
 
+@pytest.mark.promise
 def test_the_rest_of_a_dead_runner_s_batch_is_given_back(dispatcher: Dispatcher) -> None:
     runs = dispatcher.assign(
         lambda x: os._exit(1) if x == 1 else x,
@@ -333,6 +337,7 @@ def test_a_result_that_cannot_be_pickled_is_named_and_the_others_arrive(
 # Functions, folders, modules
 
 
+@pytest.mark.promise
 def test_a_function_that_cannot_be_loaded_fails_each_of_its_calls_and_says_where(
     dispatcher: Dispatcher, tmp_path: Path
 ) -> None:

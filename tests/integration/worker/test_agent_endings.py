@@ -32,6 +32,7 @@ from tests.support.waiting import wait_until
 # Orphans
 
 
+@pytest.mark.promise
 def test_what_a_call_left_behind_ends_with_its_runner(
     dispatcher: Dispatcher, tmp_path: Path
 ) -> None:
@@ -68,6 +69,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> Iterator[Dispatcher]:
     made.agent.close()
 
 
+@pytest.mark.promise
 def test_what_a_call_left_behind_may_tidy_up(patient: Dispatcher, tmp_path: Path) -> None:
     def call(x: int) -> None:
         leave_a_process(tmp_path, f"echo done > {tmp_path}/tidied; exit")
@@ -146,6 +148,7 @@ d.wait_until(lambda: d.agent.broken)
 """
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize("victim", ["agent", "fork server"])
 def test_when_the_agent_or_its_fork_server_is_killed_no_runner_goes_on(
     victim: str, tmp_path: Path
@@ -210,6 +213,7 @@ def test_a_cancelled_run_is_ended_and_the_others_are_given_back(
     assert not (tmp_path / "never").exists()
 
 
+@pytest.mark.promise
 def test_a_run_that_ignores_the_signal_is_killed_after_the_grace_time(
     dispatcher: Dispatcher, tmp_path: Path
 ) -> None:
@@ -294,6 +298,7 @@ def test_a_call_over_its_time_is_ended_and_not_the_calls_before_it(
     assert dispatcher.results(run, 2) == [None, None]
 
 
+@pytest.mark.promise
 def test_the_time_limit_is_each_call_s_own(dispatcher: Dispatcher, tmp_path: Path) -> None:
     def call(x: int) -> None:
         (tmp_path / f"begun {x}").touch()

@@ -83,6 +83,7 @@ def test_what_is_no_environment_is_refused(wrong: Any) -> None:
         gridengine.ProcessScheduler(1, environment=wrong)
 
 
+@pytest.mark.promise
 def test_calls_of_maps_executors_and_pools_have_that_of_their_submission(
     monkeypatch: pytest.MonkeyPatch, scheduler: gridengine.ProcessScheduler
 ) -> None:
@@ -121,6 +122,7 @@ def present_umask() -> int:
     return umask
 
 
+@pytest.mark.promise
 def test_jobs_have_the_umask_with_which_they_were_started(
     scheduler: gridengine.ProcessScheduler,
 ) -> None:
@@ -148,6 +150,7 @@ def test_calls_find_the_command_line_of_their_caller(
 # ---------------------------------------------------------------- of each other
 
 
+@pytest.mark.promise
 def test_a_job_sees_nothing_that_calls_before_it_have_changed(
     scheduler: gridengine.ProcessScheduler,
 ) -> None:
@@ -195,6 +198,7 @@ def parent() -> tuple[int | None, bool]:
     return process.pid, process.is_alive()
 
 
+@pytest.mark.promise
 def test_the_process_of_a_call_has_a_name_and_a_parent(
     scheduler: gridengine.ProcessScheduler,
 ) -> None:

@@ -37,6 +37,7 @@ def deep(calls: int) -> int:
     return 0 if calls == 0 else 1 + deep(calls - 1)
 
 
+@pytest.mark.promise
 def test_calls_have_the_decimal_context_of_their_map(scheduler: gridengine.Scheduler) -> None:
     with decimal.localcontext() as context:
         context.prec = 5
@@ -44,6 +45,7 @@ def test_calls_have_the_decimal_context_of_their_map(scheduler: gridengine.Sched
     assert gridengine.map(third, [0], scheduler=scheduler) == [third(0)]
 
 
+@pytest.mark.promise
 def test_calls_have_the_warning_filters_of_their_map(scheduler: gridengine.Scheduler) -> None:
     class Ours(UserWarning):
         pass
@@ -56,6 +58,7 @@ def test_calls_have_the_warning_filters_of_their_map(scheduler: gridengine.Sched
         assert gridengine.map(warned, [Ours], scheduler=scheduler) == ["went on"]
 
 
+@pytest.mark.promise
 def test_calls_have_the_recursion_limit_of_their_map(
     scheduler: gridengine.Scheduler, request: pytest.FixtureRequest
 ) -> None:
@@ -72,6 +75,7 @@ def others() -> tuple[object, ...]:
     return socket.getdefaulttimeout(), locale.setlocale(locale.LC_NUMERIC), VARIABLE.get()
 
 
+@pytest.mark.promise
 def test_other_state_of_the_interpreter_stays_behind(
     scheduler: gridengine.Scheduler, request: pytest.FixtureRequest
 ) -> None:

@@ -129,6 +129,7 @@ def test_a_fork_server_that_comes_when_all_is_closed_is_turned_away() -> None:
         assert theirs.recv(100) == b""
 
 
+@pytest.mark.promise
 def test_too_few_open_files_for_the_runners_are_named_with_the_limit() -> None:
     script = """
 import resource, gridengine
@@ -151,6 +152,7 @@ gridengine.map(abs, [1], scheduler=gridengine.ProcessScheduler(100))
 # ---------------------------------------------------------------- lasting
 
 
+@pytest.mark.promise
 def test_when_the_fork_server_is_killed_its_calls_are_run_on_a_new_one(
     scheduler: gridengine.ProcessScheduler, tmp_path: Path
 ) -> None:
@@ -171,6 +173,7 @@ def test_when_the_fork_server_is_killed_its_calls_are_run_on_a_new_one(
     assert second != first
 
 
+@pytest.mark.promise
 def test_a_stopped_fork_server_is_waited_for_and_goes_on(
     scheduler: gridengine.ProcessScheduler,
 ) -> None:

@@ -63,6 +63,7 @@ SEGMENTS = """
 """
 
 
+@pytest.mark.promise
 def test_a_segment_that_a_call_has_attached_stays_when_the_workers_end(script: MakeScript) -> None:
     done = script(f"""{SEGMENTS}
     name = make(b"abc")
@@ -287,6 +288,7 @@ def test_on_another_machine_a_connection_is_refused_by_name(driver: WorkerDriver
 # ---------------------------------------------------------------- managers
 
 
+@pytest.mark.promise
 def test_proxies_of_a_manager_work_in_calls(executor: gridengine.Executor) -> None:
     executor.submit(abs, -1).result()  # the worker is older than the manager
     with multiprocessing.Manager() as manager:
@@ -399,6 +401,7 @@ def test_a_lock_that_is_gone_is_named(executor: gridengine.Executor) -> None:
         pickling.load(payload)
 
 
+@pytest.mark.promise
 def test_shared_arrays_are_shared_and_not_copied(executor: gridengine.Executor) -> None:
     numbers = FORK.RawArray("i", 3)
 

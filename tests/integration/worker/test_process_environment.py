@@ -34,6 +34,7 @@ INHERITED = {
 }
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize("how", INHERITED)
 def test_a_death_and_a_timeout_are_noticed_whatever_signals_are_blocked_or_ignored(
     script: MakeScript, how: str
@@ -168,6 +169,7 @@ def test_a_job_may_be_ended_while_it_waits_for_its_threads(script: MakeScript) -
     assert (done.stdout, done.stderr) == ("-15\n", "")
 
 
+@pytest.mark.promise
 def test_threads_that_calls_leave_end_their_work_when_the_executor_is_closed(
     script: MakeScript,
 ) -> None:
@@ -180,6 +182,7 @@ def test_threads_that_calls_leave_end_their_work_when_the_executor_is_closed(
     assert (done.stdout, done.stderr) == ("the rest\n", "")
 
 
+@pytest.mark.promise
 def test_threads_that_never_end_are_cut_off_after_the_grace_time_with_a_word(
     script: MakeScript,
 ) -> None:

@@ -34,6 +34,7 @@ def test_a_call_has_as_many_threads_as_it_has_cores() -> None:
         assert gridengine.map(told, [0], scheduler=many) == [dict.fromkeys(affinity.THREADS, "1")]
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize(
     ("name", "others"), [("OMP_NUM_THREADS", None), ("MKL_NUM_THREADS", "cores")]
 )

@@ -6,9 +6,11 @@ from collections.abc import Iterator
 
 import click
 import pytest
+from click.shell_completion import ShellComplete
 from msgspec.structs import replace
 
 from gridengine.cli.completion import run_names, seen_names, watched_names
+from gridengine.cli.main import main
 from gridengine.dispatcher.core.status import Status
 from gridengine.dispatcher.watch_messages import Answer
 from gridengine.errors import ConfigurationError
@@ -46,6 +48,11 @@ def test_each_is_told_with_what_it_is() -> None:
 def test_runs_that_are_over_are_offered_by_both_of_their_names() -> None:
     found = [one.value for one in seen_names(CONTEXT, NAME, "")]
     assert found == ["night.py", "20261101-000000-login1-17-0a1b2c", "sweep.py"]
+
+
+def test_the_command_offers_them_to_a_shell() -> None:
+    shell = ShellComplete(main, {}, "gridengine", "_GRIDENGINE_COMPLETE")
+    assert [one.value for one in shell.get_completions(["top"], "sw")] == ["sweep.py"]
 
 
 @pytest.mark.parametrize("error", [ConfigurationError("no home"), PermissionError("no")])

@@ -81,3 +81,21 @@ def test_what_the_kept_scheduler_does_not_take_is_refused(start: Started) -> Non
 def test_it_tells_what_the_dispatcher_has(start: Started) -> None:
     start("--scheduler", "slurm", "--max-workers", "8", "--cores", "4")
     assert "its workers: slurm max_workers=8 Cores(4)\n" in start.run().output
+
+
+@pytest.mark.usefixtures("start")
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("dispatcher start a%b", "is no name for a dispatcher"),
+        ("dispatcher status nosuch", "there is no dispatcher 'nosuch'"),
+        ("dispatcher stop nosuch", "there is no dispatcher 'nosuch'"),
+        ("dispatcher restart nosuch", "there is no dispatcher 'nosuch'"),
+        ("worker nosuch", "the dispatcher 'nosuch' does not run"),
+        ("worker /nowhere/worker.json", "/nowhere/worker.json does not exist: there is no such"),
+    ],
+)
+def test_what_cannot_be_done_is_a_line_and_an_exit_status(words: str, told: str) -> None:
+    result = CliRunner().invoke(main, words.split())
+    assert result.exit_code == 1
+    assert told in " ".join(result.output.split())

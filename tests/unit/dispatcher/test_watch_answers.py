@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -59,6 +60,15 @@ def played() -> Played:
 def test_what_many_ask_within_half_a_second_is_made_once(played: Played) -> None:
     answers = [played.ask("status") for _ in range(10)]
     assert all(one is answers[0] for one in answers)
+
+
+def test_to_tell_of_a_process_without_named_runs_imports_no_sqlite(
+    played: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At exit that would turn a script's death by Ctrl-C into status 1."""
+    monkeypatch.delitem(sys.modules, "gridengine.journal.run_file", raising=False)
+    assert msgspec.json.decode(played.ask("status"), type=Answer).status.faults == []
+    assert "gridengine.journal.run_file" not in sys.modules
 
 
 def test_what_is_to_be_done_is_done_each_time(played: Played) -> None:

@@ -6,17 +6,16 @@ from msgspec.structs import replace
 
 from gridengine.dispatcher.core.graph_view import GraphFunction, GraphNode, GraphStatus
 from gridengine.dispatcher.core.status import FailureStatus, FunctionStatus, Status
-from gridengine.dispatcher.watch_messages import Answer, Identity
+from gridengine.dispatcher.watch_messages import Answer
 from gridengine.page.graph import MOST_DRAWN, GraphMemory, laid_out
-
-WHO = Identity("a.py", "run", 1, "login1", "", "", 0.0, "Slurm", "1", "3.11")
+from tests.support.watched import WHO
 
 
 def node(name: str, *after: str, state: str = "missing") -> GraphNode:
     return GraphNode(name, name, "f", state, after)
 
 
-def answer(*nodes: GraphNode, failed: str = "", run: str = "run") -> Answer:
+def answer(*nodes: GraphNode, failed: str = "", run: str = WHO.run_id) -> Answer:
     failures = [FailureStatus(failed, failed, "f", 1, 0.0)] if failed else []
     functions = [FunctionStatus("f", 5, 1)]
     told = GraphStatus(nodes, [GraphFunction("f", {"missing": 1}, {"f": 2})], len(nodes))

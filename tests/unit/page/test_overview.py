@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from gridengine.dispatcher.core.status import LaunchStatus, Status
-from gridengine.dispatcher.watch_messages import Answer, Identity
+from gridengine.dispatcher.watch_messages import Answer
 from gridengine.errors import ClusterError
 from gridengine.page.overview import gone, overview
-
-WHO = Identity("a.py", "run", 42, "login1", "/a.py", "/", 0.0, "Slurm", "1.2", "3.11")
+from tests.support.watched import WHO
 
 
 def test_how_far_it_is_and_why_calls_wait_is_told() -> None:
@@ -25,7 +24,7 @@ def test_how_far_it_is_and_why_calls_wait_is_told() -> None:
     )
     told = overview(Answer(WHO, status, memory=48 * 1024**2), actions=True)
     assert (told.where, told.elapsed, told.left) == (
-        "process 42 on login1, Slurm",
+        "process 4242 on login1, Slurm",
         "02:00",
         "0.0 ms",
     )
@@ -43,4 +42,9 @@ def test_of_one_that_has_just_begun_nothing_is_estimated() -> None:
 
 def test_of_one_that_is_gone_it_is_told_who_it_was_and_why() -> None:
     told = gone(WHO, ClusterError("it has ended", hint="start it"))
-    assert (told.name, told.run, told.gone, told.calls) == ("a.py", "run", "it has ended", {})
+    assert (told.name, told.run, told.gone, told.calls) == (
+        "sweep.py",
+        WHO.run_id,
+        "it has ended",
+        {},
+    )

@@ -7,12 +7,11 @@ from collections.abc import Sequence
 import pytest
 
 from gridengine.dispatcher.core.status import Status
-from gridengine.dispatcher.watch_messages import CANCEL, STATUS, Answer, Identity
+from gridengine.dispatcher.watch_messages import CANCEL, STATUS, Answer
 from gridengine.errors import ClusterError
 from gridengine.page import source as module
 from gridengine.page.source import KEPT_SECONDS, MOST_KEPT, Source
-
-WHO = Identity("a.py", "run", 1, "login1", "/a.py", "/", 0.0, "Slurm", "1.2", "3.11")
+from tests.support.watched import WHO
 
 
 class Dispatcher:
@@ -81,7 +80,7 @@ def test_one_that_is_gone_is_looked_for_by_its_own_name_after_a_moment(
     dispatcher.fault = ""
     dispatcher.now += 1.01 * KEPT_SECONDS
     assert source.ask().identity is WHO
-    assert dispatcher.names == ["", "a.py"]
+    assert dispatcher.names == ["", "sweep.py"]
 
 
 def test_that_it_refuses_to_act_is_for_who_asked_alone(dispatcher: Dispatcher) -> None:

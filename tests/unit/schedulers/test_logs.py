@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,14 @@ def test_a_log_s_tail_is_its_last_lines(tmp_path: Path) -> None:
     assert log_tail(str(log)).splitlines()[-1] == "line 9999"
     assert len(log_tail(str(log)).splitlines()) == 20
     assert log_tail(str(tmp_path / "none")) == ""
+
+
+@pytest.mark.parametrize("path", ["{}/a\0", "{}/pipe", "{}", "/dev/zero", "{}/x" * 2000, ""])
+def test_nothing_is_read_of_a_path_that_is_no_file_whatever_a_worker_sends(
+    tmp_path: Path, path: str
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    assert log_tail(path.format(*[tmp_path] * 2000)) == ""
 
 
 @pytest.mark.parametrize("end", ["; it tries on\nmore\n", "\n  try: this\n", ""])

@@ -9,14 +9,13 @@ import pytest
 from msgspec.structs import replace
 
 from gridengine.dispatcher.core.events import Explained, Launched, LaunchFailed
-from gridengine.dispatcher.core.status import FailureStatus, FileFault, Status
+from gridengine.dispatcher.core.status import FileFault, Status
 from gridengine.dispatcher.core.status_views import status_of
 from gridengine.errors import SubmissionRefused
 from gridengine.resources import Memory
 from gridengine.resources.demand import Demand
 from gridengine.schedulers.launcher import Handle, WorkerStatus
 from gridengine.watching.explanation import explain, explain_call, explain_worker, names_of
-from gridengine.watching.next_steps import next_step
 from gridengine.watching.watched import full_folder
 from gridengine.wire.messages import Measured, RunnerFigures
 from tests.support.core_play import Play, failing_starts
@@ -117,13 +116,6 @@ def test_calls_of_others_in_between_are_told() -> None:
     assert "2 submitters take turns" in waits.text
 
 
-def test_workers_of_which_nothing_is_heard_are_told() -> None:
-    play = Play(max_workers=1)
-    play.running(3)
-    play.later(30)
-    assert causes(play)[0] == "silent"
-
-
 def test_workers_that_are_suspended_are_told_apart_from_those_of_which_nothing_is_heard() -> None:
     play = Play(max_workers=1)
     play.running(3)
@@ -181,15 +173,6 @@ def test_what_to_try_comes_with_the_error_that_says_it() -> None:
     assert call.next_step == "name one of `sinfo`"
 
 
-def test_failures_whose_words_differ_in_numbers_alone_have_one_cause() -> None:
-    words = ["row 0 is bad", "row 11 is bad", "no such column", "row 2 is bad"]
-    failures = [
-        FailureStatus(str(n), f"call {n} of f", "f", 5, 0.0, error) for n, error in enumerate(words)
-    ]
-    [one] = explain(Status(failed=20, failures=failures))
-    assert "of the last 20, 15 by: row 2 is bad (call 3 of f), and 1 other cause" in one.text
-
-
 def test_that_all_waits_for_results_from_elsewhere_is_told() -> None:
     play = Play()
     play.submit(1, after=(7,))
@@ -217,26 +200,6 @@ def test_a_worker_is_found_by_its_host_its_process_and_its_cluster_job() -> None
     for name in ("node-w", "7", "41"):
         [one] = explain_worker(told(play), name)
         assert "is busy, with 1 of 1 slot in use" in one.text
-
-
-@pytest.mark.parametrize(
-    ("reason", "step"),
-    [
-        (DISABLED, "qmod -e"),
-        ('cannot run in queue "b.q" because it is not contained in its hard queue list', "queue="),
-        ('cannot run in PE "smp" because it only offers 0 slots', "parallel_environment="),
-        ("JobHeldUser: it is held", "scontrol release"),
-        ("Priority: other jobs come first", "squeue --start"),
-        ("PartitionDown: its partition is down", "sinfo"),
-        ("QOSMaxCpuPerUserLimit: a limit of its QOS is reached", "other jobs to end"),
-        ("can't open output file: No space left on device", "make room on that disk"),
-        ("AssocMaxJobsLimit: a limit of this user or account is reached", "other jobs to end"),
-        ("gibberish", "qstat -j JOB"),
-        (f'{DISABLED}; queue instance "all.q@node7" dropped because it is full', "others' jobs"),
-    ],
-)
-def test_there_is_a_next_step_for_what_batch_systems_say(reason: str, step: str) -> None:
-    assert step in next_step(reason)
 
 
 def test_that_much_more_memory_is_asked_for_than_is_used_is_told() -> None:

@@ -9,7 +9,6 @@ from gridengine.cli.top import pressed
 from gridengine.dispatcher.core.status import Status, WatchEvent
 from gridengine.dispatcher.core.status_views import status_of
 from gridengine.dispatcher.watch_messages import Answer, Identity, Line
-from gridengine.watching.figures import seconds, size
 from gridengine.watching.frames import VIEWS, View, followed_by, frame, part_at, rows_of
 from tests.support.core_play import Play, function
 
@@ -113,22 +112,6 @@ def test_keys_change_what_is_shown() -> None:
     assert pressed(View(), "up").first == 0
     assert pressed(View(), "x") == View()
     assert pressed(View(), "\u00b2") == View()  # a digit, and no number
-
-
-def test_figures_are_short() -> None:
-    assert [seconds(one) for one in (None, 0.0123, 1.26, 75, 3725)] == [
-        "-",
-        "12.3 ms",
-        "1.3 s",
-        "01:15",
-        "01:02:05",
-    ]
-    assert [size(one) for one in (0, 500, 50_000_000, 5_000_000_000)] == [
-        "-",
-        "500 B",
-        "48 MB",
-        "4.7 GB",
-    ]
 
 
 def test_what_is_clicked_on_is_found_in_the_frame() -> None:
