@@ -292,7 +292,8 @@ def write(faults: list[Fault], outcomes: dict[str, dict[str, Any]]) -> None:
     planted = sum(one["origin"] == "planted" for one in faults)
     text = [
         f"Of {len(faults)} faults, {len(faults) - planted} of them from history and {planted} "
-        f"planted, `make test` finds {quick}, and all lanes find {sum(map(bool, lanes))}.",
+        f"planted, `make test` finds {quick}, and all lanes find {sum(map(bool, lanes))}; "
+        f"{sum(one['name'] not in outcomes for one in faults)} were not run yet.",
     ]
     for title, of in (("From history", False), ("Planted", True)):
         text += [
@@ -313,7 +314,7 @@ def write(faults: list[Fault], outcomes: dict[str, dict[str, Any]]) -> None:
 def row_of(fault: Fault, outcome: dict[str, Any]) -> str:
     """Return the row of the table for a fault."""
     lane, seconds = outcome.get("lane", ""), outcome.get("seconds", "")
-    where = lane or f"**none of {', '.join(outcome.get('searched', ['those that were run']))}**"
+    where = lane or (f"**none of {', '.join(outcome['searched'])}**" if outcome else "not run yet")
     path, _, test = outcome.get("test", "").partition("::")
     path = path.removeprefix("tests/")
     test = f"`{path}` `{test.partition('[')[0]}`" if test else path
