@@ -36,6 +36,8 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
+import psutil
+
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 KEPT = ROOT / ".reports" / "power.json"
@@ -193,7 +195,15 @@ class Copy:
             yield
         finally:
             self._replace(file, whole)
+            self._end_left()
             shutil.rmtree(self.folder / ".hypothesis", ignore_errors=True)
+
+    def _end_left(self) -> None:
+        """Kill what the fault has had outlive the tests."""
+        for process in psutil.process_iter(["cmdline"]):
+            if next(iter(process.info["cmdline"] or ()), "").startswith(f"{self.folder}/"):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
 
     def _replace(self, file: Path, text: str) -> None:
         file.write_text(text)
