@@ -116,10 +116,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         return worker.work(wake, woken)
     finally:
-        if worker.abandoned:
-            client.close()
-        else:
-            client.close(connection.lease_seconds)
+        worker.disconnect()
         streams.close()
         wake.close()
         woken.close()
@@ -200,6 +197,15 @@ class Worker:
         elif self.reason == TERMINATED and not ends_job:
             self._end_job_if_alone()  # whoever kills all may have come to the dispatcher after us
         return self.status
+
+    def disconnect(self) -> None:
+        """Close the connection: a dispatcher that is busy has a whole lease to take what was sent
+        last.
+        """
+        if self.abandoned:
+            self._client.close()
+        else:
+            self._client.close(self._connection.lease_seconds)
 
     def _end_job_if_alone(self) -> bool:
         """End the job where the dispatcher is gone: with the death of what started this worker

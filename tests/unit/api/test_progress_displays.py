@@ -141,6 +141,7 @@ class Terminal(io.StringIO):
         (Terminal(), "dumb", LogLines),
         (io.StringIO(), "xterm", LogLines),
         (None, "xterm", type(None)),
+        (SimpleNamespace(write=len), "xterm", LogLines),  # what a program has put in its place
     ],
 )
 def test_it_is_shown_as_standard_error_allows(

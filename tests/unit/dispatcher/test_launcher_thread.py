@@ -170,6 +170,15 @@ def test_what_it_launches_is_kept_until_it_closes(path: Path) -> None:
     assert not path.exists()
 
 
+def test_what_is_stopped_is_on_record_no_longer(path: Path) -> None:
+    launcher, _ = thread(path)
+    launcher.launch(Launch(2))
+    launcher.cancel([FIRST])
+    wait_until(lambda: path.exists() and list(LaunchRecord(path).handles) == [SECOND])
+    launcher.close()
+    assert LAUNCHERS[0].cancelled == [FIRST]
+
+
 def test_what_names_its_jobs_is_on_record_before_the_first_is_submitted(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

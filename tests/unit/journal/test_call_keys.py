@@ -48,6 +48,7 @@ class Colour(enum.Enum):
         (Colour.RED, Colour.BLUE),
         (np.arange(3), np.arange(3.0)),
         (np.zeros(100_000), np.zeros(100_001)),
+        (np.zeros(100_000), np.ones(100_000)),
         (functools.partial(abs, 1), functools.partial(abs, 2)),
     ],
 )

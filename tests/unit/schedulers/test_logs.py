@@ -67,7 +67,8 @@ def test_a_log_that_only_says_that_its_job_was_cancelled_says_nothing(
     assert (error.log is None, error.log_tail is None) == (empty, empty)
 
 
-def test_a_log_that_cannot_be_read_is_named_without_its_end(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["of-another-machine.log", "no\0path.log"])
+def test_a_log_that_cannot_be_read_is_named_without_its_end(tmp_path: Path, name: str) -> None:
     error = WorkerLost("gone")
-    add_log(error, str(tmp_path / "of-another-machine.log"))
-    assert (error.log, error.log_tail) == (str(tmp_path / "of-another-machine.log"), None)
+    add_log(error, str(tmp_path / name))
+    assert (error.log, error.log_tail) == (str(tmp_path / name), None)

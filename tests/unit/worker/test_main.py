@@ -27,6 +27,10 @@ class Client:
 
     def __init__(self) -> None:
         self.received_at = 1000.0
+        self.patience: list[float] = []
+
+    def close(self, patience_seconds: float = 0.0) -> None:
+        self.patience.append(patience_seconds)
 
 
 class Agent:
@@ -148,6 +152,16 @@ def test_a_worker_that_was_stopped_listens_before_it_judges() -> None:
     assert worker.reason == ""
     listen(worker, 5000, 5020)
     assert "60 seconds" in worker.reason
+
+
+def test_a_worker_that_leaves_waits_as_long_as_its_lease_for_a_dispatcher_that_is_not_gone() -> (
+    None
+):
+    worker, client, _ = make()
+    worker.disconnect()
+    listen(worker, 1000, 1064)
+    worker.disconnect()
+    assert client.patience == [LEASE, 0.0]
 
 
 def test_a_refused_worker_says_why_and_leaves_with_a_status_of_its_own(

@@ -121,6 +121,9 @@ class Told:
     def logged_failure(self, job: str) -> None:
         return None
 
+    def __exit__(self) -> None:
+        """Others use the session, too: it goes on."""
+
 
 @pytest.fixture
 def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[GridEngineLauncher, Any]:
@@ -152,6 +155,14 @@ def test_a_task_in_the_error_state_is_deleted_at_once_and_one_of_which_nothing_i
     assert [bool(one) for one in reports] == [False] * (polls - 1) + [True]
     assert said.deleted == [ONE.id]
     assert (reason or "does not say why") in reports[-1][ONE].reason
+
+
+def test_a_launcher_that_closes_deletes_its_tasks_though_others_use_its_session(
+    told: tuple[GridEngineLauncher, Any],
+) -> None:
+    launcher, said = told
+    launcher.close()
+    assert said.deleted == [ONE.id]
 
 
 class Kept:

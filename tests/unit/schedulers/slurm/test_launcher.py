@@ -35,6 +35,7 @@ class Said(Slurm):
         self.fields: dict[str, dict[str, str]] = {}
         self.cancelled: list[str] = []
         self.submitted = 0
+        self.ran: list[tuple[str, ...]] = []
         self.error: Exception | None = None
 
     def _check(self) -> None:
@@ -61,9 +62,10 @@ class Said(Slurm):
         self.cancelled += jobs
 
     def cancel_command(self, name: str) -> list[str]:
-        return ["true"]
+        return ["scancel", f"--name={name}"]
 
     def run(self, *command: str, seconds: float = 0.0) -> str:
+        self.ran.append(command)
         return ""
 
 
@@ -150,6 +152,16 @@ def test_a_task_that_was_started_anew_is_lost_at_no_charge_and_cancelled(
     assert slurm.cancelled == [handle.id]
 
 
+def test_a_task_with_a_log_that_waits_was_started_before_though_nobody_saw_it_run(
+    launcher: SlurmLauncher, slurm: Said
+) -> None:
+    one, other = started(launcher, slurm, *[Row("PENDING", reason="BeginTime")] * 2)
+    Path(one.log).touch()
+    reports = launcher.poll([one, other])
+    assert (reports[one].blameless, reports[other].state) == (True, WorkerStatus.QUEUED)
+    assert slurm.cancelled == [one.id]
+
+
 def test_one_listing_that_lacks_a_task_is_no_death(launcher: SlurmLauncher, slurm: Said) -> None:
     (handle,) = started(launcher, slurm, Row("RUNNING", "1"))
     Path(handle.log).touch()
@@ -160,6 +172,14 @@ def test_one_listing_that_lacks_a_task_is_no_death(launcher: SlurmLauncher, slur
     slurm.rows = {}
     assert launcher.poll([handle]) == {}
     assert "no longer knows it" in launcher.poll([handle])[handle].reason
+
+
+def test_what_is_left_is_cancelled_by_its_name_when_the_launcher_closes(
+    launcher: SlurmLauncher, slurm: Said
+) -> None:
+    started(launcher, slurm, Row("RUNNING", "1"), Row("PENDING"))
+    launcher.close()
+    assert slurm.ran == [("scancel", f"--name={launcher.facts()['name']}")]
 
 
 def test_a_task_that_does_not_come_to_its_end_is_given_up(
