@@ -35,6 +35,7 @@ def is_let_in(connection: Connection | ClientConnection, address: str, server_ke
         return let_in in attacker.events_until_refused(let_in)
 
 
+@pytest.mark.promise
 def test_each_role_is_let_in_at_its_own_socket_alone(home: Path) -> None:
     worker = load_private(home / WORKER, Connection)
     client = load_private(home / CLIENT, ClientConnection)

@@ -94,6 +94,7 @@ def test_however_a_worker_ends_no_process_is_left(
     assert driver.log.read_text() == ""
 
 
+@pytest.mark.promise
 def test_a_worker_that_nobody_answers_says_where_it_tried_and_ends_its_own_job(
     tmp_path: Path,
 ) -> None:
