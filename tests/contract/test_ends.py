@@ -112,7 +112,7 @@ def end(script: Scenario, how: str, keyboard: int) -> End:
         kill_all(script)
     else:
         script.process.send_signal(ENDS[how])
-    status = script.process.wait(120)  # not for what it prints, whose workers may hold that open
+    status = script.process.wait(300)  # not for what it prints, whose workers may hold that open
     assert termios.tcgetattr(keyboard) == before
     return End(begun, processes, status, script.ended(), script.folder)
 

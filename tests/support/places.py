@@ -121,7 +121,7 @@ class Place:
         *,
         files: Mapping[str, str] | None = None,
         environment: Mapping[str, str] | None = None,
-        seconds: float = 150,
+        seconds: float = 300,
         check: bool = True,
     ) -> subprocess.CompletedProcess[str]:
         """Run a Python script as the user and return what it wrote; with `check`, the test fails

@@ -131,7 +131,7 @@ class Scenario:
     def output(self) -> str:
         return "".join(self._told)
 
-    def began(self, count: int, index: int | None = None, *, seconds: float = 120) -> list[Began]:
+    def began(self, count: int, index: int | None = None, *, seconds: float = 300) -> list[Began]:
         """Wait until that many calls, or runs of this call, have begun; return all, in order."""
 
         def found() -> list[Began]:
@@ -167,13 +167,13 @@ class Scenario:
         (self.folder / name).touch()
         wait_until((self.folder / f"{name} done").exists)
 
-    def result(self, seconds: float = 120) -> dict[str, Any]:
+    def result(self, seconds: float = 300) -> dict[str, Any]:
         """Wait for the script's end and return the last that it told."""
         status = self.end(seconds)
         assert status == 0, "".join(self._told) + self.errors
         return self.told()
 
-    def end(self, seconds: float = 120) -> int:
+    def end(self, seconds: float = 300) -> int:
         """Wait for the script's end and return its status."""
         try:
             status = self.process.wait(seconds)
@@ -216,7 +216,7 @@ def wait_until_confirmed(grid_engine: GridEngine, job: str, tasks: int) -> None:
     wait_until(lambda: running() == tasks)
 
 
-def nothing_is_left(place: Place, begun: list[Began], *, seconds: float = 120) -> None:
+def nothing_is_left(place: Place, begun: list[Began], *, seconds: float = 300) -> None:
     """Wait until the jobs of these calls are out of the queue and their processes gone."""
     wait_until(lambda: not any(place.knows(job) for job in {one.job for one in begun}), seconds)
     wait_until(lambda: not any(one.lives for one in begun), seconds)

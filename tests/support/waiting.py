@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 
 
-def wait_until(condition: Callable[[], Any], seconds: float = 120) -> Any:
+def wait_until(condition: Callable[[], Any], seconds: float = 300) -> Any:
     """Return what the condition gives when that is true; fail when it is not in time."""
     end = time.monotonic() + seconds
     while not (result := condition()):
