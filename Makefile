@@ -21,6 +21,8 @@ PLAIN_VENV := /opt/gridengine-test/$(shell printf %s '$(CURDIR)' | cksum | cut -
 
 # As many tests at once as there are cores; all tests on clusters run in one of those processes.
 PYTEST = -m pytest --numprocesses=auto --dist=loadgroup
+# Most tests of `make test-all` wait, for batch systems above all: two processes more than cores.
+PYTEST_MANY = -m pytest --numprocesses=$$(($$(nproc) + 2)) --dist=loadgroup
 REPORTS := .reports
 ON_CLUSTERS = $(if $(WITH_CLUSTERS),GRIDENGINE_TEST_PYTHON=$(PLAIN_VENV)/bin/python \
 	GRIDENGINE_REQUIRE_GRID_ENGINE=1 GRIDENGINE_REQUIRE_SLURM=1)
@@ -65,7 +67,7 @@ test: $(VENV)/ready-test $(CLUSTERS)
 	$(PYTEST_ARGS)
 
 test-all: $(VENV)/ready-test $(CLUSTERS) $(ONEFILE) cpython-tests debian-packages
-	$(ALL_TESTS) $(VENV)/bin/python $(PYTEST) --lane=test-all --junitxml=$(REPORTS)/test-all.xml \
+	$(ALL_TESTS) $(VENV)/bin/python $(PYTEST_MANY) --lane=test-all --junitxml=$(REPORTS)/test-all.xml \
 	$(PYTEST_ARGS)
 	$(if $(PYTEST_ARGS),,$(MAKE) --no-print-directory test-newest-python)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import re
 import sys
 import xml.etree.ElementTree as ElementTree
 from collections import defaultdict
@@ -18,7 +19,7 @@ from pathlib import Path
 import pytest
 
 MARKS = ["grid_engine", "slurm", "conformance"]
-GROUP = "@clusters"
+GROUP = re.compile("@(clusters|grid_engine|slurm)$")
 """How pytest-xdist ends the names of tests that run in one process (see tests/conftest.py)."""
 IMPORTS = ["--import-mode=importlib"]
 
@@ -68,7 +69,7 @@ def outcomes(report: Path) -> dict[tuple[str, str], set[str]]:
             "failure",
             "error",
         }
-        name = case.get("name", "").removesuffix(GROUP)
+        name = GROUP.sub("", case.get("name", ""))
         found[case.get("classname", ""), name] |= verdicts or {"passed"}
     return found
 

@@ -55,15 +55,18 @@ CONTRACT = Path(__file__).with_name("contract")
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep one lane's tests, and have each group of them run in one xdist worker.
 
-    All tests of batch systems are one group, since they stop daemons and fill queues; those of each
-    local place are one, since they share what was played there. From pytest 9.2 on, xdist 3.8 does
-    not see groups.
+    Tests of batch systems are a group, since they stop daemons and fill queues: in `make test` one
+    for all, whose processes are few, else one for each system. The contract's tests of a local
+    place are one, since they share what was played there. From pytest 9.2 on, xdist 3.8 does not
+    see groups.
     """
     keep_lane(config, items)
-    names = {kind.name for kind in CLUSTERS}
+    names = [kind.name for kind in CLUSTERS]
+    together = config.getoption("--lane") == "test"
     for item in items:
-        if any(mark.name in names for mark in item.iter_markers()):
-            item.add_marker(pytest.mark.xdist_group("clusters"))
+        marks = [name for name in names if item.get_closest_marker(name) is not None]
+        if marks:
+            item.add_marker(pytest.mark.xdist_group("clusters" if together else marks[0]))
         elif item.path.is_relative_to(CONTRACT):
             item.add_marker(pytest.mark.xdist_group(item.callspec.params["place"]))
 
