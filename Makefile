@@ -105,8 +105,8 @@ other-pythons: $(VENV)/pyvenv.cfg
 steady: $(VENV)/ready-test $(CLUSTERS)
 	$(ON_CLUSTERS) tools/steady $(VENV)/bin/python $(TESTS)
 
-coverage: $(VENV)/ready-test $(CLUSTERS) $(ONEFILE) cpython-tests debian-packages
-	$(ALL_TESTS) tools/coverage $(VENV)/bin/python
+coverage: $(VENV)/ready-test cpython-tests
+	tools/coverage $(VENV)/bin/python
 
 # Node for the examples in JavaScript, Chromium for the page, tmux for `gridengine top`.
 debian-packages:
