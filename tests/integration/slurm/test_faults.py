@@ -37,15 +37,15 @@ def test_a_job_over_its_time_is_a_timeout_that_is_not_tried_again(slurm: Slurm) 
         "retries=2)))",
     )
     scenario.began(1)
-    # The shortest that Slurm has, and one that the scheduler knows nothing of: its workers would
-    # leave in time.
+    # The shortest that Slurm has, and one that the script knows nothing of: squeue tells it.
     slurm.administer("scontrol", "update", f"JobId={scenario.begun()[-1].id}", "TimeLimit=1")
     told = scenario.result(200)
     assert told["kind"] == "TimeoutError"
-    assert "it reached its time limit (TIMEOUT)" in told["text"]
+    assert "took longer than its worker may be there" in told["text"]
+    assert "the script sets no limit, so this is a default of the site's" in told["text"]
     assert told["job"] in told["text"]
     assert len(scenario.begun()) == 1
-    assert not scenario.begun()[0].lives
+    nothing_is_left(slurm, scenario.begun())
 
 
 # ------------------------------------------------------------------ cancelled, put back, displaced

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from gridengine.cli import dispatcher_control
 from gridengine.cli.main import main
 from gridengine.dispatcher import background, dispatcher_folder
 from gridengine.dispatcher.dispatcher_folder import DispatcherFolder, StartOptions
-from gridengine.settings.values import Settings
+from gridengine.settings.values import Settings, settings
 
 
 class Started:
@@ -38,12 +39,15 @@ class Started:
 
 
 @pytest.fixture
-def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Started:
+def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Started]:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr(dispatcher_folder, "settings", lambda: Settings(run_directory=tmp_path))
     monkeypatch.setenv("GRIDENGINE_SCHEDULER", "processes")
     monkeypatch.chdir(tmp_path)
-    return Started(monkeypatch)
+    settings.cache_clear()  # else a batch system that takes jobs of who runs the tests is the best
+    yield Started(monkeypatch)
+    monkeypatch.undo()
+    settings.cache_clear()
 
 
 def test_what_is_said_changes_that_and_nothing_else(start: Started) -> None:

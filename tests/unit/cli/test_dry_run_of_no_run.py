@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from gridengine.cli.main import main
+from gridengine.settings.values import settings
+
+
+@pytest.fixture(autouse=True)
+def no_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A run directory without the runs of who runs the tests."""
+    monkeypatch.setenv("GRIDENGINE_RUN_DIRECTORY", str(tmp_path))
+    settings.cache_clear()
+    yield
+    monkeypatch.undo()
+    settings.cache_clear()
 
 
 @pytest.mark.parametrize("scheduler", ["processes", "grid_engine", "slurm"])
 def test_what_would_be_submitted_is_shown_though_no_run_is_under_way(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheduler: str
+    scheduler: str,
 ) -> None:
-    monkeypatch.setenv("GRIDENGINE_RUN_DIRECTORY", str(tmp_path))
     told = CliRunner().invoke(main, ["up", "--dry", "--scheduler", scheduler])
     assert told.exit_code == 0, told.output
     assert "RUN/connection.json" in told.output
