@@ -6,18 +6,21 @@ By value they would be written to copies. Imported only where there is one; nump
 
 from __future__ import annotations
 
+import importlib
 import mmap
 import os
 import socket
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gridengine.errors import PicklingError
 
-if TYPE_CHECKING:
-    import numpy
+
+def _numpy() -> Any:
+    """Return the library, which is no dependency of ours: type checkers may not find it."""
+    return importlib.import_module("numpy")
 
 
-def reduction(array: numpy.memmap[Any, Any]) -> Any:
+def reduction(array: Any) -> Any:
     """Return the file of an array and its place in there; `NotImplemented` for one that cannot be
     written to, or that has no file, as the sum of two.
     """
@@ -31,8 +34,7 @@ def reduction(array: numpy.memmap[Any, Any]) -> Any:
         or array.size == 0
     ):
         return NotImplemented
-    import numpy
-
+    numpy = _numpy()
     # A view has the offset of the array that it was taken of, whose mapping begins at a whole page.
     begin = array.offset - array.offset % mmap.ALLOCATIONGRANULARITY
     place = begin + array.ctypes.data - numpy.frombuffer(mapping, numpy.uint8).ctypes.data
@@ -42,19 +44,18 @@ def reduction(array: numpy.memmap[Any, Any]) -> Any:
 
 def open_again(
     path: str, place: int, dtype: Any, shape: tuple[int, ...], strides: tuple[int, ...]
-) -> numpy.memmap[Any, Any]:
+) -> Any:
     """Return an array at this place, in bytes, of a file.
 
     Raises:
         PicklingError: the file is not here.
     """
-    import numpy
-
+    numpy = _numpy()
     steps = [(size - 1) * stride for size, stride in zip(shape, strides, strict=True)]
     before = -sum(step for step in steps if step < 0)
     length = before + sum(step for step in steps if step > 0) + dtype.itemsize
     try:
-        whole = numpy.memmap(path, numpy.uint8, "r+", place - before, (length,))
+        whole: Any = numpy.memmap(path, numpy.uint8, "r+", place - before, (length,))
     except (OSError, ValueError) as error:
         raise PicklingError(
             f"the file {path} of a numpy.memmap cannot be opened on {socket.gethostname()}: "
@@ -63,6 +64,6 @@ def open_again(
             "opened with mode='r' or 'c', whose content travels",
         ) from error
     array: Any = numpy.ndarray(shape, dtype, whole, before, strides).view(numpy.memmap)
-    array._mmap, array.filename = whole._mmap, whole.filename  # type: ignore[attr-defined]
+    array._mmap, array.filename = whole._mmap, whole.filename
     array.offset, array.mode = whole.offset, whole.mode
-    return array  # type: ignore[no-any-return]
+    return array
