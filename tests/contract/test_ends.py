@@ -7,7 +7,7 @@ import os
 import pty
 import signal
 import termios
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -94,10 +94,18 @@ def ends(place: Any) -> dict[str, End]:
                 environment=PATIENT if lasts else LEASED,
                 terminal=keyboards[how][1] if how in keyboards else None,
             )
-        return {
-            how: end(script, how, keyboards.get(how, keyboard)[0])
-            for how, script in scripts.items()
-        }
+        ended: dict[str, End] = {}
+        while len(ended) < len(scripts):
+            # Whichever has a worker: there may be fewer slots than scripts, and no order in which
+            # they are given out.
+            how = wait_until(lambda: next(begun_among(scripts, ended), ""))
+            ended[how] = end(scripts[how], how, keyboards.get(how, keyboard)[0])
+        return ended
+
+
+def begun_among(scripts: Mapping[str, Scenario], ended: Container[str]) -> Iterator[str]:
+    """Yield the scripts that run a call and were not ended yet."""
+    return (how for how, script in scripts.items() if how not in ended and script.begun())
 
 
 def end(script: Scenario, how: str, keyboard: int) -> End:
