@@ -1,9 +1,8 @@
-"""Fail unless every test of a real cluster was run, and passed or failed as it must:
-count_cluster_tests.py REPORT ARGUMENT...
+"""Fail unless each test of a real cluster ran and passed: count_cluster_tests.py REPORT ARGUMENT...
 
-REPORT is the JUnit report of the run, ARGUMENTs are those that pytest was given. Which tests should
-have run is asked of pytest itself, so that a test that was skipped or lost with its process is
-missed.
+REPORT is the JUnit report of a run, the ARGUMENTs are those that the run gave to pytest. pytest
+itself lists the tests that should have run: so a test is missed that was skipped, or that was lost
+when its process crashed.
 """
 
 from __future__ import annotations

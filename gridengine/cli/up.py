@@ -73,8 +73,8 @@ def connection_files(paths: Sequence[Path], say: Callable[[str], None]) -> list[
 
 
 def files_for_dry_run(say: Callable[[str], None]) -> list[Path]:
-    """Return the connection file of the run that would be meant; where none is under way, that of
-    one that there might be.
+    """Return the connection files that a dry run names in its commands: those of the runs under
+    way or, where there are none, a placeholder.
     """
     try:
         return connection_files((), say)

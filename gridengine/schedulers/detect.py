@@ -105,8 +105,8 @@ def this_allocation() -> Allocation | None:
 
 
 def usable_cores() -> int:
-    """Return how many cores this process may use: those that it may run on, and in a batch job no
-    more than the job has.
+    """Return how many cores this process may use: those of its CPU affinity, and within a batch
+    job at most the job's.
     """
     cores = len(os.sched_getaffinity(0))
     allocation = this_allocation()

@@ -29,7 +29,7 @@ def virtual_relatives(cls: type, is_by_value: Callable[[type], bool]) -> Relativ
 
 
 def register_relatives(cls: type, relatives: Relatives) -> None:
-    """Register with a class those that were registered with it, and it with others."""
+    """Make `relatives[0]` virtual subclasses of a class, and the class one of `relatives[1]`."""
     for one in relatives[0]:
         abc.ABCMeta.register(cls, one)  # type: ignore[arg-type]
     for registrar in relatives[1]:

@@ -37,13 +37,7 @@ def run(coroutine: Coroutine[Any, Any, Any]) -> Any:
     """
     outcome: Outcome = []
     _run(_complete(coroutine, outcome))
-    value, error = outcome.pop()
-    if error is None:
-        return value
-    try:
-        raise error
-    finally:
-        del error  # the traceback would hold it, and it the traceback
+    return _settle(outcome)
 
 
 def run_in_trio(coroutine: Coroutine[Any, Any, Any]) -> Any:
@@ -58,13 +52,18 @@ def run_in_trio(coroutine: Coroutine[Any, Any, Any]) -> Any:
             thread.submit(context.run, trio.run, _note, coroutine, outcome).result()
     else:
         trio.run(_note, coroutine, outcome)
+    return _settle(outcome)
+
+
+def _settle(outcome: Outcome) -> Any:
+    """Return the value of an outcome, or raise its error."""
     value, error = outcome.pop()
     if error is None:
         return value
     try:
         raise error
     finally:
-        del error
+        del error  # the traceback would hold it, and it the traceback
 
 
 async def _note(coroutine: Coroutine[Any, Any, Any], outcome: Outcome) -> None:

@@ -28,8 +28,6 @@ LANES = {
 """The lane of each folder of `tests`."""
 PROMISE = "promise"
 SLOWEST = 20
-SLOW_SECONDS = 2.0
-"""A test that takes longer stands in a slower lane, or in `tests/slow.txt` with the reason."""
 LEFT_OUT = "left_out"
 
 
