@@ -13,6 +13,7 @@ import pytest
 import gridengine
 from gridengine.serialize import pickling
 from gridengine.wire.messages import Results, portions
+from tests.support.open_files import open_files
 from tests.support.waiting import wait_until
 from tests.support.worker_driver import WorkerDriver
 
@@ -54,13 +55,7 @@ def write(array: Any, number: int) -> float:
 
 
 def blocks_of_this_process() -> list[str]:
-    found = []
-    for one in Path("/proc/self/fd").iterdir():
-        try:
-            found.append(str(one.readlink()))
-        except FileNotFoundError:
-            continue
-    return [name for name in found if "gridengine-block" in name]
+    return open_files("gridengine-block")
 
 
 def is_mapped(number: int) -> bool:

@@ -27,6 +27,7 @@ from gridengine.serialize.shared_memory import (
     in_own_block,
     store,
 )
+from tests.support.open_files import open_files
 
 FIRST, SECOND = b"a" * LARGE, b"b" * (LARGE + 1)
 PAYLOAD: list[Buffer] = [b"pickle", FIRST, b"small", SECOND]
@@ -56,13 +57,7 @@ def stored() -> StoredPayload:
 
 
 def open_blocks() -> list[str]:
-    links = []
-    for one in Path("/proc/self/fd").iterdir():
-        try:
-            links.append(str(one.readlink()))
-        except FileNotFoundError:  # the one that lists this folder
-            continue
-    return [link for link in links if "gridengine-block" in link]
+    return open_files("gridengine-block")
 
 
 def test_a_stored_payload_is_what_it_was_and_its_small_buffers_stay_out_of_the_block() -> None:

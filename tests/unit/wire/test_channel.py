@@ -20,6 +20,7 @@ from gridengine.serialize.shared_memory import LARGE, Block, disown
 from gridengine.wire.channel import Channel
 from gridengine.wire.framing import MAGIC, encode_stream
 from gridengine.wire.messages import Define, Message, Started
+from tests.support.open_files import open_files
 
 
 class Wire:
@@ -197,10 +198,6 @@ def ends() -> tuple[Channel, Channel]:
     return Channel(ours, takes_blocks=True), Channel(theirs)
 
 
-def descriptors() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
-
-
 def received(end: Channel, count: int) -> list[tuple[Message, list[Buffer]]]:
     messages = []
     while len(messages) < count:
@@ -209,7 +206,6 @@ def received(end: Channel, count: int) -> list[tuple[Message, list[Buffer]]]:
 
 
 def test_large_buffers_go_beside_the_stream_and_outlive_who_sent_them() -> None:
-    before = descriptors()
     ours, theirs = ends()
     message, buffers = Define(b"f", [], b"/", 4), [b"pickle", b"x" * LARGE, b"", b"y" * LARGE]
     for _ in range(3):
@@ -228,19 +224,20 @@ def test_large_buffers_go_beside_the_stream_and_outlive_who_sent_them() -> None:
     assert not ours.poll()
     assert ours.ended
     ours.close()
-    assert descriptors() == before
+    assert open_files("gridengine-block") == []
     del arrived, its, large
 
 
-def test_what_nobody_has_read_is_closed_with_the_channel() -> None:
-    before = descriptors()
+def test_what_nobody_has_read_is_closed_with_the_channel(tmp_path: Path) -> None:
     ours, theirs = ends()
-    theirs._socket.sendmsg([b"abc"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("=i", 0))])
+    with (tmp_path / "file").open("w") as file:
+        rights = struct.pack("=i", file.fileno())
+        theirs._socket.sendmsg([b"abc"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
     assert not ours.poll()
-    assert descriptors() == before + 3
+    assert open_files(str(tmp_path)) == [str(tmp_path / "file")]
     ours.close()
     theirs.close()
-    assert descriptors() == before
+    assert open_files(str(tmp_path)) == []
 
 
 @pytest.mark.parametrize("failing", ["memfd_create", "sendmsg"])
