@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import multiprocessing
 from pathlib import Path
 
@@ -17,8 +16,14 @@ def until_there(path: str) -> None:
     wait_until(Path(path).exists)
 
 
-def leave_a_child(path: str) -> str:
-    background_work.SAY_SECONDS = 0
+def leave_a_child(path: str, said: str) -> str:
+    tell = background_work._tell
+
+    def tell_and_note(what: str) -> None:
+        tell(what)
+        Path(said).touch()
+
+    background_work.SAY_SECONDS, background_work._tell = 0, tell_and_note
     child = multiprocessing.get_context("fork").Process(
         target=until_there, args=(path,), name="Left"
     )
@@ -30,16 +35,13 @@ def leave_a_child(path: str) -> str:
 def test_a_job_says_for_which_children_it_waits(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    go, printed = tmp_path / "go", io.StringIO()
-    job = gridengine.Job(target=leave_a_child, args=(str(go),), name="train")
+    go, said = tmp_path / "go", tmp_path / "said"
+    job = gridengine.Job(target=leave_a_child, args=(str(go), str(said)), name="train")
     job.start()
-
-    def has_said() -> bool:
-        printed.write(capfd.readouterr().err)
-        return "before the function returns" in printed.getvalue()
-
-    wait_until(has_said)
+    wait_until(said.exists)
     assert job.is_alive()
     go.touch()
     left = job.result(60)
-    assert f"job train waits for what its function left running: {left}" in printed.getvalue()
+    printed = capfd.readouterr().err
+    assert f"job train waits for what its function left running: {left}" in printed
+    assert "before the function returns" in printed
