@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import pwd
 import shutil
@@ -12,7 +13,13 @@ from pathlib import Path
 from gridengine.errors import ConfigurationError
 from gridengine.schedulers.command import run_command
 from gridengine.schedulers.detect import missing
-from gridengine.schedulers.launcher import Refused, Unavailable, Unreachable, compress
+from gridengine.schedulers.launcher import (
+    BatchSystemError,
+    Refused,
+    Unavailable,
+    Unreachable,
+    compress,
+)
 from gridengine.schedulers.slurm.site import LATER, RETRYING, UNREACHABLE, Site, error_text, site_of
 from gridengine.schedulers.slurm.states import (
     FORMAT,
@@ -22,6 +29,8 @@ from gridengine.schedulers.slurm.states import (
     parse_squeue,
 )
 from gridengine.worker.environment import GRANTED, PLACE, matches
+
+log = logging.getLogger("gridengine")
 
 COMMAND_SECONDS = 20.0
 """How long a command may take: Slurm's own patience is some ten seconds with a master that does not
@@ -142,10 +151,22 @@ class Slurm:
         """Return what this Slurm allows in these partitions, or in the default one."""
         return site_of(
             self.run("scontrol", "show", "config"),
-            self.run("scontrol", "show", "partition", "--oneliner"),
-            self.run("sinfo", "--noheader", "--format=%R|%c|%m"),
+            self._shown("scontrol", "show", "partition", "--oneliner"),
+            self._shown("sinfo", "--noheader", "--format=%R|%c|%m"),
             partitions,
         )
+
+    def _shown(self, *command: str) -> str:
+        """Return a command's output; empty where the site shows that to administrators alone
+        (PrivateData in slurm.conf(5)).
+        """
+        try:
+            return self.run(*command)
+        except Refused as error:
+            if "permission denied" not in str(error):
+                raise
+            log.info("this Slurm does not answer `%s`: %s", " ".join(command), error)
+            return ""
 
     def submit(self, command: Sequence[str], count: int) -> list[str]:
         """Submit an array, or with 0 a single job; return the ids of its tasks, in order."""
@@ -167,6 +188,13 @@ class Slurm:
             return parse_squeue(self.run("squeue", "--noheader", *which, f"--format={FORMAT}"))
         except ValueError as error:
             raise Unreachable(str(error)) from error
+
+    def has_jobs(self) -> bool:
+        """Return whether any job of this user waits or runs; True when Slurm does not say."""
+        try:
+            return bool(self.run("squeue", "--noheader", f"--user={self._user}", "--format=%F"))
+        except BatchSystemError:
+            return True
 
     def details(self, job: str) -> dict[str, dict[str, str]]:
         """Return all that Slurm knows of each task of an array, empty when it has forgotten it."""

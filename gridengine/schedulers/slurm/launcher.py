@@ -14,6 +14,7 @@ from pathlib import Path
 
 from gridengine.errors import GridEngineError
 from gridengine.resources.demand import ANY, Demand
+from gridengine.resources.units import plural
 from gridengine.schedulers.batch_system import BatchLauncher, exit_report
 from gridengine.schedulers.cleanup import Guard
 from gridengine.schedulers.launcher import (
@@ -31,7 +32,14 @@ from gridengine.schedulers.launcher import (
 )
 from gridengine.schedulers.slurm.commands import MEMORY_VARIABLES, Slurm, sbatch_command, variables
 from gridengine.schedulers.slurm.options import option_values, sbatch_options
-from gridengine.schedulers.slurm.site import Site, impossible, refusal, unavailable
+from gridengine.schedulers.slurm.site import (
+    OWN_LIMIT,
+    Site,
+    impossible,
+    no_jobs_allowed,
+    refusal,
+    unavailable,
+)
 from gridengine.schedulers.slurm.srun import ImmediateWorkers, Unsuitable
 from gridengine.schedulers.slurm.states import (
     ENDS,
@@ -95,6 +103,7 @@ class SlurmLauncher(BatchLauncher[SlurmTask]):
         self._slurm = slurm or Slurm(os.environ)
         self._site_asked = site
         self._guard: Guard | None = None
+        self._warned = False
         self._in_doubt = False
         """Whether there may be jobs of our name that are not in `tasks`."""
 
@@ -103,7 +112,9 @@ class SlurmLauncher(BatchLauncher[SlurmTask]):
         larger than the site allows.
         """
         self.largest = max(1, self._site.largest)
-        self.request_words = " ".join(self._options_for(demand))
+        options = self._options_for(demand)
+        self.request_words = " ".join(options)
+        self._warn_of_waste(options)
         handles = self._launch_immediately(count, demand)
         try:
             return handles + (
@@ -113,6 +124,28 @@ class SlurmLauncher(BatchLauncher[SlurmTask]):
             if not handles:
                 raise
             return handles  # what keeps the others from it is told at the next launch
+
+    def _warn_of_waste(self, options: Sequence[str]) -> None:
+        """Say once that jobs are given more of a node than they ask for."""
+        cores = option_values(options).get("--cpus-per-task", ("1", ""))[0]
+        whole = self._site.whole_cores
+        if self._warned:
+            return
+        if cores.isdecimal() and int(cores) < whole:
+            self._warned = True
+            logger.warning(
+                "this Slurm gives each job a whole node, of %d cores or more, and the workers ask "
+                "for %s each: with worker_resources=Cores(%d) of the scheduler, calls share a node",
+                whole,
+                plural(int(cores), "core"),
+                whole,
+            )
+        elif self._site.hides_memory and not self._memory_is_said(options):
+            self._warned = True
+            logger.warning(
+                "this Slurm gives a job that asks for no memory all that a node has, and does not "
+                "show how much that is: ask for what a call needs, as resources=Memory(2)"
+            )
 
     def plan(self, count: int, demand: Demand = ANY) -> LaunchPlan:
         """Return what is submitted, and how the first workers are started where there is room at
@@ -169,10 +202,12 @@ class SlurmLauncher(BatchLauncher[SlurmTask]):
         """
         options = sbatch_options(self._options, demand, settings().slurm)
         memory = self._site.memory
-        said = "--mem" in option_values(options) or any(
+        return [memory, *options] if memory and not self._memory_is_said(options) else options
+
+    def _memory_is_said(self, options: Sequence[str]) -> bool:
+        return "--mem" in option_values(options) or any(
             name in self._slurm.environment for name in MEMORY_VARIABLES
         )
-        return [memory, *options] if memory and not said else options
 
     def request(
         self, count: int, demand: Demand, log: Callable[[object], str]
@@ -200,6 +235,8 @@ class SlurmLauncher(BatchLauncher[SlurmTask]):
             raise TryAgain(f"Slurm cannot be reached: {error}") from None
         except Refused as error:
             asked = [*self._options_for(demand), *variables(self._slurm.environment)]
+            if count == 1 and OWN_LIMIT.search(str(error)) and not self._slurm.has_jobs():
+                raise no_jobs_allowed(str(error), asked) from None
             raise refusal(str(error), asked, count) from None
 
     def _start_guard(self) -> None:

@@ -17,27 +17,32 @@ from gridengine.schedulers.slurm.states import meaning
 @dataclass(frozen=True, slots=True)
 class Site:
     """`largest`: the most tasks of an array; 0: there are no arrays. `memory`: the option that a
-    job needs which asks for none, or empty. `accounts`: whether accounts of jobs are kept."""
+    job needs which asks for none, or empty. `accounts`: whether accounts of jobs are kept.
+    `whole_cores`: where each job is given a whole node, how many cores the smallest has; else 0.
+    `hides_memory`: whether a job that asks for no memory may be given all of a node's, and how much
+    that is cannot be seen."""
 
     largest: int = 1000
     memory: str = ""
     accounts: bool = False
+    whole_cores: int = 0
+    hides_memory: bool = False
 
 
 def site_of(config: str, partitions: str, nodes: str, names: str) -> Site:
     """Return what a Slurm allows, from `scontrol show config`, `scontrol show partition --oneliner`
     and sinfo's "%R|%c|%m".
 
-    names: the partitions that are asked for, joined by commas; empty for the default one. Where
-    Slurm gives out memory, a job that asks for none gets all that a node has, unless the site says
+    names: the partitions that are asked for, joined by commas; empty for the default one. Of
+    partitions and nodes that the site does not show (PrivateData) the text is empty. Where Slurm
+    gives out memory, a job that asks for none gets all that a node has, unless the site says
     otherwise; then the share of a core is asked for, so that a node runs as many workers as it has
-    cores.
+    cores. More than MaxMemPerCPU would take several cores (slurm.conf(5)).
     """
     fields = dict(re.findall(r"^(\w+)\s+=\s(.*?)\s*$", config, flags=re.MULTILINE))
     largest = int(fields.get("MaxArraySize", "1001")) - 1
     accounts = not fields.get("AccountingStorageType", "none").endswith("none")
-    if "MEMORY" not in fields.get("SelectTypeParameters", "").upper():
-        return Site(max(0, largest), "", accounts)
+    gives_memory = "MEMORY" in fields.get("SelectTypeParameters", "").upper()
     chosen = [
         fields | dict(re.findall(r"(\w+)=(\S*)", line)) for line in partitions.splitlines() if line
     ]
@@ -47,27 +52,36 @@ def site_of(config: str, partitions: str, nodes: str, names: str) -> Site:
         if (one["PartitionName"] in names.split(",") if names else one.get("Default") == "YES")
     ]
     # `UNLIMITED` stands for no default.
-    needs = any(
+    needs = gives_memory and any(
         one.get("DefMemPerNode", "UNLIMITED") == one.get("DefMemPerCPU", "UNLIMITED") == "UNLIMITED"
-        for one in chosen
+        for one in (chosen if partitions else [fields])
     )
-    share = parse_share(nodes, [one["PartitionName"] for one in chosen]) if needs else 0
-    return Site(max(0, largest), f"--mem-per-cpu={share}M" if share else "", accounts)
+    sizes = parse_sizes(nodes, [one["PartitionName"] for one in chosen])
+    shares = [memory // cores for cores, memory in sizes]
+    most = [int(said) for one in chosen if (said := one.get("MaxMemPerCPU", "")).isdecimal()]
+    share = min([*shares, *most]) if needs and shares else 0
+    whole = fields.get("SelectType") == "select/linear" or any(
+        one.get("OverSubscribe") == "EXCLUSIVE" for one in chosen
+    )
+    return Site(
+        max(0, largest),
+        f"--mem-per-cpu={share}M" if share else "",
+        accounts,
+        min((cores for cores, _ in sizes), default=0) if whole else 0,
+        hides_memory=needs and not nodes,
+    )
 
 
-def parse_share(nodes: str, partitions: Sequence[str]) -> int:
-    """Return the megabytes that there are for each core on the node that has least, from sinfo's
-    "%R|%c|%m"; 0 when it does not say.
+def parse_sizes(nodes: str, partitions: Sequence[str]) -> list[tuple[int, int]]:
+    """Return cores and megabytes of the kinds of nodes of these partitions, from sinfo's
+    "%R|%c|%m"; none when it does not say.
     """
     rows = re.findall(r"^(.*)\|(\d+)\+?\|(\d+)\+?\s*$", nodes, flags=re.MULTILINE)
-    return min(
-        (
-            int(memory) // int(cores)
-            for name, cores, memory in rows
-            if name in partitions and int(cores)
-        ),
-        default=0,
-    )
+    return [
+        (int(cores), int(memory))
+        for name, cores, memory in rows
+        if name in partitions and int(cores)
+    ]
 
 
 UNREACHABLE = re.compile(
@@ -90,6 +104,8 @@ RETRYING = b"sleeping and retrying"
 """What sbatch says when it is to wait for such a limit itself, for two minutes: it does not know
 that it could ask for less.
 """
+OWN_LIMIT = re.compile("AssocMaxSubmitJobLimit|QOSMaxSubmitJobPerUserLimit")
+"""Of these limits, those that the jobs of this user alone use up: with none, they allow none."""
 ARRAY = "Invalid job array specification"
 LESS = "no node has all of this, even when it is empty: ask for less"
 """The remedy where the site has nothing of that size."""
@@ -159,6 +175,16 @@ def refusal(words: str, options: Sequence[str], count: int) -> TryAgain | GridEn
         )
     remedy = first_match(words, REMEDIES) or BY_A_RULE
     return refused(f"Slurm refuses the job: {words}", " ".join(options), remedy, "slurm")
+
+
+def no_jobs_allowed(words: str, options: Sequence[str]) -> SubmissionRefused:
+    """Return what it means that a limit is reached by a user who has no job."""
+    text = f"Slurm takes no job of this user, who has none: {words}"
+    remedy = (
+        "`sacctmgr show associations user=$USER` and `sacctmgr show qos` list the limits, of which "
+        "one is MaxSubmitJobs=0: name another account= or qos=, or ask the administrators"
+    )
+    return refused(text, " ".join(options), remedy, "slurm")
 
 
 def impossible(reason: str, options: Sequence[str]) -> SubmissionRefused:

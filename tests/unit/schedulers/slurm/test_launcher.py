@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from gridengine.errors import SubmissionRefused
-from gridengine.resources.demand import ANY
+from gridengine.resources import Cores, Memory
+from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers.launcher import (
     Handle,
     LaunchContext,
@@ -35,6 +36,7 @@ class Said(Slurm):
         self.fields: dict[str, dict[str, str]] = {}
         self.cancelled: list[str] = []
         self.submitted = 0
+        self.told = ""
         self.ran: list[tuple[str, ...]] = []
         self.error: Exception | None = None
 
@@ -66,7 +68,7 @@ class Said(Slurm):
 
     def run(self, *command: str, seconds: float = 0.0) -> str:
         self.ran.append(command)
-        return ""
+        return self.told
 
 
 class NoGuard:
@@ -279,3 +281,36 @@ def test_a_refusal_names_the_variables_that_may_be_its_source(
     slurm.error = Refused("Invalid partition name specified")
     with pytest.raises(SubmissionRefused, match=r"SBATCH_PARTITION=nosuch \(of the environment\)"):
         launcher.launch(1)
+
+
+def test_that_nodes_are_given_whole_is_told_once_where_workers_ask_for_less(
+    launcher: SlurmLauncher, caplog: pytest.LogCaptureFixture
+) -> None:
+    launcher.__dict__["_site"] = Site(whole_cores=4)
+    launcher.launch(1, Demand(Cores(4)))
+    assert caplog.text == ""
+    launcher.launch(1)
+    launcher.launch(1)
+    assert caplog.text.count("worker_resources=Cores(4)") == 1
+
+
+def test_that_jobs_may_be_given_all_memory_is_told_where_none_is_asked_for(
+    launcher: SlurmLauncher, caplog: pytest.LogCaptureFixture
+) -> None:
+    launcher.__dict__["_site"] = Site(hides_memory=True)
+    launcher.launch(1, Demand(Memory(2)))
+    assert caplog.text == ""
+    launcher.launch(1)
+    assert "resources=Memory(2)" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("jobs", "error"), [("", SubmissionRefused), ("17\n", TryAgain)], ids=["none", "some"]
+)
+def test_a_limit_that_is_reached_without_any_job_never_passes(
+    launcher: SlurmLauncher, slurm: Said, jobs: str, error: type[Exception]
+) -> None:
+    slurm.error = Refused("AssocMaxSubmitJobLimit; Batch job submission failed: Job violates ...")
+    slurm.told = jobs
+    with pytest.raises(error, match="AssocMaxSubmitJobLimit"):
+        launcher.launch(5)

@@ -10,7 +10,7 @@ from gridengine.schedulers.launcher import TryAgain
 from gridengine.schedulers.slurm.site import (
     Site,
     error_text,
-    parse_share,
+    parse_sizes,
     refusal,
     site_of,
     unavailable,
@@ -60,7 +60,37 @@ def test_where_the_site_has_a_default_for_memory_or_gives_none_out_nothing_is_as
     config: str, partitions: str
 ) -> None:
     assert site_of(config, PARTITIONS, NODES, partitions) == Site(1000, "", accounts=False)
-    assert parse_share("main|0|0\nmain|n/a|\n", ["main"]) == 0
+    assert parse_sizes("main|0|0\nmain|n/a|\n", ["main"]) == []
+
+
+def test_no_more_memory_is_asked_for_a_core_than_a_job_may_have() -> None:
+    """For more, Slurm gives a job more cores."""
+    config = CONFIG.replace("DefMemPerNode           = UNLIMITED", "MaxMemPerCPU            = 1000")
+    assert site_of(config, PARTITIONS, NODES, "").memory == "--mem-per-cpu=1000M"
+    partitions = PARTITIONS.replace("Default=YES", "Default=YES MaxMemPerCPU=700")
+    assert site_of(config, partitions, NODES, "").memory == "--mem-per-cpu=700M"
+    assert site_of(config, PARTITIONS, NODES, "kind").memory == ""
+
+
+@pytest.mark.parametrize(
+    ("config", "partitions"),
+    [
+        (CONFIG + "SelectType              = select/linear\n", PARTITIONS),
+        (CONFIG, PARTITIONS.replace("Default=YES", "Default=YES OverSubscribe=EXCLUSIVE")),
+    ],
+)
+def test_where_jobs_are_given_whole_nodes_the_smallest_is_known(
+    config: str, partitions: str
+) -> None:
+    assert site_of(config, partitions, NODES, "").whole_cores == 2
+    assert site_of(CONFIG, PARTITIONS, NODES, "").whole_cores == 0
+
+
+def test_of_what_a_site_does_not_show_nothing_is_assumed() -> None:
+    assert site_of(CONFIG, "", "", "") == Site(1000, hides_memory=True)
+    assert site_of(CONFIG, PARTITIONS, "", "") == Site(1000, hides_memory=True)
+    assert site_of(CONFIG, PARTITIONS, "", "kind") == Site(1000)
+    assert site_of(CONFIG.replace("CR_CORE_MEMORY", "CR_CORE"), "", "", "") == Site(1000)
 
 
 @pytest.mark.parametrize(
