@@ -46,6 +46,7 @@ from gridengine.dispatcher.watch_messages import (
 )
 from gridengine.dispatcher.watch_streams import Follower, WatchStreams
 from gridengine.errors import safe_repr
+from gridengine.schedulers.detect import this_allocation
 from gridengine.schedulers.launcher import WorkerStatus
 from gridengine.settings.values import Settings
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
@@ -156,7 +157,7 @@ class WatchAnswers:
         )
         return Answer(
             self._identity,
-            replace(status, faults=list(self._faults())),
+            replace(status, faults=list(self._faults()), allocation=str(this_allocation() or "")),
             [Line(now - at, text, warning) for at, text, warning in self._recent],
             used.ru_utime + used.ru_stime,
             resident_bytes(),

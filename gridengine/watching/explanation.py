@@ -98,11 +98,17 @@ def _of_queued(status: Status, one: LaunchStatus, calls: str) -> Explanation | N
         return None
     reason = one.reason or "the batch system gives no reason"
     have = f"; {plural(one.workers, 'worker')} {are(one.workers)} there" if one.workers else ""
+    ours = status.allocation
+    held = f"; the script itself holds {ours}, and they may wait for these" if ours else ""
     return Explanation(
         "queued",
         f"{calls}: {plural(one.queued, 'worker')} {are(one.queued)} in the batch system's "
-        f"queue, the first, cluster job {one.job}, for {ago(one.job_seconds)}{have}: {reason}",
-        next_step(reason),
+        f"queue, the first, cluster job {one.job}, for {ago(one.job_seconds)}{have}: {reason}"
+        f"{held}",
+        _then(
+            next_step(reason),
+            f"without a scheduler= calls run on {ours}" if ours else "",
+        ),
         one.job,
     )
 

@@ -263,6 +263,7 @@ class Status(Struct, frozen=True):
         included) and `failed`. worker_slots: how many calls all workers that are heard of run at a
         time.
     faults: what cannot be written at this moment, as its process and who asks know of it.
+    allocation: the cores of the batch job that its process runs in, in words; empty in none.
     events: what has happened since who follows was told last, in order; of much of one kind at a
         time a sample. left_out: by kind, how many more calls or workers it has happened to.
     """
@@ -296,6 +297,7 @@ class Status(Struct, frozen=True):
     runs: Sequence[RunStatus] = ()
     failures: Sequence[FailureStatus] = ()
     faults: Sequence[FileFault] = ()
+    allocation: str = ""
     events: Sequence[WatchEvent] = ()
     left_out: Mapping[str, int] = {}
 

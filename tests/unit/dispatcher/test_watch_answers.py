@@ -71,6 +71,14 @@ def test_to_tell_of_a_process_without_named_runs_imports_no_sqlite(
     assert "gridengine.journal.run_file" not in sys.modules
 
 
+def test_the_job_that_the_dispatcher_runs_in_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = {"SLURM_JOB_ID": "12", "SLURMD_NODENAME": "n1", "SLURM_CPUS_ON_NODE": "4"}
+    for name, value in job.items():
+        monkeypatch.setenv(name, value)
+    status = msgspec.json.decode(Played().ask("status"), type=Answer).status
+    assert status.allocation == "the 4 cores of Slurm job 12"
+
+
 def test_what_is_to_be_done_is_done_each_time(played: Played) -> None:
     played.play.submit(3)
     for _ in range(2):

@@ -63,6 +63,15 @@ def test_without_a_reason_that_is_said() -> None:
     assert "the batch system gives no reason" in explain(told(play))[0].text
 
 
+def test_a_script_whose_own_job_holds_what_its_workers_wait_for_is_told_so() -> None:
+    status = replace(told(queued()[0]), allocation="the 4 cores of Slurm job 12")
+    [one] = explain(status)
+    assert one.text.endswith(
+        "; the script itself holds the 4 cores of Slurm job 12, and they may wait for these"
+    )
+    assert one.next_step.endswith("without a scheduler= calls run on the 4 cores of Slurm job 12")
+
+
 def test_a_worker_that_runs_and_has_not_connected_is_told() -> None:
     play, handle = queued()
     play.poll(handle, WorkerStatus.RUNNING)
