@@ -108,9 +108,10 @@ steady: $(VENV)/ready-test $(CLUSTERS)
 coverage: $(VENV)/ready-test cpython-tests
 	tools/coverage $(VENV)/bin/python
 
-# Node for the examples in JavaScript, Chromium for the page, tmux for `gridengine top`.
+# Node for the examples in JavaScript; Chromium for the page, and what its driver links; tmux for
+# `gridengine top`; a compiler for what shifts a clock.
 debian-packages:
-	tools/$@ node=nodejs npm=npm chromium=chromium tmux=tmux
+	tools/$@ node=nodejs npm=npm chromium=chromium tmux=tmux libatomic1 gcc=gcc libc6-dev
 
 cpython-tests: $(VENV)/pyvenv.cfg
 	tools/cpython-tests $(VENV)/bin/python

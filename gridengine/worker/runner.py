@@ -338,8 +338,7 @@ class Runner:
         else:
             self._result_buffer.end()
         if assignment.watched:
-            flush_output()
-            ctypes.CDLL(None).fflush(None)
+            self._flush_output()
             self._result_buffer.flush()
             if self._finished:
                 self._words[RUN] = 0
@@ -515,11 +514,19 @@ class Runner:
     def _flush(self) -> None:
         """Send all there is. What it takes to pickle it is not the calls' own."""
         self._exit_if_forked()
-        flush_output()
+        self._flush_output()
         # before whoever waits for the results closes all
         self._words[BACKGROUND] = background_work.is_running(self._result_buffer.threads)
         with self._memory.lifted():
             self._result_buffer.flush()
+
+    def _flush_output(self) -> None:
+        """Write out what calls have printed: with the result of a watched run the agent takes all
+        that it has written, by C's own buffers too.
+        """
+        flush_output()
+        if self._assignment is not None and self._assignment.watched:
+            ctypes.CDLL(None).fflush(None)
 
     def _exit_if_forked(self, error: BaseException | None = None) -> None:
         """End a process that user code forked and that came back out of it, as it would have ended

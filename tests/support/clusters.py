@@ -178,17 +178,29 @@ class Slurm(Cluster):
         "nosuch='1'": "unrecognized option '--nosuch",
         "mem='900G'": "no node has all of this",
     }
-    never: ClassVar[Mapping[str, str]] = {
-        "interpreter": "/nosuch/python: No such file or directory",
-        "prologue": "modules are gone",
-        "log folder": "its log file could not be opened",
-    }
     deleted = "it was cancelled (CANCELLED)"
 
     def __init__(
         self, user: pwd.struct_passwd, python: str, environment: Mapping[str, str], folder: Path
     ) -> None:
         super().__init__(user, python, {**environment, "SGE_ROOT": ""}, folder)
+
+    @functools.cached_property
+    def version(self) -> tuple[int, ...]:
+        """Which Slurm it is, as (22, 5, 8)."""
+        return tuple(map(int, re.findall(r"\d+", self.command("sbatch", "--version"))))
+
+    @property
+    def never(self) -> Mapping[str, str]:
+        """What keeps workers from connecting, with Slurm's words. From 24.11 on a job whose log
+        cannot be opened runs without one.
+        """
+        before = {"log folder": "its log file could not be opened"}
+        return {
+            "interpreter": "/nosuch/python: No such file or directory",
+            "prologue": "modules are gone",
+            **(before if self.version < (24, 11) else {}),
+        }
 
     def knows(self, job: str) -> bool:
         """Return whether a job is in the queue, or about to leave it."""

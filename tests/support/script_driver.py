@@ -45,6 +45,7 @@ class Script:
             **others,
             "PYTHONPATH": path,
             "PYTHON_COLORS": "0",
+            "TERM": "xterm",
             "TMPDIR": str(self.temporary),
             MARK: self.mark,
         }

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ import pytest
 import gridengine
 from gridengine import Job
 from gridengine.errors import RemoteTraceback
+from gridengine.worker import runner
 from tests.support.jobs import ended
 from tests.support.script_driver import MakeScript
 from tests.support.waiting import wait_until
@@ -138,6 +140,27 @@ def test_all_that_a_job_writes_is_found(scheduler: gridengine.ProcessScheduler) 
     job = ended(Job(target=write_by_all_means, scheduler=scheduler))
     assert sorted(job.stdout().splitlines()) == ["C", "descriptor", "print", "subprocess"]
     assert job.stderr() == "error\nerror descriptor\n"
+
+
+def print_by_a_library() -> None:
+    c = ctypes.CDLL(None)
+
+    def flush(stream: None) -> None:
+        time.sleep(0.5)
+        c.fflush(stream)
+
+    library = SimpleNamespace(fflush=flush)
+    runner.ctypes = SimpleNamespace(CDLL=lambda name: library)  # type: ignore[assignment]
+    time.sleep(0.1)  # for longer than a result waits for the next
+    c.printf(b"C\n")
+
+
+def test_what_libraries_have_buffered_is_written_before_the_result_is_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)  # C's own output would be, too
+    with gridengine.ProcessScheduler(1) as scheduler:
+        assert ended(Job(target=print_by_a_library, scheduler=scheduler)).stdout() == "C\n"
 
 
 def test_each_job_has_its_own_output(scheduler: gridengine.ProcessScheduler) -> None:
