@@ -35,9 +35,9 @@ BENCH_PYTHON = $$(if [ -n '$(WITH_CLUSTERS)' ]; then tools/plain-python '$(PYTHO
 	else echo '$(PYTHON)'; fi)
 BENCH_ARGS ?=
 
-.PHONY: help example test test-all test-long test-newest-python test-pythons other-pythons steady \
-	coverage bench bench-quick check format onefile clean grid-engine slurm cpython-tests \
-	debian-packages
+.PHONY: help example test test-all test-long test-newest-python test-pythons test-slurms \
+	slurm-ready slurm-tests other-pythons steady coverage bench bench-quick check format onefile \
+	clean grid-engine slurm cpython-tests debian-packages
 .DELETE_ON_ERROR:
 
 help:
@@ -47,6 +47,7 @@ help:
 	@echo 'make test-all     all other tests, on the newest Python here too: in half an hour'
 	@echo 'make test-long    hours: injected faults, many random examples, every Python here'
 	@echo '              (CHAOS_CALLS=10000 CHAOS_SEED=1)'
+	@echo 'make test-slurms  the contract on the Slurms of newer releases of Debian, as root on Debian'
 	@echo 'make steady TESTS="tests/unit/test_errors.py"   run these 20 times, and once on busy cores'
 	@echo 'make coverage     which branches make test reaches, and which all but the long tests do'
 	@echo '              PYTEST_ARGS="tests/integration/map -k name" selects among the tests of each'
@@ -85,6 +86,7 @@ test-long: $(VENV)/ready-test $(CLUSTERS)
 	--junitxml=$(REPORTS)/test-long.xml $(PYTEST_ARGS)
 	$(if $(PYTEST_ARGS),,$(VENV)/bin/python $(PYTEST) tests/property --hypothesis-profile=deep)
 	$(if $(PYTEST_ARGS),,$(MAKE) --no-print-directory test-pythons)
+	$(if $(PYTEST_ARGS),,$(if $(WITH_CLUSTERS),$(MAKE) --no-print-directory test-slurms))
 
 # Each Python has an environment of its own, made by the rules for .venv. .venv's own version is
 # not among them: `make test` and `make test-all` have run with it.
@@ -101,6 +103,22 @@ other-pythons: $(VENV)/pyvenv.cfg
 	$(MAKE) --no-print-directory "VENV=.venv-$$version" "PYTHON=$$python" \
 	".venv-$$version/ready-test" >&2 || exit 1; echo "$$version"; \
 	done >$(VENV)/other-pythons
+
+# The Slurms of newer releases of Debian, each in a root of its own: 24.11 and 26.05. What is
+# installed needs the network, and their daemons' ports are this machine's Slurm's.
+SUITES ?= trixie forky
+test-slurms:
+	for suite in $(SUITES); do \
+	tools/in-debian $$suite make slurm-ready && tools/in-debian --alone $$suite make slurm-tests \
+	|| exit 1; done
+
+slurm-ready: $(VENV)/ready-test $(PLAIN_VENV)/ready
+	schedulers/slurm/up --install
+
+slurm-tests: $(VENV)/ready-test $(PLAIN_VENV)/ready slurm
+	GRIDENGINE_TEST_PYTHON=$(PLAIN_VENV)/bin/python GRIDENGINE_REQUIRE_SLURM=1 \
+	$(VENV)/bin/python -m pytest -m slurm tests/contract tests/integration/slurm/test_sites.py \
+	$(PYTEST_ARGS)
 
 steady: $(VENV)/ready-test $(CLUSTERS)
 	$(ON_CLUSTERS) tools/steady $(VENV)/bin/python $(TESTS)
