@@ -239,14 +239,10 @@ def end_words(state: str, end: Report, fields: Mapping[str, str]) -> str:
     """Return how a job ended, in words: what its state means, its exit code and Slurm's own
     reason.
     """
-    reason = fields.get("Reason", "")
-    kept = (
-        ""
-        if reason in ("", "None", "NonZeroExitCode")
-        or (reason == "JobLaunchFailure" and end_code_words(fields.get("ExitCode", "")))
-        else reason
-    )
-    details = ", ".join(filter(None, [end_code_words(fields.get("ExitCode", "")), kept]))
+    reason, code = fields.get("Reason", ""), end_code_words(fields.get("ExitCode", ""))
+    said_by_code = code and re.match("JobLaunchFailure$|RaisedSignal:", reason)
+    kept = "" if said_by_code or reason in ("None", "NonZeroExitCode") else reason
+    details = ", ".join(filter(None, [code, kept]))
     return f"{end.reason} ({state})" + (f": {details}" if details else "")
 
 

@@ -139,8 +139,10 @@ def test_how_a_job_ended_is_told_with_its_exit_code_and_slurm_s_own_reason() -> 
         end_words("FAILED", ENDS["FAILED"], {"ExitCode": "3:0", "Reason": "NonZeroExitCode"})
         == "it failed (FAILED): exit status 3"
     )
-    killed = {"ExitCode": "0:9", "Reason": "JobLaunchFailure"}
-    assert end_words("FAILED", ENDS["FAILED"], killed) == "it failed (FAILED): killed by SIGKILL"
+    for reason in ("JobLaunchFailure", "RaisedSignal:9(Killed)"):  # the latter from 24.11 on
+        killed = {"ExitCode": "0:9", "Reason": reason}
+        told = end_words("FAILED", ENDS["FAILED"], killed)
+        assert told == "it failed (FAILED): killed by SIGKILL"
     assert (
         end_words("FAILED", ENDS["FAILED"], {"Reason": "BadConstraints"})
         == "it failed (FAILED): BadConstraints"
