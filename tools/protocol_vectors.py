@@ -50,6 +50,7 @@ WAYS: dict[str, set[type]] = {
         *get_args(messages.ToParent),
         messages.Controlled,
         messages.Durable,
+        messages.Output,
         messages.Rejoin,
         messages.Refuse,
         messages.Goodbye,

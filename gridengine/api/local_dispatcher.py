@@ -4,11 +4,13 @@ of code runs.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import shutil
 import subprocess
 import tempfile
+import threading
 from pathlib import Path
 from typing import Self
 
@@ -20,13 +22,44 @@ from gridengine.dispatcher.dispatcher_folder import (
 )
 from gridengine.errors import trimmed
 from gridengine.resources.units import whole
+from gridengine.worker.stream_writer import PATIENCE_SECONDS, StandardStreams, StreamWriter
 
 END_SECONDS = 30.0
+READ_BYTES = 64 * 1024
+
+
+class OutputPipe:
+    """A pipe whose other end, `fd`, another process writes to: read in a thread and passed on to a
+    stream of this process, as fast as that takes it. Whoever hands the other end over closes it.
+    """
+
+    def __init__(self, stream: StreamWriter) -> None:
+        self._stream = stream
+        self._reading, self.fd = os.pipe()
+        self._thread = threading.Thread(target=self._pass_on, name="gridengine-output", daemon=True)
+        self._thread.start()
+
+    def _pass_on(self) -> None:
+        with open(self._reading, "rb", buffering=0) as pipe:
+            while data := pipe.read(READ_BYTES):
+                self._stream.write(data)
+                self._stream.wait(self._stream.accepted, None)
+
+    def close(self) -> None:
+        """Wait, once the other process has ended, until the stream has all that it wrote; not for
+        one that takes nothing for `PATIENCE_SECONDS`.
+        """
+        before = -1
+        while self._thread.is_alive() and self._stream.passed > before:
+            before = self._stream.passed
+            self._thread.join(PATIENCE_SECONDS)
+        self._stream.close()
 
 
 class LocalDispatcher:
     """Starts a dispatcher in a process of its own, with workers on this machine; leaving its `with`
-    ends it, and so does the end of this process, however it comes.
+    ends it, and so does the end of this process, however it comes. What calls print goes to this
+    process's standard output and error.
 
         with gridengine.LocalDispatcher(n_workers=10) as dispatcher:
             client = gridengine.Client(dispatcher.address)
@@ -47,20 +80,27 @@ class LocalDispatcher:
         )
         self._folder = DispatcherFolder(Path(tempfile.mkdtemp(prefix="gridengine-dispatcher-")))
         self._process: subprocess.Popen[bytes] | None = None
+        self._pid = os.getpid()
         with contextlib.ExitStack() as undo:
             undo.callback(shutil.rmtree, self._folder.path, ignore_errors=True)
             background.keep_options(self._folder, options)
             lock = self._folder.take_lock()
             theirs, self._ours = os.pipe()
+            self._output = [OutputPipe(stream) for stream in StandardStreams(lambda: None)]
+            stdout, stderr = [pipe.fd for pipe in self._output]
             try:
-                self._process = background.start(self._folder, lock, parent=theirs)
+                self._process = background.start(
+                    self._folder, lock, parent=theirs, output=(stdout, stderr)
+                )
             except BaseException:
                 os.close(self._ours)
                 raise
             finally:
-                os.close(theirs)
+                for descriptor in (theirs, stdout, stderr):
+                    os.close(descriptor)
                 lock.close()
             undo.pop_all()
+        atexit.register(self.close)
 
     def __repr__(self) -> str:
         return f"LocalDispatcher({self.address!r})"
@@ -74,15 +114,20 @@ class LocalDispatcher:
         """End the dispatcher and its workers; calls that have not ended are cancelled. May be
         called twice.
         """
+        if os.getpid() != self._pid:
+            return
         process, self._process = self._process, None
         if process is None:
             return
+        atexit.unregister(self.close)
         os.close(self._ours)
         try:
             process.wait(END_SECONDS)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+        for pipe in self._output:
+            pipe.close()
         shutil.rmtree(self._folder.path, ignore_errors=True)
 
     def __enter__(self) -> Self:

@@ -50,8 +50,9 @@ Examples:
     help="How many last lines of each.",
 )
 def command(name: str, which: str, failed: bool, follow: bool, lines: int) -> None:
-    """Show what calls have printed, and workers have logged: on a cluster each worker has a log.
-    What calls of this machine's processes print goes to the script's own output.
+    """Show what calls have printed, and workers have logged: on a cluster each worker has a log,
+    and those that a dispatcher has on its own machine have one together. What calls of a script's
+    own processes print goes to its output; here is the beginning and the end of it.
 
     NAME is a dispatcher as `gridengine ls` lists it; or a run that has ended: its script's name,
     its process id, or the beginning of the name of its folder below the run directory.
@@ -59,26 +60,33 @@ def command(name: str, which: str, failed: bool, follow: bool, lines: int) -> No
     The exit status is 1 when there is no log.
     """
     find = functools.partial(find_logs, name, which, failed=failed)
-    told, paths, may_come = find()
+    told, paths, may_come, printed = find()
     for line in told:
         click.echo(line)
+    if printed:
+        _show("what calls have printed", printed, lines)
     for path in paths:
-        click.echo(f"==> {path} <==")
-        written = tail(path, TAIL_BYTES).splitlines()
-        for line in written[max(0, len(written) - lines) :]:
-            click.echo(line)
+        _show(path, tail(path, TAIL_BYTES), lines)
     if follow and not paths:
         later = "; waiting for the first" if may_come else ""
         click.echo(f"no worker has a log to follow{later}", err=True)
     if follow and (paths or may_come):
         _follow(paths, find)
-    if not (told or paths):
+    if not (told or paths or printed):
         click.echo(
             "there is no such log; what calls of this machine's processes print goes to the output "
-            "of the script",
+            "of the script, and `gridengine logs` without a call or worker shows the last of it",
             err=True,
         )
         sys.exit(1)
+
+
+def _show(where: object, written: str, most: int) -> None:
+    """Show the last lines of what was written somewhere."""
+    click.echo(f"==> {where} <==")
+    lines = written.splitlines()
+    for line in lines[max(0, len(lines) - most) :]:
+        click.echo(line)
 
 
 def _follow(paths: Iterable[Path], find: Callable[[], FoundLogs]) -> None:

@@ -37,19 +37,26 @@ LOOK_SECONDS = 0.05
 
 class Inherited(NamedTuple):
     """What the process of a dispatcher is handed: descriptors of its lock, of the pipe into which
-    it writes `READY`, and of one that is closed when its parent ends; and which process starts it
-    again when it is killed.
+    it writes `READY`, of one that is closed when its parent ends, and of those for what calls print
+    to standard output and error; and which process starts it again when it is killed.
     """
 
     lock: int
     ready: int = NONE
     parent: int = NONE
+    stdout: int = NONE
+    stderr: int = NONE
     supervisor: int = NONE
 
     @property
     def descriptors(self) -> list[int]:
         """Those that it has."""
-        return [one for one in self[:3] if one != NONE]
+        return [one for one in self[:5] if one != NONE]
+
+    @property
+    def output(self) -> tuple[int, int] | None:
+        """Those for what calls print, if it has them."""
+        return None if self.stdout == NONE else (self.stdout, self.stderr)
 
 
 def process_command(path: Path, inherited: Inherited) -> list[str]:
@@ -109,18 +116,23 @@ def make_scheduler(options: StartOptions) -> Scheduler:
 
 
 def start(
-    folder: DispatcherFolder, lock: LockFile, *, parent: int = NONE
+    folder: DispatcherFolder,
+    lock: LockFile,
+    *,
+    parent: int = NONE,
+    output: tuple[int, int] = (NONE, NONE),
 ) -> subprocess.Popen[bytes]:
     """Start a dispatcher in the background, as its kept options say, hand it the lock, and return
     its process once clients can connect. With `parent`, the reading end of a pipe, it ends when the
-    writing end is closed.
+    writing end is closed. With `output`, what calls print on this machine goes to these
+    descriptors, else into a log in its folder.
 
     Raises:
         ConfigurationError, ClusterError: it could not start; the text holds its own words.
     """
     ready, told = os.pipe()
     log = os.open(folder.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-    handed = Inherited(lock.descriptor, told, parent)
+    handed = Inherited(lock.descriptor, told, parent, *output)
     try:
         process = subprocess.Popen(
             process_command(folder.path, handed),

@@ -36,6 +36,7 @@ from gridengine.wire.messages import (
     Goodbye,
     Message,
     OutcomesTaken,
+    OutputTaken,
     Refuse,
 )
 from gridengine.wire.server import Server
@@ -123,6 +124,7 @@ class ClientListener:
                     yield from self._table.events(peer, message, buffers)
             if number in absent:
                 self._absent.add(self._clients.pop(peer), absent[number])
+                self._table.output.remove(client)
         yield Restored(settled=settled, runs=read_runs(journal.file))
         # Before, these would end again what has ended, and what workers are at.
         for peer, message in endings:
@@ -214,6 +216,7 @@ class ClientListener:
 
     def _forget(self, client: RemoteClient) -> Iterable[Event]:
         client.connected = False
+        self._table.output.remove(client)
         if client.record is not None:
             client.record.delete()
         return self._table.end(client.key)
@@ -225,6 +228,7 @@ class ClientListener:
         for one in self._absent.of(client.hello.keep):
             one.connected = False
         client.connected = False
+        self._table.output.remove(client)
         log.info("%s has left its calls: %s", client, client.hello.keep)
         self._absent.add(client)
         yield from self._clear(client.hello.keep)
@@ -293,6 +297,7 @@ class ClientListener:
         client.dump_error = dump_error_by(hello.codec)
         client.hello, client.heard_at = hello, self._awake
         self._clients[client.peer] = client
+        self._table.output.add(client)
         return ClientJoined(client.number, hello.weight)
 
     def _refuse(self, peer: bytes, refusal: Refuse) -> Iterable[Event]:
@@ -305,6 +310,7 @@ class ClientListener:
         log.info("%s is back", client)
         client.connected = True
         yield from self._welcome(client, ())
+        self._table.output.resume(client)  # what jobs print is there before they end
         if client.record is not None:
             client.record.resume()
 
@@ -316,6 +322,12 @@ class ClientListener:
             for one in self._absent.of(keep):
                 record_of(one).taken(message.numbers)
             return self._clear(keep)
+        return ()
+
+    def _output_taken(self, peer: bytes, message: OutputTaken, buffers: Payload) -> Iterable[Event]:
+        client = self._clients.get(peer)
+        if client is not None:
+            self._table.output.taken(client, message)
         return ()
 
     def _goodbye(self, peer: bytes, message: Goodbye, buffers: Payload) -> Iterable[Event]:
@@ -376,6 +388,7 @@ HANDLERS: dict[type, Callable[[ClientListener, bytes, Any, Payload], Iterable[Ev
     Beat: ClientListener._beat,
     ClientHello: ClientListener._hello,
     OutcomesTaken: ClientListener._taken,
+    OutputTaken: ClientListener._output_taken,
     Goodbye: ClientListener._goodbye,
     Control: ClientListener._control,
 }

@@ -15,6 +15,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gridengine.dispatcher.client_process import Client, Key, NestedClient, Send
+from gridengine.dispatcher.clients_output import ClientsOutput
 from gridengine.dispatcher.core.events import (
     CancelRequested,
     ClientLeft,
@@ -81,6 +82,8 @@ class Clients:
         slots: int,
     ) -> None:
         self._send = send
+        self.output = ClientsOutput(state, send)
+        """Passes on what jobs of clients of their own sockets print."""
         self.finished: defaultdict[Client, list[CallsFinished]] = defaultdict(list)
         """What is to be passed on by `flush`."""
         self._state = state

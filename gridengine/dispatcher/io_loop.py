@@ -25,6 +25,7 @@ from gridengine.dispatcher.launcher_thread import LauncherThread
 from gridengine.dispatcher.links import Link
 from gridengine.dispatcher.run_directory import GATHER_SECONDS
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
+from gridengine.wire.messages import Output
 
 if TYPE_CHECKING:
     from gridengine.dispatcher.client_listener import ClientListener
@@ -167,6 +168,8 @@ class IOLoop:
             if type(message) in REQUESTS:
                 for event in self._clients.events(peer, message, buffers):
                     perform(core.handle(event, now))
+            elif type(message) is Output:
+                self._clients.output.pass_on(peer, message, buffers)
             else:
                 perform(core.handle(Received(peer, message, buffers), now))
         if self.listener is not None:

@@ -338,6 +338,7 @@ class DispatcherThread(PostingDispatcher):
             began=self._began,
             journal=self._journal,
             listener=self.listener,
+            printed=self._link.streams.kept,
             clock=self._clock,
         )
         self._loop.streams = self._answers.streams

@@ -20,6 +20,8 @@ from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
+from gridengine.dispatcher.local_log import LocalLog
+from gridengine.dispatcher.standalone_files import Home
 from gridengine.errors import ConfigurationError
 from gridengine.schedulers.base import Scheduler
 from gridengine.schedulers.launcher import LaunchContext
@@ -33,6 +35,8 @@ from gridengine.worker.agent import HANDLERS, Agent, make_hello
 from gridengine.worker.figures import measure
 from gridengine.worker.forkserver import ForkServer, is_ready
 from gridengine.worker.memory_limit import memory_here
+from gridengine.worker.output_excerpt import OutputExcerpt
+from gridengine.worker.output_relay import Relay
 from gridengine.worker.parent_requests import answer_in_user_process
 from gridengine.worker.stream_writer import StandardStreams
 
@@ -40,6 +44,8 @@ TICK_DELAY_SECONDS = 0.01
 """How soon after it has done something an agent looks at its time limits: for each message it would
 cost more than the message.
 """
+KEPT_BYTES = 64 * 1024
+"""How much of what calls print is kept for `gridengine logs` where there is no log."""
 
 SpawnedProcess: TypeAlias = tuple[socket.socket, subprocess.Popen[bytes]]
 
@@ -51,10 +57,11 @@ class LocalWorkers:
         scheduler: says how many calls one worker runs at a time, and how many processes with
             nothing to do it keeps.
         wake: wakes that thread when it may be asleep; called by others.
+        home: of a stand-alone dispatcher: what jobs print is sent on, as by workers elsewhere.
         clock: that thread's.
 
     Raises:
-        ConfigurationError: too few files may be open for so many runners.
+        ConfigurationError: too few files may be open for so many runners; or there can be no log.
     """
 
     keys = None
@@ -66,14 +73,22 @@ class LocalWorkers:
         run_id: str,
         settings: Settings,
         wake: Callable[[], None],
+        home: Home | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._clock = clock
+        self._relays = home is not None
         self._slots = scheduler.slots
         self._spare = self._slots if scheduler._spare is None else scheduler._spare
         allow_open_files(self._spare, each=FILES_PER_RUNNER)
         self.context = LaunchContext(run_id, Path(), Path(), self.adopt)
-        self.streams = StandardStreams(self._stream_has_room)
+        given = None if home is None else home.output
+        self._log = LocalLog(home.folder, settings) if home is not None and given is None else None
+        if self._log is None:
+            kept = OutputExcerpt(KEPT_BYTES)
+            self.streams = StandardStreams(self._stream_has_room, given, kept)
+        else:
+            self.streams = StandardStreams(self._stream_has_room, (self._log.fd, self._log.fd))
         self._settings = settings
         try:
             folder = settings.runs
@@ -145,14 +160,16 @@ class LocalWorkers:
         try:
             if not is_ready(sock):
                 return
+            post = partial(self._post, peer)
             agent = Agent(
-                partial(self._post, peer),
+                post,
                 ForkServer(sock, process),
                 slots=self._slots,
                 spare=self._spare,
                 grace_seconds=self._settings.grace_seconds,
                 output_bytes=self._settings.output_bytes,
                 streams=self.streams,
+                relay=Relay(post, alone=self._log is None) if self._relays else None,
                 answer=answer_in_user_process,
                 kept=self._kept,
                 clock=self._clock,
@@ -166,7 +183,8 @@ class LocalWorkers:
         self._peers[agent.fileno()] = peer
         self.poller.register(agent.fileno(), select.POLLIN)
         self.deadline = 0.0
-        hello = make_hello(run_id=self.context.id, slots=self._slots, pid=process.pid, log="")
+        log = "" if self._log is None else str(self._log.path)
+        hello = make_hello(run_id=self.context.id, slots=self._slots, pid=process.pid, log=log)
         self._post(peer, hello)
 
     def _give_up(self, sock: socket.socket, process: subprocess.Popen[bytes]) -> None:
@@ -182,6 +200,8 @@ class LocalWorkers:
         beats = now >= self._beat_at
         if beats:
             self._beat_at = now + self._settings.beat_seconds
+            if self._log is not None:
+                self._log.check()
         self.deadline = self._beat_at if self._agents else math.inf
         for peer, agent in list(self._agents.items()):
             self.deadline = min(self.deadline, now + agent.tick(now))
@@ -237,6 +257,9 @@ class LocalWorkers:
         for spawned in list(self._starting):
             self._give_up(*spawned)
         self._close_adopted()
+        if self._log is not None:
+            self.streams.close()
+            self._log.close()
 
     def _close_adopted(self) -> None:
         with contextlib.suppress(IndexError):  # another thread may do the same just now

@@ -41,18 +41,12 @@ class MixedWorkers:
         clock: Clock,
     ) -> None:
         self._local = LocalWorkers(
-            scheduler, run_id=run_id, settings=settings, wake=wake, clock=clock
+            scheduler, run_id=run_id, settings=settings, wake=wake, home=home, clock=clock
         )
         self._remote = RemoteWorkers(
-            scheduler,
-            run_id=run_id,
-            settings=settings,
-            wake=wake,
-            home=home,
-            streams=self._local.streams,
-            clock=clock,
+            scheduler, run_id=run_id, settings=settings, wake=wake, home=home, clock=clock
         )
-        self.context = self._local.context._replace(epoch=home.epoch)
+        self.context = self._local.context._replace(epoch=home.epoch, directory=home.folder)
         self.streams, self.keys = self._local.streams, self._remote.keys
         self.poller = self._local.poller
         self.poller.register(self._remote.fd, select.POLLIN)

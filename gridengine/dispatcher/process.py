@@ -164,6 +164,7 @@ class _Process:
                     stopped=self._stopped,
                     ready=self._is_ready,
                     temporary=options.temporary,
+                    output=self._inherited.output,
                 )
         except GridEngineError as error:
             log.error("%s", error)

@@ -64,11 +64,14 @@ from gridengine.wire.messages import (
     Goodbye,
     Message,
     OutcomesTaken,
+    Output,
     Refuse,
     Rejoin,
     TaskItem,
 )
 from gridengine.wire.processes import started, this_machine
+from gridengine.worker.output_relay import JobsOutput
+from gridengine.worker.stream_writer import StandardStreams
 
 log = logging.getLogger("gridengine")
 
@@ -145,6 +148,9 @@ class RemoteDispatcher(RequestingDispatcher):
         self._requests = KeptRequests()
         self._taken = TakenOutcomes()
         self._sender = RequestSender(self._connection, self._requests, self._refuse)
+        self._streams = StandardStreams(self._queue.wake)
+        self._output = JobsOutput(self._streams)
+        """Takes what this client's jobs print."""
         self._resuming = False
         """Whether this waits for the welcome of a dispatcher that was started again."""
         self._welcomed = self._closed = self._ends_calls = False
@@ -224,10 +230,22 @@ class RemoteDispatcher(RequestingDispatcher):
         with contextlib.suppress(KeyboardInterrupt):
             self._unsettled.wait_for_jobs(lambda: failed or self._lost is not None)
         self.close(detach=bool(self._hello.keep))
+        try:
+            self._streams.close()
+        except KeyboardInterrupt:
+            self._streams.drop("interrupted")
 
     def _submitter(self, number: int, run: int) -> int:
         """Return the number of a submitter as the dispatcher knows it: jobs have one together."""
         return number or self._jobs
+
+    def flush_output(self, seconds: float | None = None) -> None:
+        self._streams.flush(seconds)
+
+    def _note(self, tasks: Sequence[Task]) -> None:
+        if tasks[0].watched:  # it prints here, also once the interpreter ends: see `start`
+            for stream in self._streams:
+                stream.start()
 
     def _admit(self, tasks: Sequence[Task]) -> None:
         if self._limits:
@@ -259,6 +277,9 @@ class RemoteDispatcher(RequestingDispatcher):
 
     def _receive(self) -> Received:
         connection, queue = self._connection, self._queue
+        if not self._resuming:
+            for _, taken in self._output.taken():
+                connection.send(taken)
         while queue.events and not self._resuming:
             if isinstance(event := queue.events.popleft(), threading.Event):
                 self._requests.when_taken(event)
@@ -339,6 +360,7 @@ class RemoteDispatcher(RequestingDispatcher):
                 super()._work()
         finally:
             self._requests.release()
+            self._streams.end()
             for event in self._queue.events:
                 if isinstance(event, threading.Event):
                     event.set()
@@ -372,6 +394,9 @@ class RemoteDispatcher(RequestingDispatcher):
 
     def _durable(self, message: Durable, buffers: Payload) -> None:
         self._requests.taken(message.requests)
+
+    def _printed(self, message: Output, buffers: Payload) -> None:
+        self._output.take(b"", message, bytes(buffers[0]))
 
     def _finished(self, message: ChildrenFinished, buffers: Payload) -> None:
         if message.outcomes and message.outcomes[0].task >> NUMBER_BITS != self._number:
@@ -419,6 +444,7 @@ class RemoteDispatcher(RequestingDispatcher):
             self._connection.send_again()
             return
         self._resuming = self._repeats = True
+        self._output = JobsOutput(self._streams)  # that one does not wait for what was taken
         self._taken.take()
         self._connection.begin_again()
         self._connection.send(self._hello_again())
@@ -501,6 +527,7 @@ REMOTE_HANDLERS: Mapping[type, Callable[..., None]] = MappingProxyType(
     {
         **HANDLERS,
         ChildrenFinished: RemoteDispatcher._finished,
+        Output: RemoteDispatcher._printed,
         Refuse: RemoteDispatcher._refused,
         Rejoin: RemoteDispatcher._rejoin,
         Goodbye: RemoteDispatcher._left,

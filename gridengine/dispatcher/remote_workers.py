@@ -16,7 +16,7 @@ from gridengine.serialize.shared_memory import KeptBlocks, in_own_block
 from gridengine.settings.values import Settings
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.connection_file import ServerKeys
-from gridengine.wire.messages import Beat, Fetched, Measured, Message, Output, OutputTaken
+from gridengine.wire.messages import Beat, Fetched, Measured, Message, Output
 from gridengine.wire.server import Server
 from gridengine.worker.memory_limit import memory_here
 from gridengine.worker.output_relay import JobsOutput
@@ -35,7 +35,6 @@ class RemoteWorkers:
     Args:
         wake: wakes that thread when it may be asleep; called by others.
         home: of a stand-alone dispatcher, its folder and the keys that its workers have.
-        streams: where what calls print is passed on to, if others write there too.
         clock: that thread's.
 
     Raises:
@@ -50,7 +49,6 @@ class RemoteWorkers:
         settings: Settings,
         wake: Callable[[], None],
         home: Home | None = None,
-        streams: StandardStreams | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._home = home
@@ -73,8 +71,9 @@ class RemoteWorkers:
             self._server.close()
             raise
         self._kept = KeptBlocks(settings.kept_bytes or memory_here() // 4, self.context.directory)
-        self.streams = streams or StandardStreams(wake)
-        self._jobs_output = JobsOutput(self.streams)
+        self.streams = StandardStreams(wake)
+        self._jobs_output = JobsOutput(self.streams) if home is None else None
+        """Takes what jobs of this process print; None where they are of clients elsewhere."""
         self.send = self._server.send
         self.forget = self._server.forget
         self.fd = self._server.fd
@@ -100,10 +99,11 @@ class RemoteWorkers:
         self, ready: Iterable[int], now: float, most: int
     ) -> Iterator[tuple[bytes, Message, Payload]]:
         """Yield at most so many messages of workers, each with its sender."""
+        output = self._jobs_output
         came = self.fd in ready or self._server.pending
         for peer, message, buffers in self._server.receive(most if came else 0):
-            if isinstance(message, Output):
-                self._jobs_output.take(peer, message, bytes(buffers[0]))
+            if output is not None and isinstance(message, Output):
+                output.take(peer, message, bytes(buffers[0]))
                 continue
             if isinstance(message, Beat | Measured):
                 self._server.beat(peer)
@@ -111,8 +111,8 @@ class RemoteWorkers:
                 yield peer, message, self._kept.take_in(buffers, in_own_block)
                 continue
             yield peer, message, buffers
-        for peer, size in self._jobs_output.taken():
-            self._server.send(peer, OutputTaken(size))
+        for peer, taken in output.taken() if output is not None else ():
+            self._server.send(peer, taken)
 
     def lasts(self, peer: bytes) -> bool:
         """Return that these workers outlive this process."""

@@ -62,11 +62,13 @@ def serve(
     stopped: threading.Event | None = None,
     ready: Callable[[], object] = lambda: None,
     temporary: bool = False,
+    output: tuple[int, int] | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> None:
     """Run a dispatcher in this folder, which is made if need be, until `stopped` is set, or a
     client asks for that. `ready` is called once clients can connect. One that is `temporary` is
-    never started again: its clients do not wait for that. `clock` is that of its I/O thread.
+    never started again: its clients do not wait for that. `output` are the descriptors for what
+    calls print on this machine (default: a log in the folder). `clock` is that of its I/O thread.
 
     Raises:
         ConfigurationError: the folder cannot be used, or no socket can be made.
@@ -85,7 +87,7 @@ def serve(
         ports=settings.port_range,
         clock=clock,
     )
-    home = Home(folder, kept, journal.epoch)
+    home = Home(folder, kept, journal.epoch, output)
     dispatcher = DispatcherThread(
         scheduler, settings, server=server, home=home, journal=journal, clock=clock
     )

@@ -34,12 +34,14 @@ class KeptKeys(Struct, frozen=True, forbid_unknown_fields=True):
 
 class Home(Struct, frozen=True):
     """Where a stand-alone dispatcher is at home: its folder, and what it has kept. With a journal
-    `epoch` is the number of this process among those that are one dispatcher, else 0.
+    `epoch` is the number of this process among those that are one dispatcher, else 0. `output`: the
+    descriptors where what calls print on this machine goes; without them there is a log of it.
     """
 
     folder: Path
     kept: KeptKeys
     epoch: int = 0
+    output: tuple[int, int] | None = None
 
 
 def folder_of(name: str, settings: Settings) -> Path:

@@ -51,6 +51,7 @@ from gridengine.schedulers.launcher import WorkerStatus
 from gridengine.settings.values import Settings
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.worker.memory_limit import resident_bytes
+from gridengine.worker.output_excerpt import OutputExcerpt
 
 if TYPE_CHECKING:
     from gridengine.dispatcher.client_listener import ClientListener
@@ -84,6 +85,7 @@ class WatchAnswers:
         traffic: how many messages workers have sent, and were sent, by kind.
         journal: that of a dispatcher which keeps one.
         listener: what knows its clients in other processes, if it may have any.
+        printed: what calls have printed here, if no log has it.
         clock: that of the I/O thread.
     """
 
@@ -100,11 +102,13 @@ class WatchAnswers:
         began: float,
         journal: DispatcherFile | None = None,
         listener: ClientListener | None = None,
+        printed: OutputExcerpt | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._clock = clock
         self._journal = journal
         self._listener = listener
+        self._printed = printed
         self._settings = settings
         self._post = post
         self._state = state
@@ -189,7 +193,10 @@ class WatchAnswers:
             for one in self._state.sample.kept
         ]
         said = {name: str(value) for name, value in asdict(self._settings).items()}
-        return replace(self.status(request, now), timeline=timeline, settings=said)
+        kept = b"" if self._printed is None else self._printed.content()
+        printed = kept.decode(errors="replace")
+        answer = self.status(request, now)
+        return replace(answer, timeline=timeline, settings=said, printed=printed)
 
     def leave_report(self) -> None:
         """Write down how the run was, for `gridengine report`, if calls ran for long enough."""

@@ -20,7 +20,8 @@ class Request(Struct, frozen=True, omit_defaults=True):
     """One line to a dispatcher.
 
     ask: `status`, of those workers and calls alone that are on hosts, at workers, of cluster jobs
-        or functions that `words` name; `report`: the same, with a timeline and the settings;
+        or functions that `words` name; `report`: the same, with a timeline, the settings and what
+        calls have printed;
         `reasons`: have the batch system asked what queued workers wait for; `calls`: those that
         `words` name; `cancel`: end these, or without words all; `drain`: have the workers on the
         hosts that `words` name leave when what they run has ended; `window`: the calls that have
@@ -87,6 +88,7 @@ class Answer(Struct, frozen=True):
     workers, something was asked; or those of a window, and how many there are in all. `timeline`:
     an even sample of the calls that have ended, the oldest first; `settings`: as texts. `received`
     and `sent`: how many messages workers have sent, and were sent, by kind; several travel as one.
+    `printed`: the first and the last of what calls have printed, where no log has it.
     """
 
     identity: Identity
@@ -101,4 +103,5 @@ class Answer(Struct, frozen=True):
     received: Mapping[str, int] = {}
     sent: Mapping[str, int] = {}
     graph: GraphStatus | None = None
+    printed: str = ""
     error: str = ""

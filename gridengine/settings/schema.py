@@ -114,8 +114,8 @@ class Settings(Struct, frozen=True):
     forward_logging: have what calls say by `logging` and `warnings` come to their caller's own: see
         docs/watching.md (default no).
     output_bytes: how much of each of a job's standard output and error is kept (default 1,000,000).
-    log_bytes: about how much is kept of a cluster worker's log: of more, the middle is left out
-        (default 10,000,000).
+    log_bytes: about how much is kept of a worker's log: of more, the middle is left out (default
+        10,000,000).
     kept_bytes: how much memory a worker may have for large results that other calls need, and the
         dispatcher for those that have come to it; the oldest go to files in the run directory when
         there are more (0, the default: a quarter of the memory that there is on its machine).

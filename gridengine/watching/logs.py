@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from gridengine.dispatcher.core.status import Status
 from gridengine.dispatcher.old_runs import LOGS
+from gridengine.dispatcher.watch_messages import REPORT
 from gridengine.errors import ConfigurationError
 from gridengine.watching.dispatchers import SeveralMeant, is_run
 from gridengine.watching.explanation import names_of
@@ -17,12 +18,13 @@ from gridengine.watching.other_runs import other_runs
 
 class FoundLogs(NamedTuple):
     """The last lines of a dispatcher's own log, when all is asked for, the paths of workers' logs,
-    and whether there may be the first of them later.
+    whether there may be the first of them later, and what calls have printed that is in none.
     """
 
     told: list[str]
     paths: list[Path]
     may_come: bool
+    printed: str = ""
 
 
 def find_logs(name: str, which: str, *, failed: bool) -> FoundLogs:
@@ -33,7 +35,7 @@ def find_logs(name: str, which: str, *, failed: bool) -> FoundLogs:
         ConfigurationError: there is neither such a dispatcher nor such a run.
     """
     try:
-        answer, runs = answer_of(name)
+        answer, runs = answer_of(name, REPORT)
     except SeveralMeant:
         raise
     except ConfigurationError:
@@ -52,7 +54,7 @@ def find_logs(name: str, which: str, *, failed: bool) -> FoundLogs:
         named = _paths(_logs_of(answer.status, which))
         return FoundLogs([], named or [path for path in logs if which in path.name], False)
     told = [f"{seconds(one.seconds_ago)} ago: {one.text}" for one in answer.lines]
-    return FoundLogs(told, logs, may_come)
+    return FoundLogs(told, logs, may_come, answer.printed)
 
 
 def _logs_of(status: Status, which: str) -> list[str]:

@@ -13,7 +13,7 @@ import signal
 import socket
 import sys
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, get_args
 
 from gridengine._version import __version__
@@ -72,7 +72,7 @@ class Agent:
         grace_seconds: between the signal that asks a runner to end and SIGKILL.
         output_bytes: how much of each of a watched run's standard output and error is kept.
         streams: where what runners write is passed on to; whoever gave them closes them.
-        relay: where what watched runs write is passed on to, too.
+        relay: where what watched runs write is passed on to, too, or alone.
         answer: answers what runners request.
         kept: has those large results in memory, or in files, that other calls need, made here or
             not.
@@ -168,7 +168,7 @@ class Agent:
         """Have what runners wrote in this worker's log, if it has one: whoever reads of a crash, or
         that this worker leaves, may look there at once.
         """
-        if self._relay is not None:
+        if self._relay is not None and not self._relay.alone:
             self._streams.flush(_LOG_SECONDS)
 
     def _answer_requests(self) -> None:
@@ -217,8 +217,10 @@ class Agent:
         """End the processes whose calls make calls: their dispatcher is gone, and with it these."""
         self._nested_calls.end_all()
 
-    def forget_output(self, under_way: int) -> None:
-        """Note that of what runs wrote only so many bytes are on their way to the dispatcher."""
+    def forget_output(self, under_way: Mapping[int, int]) -> None:
+        """Note that of what runs wrote only so many bytes of each are on their way to the
+        dispatcher.
+        """
         if self._relay is not None:
             self._relay.begin_again(under_way)
 
@@ -312,7 +314,7 @@ class Agent:
 
     def _output_taken(self, message: OutputTaken, buffers: Payload) -> None:
         if self._relay is not None:
-            self._relay.taken(message.size)
+            self._relay.taken(message.run, message.size)
 
 
 def make_hello(*, run_id: str, slots: int, pid: int, log: str, elapsed: float = 0.0) -> Hello:

@@ -5,7 +5,7 @@ and what it has sent of them that may be lost.
 from __future__ import annotations
 
 import itertools
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -111,9 +111,11 @@ class HeldRuns:
         self._client.begin_again()
         self._client.send(replace(self._hello(), held=self._held(agent)))
         unknown, self._sent = self._sent, deque()
-        agent.forget_output(
-            sum(size_of(buffers) for _, one, buffers in unknown if isinstance(one, Output))
-        )
+        written = Counter[int]()
+        for _, one, buffers in unknown:
+            if isinstance(one, Output):
+                written[one.run] += size_of(buffers)
+        agent.forget_output(written)
         for _, message, buffers in unknown:
             self.send(message, buffers)
 

@@ -11,6 +11,7 @@ import os
 from functools import partial
 from typing import Protocol
 
+from gridengine.worker.output_excerpt import OutputExcerpt
 from gridengine.worker.poller import Poller
 from gridengine.worker.stream_writer import StandardStreams
 
@@ -21,41 +22,6 @@ between.
 """
 
 
-class OutputExcerpt:
-    """The first and the last of a stream of bytes, `limit` of them in all, and how many were left
-    out between.
-    """
-
-    def __init__(self, limit: int) -> None:
-        self._head_limit = limit - limit // 2
-        self._tail_limit = limit // 2
-        self._head = bytearray()
-        self._tail = bytearray()
-        self._left_out = 0
-
-    def add(self, data: bytes) -> None:
-        """Add what was written next."""
-        room = self._head_limit - len(self._head)
-        if room > 0:
-            self._head += data[:room]
-            data = data[room:]
-        self._tail += data
-        if len(self._tail) > 2 * self._tail_limit + _READ:
-            self._trim()
-
-    def _trim(self) -> None:
-        excess = len(self._tail) - self._tail_limit
-        if excess > 0:
-            del self._tail[:excess]
-            self._left_out += excess
-
-    def content(self) -> bytes:
-        """Return what is kept, with a line that says how much was left out, where it was."""
-        self._trim()
-        gap = f"\n[... {self._left_out} bytes left out ...]\n".encode() if self._left_out else b""
-        return bytes(self._head) + gap + bytes(self._tail)
-
-
 class Sink(Protocol):
     """What takes what runners write. It never waits; while it is `full` no more is to be read for
     it.
@@ -64,6 +30,13 @@ class Sink(Protocol):
     @property
     def full(self) -> bool: ...
     def write(self, data: bytes) -> None: ...
+
+
+class CallersSink(Sink, Protocol):
+    """One for the caller of a run; if that is `alone`, nobody else has what the run writes."""
+
+    @property
+    def alone(self) -> bool: ...
 
 
 class OutputReader:
@@ -78,8 +51,8 @@ class OutputReader:
         self._line = b""
         self._pass_at: float | None = None
         """When the beginning of a line is passed on; None before anybody has looked at it."""
-        self.also: Sink | None = None
-        """Where else it is passed on to, for now."""
+        self.also: CallersSink | None = None
+        """Where else it is passed on to, or there alone, for now."""
         self.excerpt: OutputExcerpt | None = None
         self.ended = False
 
@@ -122,7 +95,8 @@ class OutputReader:
             self._line += data[whole:]
 
     def _pass(self, data: bytes) -> None:
-        self._sink.write(data)
+        if self.also is None or not self.also.alone:
+            self._sink.write(data)
         if self.also is not None:
             self.also.write(data)
 

@@ -24,7 +24,8 @@ from gridengine.wire.socket_pairs import socket_pair
 from gridengine.worker.batch_queue import AssignedRun, Batch, BatchQueue
 from gridengine.worker.forkserver import ForkServer
 from gridengine.worker.forkserver_process import RunnerDescriptors
-from gridengine.worker.output import OutputExcerpt, OutputReader, Sink
+from gridengine.worker.output import CallersSink, OutputReader
+from gridengine.worker.output_excerpt import OutputExcerpt
 from gridengine.worker.status_block import WORDS_SIZE, RunnerStatus, map_words
 from gridengine.worker.stream_writer import StandardStreams
 
@@ -377,7 +378,7 @@ class RunnerHandle:
         self.channel.send(Cancel([], 0))  # it has ended just now: let the runner go on
         return limit
 
-    def keep_output(self, limit: int, also: Sequence[Sink] = ()) -> None:
+    def keep_output(self, limit: int, also: Sequence[CallersSink] = ()) -> None:
         """Keep from here on what it writes, and not what it wrote before, and pass it on there too:
         to one for each stream.
         """

@@ -76,7 +76,7 @@ class RunnerPool:
         spare: how many runners with nothing to do are kept.
         grace_seconds: between the signal that asks a runner to end and SIGKILL.
         output_bytes: how much of each of a watched run's standard output and error is kept.
-        relay: where what watched runs write is passed on to, too.
+        relay: where what watched runs write is passed on to, too, or alone.
         clock: the agent's.
     """
 

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from time import monotonic
 
+from gridengine.worker.output_excerpt import OutputExcerpt
 from gridengine.worker.terminal_line import write_above
 
 log = logging.getLogger("gridengine")
@@ -42,12 +43,20 @@ class StreamWriter:
         name: for people.
         wake: called in the thread when there is room again, or something was passed on, after
             `awaited` was set.
+        kept: what of it can be looked at later.
     """
 
-    def __init__(self, fd: int | None, name: str, wake: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        fd: int | None,
+        name: str,
+        wake: Callable[[], None],
+        kept: OutputExcerpt | None = None,
+    ) -> None:
         self._fd = fd
         self._name = name
         self._wake = wake
+        self._kept = kept
         self.awaited = False
         self.accepted = 0
         """How many bytes were written to it."""
@@ -91,6 +100,8 @@ class StreamWriter:
         """Pass this on when the reader has taken what was written before."""
         if not data:
             return
+        if self._kept is not None:
+            self._kept.add(data)
         with self._changed:
             self.accepted += len(data)
             if self._fd is None:
@@ -257,14 +268,33 @@ def _pieces(data: bytes) -> Iterator[memoryview]:
         start = stop
 
 
+def standard_descriptors() -> tuple[int | None, int | None]:
+    """Return those of this process's standard output and error; None for one that was closed when
+    Python began.
+    """
+    return None if sys.__stdout__ is None else 1, None if sys.__stderr__ is None else 2
+
+
 class StandardStreams:
-    """The standard output and error of this process. What is for one that was closed when Python
-    began goes nowhere, as with `print`.
+    """The standard output and error of this process, or what has their place. What is for one that
+    was closed when Python began goes nowhere, as with `print`.
+
+    Args:
+        wake: see `StreamWriter`.
+        descriptors: what has their place.
+        kept: what of both can be looked at later.
     """
 
-    def __init__(self, wake: Callable[[], None]) -> None:
-        self.stdout = StreamWriter(None if sys.__stdout__ is None else 1, "standard output", wake)
-        self.stderr = StreamWriter(None if sys.__stderr__ is None else 2, "standard error", wake)
+    def __init__(
+        self,
+        wake: Callable[[], None],
+        descriptors: tuple[int | None, int | None] | None = None,
+        kept: OutputExcerpt | None = None,
+    ) -> None:
+        stdout, stderr = descriptors or standard_descriptors()
+        self.stdout = StreamWriter(stdout, "standard output", wake, kept)
+        self.stderr = StreamWriter(stderr, "standard error", wake, kept)
+        self.kept = kept
 
     def __iter__(self) -> Iterator[StreamWriter]:
         return iter((self.stdout, self.stderr))

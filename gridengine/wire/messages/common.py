@@ -8,7 +8,7 @@ import msgspec
 
 from gridengine.serialize.payload import Buffer, Payload
 
-VERSION = OLDEST = 8
+VERSION = OLDEST = 9
 """The newest and the oldest protocol that is spoken here.
 
 Of all versions the same: how a message begins (`framing`), the first two fields of `Hello` and

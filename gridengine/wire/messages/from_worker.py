@@ -131,7 +131,9 @@ class Pushed(MessageBase, frozen=True):
 
 
 class Output(MessageBase, frozen=True):
-    """What a watched run wrote to its standard output (`stream` 1) or error (2), in one buffer."""
+    """What a watched run wrote to its standard output (`stream` 1) or error (2), in one buffer. The
+    dispatcher passes it on to the client that the run is of, if that is in another process.
+    """
 
     run: int
     stream: Annotated[int, msgspec.Meta(ge=1, le=2)]

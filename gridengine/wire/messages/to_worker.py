@@ -191,6 +191,9 @@ class Stop(MessageBase, frozen=True):
 
 
 class OutputTaken(MessageBase, frozen=True):
-    """So many bytes of what a worker's runs wrote have been taken by the caller's own streams."""
+    """So many bytes of what a run wrote have been taken by the streams of who submitted it. A
+    client says so to its dispatcher, too.
+    """
 
     size: Annotated[int, msgspec.Meta(ge=0)]
+    run: int

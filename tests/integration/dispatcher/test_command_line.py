@@ -22,6 +22,23 @@ import gridengine
 client = gridengine.Client("sweeps")
 print(sum(gridengine.map(lambda x: x * x, range(100), scheduler=client)))
 """
+PRINTS = """
+import gridengine
+def speak(words):
+    print(words, "speaks")
+def call(number):
+    speak(f"call {number}")
+def start():
+    run(None)
+def run(scheduler, words="a job of a call"):
+    job = gridengine.Job(target=speak, args=(words,), scheduler=scheduler)
+    job.start()
+    job.join()
+with gridengine.Client("sweeps") as client:
+    run(client, "a job")
+    client.map(call, range(3))
+    client.submit(start).result()
+"""
 LONG_CALL = """
 import gridengine, pathlib, sys, time
 def call(begun, go_on):
@@ -93,7 +110,24 @@ def test_its_folder_and_files_are_closed_to_others_and_no_key_is_on_a_command_li
     modes = {path.name: path.stat().st_mode & 0o777 for path in folder.iterdir() if path.is_file()}
     assert set(modes.values()) == {0o600}, modes
     [process] = shell.processes()
-    assert process.cmdline()[-5:-1] == [str(folder), *process.cmdline()[-4:-1]]
+    assert process.cmdline()[-7:-1] == [str(folder), *process.cmdline()[-6:-1]]
+
+
+def test_what_is_printed_there_is_found_by_logs_and_a_job_s_is_its_callers_too(
+    shell: Shell,
+) -> None:
+    shell.done("dispatcher", "start", "sweeps", *HERE)
+    assert shell.python(PRINTS) == "a job speaks\na job of a call speaks\n"
+    shell.done("dispatcher", "stop", "sweeps")  # all is written by then
+    path = shell.dispatchers / "sweeps" / "logs" / "local-workers.log"
+    shell.done("dispatcher", "start", "sweeps")
+    told = shell.done("logs", "sweeps").split(f"==> {path} <==\n")[1]
+    assert sorted(told.splitlines()) == [
+        "a job of a call speaks",
+        "a job speaks",
+        *[f"call {number} speaks" for number in range(3)],
+    ]
+    assert "speaks" not in (path.parents[1] / "dispatcher.log").read_text()
 
 
 def test_one_that_was_killed_is_told_so_and_started_as_before(shell: Shell) -> None:

@@ -14,16 +14,22 @@ from tests.support.script_driver import MakeScript, Script
 from tests.support.waiting import wait_until
 
 HEAD = """
-import os, subprocess, sys, time
+import contextlib, os, subprocess, sys, time
 from pathlib import Path
 os.environ["GRIDENGINE_RUN_DIRECTORY"] = str(Path.cwd() / "runs")
-from gridengine import Job, JobDispatcher, ProcessScheduler
+from gridengine import Client, Job, JobDispatcher, LocalDispatcher, ProcessScheduler
 from gridengine.schedulers.local import ProcessLauncher
 from tests.support.tcp_scheduler import TcpScheduler
 
 class OverTcp(TcpScheduler):
     "Workers of this machine whose output goes to a log file, as a cluster's does."
     log = "worker.log"
+
+@contextlib.contextmanager
+def ByAClient(count):
+    "At a dispatcher in a process of its own."
+    with LocalDispatcher(count) as dispatcher, Client(dispatcher.address) as client:
+        yield client
 
 def say(who, lines, width=26):
     for number in range(lines):
@@ -39,7 +45,7 @@ def done(*jobs):
         job.join()
     return jobs[0]
 """
-WHERE = ["ProcessScheduler", "OverTcp"]
+WHERE = ["ProcessScheduler", "OverTcp", "ByAClient"]
 
 
 @pytest.fixture
@@ -171,6 +177,35 @@ with {where}(1) as scheduler:
 """).run()
     assert (done.stdout, done.returncode) == ("1\n", 0)
     assert "ModuleNotFoundError: No module named 'fleeting'" in done.stderr.splitlines()
+
+
+@pytest.mark.promise
+def test_what_calls_at_a_local_dispatcher_print_is_printed_once_and_whole(
+    with_head: MakeScript,
+) -> None:
+    done = with_head("""
+with ByAClient(2) as client:
+    client.starmap(say, [("call", 1000)] * 2)
+    done(Job(target=say, args=("job", 10), scheduler=client))
+    client.submit(lambda: print("oh", file=sys.stderr)).result()
+print("after all")
+""").run()
+    *lines, last = done.stdout.splitlines()
+    assert (done.stderr, last) == ("oh\n", "after all")
+    assert sorted(lines) == sorted(2 * lines_of("call", lines=1000) + lines_of("job", lines=10))
+
+
+def test_what_is_printed_at_a_local_dispatcher_that_nobody_closes_is_there_at_the_end(
+    with_head: MakeScript,
+) -> None:
+    done = with_head("""
+client = Client(LocalDispatcher(2).address)
+client.starmap(say, [("call", 1000)] * 2)
+Job(target=say, args=("job", 1000), scheduler=client).start()
+""").run()
+    assert sorted(done.stdout.splitlines()) == sorted(
+        2 * lines_of("call", lines=1000) + lines_of("job", lines=1000)
+    )
 
 
 @pytest.mark.promise

@@ -107,6 +107,15 @@ def test_the_log_of_the_dispatcher_is_shown(process: subprocess.Popen[str]) -> N
     assert "there is no such log" in gridengine("logs", "sweep", "nobody", status=1)
 
 
+def test_what_calls_of_a_script_s_own_processes_print_is_shown(
+    process: subprocess.Popen[str],
+) -> None:
+    told = told_at_last("call 2 speaks", "logs", "sweep")
+    assert sorted(told.split("==> what calls have printed <==\n")[1].splitlines()) == [
+        f"call {number} speaks" for number in range(3)
+    ]
+
+
 def test_workers_leave_a_machine_that_is_drained(
     process: subprocess.Popen[str], tmp_path: Path
 ) -> None:

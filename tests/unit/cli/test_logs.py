@@ -44,6 +44,14 @@ def test_no_more_lines_are_shown_than_there_may_be(
     assert logs(monkeypatch, [], [one], "--lines", f"-{lines}1").exit_code == 2
 
 
+def test_what_no_log_has_is_shown_with_its_last_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = FoundLogs([], [], may_come=False, printed="a\nb\nc\n")
+    monkeypatch.setattr(module, "find_logs", lambda name, which, *, failed: found)
+    result = CliRunner().invoke(main, ["logs", "sweep", "--lines", "2"])
+    assert result.output == "==> what calls have printed <==\nb\nc\n"
+    assert result.exit_code == 0
+
+
 def test_where_there_is_none_the_status_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     result = logs(monkeypatch, [], [])
     assert result.exit_code == 1

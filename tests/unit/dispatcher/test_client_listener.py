@@ -40,6 +40,7 @@ from gridengine.wire.messages import (
     Goodbye,
     Message,
     OutcomesTaken,
+    OutputTaken,
     Refuse,
     SharedItem,
     TaskItem,
@@ -191,6 +192,25 @@ def test_a_client_that_leaves_ends_at_once(played: Played) -> None:
     assert played.say(A, Goodbye("closed")) == [ClientLeft(number)]
     assert played.server.forgotten == [A]
     assert played.listener.seen() == []
+
+
+def test_what_jobs_print_is_waited_for_while_their_client_is_here_or_may_come_back(
+    played: Played,
+) -> None:
+    done: list[tuple[Any, ...]] = []
+    played.clients.output = SimpleNamespace(  # type: ignore[assignment]
+        add=lambda client: done.append(("add", client.number)),
+        resume=lambda client: done.append(("resume", client.number)),
+        taken=lambda client, message: done.append((message, client.number)),
+        remove=lambda client: done.append(("remove", client.number)),
+    )
+    number = played.join(A) >> NUMBER_BITS
+    played.say(B, OutputTaken(5, 7))
+    played.say(A, OutputTaken(5, 7))
+    played.say(A, hello())
+    played.say(A, Goodbye("closed"))
+    assert [one for one, _ in done] == ["add", OutputTaken(5, 7), "resume", "remove"]
+    assert {client for _, client in done} == {number}
 
 
 def test_a_client_whose_process_is_dead_ends_after_the_grace_time(played: Played) -> None:

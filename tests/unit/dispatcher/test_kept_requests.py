@@ -58,7 +58,12 @@ def test_a_client_that_is_not_welcomed_yet_repeats_its_greeting_to_the_next_proc
     taken = TakenOutcomes()
     taken.add(4)
     dispatcher: Any = SimpleNamespace(
-        _number=7, _resuming=False, _taken=taken, _connection=connection, _hello_again=lambda: hello
+        _number=7,
+        _resuming=False,
+        _taken=taken,
+        _connection=connection,
+        _hello_again=lambda: hello,
+        _streams=(),
     )
     RemoteDispatcher._resume(dispatcher)
     assert done == ["begins", hello]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -61,7 +62,7 @@ def links(monkeypatch: pytest.MonkeyPatch) -> tuple[MixedWorkers, Link, Link]:
     monkeypatch.setattr(mixed_workers, "LocalWorkers", lambda *_, **__: local)
     monkeypatch.setattr(mixed_workers, "RemoteWorkers", lambda *_, **__: remote)
     parts: Any = None
-    home: Any = SimpleNamespace(epoch=4)
+    home: Any = SimpleNamespace(epoch=4, folder=Path("night"))
     made = MixedWorkers(parts, run_id="run", settings=parts, wake=parts, home=home, clock=parts)
     return made, local, remote
 
@@ -104,8 +105,8 @@ def test_workers_are_launched_for_this_process_and_connect_by_the_others_keys(
 ) -> None:
     mixed, _, remote = links
     context: Any = mixed.context
-    assert context == {"epoch": 4}
-    assert "epoch" in LaunchContext._fields
+    assert context == {"epoch": 4, "directory": Path("night")}
+    assert {*context} <= {*LaunchContext._fields}
     assert mixed.keys == remote.keys
     assert mixed.take_receipts() == {ELSEWHERE: 3}
 

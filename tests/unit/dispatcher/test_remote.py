@@ -5,6 +5,7 @@ hears nothing; its connection is the test's.
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -35,6 +36,8 @@ from gridengine.wire.messages import (
     Goodbye,
     Message,
     OutcomesTaken,
+    Output,
+    OutputTaken,
     Refuse,
 )
 from tests.support.manual_clock import ManualClock
@@ -105,6 +108,29 @@ class Remote(RemoteDispatcher):
         self.step(ChildrenWelcome(0, CLIENT, 8, epoch=4, taken=taken))
 
 
+class Streams:
+    """Standard output and error, which take what the test says."""
+
+    def __init__(self, wake: object) -> None:
+        self.written: list[bytes] = []
+        self.passed = self.accepted = 0
+        self.started = self.awaited = False
+        self.flushed: list[float | None] = []
+
+    def __iter__(self) -> Iterator[Streams]:
+        return iter((self, self))
+
+    def start(self) -> None:
+        self.started = True
+
+    def write(self, data: bytes) -> None:
+        self.written.append(data)
+        self.accepted += len(data)
+
+    def flush(self, seconds: float | None) -> None:
+        self.flushed.append(seconds)
+
+
 @pytest.fixture
 def make(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Returns a client that has been welcomed."""
@@ -112,6 +138,7 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Any:
     file.is_gone_for_good = lambda: False
     monkeypatch.setattr(remote, "load_private", lambda path, kind: file)
     monkeypatch.setattr(remote, "Client", Connection)
+    monkeypatch.setattr(remote, "StandardStreams", Streams)
     monkeypatch.setattr(remote, "settings", lambda: Settings(client_lease=60.0))
     monkeypatch.setattr(remote, "atexit", SimpleNamespace(register=lambda act: None))
 
@@ -292,3 +319,43 @@ def test_the_time_that_this_process_was_suspended_hardly_counts(make: Any) -> No
     for _ in range(60):
         clock.advance(1.0)
         client.step()
+
+
+def printed(client: Remote, run: int, words: bytes) -> Any:
+    """Have the client be sent what a job has printed; return where that goes."""
+    client._connection.incoming.append((Output(run, 1), [words]))
+    client.step()
+    return client._streams
+
+
+def test_what_jobs_print_is_printed_here_and_its_dispatcher_is_told_what_was_taken(
+    make: Any,
+) -> None:
+    client = make()
+    streams = printed(client, 5, b"hello\n")
+    printed(client, 6, b"you\n")
+    assert streams.written == [b"hello\n", b"you\n"]
+    assert client.take_sent() == []
+    streams.passed = 6
+    assert client.take_sent() == [OutputTaken(6, 5)]
+    client.flush_output(3.0)
+    assert streams.flushed == [3.0]
+
+
+def test_only_who_has_jobs_has_threads_for_what_they_print(make: Any) -> None:
+    client = make()
+    submit(client)
+    assert not client._streams.started
+    submit(client, watched=True)
+    assert client._streams.started
+
+
+def test_the_next_process_is_not_told_of_what_the_one_before_has_sent(make: Any) -> None:
+    client = make()
+    streams = printed(client, 5, b"hello\n")
+    client.begin_again()
+    client.take_sent()
+    streams.passed = streams.accepted
+    printed(client, 5, b"you\n")
+    streams.passed = streams.accepted
+    assert client.take_sent() == [OutputTaken(4, 5)]

@@ -12,7 +12,9 @@ import pytest
 
 from gridengine.dispatcher import remote_workers
 from gridengine.dispatcher.remote_workers import RemoteWorkers
+from gridengine.dispatcher.standalone_files import Home
 from gridengine.settings.schema import Settings
+from gridengine.wire.messages import Output
 
 FD = 5
 
@@ -37,9 +39,25 @@ def workers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> tuple[RemoteWork
     monkeypatch.setattr(remote_workers, "Server", lambda **_: server)
     context = SimpleNamespace(directory=tmp_path)
     monkeypatch.setattr(remote_workers, "write_connection", lambda *_: context)
+    return make(), server
+
+
+def make(home: Home | None = None) -> RemoteWorkers:
     scheduler: Any = SimpleNamespace(local=False, max_workers=3)
-    made = RemoteWorkers(scheduler, run_id="run", settings=Settings(), wake=lambda: None)
-    return made, server
+    wake = print
+    return RemoteWorkers(scheduler, run_id="run", settings=Settings(), wake=wake, home=home)
+
+
+def test_what_jobs_print_is_of_this_process_or_of_its_clients(
+    workers: tuple[RemoteWorkers, Server], tmp_path: Path
+) -> None:
+    link, server = workers
+    output: Any = (b"w1", Output(7, 1), [b""])
+    server.coming = [output]
+    assert list(link.receive([FD], 0.0, 1)) == []
+    keys: Any = SimpleNamespace(workers=None)
+    server.coming = [output]
+    assert list(make(Home(tmp_path, keys)).receive([FD], 0.0, 1)) == [output]
 
 
 def test_it_is_asked_when_its_descriptor_has_polled_or_something_is_left(

@@ -15,6 +15,7 @@ from gridengine.dispatcher.watch_answers import WatchAnswers
 from gridengine.dispatcher.watch_messages import Answer, Identity, Request
 from gridengine.dispatcher.watch_streams import Told
 from gridengine.settings.values import Settings
+from gridengine.worker.output_excerpt import OutputExcerpt
 from tests.support.core_play import Play
 
 IDENTITY = Identity("sweep", "run", 1, "host", "", "", 0.0, "", "", "")
@@ -26,6 +27,7 @@ class Played:
     def __init__(self) -> None:
         self.play = Play()
         self.posted: list[Event] = []
+        self.printed = OutputExcerpt(100)
         launcher: Any = None
         self.answers = WatchAnswers(
             self.play.core.state,
@@ -36,6 +38,7 @@ class Played:
             settings=Settings(),
             post=self.posted.append,
             began=0.0,
+            printed=self.printed,
         )
 
     def ask(self, ask: str, words: Sequence[str] = (), **options: Any) -> bytes:
@@ -60,6 +63,14 @@ def played() -> Played:
 def test_what_many_ask_within_half_a_second_is_made_once(played: Played) -> None:
     answers = [played.ask("status") for _ in range(10)]
     assert all(one is answers[0] for one in answers)
+
+
+def test_a_report_has_what_calls_have_printed_and_a_status_has_not(played: Played) -> None:
+    played.printed.add(b"call 5 speaks\n\xff")
+    [report, status] = [
+        msgspec.json.decode(played.ask(ask), type=Answer) for ask in ("report", "status")
+    ]
+    assert (report.printed, status.printed) == ("call 5 speaks\n\ufffd", "")
 
 
 def test_to_tell_of_a_process_without_named_runs_imports_no_sqlite(

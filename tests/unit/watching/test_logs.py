@@ -37,7 +37,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     )
     status = Status(runs=[run], failures=[failure, failure], workers=[worker])
     answer = Answer(replace(who, folder=str(tmp_path)), status, [Line(3.0, "it begins", False)])
-    monkeypatch.setattr(module, "answer_of", lambda name: (answer, True))
+    monkeypatch.setattr(module, "answer_of", lambda name, ask: (answer, True))
     return tmp_path / "logs"
 
 
@@ -46,7 +46,7 @@ def found(which: str = "", *, failed: bool = False) -> list[str]:
 
 
 def test_all_are_those_of_the_folder_after_the_dispatchers_own_lines(folder: Path) -> None:
-    told, paths, may_come = find_logs("sweep", "", failed=False)
+    told, paths, may_come, _ = find_logs("sweep", "", failed=False)
     assert told == ["3.0 s ago: it begins"]
     assert [path.name for path in paths] == list(NAMES)
     assert may_come
@@ -80,14 +80,14 @@ def test_a_log_that_is_gone_is_left_out(folder: Path) -> None:
 def test_of_a_run_of_which_nothing_else_is_known_they_are_in_its_folder(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def unknown(name: str) -> None:
+    def unknown(name: str, ask: str) -> None:
         raise ConfigurationError("no dispatcher runs")
 
     run = OtherRun(str(folder.parent), "node7", 17, 0.0, under_way=False)
     monkeypatch.setattr(module, "answer_of", unknown)
     monkeypatch.setattr(module, "other_runs", lambda known: [run])
     name = folder.parent.name
-    told, paths, may_come = find_logs(name, "4712", failed=False)
+    told, paths, may_come, _ = find_logs(name, "4712", failed=False)
     assert (told, [path.name for path in paths], may_come) == ([], [NAMES[2]], False)
     assert find_logs("17", "", failed=False)[1]
     for other, failed in (("nosuch", False), ("", False), (name, True)):
@@ -95,10 +95,23 @@ def test_of_a_run_of_which_nothing_else_is_known_they_are_in_its_folder(
             find_logs(other, "", failed=failed)
 
 
+@pytest.mark.parametrize("runs", [True, False])
+def test_what_no_log_has_is_told_by_the_run_or_by_what_was_kept_of_it(
+    monkeypatch: pytest.MonkeyPatch, runs: bool
+) -> None:
+    who = Identity(
+        *("sweep.py", "run", 4242, "laptop", "/sweep.py", "/", 0.0, "ProcessScheduler", "1", "3.11")
+    )
+    answer = Answer(who, printed="call 5 speaks\n")
+    monkeypatch.setattr(module, "answer_of", lambda name, ask: (answer, runs))
+    assert find_logs("sweep", "", failed=False) == ([], [], False, "call 5 speaks\n")
+    assert find_logs("sweep", "5", failed=False).printed == ""  # nobody knows whose lines they are
+
+
 def test_where_several_are_meant_no_folder_takes_their_place(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def several(name: str) -> None:
+    def several(name: str, ask: str) -> None:
         raise SeveralMeant("two")
 
     monkeypatch.setattr(module, "answer_of", several)

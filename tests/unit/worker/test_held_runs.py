@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -49,7 +49,7 @@ class Client:
 
 class Agent:
     def __init__(self) -> None:
-        self.under_way = -1
+        self.under_way: Mapping[int, int] = {}
         self.nested_ended = False
 
     def allocations(self) -> list[int]:
@@ -61,7 +61,7 @@ class Agent:
     def end_nested_calls(self) -> None:
         self.nested_ended = True
 
-    def forget_output(self, under_way: int) -> None:
+    def forget_output(self, under_way: Mapping[int, int]) -> None:
         self.under_way = under_way
 
 
@@ -188,7 +188,7 @@ def test_what_runs_have_written_counts_as_far_as_it_is_sent_again() -> None:
     held.acknowledge()
     held.send(Output(1, 2), b"lost")
     held.introduced()
-    assert held.agent.under_way == 4
+    assert held.agent.under_way == {1: 4}
 
 
 def test_nothing_is_kept_that_is_acknowledged() -> None:

@@ -1,4 +1,4 @@
-"""What runners print is read line by line, and kept within bounds."""
+"""What runners print is read line by line, and passed on."""
 
 from __future__ import annotations
 
@@ -7,32 +7,8 @@ import os
 
 import pytest
 
-from gridengine.worker.output import OutputExcerpt, OutputReader
-
-
-@pytest.mark.parametrize("step", [1, 3, 1000])
-def test_what_fits_is_kept_whole(step: int) -> None:
-    text = bytes(range(100))
-    kept = OutputExcerpt(100)
-    for start in range(0, 100, step):
-        kept.add(text[start : start + step])
-    assert kept.content() == text
-
-
-@pytest.mark.parametrize("step", [1, 7, 100_000])
-def test_of_what_does_not_fit_the_beginning_and_the_end_are_kept(step: int) -> None:
-    text = bytes(i % 251 for i in range(30_000))
-    kept = OutputExcerpt(100)
-    for start in range(0, len(text), step):
-        kept.add(text[start : start + step])
-    assert kept.content() == text[:50] + b"\n[... 29900 bytes left out ...]\n" + text[-50:]
-
-
-def test_memory_for_a_flood_is_bounded() -> None:
-    kept = OutputExcerpt(100)
-    for _ in range(1000):
-        kept.add(b"x" * 65536)
-        assert len(kept._tail) < 200_000
+from gridengine.worker.output import OutputReader
+from gridengine.worker.output_excerpt import OutputExcerpt
 
 
 class Taker:
@@ -40,8 +16,9 @@ class Taker:
 
     full = False
 
-    def __init__(self) -> None:
+    def __init__(self, *, alone: bool = False) -> None:
         self.taken = b""
+        self.alone = alone
 
     def write(self, data: bytes) -> None:
         self.taken += data
@@ -102,3 +79,13 @@ def test_a_reader_keeps_only_what_is_written_while_it_is_asked_to() -> None:
     reader.drain()
     assert reader.ended
     reader.close()
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_who_takes_it_too_may_take_it_alone(pipe: tuple[int, int], alone: bool) -> None:
+    sink, caller = Taker(), Taker(alone=alone)
+    reader = OutputReader(pipe[0], sink)
+    reader.also = caller
+    os.write(pipe[1], b"hello\n")
+    reader.drain()
+    assert (sink.taken, caller.taken) == (b"" if alone else b"hello\n", b"hello\n")

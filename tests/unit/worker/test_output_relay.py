@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from gridengine.wire.messages import Output
+from gridengine.wire.messages import Output, OutputTaken
 from gridengine.worker.output_relay import WINDOW_BYTES, JobsOutput, Relay, RunOutput
 from gridengine.worker.stream_writer import StreamWriter
 
@@ -37,7 +37,7 @@ class Streams:
         return iter((self.stdout, self.stderr))
 
 
-def test_a_worker_sends_no_more_than_the_window_until_it_is_taken() -> None:
+def test_of_a_run_no_more_than_the_window_is_sent_until_it_is_taken() -> None:
     sent: list[object] = []
     relay = Relay(lambda message, buffers: sent.append((message, buffers)))
     stdout = RunOutput(relay, 7, 1)
@@ -48,13 +48,22 @@ def test_a_worker_sends_no_more_than_the_window_until_it_is_taken() -> None:
     assert not stdout.full
     RunOutput(relay, 7, 2).write(bytes(WINDOW_BYTES))
     assert stdout.full
-    relay.taken(5)
+    assert not RunOutput(relay, 8, 1).full  # its caller may be another, who reads
+    relay.taken(7, 5)
     assert stdout.full
-    relay.taken(WINDOW_BYTES)
+    relay.taken(7, WINDOW_BYTES)
     assert not stdout.full
 
 
-def test_each_worker_is_told_how_much_of_its_own_was_taken() -> None:
+def test_a_new_dispatcher_has_only_what_is_sent_to_it() -> None:
+    relay = Relay(lambda *_: None)
+    for run in (7, 8):
+        RunOutput(relay, run, 1).write(bytes(WINDOW_BYTES))
+    relay.begin_again({8: WINDOW_BYTES})
+    assert [RunOutput(relay, run, 1).full for run in (7, 8)] == [False, True]
+
+
+def test_each_worker_is_told_how_much_of_which_run_was_taken() -> None:
     streams = Streams()
     output = JobsOutput(streams)  # type: ignore[arg-type]
     assert list(output.taken()) == []
@@ -66,9 +75,9 @@ def test_each_worker_is_told_how_much_of_its_own_was_taken() -> None:
     assert list(output.taken()) == []
     assert streams.stdout.awaited
     streams.stdout.passed, streams.stderr.passed = 5, 3
-    assert list(output.taken()) == [(b"a", 4), (b"a", 3)]
+    assert list(output.taken()) == [(b"a", OutputTaken(4, 1)), (b"a", OutputTaken(3, 1))]
     streams.stdout.passed = 18
-    assert list(output.taken()) == [(b"b", 14)]
+    assert list(output.taken()) == [(b"b", OutputTaken(14, 2))]
 
 
 def test_what_cannot_be_written_is_taken_all_the_same() -> None:
@@ -76,4 +85,4 @@ def test_what_cannot_be_written_is_taken_all_the_same() -> None:
     output = JobsOutput([outlet, outlet])  # type: ignore[arg-type]
     output.take(b"a", Output(1, 1), b"one\n")
     outlet.close()
-    assert list(output.taken()) == [(b"a", 4)]
+    assert list(output.taken()) == [(b"a", OutputTaken(4, 1))]

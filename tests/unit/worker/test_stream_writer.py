@@ -9,7 +9,8 @@ from collections.abc import Callable
 import pytest
 
 from gridengine.worker import stream_writer
-from gridengine.worker.stream_writer import StreamWriter
+from gridengine.worker.output_excerpt import OutputExcerpt
+from gridengine.worker.stream_writer import StandardStreams, StreamWriter
 
 
 def writer_to(fd: int) -> StreamWriter:
@@ -143,3 +144,16 @@ def test_pieces_are_of_whole_lines() -> None:
     assert [piece[-1:] for piece in pieces[:-1]].count(b"\n") == len(
         pieces
     ) - 3  # the line of 9000 is cut twice
+
+
+def test_what_of_both_streams_is_kept_is_in_the_order_in_which_it_was_written(
+    pipe: tuple[int, int],
+) -> None:
+    streams = StandardStreams(lambda: None, (pipe[1], None), OutputExcerpt(100))
+    streams.stdout.write(b"one\n")
+    streams.stderr.write(b"oh\n")
+    streams.stdout.write(b"two\n")
+    streams.close()
+    assert os.read(pipe[0], 100) == b"one\ntwo\n"
+    assert streams.kept is not None
+    assert streams.kept.content() == b"one\noh\ntwo\n"

@@ -1,0 +1,38 @@
+"""What a `LocalDispatcher` has its process's output pass through."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from gridengine.api.local_dispatcher import OutputPipe
+from gridengine.worker.stream_writer import StreamWriter
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, int]]:
+    """Its reading and its writing end."""
+    ends = os.pipe()
+    yield ends
+    for end in ends:
+        os.close(end)
+
+
+def test_what_another_process_writes_has_arrived_when_the_pipe_is_closed(
+    pipe: tuple[int, int],
+) -> None:
+    passed = OutputPipe(StreamWriter(pipe[1], "standard output", lambda: None))
+    text = b"".join(b"line %d\n" % number for number in range(1000))
+    os.write(passed.fd, text)
+    os.close(passed.fd)
+    passed.close()
+    assert os.read(pipe[0], 2 * len(text)) == text
+
+
+def test_where_there_is_no_output_it_goes_nowhere() -> None:
+    passed = OutputPipe(StreamWriter(None, "standard output", lambda: None))
+    os.write(passed.fd, b"hello\n")
+    os.close(passed.fd)
+    passed.close()
