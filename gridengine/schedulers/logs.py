@@ -31,10 +31,11 @@ def tail(path: Path, size: int) -> str:
 
 
 CANCELLED = re.compile(
-    r"slurmstepd\S*: error: \*\*\* (JOB|STEP) \S+ ON \S+ CANCELLED AT \S+ \*\*\*\s*"
+    r"(slurmstepd\S*:|\[\S+\]) error: \*\*\* (JOB|STEP) \S+ ON \S+ CANCELLED AT \S+ "
+    r"(DUE to SIGNAL \w+ )?\*\*\*\s*"
 )
 """What Slurm writes into the log of whatever is cancelled, as the workers of a run that is over
-are.
+are; from 24.11 on it says by which signal, and since 26.05 it begins with the time.
 """
 
 

@@ -61,7 +61,8 @@ def site_of(config: str, partitions: str, nodes: str, names: str) -> Site:
     most = [int(said) for one in chosen if (said := one.get("MaxMemPerCPU", "")).isdecimal()]
     share = min([*shares, *most]) if needs and shares else 0
     whole = fields.get("SelectType") == "select/linear" or any(
-        one.get("OverSubscribe") == "EXCLUSIVE" for one in chosen
+        one.get("OverSubscribe") == "EXCLUSIVE" or one.get("Exclusive") == "NODE"  # from 26.05 on
+        for one in chosen
     )
     return Site(
         max(0, largest),

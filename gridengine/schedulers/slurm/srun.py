@@ -103,8 +103,9 @@ def srun_command(
     Raises:
         Unsuitable: its log cannot be named.
     """
-    if "\\" in str(script):
-        raise Unsuitable("a log below a folder with a backslash in its name cannot be named")
+    # Slurm 26.05 expands "%%j" twice.
+    if re.search(r"[\\%]", str(script)):
+        raise Unsuitable("a log below a folder with a backslash or % in its name cannot be named")
     step = [
         "--nodes=1",
         "--ntasks=1",
@@ -116,7 +117,7 @@ def srun_command(
     ]
     ours = [
         f"--job-name={name}",
-        f"--output={log.replace('%', '%%')}".replace("\0", "%t"),
+        f"--output={log}".replace("\0", "%t"),
         f"--chdir={script.parent}",
     ]
     return ["srun", "--verbose", "--immediate", *options, *step, *ours, *shell, str(script)]

@@ -46,6 +46,11 @@ def test_a_log_says_which_addresses_do_not_answer(tmp_path: Path, end: str) -> N
             True,
         ),
         (
+            "[2026-11-28T09:43:32.498] error: *** STEP 2.0 ON n2 CANCELLED AT 2026-11-28T09:43:32 "
+            "DUE to SIGNAL Terminated ***\n",
+            True,
+        ),
+        (
             "slurmstepd-n1: error: *** JOB 12 ON n1 CANCELLED AT 2026-11-22T01:44:36 DUE TO TIME "
             "LIMIT ***\n",
             False,

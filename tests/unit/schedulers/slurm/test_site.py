@@ -77,6 +77,7 @@ def test_no_more_memory_is_asked_for_a_core_than_a_job_may_have() -> None:
     [
         (CONFIG + "SelectType              = select/linear\n", PARTITIONS),
         (CONFIG, PARTITIONS.replace("Default=YES", "Default=YES OverSubscribe=EXCLUSIVE")),
+        (CONFIG, PARTITIONS.replace("Default=YES", "Default=YES Exclusive=NODE")),
     ],
 )
 def test_where_jobs_are_given_whole_nodes_the_smallest_is_known(

@@ -11,14 +11,21 @@ from gridengine.schedulers.slurm.srun import Unsuitable, srun_command, srun_opti
 
 
 def test_srun_is_asked_for_what_sbatch_is_with_a_step_like_a_batch_script() -> None:
-    log, script = "/runs/r/%/worker.1.\0.log", Path("/runs/r/worker.sh")
+    log, script = "/runs/r/logs/worker.1.\0.log", Path("/runs/r/worker.sh")
     shell = ["/bin/bash", "-l"]
     command = srun_command(["--mem=3M"], name="me", log=log, script=script, shell=shell)
     assert shlex.join(command) == (
         "srun --verbose --immediate --mem=3M --nodes=1 --ntasks=1 --overlap --no-kill "
         "--cpu-bind=none --mpi=none --input=none --job-name=me "
-        "--output=/runs/r/%%/worker.1.%t.log --chdir=/runs/r /bin/bash -l /runs/r/worker.sh"
+        "--output=/runs/r/logs/worker.1.%t.log --chdir=/runs/r /bin/bash -l /runs/r/worker.sh"
     )
+
+
+@pytest.mark.parametrize("folder", ["/runs/50%", "/a\\b"])
+def test_a_folder_in_whose_name_slurm_finds_a_placeholder_is_left_to_sbatch(folder: str) -> None:
+    log, script = f"{folder}/logs/worker.1.\0.log", Path(folder, "worker.sh")
+    with pytest.raises(Unsuitable):
+        srun_command([], name="me", log=log, script=script, shell=["/bin/bash"])
 
 
 def test_what_is_said_to_sbatch_is_said_to_srun() -> None:
