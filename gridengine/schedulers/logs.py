@@ -35,7 +35,7 @@ CANCELLED = re.compile(
     r"(DUE to SIGNAL \w+ )?\*\*\*\s*"
 )
 """What Slurm writes into the log of whatever is cancelled, as the workers of a run that is over
-are; from 24.11 on it says by which signal, and since 26.05 it begins with the time.
+are; 26.05 begins with the time, and says by which signal.
 """
 
 
