@@ -15,7 +15,6 @@ from gridengine.api.named_runs import NamedRun, run_named, runs
 from gridengine.client.connect import dispatcher_of
 from gridengine.client.left_calls import flush_handed, take_what_has_ended
 from gridengine.dispatcher.remote import RemoteDispatcher
-from gridengine.dispatcher.standalone_files import client_file
 from gridengine.errors import ConfigurationError, GridEngineError, trimmed
 from gridengine.journal import kept_runs
 from gridengine.journal.run_file import SUFFIX
@@ -36,7 +35,8 @@ class Client(RemoteScheduler):
     too when the process is killed, or leaves by `disconnect(detach=True)`.
 
     Args:
-        dispatcher: its name, or the path of its connection file for clients.
+        dispatcher: its name, or whatever else names it (see `docs/watching.md`): a process id, an
+            address, its folder; or a copy of its connection file for clients.
         weight: 2 has it take two turns for each one of a client with 1.
         max_calls, max_bytes: how many calls that have not ended, and how many bytes of them, it may
             have at the dispatcher: more are an error where they are submitted (default: any
@@ -57,6 +57,8 @@ class Client(RemoteScheduler):
         max_bytes: int | None = None,
     ) -> None:
         named = isinstance(dispatcher, os.PathLike)
+        from gridengine.watching.lookup import client_file  # few scripts are clients
+
         self._name = text("dispatcher", os.fspath(dispatcher) if named else dispatcher)
         super().__init__(
             client_file(self._name), weight=weight, max_calls=max_calls, max_bytes=max_bytes
@@ -185,5 +187,8 @@ class Client(RemoteScheduler):
         Raises:
             JournalError: there is no such run, or its file cannot be read or written.
         """
-        take_what_has_ended(name, kept_runs.find(name, journal), self)
+        from gridengine.watching.run_lookup import run_file  # few ask
+
+        path = run_file(name, journal)
+        take_what_has_ended(path.name.removesuffix(SUFFIX), path, self)
         return run_named(name, journal=journal)

@@ -166,12 +166,15 @@ def runs() -> list[NamedRun]:
 
 @trimmed
 def run_named(name: str, *, journal: str | os.PathLike[str] | None = None) -> NamedRun:
-    """Return what is kept of a run, whichever script made it; `journal` as it was given there.
+    """Return what is kept of a run, whichever script made it: by its name or whatever else names it
+    (see `docs/watching.md`), its file's path, say; `journal` as it was given there.
 
     Raises:
         JournalError: there is no such run, or its file cannot be read.
     """
-    summary = kept_runs.summary(kept_runs.find(name, journal))
+    from gridengine.watching.run_lookup import run_file  # few ask
+
+    summary = kept_runs.summary(run_file(name, journal))
     if summary.error:
         raise JournalError(summary.error)
     return NamedRun(summary)

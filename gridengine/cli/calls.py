@@ -61,8 +61,9 @@ def command(
 ) -> None:
     """List calls that run, and that have failed lately, with what they were given.
 
-    NAME is a dispatcher as `gridengine ls` lists it; or a run that has ended, if its report was
-    kept: see `gridengine report`. Of very many calls a sample is shown, and their number.
+    NAME is whatever `gridengine ls` prints of a dispatcher, or the name of a run whose calls it
+    runs; also of one that has ended, if its report was kept: see `gridengine report`. Of very many
+    calls a sample is shown, and their number.
 
     The exit status is 1 when there is no such dispatcher or run.
     """

@@ -9,7 +9,7 @@ import click
 from gridengine.cli.completion import watched_names
 from gridengine.dispatcher.watch_messages import CANCEL
 from gridengine.resources.units import plural
-from gridengine.watching.dispatchers import connect
+from gridengine.watching.lookup import connect
 
 
 @click.command(
@@ -28,15 +28,20 @@ def command(name: str, calls: tuple[str, ...], yes: bool) -> None:
     """End calls: those that wait never run, those that run are sent SIGTERM, and SIGKILL after the
     grace time. Without a CALL all are ended, which cannot be undone. The script sees `Cancelled`.
 
-    NAME is a dispatcher as `gridengine ls` lists it; CALL a number among a map's calls, an id of
-    `gridengine calls --json`, or a job's name. The exit status is 1 when nothing was ended.
+    NAME is whatever `gridengine ls` prints of a dispatcher; or the name of a run, or the script or
+    process id of a client, whose calls alone are meant then. CALL is a number among a map's calls,
+    an id of `gridengine calls --json`, or a job's name. The exit status is 1 when nothing was
+    ended.
     """
     with connect(name) as watched:
         answer = watched.ask(most=0)
         if not calls and not yes:
             status = answer.status
             left = plural(status.waiting + status.running, "call")
-            click.confirm(f"End all {left} of {answer.identity.name}?", abort=True)
+            whose = f"{left} of {answer.identity.name}"
+            if watched.run:
+                whose = f"calls of {watched.run} at {answer.identity.name}"
+            click.confirm(f"End all {whose}?", abort=True)
         ended = watched.ask(CANCEL, words=calls).count
     none = f"no such call waits or runs; `gridengine calls {name}` lists those that run"
     click.echo(f"{plural(ended, 'call')} ended" if ended else none)

@@ -33,10 +33,12 @@ def _completion(names: Callable[[], Iterable[tuple[str, str]]]) -> Completion:
 
 def _watched() -> Iterable[tuple[str, str]]:
     from gridengine.watching.dispatchers import answers
+    from gridengine.watching.names import of_answer, word_for
 
-    for one in answers(seconds=ANSWER_SECONDS)[0]:
-        who = one.identity
-        yield who.name, f"process {who.pid} on {who.host}"
+    known = [of_answer(one, None) for one in answers(seconds=ANSWER_SECONDS)[0]]
+    for one in known:
+        yield word_for(one, known), one.about
+        yield from ((name, f"a run at {one.title}") for name, file in one.calls.items() if file)
 
 
 watched_names = _completion(_watched)

@@ -26,6 +26,7 @@ from gridengine.dispatcher.dispatcher_folder import (
 )
 from gridengine.resources.demand import Demand
 from gridengine.resources.encoding import encode_demand
+from gridengine.watching.lookup import by_itself, new_or_known, standalone
 
 EXIT_STATUS = {"running": 0, "died": 1, "ended": 3, "silent": 4}
 """As init scripts have it (Linux Standard Base, Init Script Actions)."""
@@ -78,14 +79,15 @@ def start(name: str, *, foreground: bool, **given: Any) -> None:
     --scheduler it keeps none. It logs to dispatcher.log in its folder. The exit status is 1 when it
     does not start, or runs already.
     """
-    options = _options(name, given)
-    begun = dispatcher_control.start(name, options, foreground=foreground)
-    click.echo(f"dispatcher {name} runs: {begun}")
+    folder = new_or_known(name)
+    options = _options(folder, given)
+    begun = dispatcher_control.start(folder, options, foreground=foreground)
+    click.echo(f"dispatcher {folder.name} runs: {begun}")
     click.echo(f"its workers: {dispatcher_control.words(options)}")
-    click.echo(f'in a script: gridengine.Client("{name}")')
+    click.echo(f'in a script: gridengine.Client("{folder.name}")')
 
 
-def _options(name: str, given: dict[str, Any]) -> StartOptions:
+def _options(folder: DispatcherFolder, given: dict[str, Any]) -> StartOptions:
     """Return how a dispatcher is to be started: as it was, but for what is said. A scheduler that
     is said begins anew.
     """
@@ -94,13 +96,13 @@ def _options(name: str, given: dict[str, Any]) -> StartOptions:
     if scheduler:
         before = StartOptions(scheduler, directory=working_directory())
     else:
-        before = dispatcher_control.kept_options(name)
+        before = dispatcher_control.kept_options(folder)
     try:
         arguments = arguments_of(before.scheduler, given)
     except click.UsageError as error:
         if scheduler:
             raise
-        words = f"{error.message}, which {name} has; --scheduler says another"
+        words = f"{error.message}, which {folder.name} has; --scheduler says another"
         raise click.UsageError(words, error.ctx) from None
     return replace(
         before,
@@ -151,7 +153,7 @@ def status(name: str, *, as_json: bool) -> None:
     The exit status is 0 when it runs, 1 when it was killed (or there is none of this name), 3 when
     it has ended, 4 when it runs and does not answer.
     """
-    found = dispatcher_control.status(dispatcher_control.known(name))
+    found = dispatcher_control.status(standalone(name))
     if as_json:
         print_json(found)
     else:
@@ -177,7 +179,7 @@ def stop(name: str, *, now: bool) -> None:
     Ctrl-C ends the wait alone. The exit status is 1 when there is none of this name; it is 0 also
     when it has ended before.
     """
-    click.echo(dispatcher_control.stop(dispatcher_control.known(name), now=now))
+    click.echo(dispatcher_control.stop(by_itself(name), now=now))
 
 
 @command.command(
@@ -195,7 +197,7 @@ def restart(name: str, *, now: bool) -> None:
 
     The exit status is 1 when there is none of this name, or it does not start.
     """
-    click.echo(dispatcher_control.stop(dispatcher_control.known(name), now=now, again=True))
-    options = dispatcher_control.kept_options(name)
-    begun = dispatcher_control.start(name, options, foreground=False)
-    click.echo(f"dispatcher {name} runs: {begun}")
+    folder = by_itself(name)
+    click.echo(dispatcher_control.stop(folder, now=now, again=True))
+    begun = dispatcher_control.start(folder, folder.options(), foreground=False)
+    click.echo(f"dispatcher {folder.name} runs: {begun}")

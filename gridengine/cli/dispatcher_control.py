@@ -29,20 +29,8 @@ SILENT = "silent"
 """The state of one that runs and does not answer."""
 
 
-def known(name: str) -> DispatcherFolder:
-    """Return the folder of a dispatcher that was started before.
-
-    Raises:
-        ConfigurationError: there is none of this name.
-    """
-    folder = DispatcherFolder.of(name)
-    folder.options()
-    return folder
-
-
-def kept_options(name: str) -> StartOptions:
+def kept_options(folder: DispatcherFolder) -> StartOptions:
     """Return how a dispatcher was started the last time, or what the settings say for a new one."""
-    folder = DispatcherFolder.of(name)
     if folder.options_file.exists():
         return folder.options()
     from gridengine.schedulers import default_entry
@@ -57,7 +45,7 @@ def words(options: StartOptions) -> str:
     return f"{options.scheduler} {' '.join([*said, *map(repr, held)])}".rstrip()
 
 
-def start(name: str, options: StartOptions, *, foreground: bool) -> Holder | None:
+def start(folder: DispatcherFolder, options: StartOptions, *, foreground: bool) -> Holder | None:
     """Start a dispatcher, and return who runs it once clients can connect. In the foreground this
     process becomes it.
 
@@ -66,7 +54,6 @@ def start(name: str, options: StartOptions, *, foreground: bool) -> Holder | Non
     """
     from gridengine.dispatcher import background
 
-    folder = DispatcherFolder.of(name)
     background.make_scheduler(options).close()  # what is wrong with the options is told here
     folder.make()
     lock = folder.take_lock()

@@ -11,10 +11,8 @@ import click
 from gridengine.cli.completion import seen_names
 from gridengine.cli.console import folded, print_json
 from gridengine.dispatcher.core.status import Status
-from gridengine.dispatcher.dispatcher_folder import DispatcherFolder, State
 from gridengine.dispatcher.watch_messages import CALLS, REASONS, Answer
 from gridengine.errors import ConfigurationError
-from gridengine.watching.dispatchers import SeveralMeant, Watched, connect
 from gridengine.watching.explanation import (
     explain,
     explain_call,
@@ -22,7 +20,10 @@ from gridengine.watching.explanation import (
     explain_worker,
 )
 from gridengine.watching.kept import ended_words, kept_answer
+from gridengine.watching.lookup import connect
+from gridengine.watching.names import NotKnown
 from gridengine.watching.phrases import Explanation
+from gridengine.watching.watched import Watched
 
 MOST_SAMPLED = 1000
 REASONS_SECONDS, LOOK_SECONDS = 15.0, 0.6
@@ -46,9 +47,9 @@ Examples:
 def command(name: str, which: str, as_json: bool) -> None:
     """Say why calls wait, or what is odd, each with the next step.
 
-    NAME is a dispatcher as `gridengine ls` lists it: its name, its script's, or its process id.
-    CALL is a number among a map's calls, or a job's name; WORKER a host, a process id or a cluster
-    job.
+    NAME is whatever `gridengine ls` prints of a dispatcher, or the name of a run whose calls it
+    runs. CALL is a number among a map's calls, or a job's name; WORKER a host, a process id or a
+    cluster job.
 
     For a run that has ended it says what was odd at its end, and why its last calls have failed.
 
@@ -66,15 +67,7 @@ def command(name: str, which: str, as_json: bool) -> None:
 def _explanations(name: str, which: str) -> list[Explanation]:
     try:
         watched = connect(name)
-    except SeveralMeant:
-        raise
-    except ConfigurationError as error:
-        folders = [one for one in DispatcherFolder.all() if one.name == name]
-        if any(one.state() is State.DIED for one in folders):
-            raise ConfigurationError(
-                f"the dispatcher {name!r} was killed",
-                hint=f"`gridengine dispatcher start {name}` goes on with its calls",
-            ) from error
+    except NotKnown:
         answer = kept_answer(name)
         if answer is None:
             raise

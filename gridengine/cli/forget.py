@@ -13,6 +13,7 @@ from gridengine.cli.completion import run_names
 from gridengine.errors import JournalError
 from gridengine.journal import kept_runs
 from gridengine.watching.figures import size
+from gridengine.watching.run_lookup import own_run_file
 
 UNITS = {"h": 3600, "d": 86400, "w": 7 * 86400}
 
@@ -46,7 +47,7 @@ Examples:
 @click.option("--journal", help="Where the runs NAME are, if not in the run directory.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def command(names: tuple[str, ...], older: float | None, journal: str | None, yes: bool) -> None:
-    """Delete the runs of these names, with all their results.
+    """Delete the runs of these names, or at these paths, with all their results.
 
     The exit status is 1 when a run does not exist, or is kept because a script uses it.
     """
@@ -54,7 +55,7 @@ def command(names: tuple[str, ...], older: float | None, journal: str | None, ye
         raise click.UsageError("give the names of runs, or --older")
     if journal is not None and not names:
         raise click.UsageError("give the names of the runs that are there")
-    named = [kept_runs.find(name, journal) for name in dict.fromkeys(names)]
+    named = list(dict.fromkeys(own_run_file(name, journal) for name in names))
     paths = named or kept_runs.paths()
     if older is not None:
         begun = time.time()

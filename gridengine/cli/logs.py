@@ -54,8 +54,8 @@ def command(name: str, which: str, failed: bool, follow: bool, lines: int) -> No
     and those that a dispatcher has on its own machine have one together. What calls of a script's
     own processes print goes to its output; here is the beginning and the end of it.
 
-    NAME is a dispatcher as `gridengine ls` lists it; or a run that has ended: its script's name,
-    its process id, or the beginning of the name of its folder below the run directory.
+    NAME is whatever `gridengine ls` prints of a dispatcher, or the name of a run whose calls it
+    runs; also of one that has ended, or its folder below the run directory.
 
     The exit status is 1 when there is no log.
     """

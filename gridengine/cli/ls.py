@@ -15,14 +15,15 @@ from gridengine.dispatcher.watch_messages import Answer, Identity
 from gridengine.watching.dispatchers import answers, sockets
 from gridengine.watching.figures import seconds
 from gridengine.watching.kept import kept_answers
+from gridengine.watching.names import short_id
 from gridengine.watching.other_runs import OtherRun, other_runs
 from gridengine.watching.watched import process_of
 
 COLUMNS = (
-    *("name", ">pid", "host", ">since", ">done", ">running", ">waiting", ">failed"),
+    *("name", "id", ">pid", "host", ">since", ">done", ">running", ">waiting", ">failed"),
     *(">workers", ">left", "script"),
 )
-ENDED_COLUMNS = ("name", ">pid", "host", "ended", ">took", ">done", ">failed", "script")
+ENDED_COLUMNS = ("name", "id", ">pid", "host", "ended", ">took", ">done", ">failed", "script")
 MOST_ENDED = 5
 WITH_SCRIPT = 100
 """How wide a terminal must be to have room for the path of a script, whose name is shown anyway."""
@@ -103,6 +104,7 @@ def _row(one: Answer) -> tuple[object, ...]:
     who, status = one.identity, one.status
     return (
         who.name,
+        short_id(who.run_id),
         who.pid,
         who.host,
         seconds(status.elapsed_seconds),
@@ -130,4 +132,5 @@ def _ended_row(one: Ended) -> tuple[object, ...]:
     who = one.identity
     ended = time.strftime("%Y-%m-%d %H:%M", time.localtime(one.ended))
     took, done, failed = seconds(one.elapsed_seconds), f"{one.done:,}", f"{one.failed:,}"
-    return (who.name, who.pid, who.host, ended, took, done, failed, _script(who))
+    names = who.name, short_id(who.run_id), who.pid, who.host
+    return (*names, ended, took, done, failed, _script(who))

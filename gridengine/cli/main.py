@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gridengine._version import __version__
+from gridengine.cli.completion import watched_names
 from gridengine.cli.console import console, folded, shown, text
 from gridengine.cli.scheduler_options import resource_options, resources_of
 from gridengine.errors import GridEngineError
@@ -86,7 +87,7 @@ Examples:
   gridengine doctor                       what is this machine, and does it work?
   gridengine doctor --scheduler slurm     is Slurm here, and does it take my jobs?
   gridengine settings                     each setting, and where it comes from
-  gridengine up RUN_DIRECTORY -n 4        four more workers for a script that runs
+  gridengine up sweep -n 4                four more workers for a script that runs
   gridengine ls                           which of my scripts run, and how far are they?
   gridengine explain                      why does nothing start?
   gridengine runs                         which runs have a name, and what is left of them?
@@ -165,16 +166,11 @@ def settings(as_json: bool) -> None:
 Examples:
   gridengine up --scheduler processes
   gridengine up ~/.gridengine/runs/20261121-*/ --scheduler processes
-  gridengine up connection.json -n 10 --scheduler slurm --cores 4 --memory 8 --time 2:00:00
-  gridengine up connection.json -n 10 --scheduler grid_engine --cores 4 --dry
+  gridengine up sweep.py -n 10 --scheduler slurm --cores 4 --memory 8 --time 2:00:00
+  gridengine up 4242 -n 10 --scheduler grid_engine --cores 4 --dry
 """,
 )
-@click.argument(
-    "connection_files",
-    metavar="[CONNECTION_FILE]...",
-    nargs=-1,
-    type=click.Path(exists=True, path_type=Path),
-)
+@click.argument("names", metavar="[NAME]...", nargs=-1, shell_complete=watched_names)
 @click.option(
     "-n",
     "--workers",
@@ -198,7 +194,7 @@ Examples:
     help="With --dry, for scripts: count, request and script of each run.",
 )
 def up(
-    connection_files: tuple[Path, ...],
+    names: tuple[str, ...],
     count: int | None,
     scheduler: str | None,
     *,
@@ -206,22 +202,19 @@ def up(
     as_json: bool,
     **asked: Any,
 ) -> None:
-    """Start workers for the dispatcher that wrote this connection file, until it ends or Ctrl-C
-    stops them.
+    """Start workers for the dispatcher NAME, until it ends or Ctrl-C stops them.
 
-    CONNECTION_FILE, or the folder that it is in, is below the run directory (see `gridengine
-    settings`) of a script that runs on a cluster. Of several, all that are under way get workers;
-    when none is named, the last begun that is. With --dry none need be.
+    NAME is whatever is printed of a script that runs on a cluster, or of a stand-alone dispatcher:
+    its name, process id, run's folder or connection file. Of several, all that are under way get
+    workers; when none is named, the last begun that is. With --dry none need be.
 
     The exit status is 1 when a worker has failed, or could not be started.
     """
     from gridengine.cli import up
 
     say = functools.partial(click.echo, err=True)
-    if dry and not connection_files:
-        files = up.files_for_dry_run(say)
-    else:
-        files = up.connection_files(connection_files, say)
+    no_run = dry and not names
+    files = up.files_for_dry_run(say) if no_run else up.connection_files(names, say)
     resources = resources_of(**asked)
     with _scheduler(scheduler, count) as chosen, contextlib.ExitStack() as stack:
         counts = [count or up.default_count(chosen, file) for file in files]

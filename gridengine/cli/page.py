@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from gridengine.cli.completion import watched_names
 from gridengine.errors import ConfigurationError
 from gridengine.wire.runtime_folder import is_private
 
@@ -39,7 +40,7 @@ Examples:
   gridengine page sweep --allow-actions
 """,
 )
-@click.argument("name", default="")
+@click.argument("name", default="", shell_complete=watched_names)
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
@@ -55,9 +56,9 @@ def command(name: str, port: int, opens: bool, allow_actions: bool) -> None:
     failures and logs; at /metrics as OpenMetrics, for programs that send the token as a bearer
     token.
 
-    NAME is a dispatcher as `gridengine ls` lists it; one that is started again is found again. The
-    page is there for browsers on this machine that know the address that is printed, which has a
-    token. It is read only unless --allow-actions is given.
+    NAME is whatever `gridengine ls` prints of a dispatcher, or a run's name; one that is started
+    again is found again. The page is there for browsers on this machine that know the address that
+    is printed, which has a token. It is read only unless --allow-actions is given.
 
     The exit status is 1 when there is no such dispatcher, 130 after Ctrl-C.
     """

@@ -33,8 +33,8 @@ def command(name: str, output: Path | None) -> None:
     """Write one HTML file on a run, which needs nothing else: who ran what when, how long calls
     took and what memory they used, failures by cause, reasons, settings.
 
-    NAME is a dispatcher as `gridengine ls` lists it, or that of a run that has ended: its script's,
-    its process id, or the beginning of its run's name. Without a NAME it is the last. Reports of
+    NAME is whatever `gridengine ls` prints of a dispatcher, also of one that has ended, or the name
+    of a run whose calls it runs. Without a NAME it is the last. Reports of
     runs that took over ten seconds are kept (the setting `keep_reports`).
 
     The exit status is 1 when there is no such dispatcher or run.

@@ -42,7 +42,8 @@ Examples:
 )
 @click.option("--journal", help="Where the run is, if not in the run directory.")
 def command(name: str, form: str | None, output: Path | None, journal: str | None) -> None:
-    """Write the results of the run NAME, in the order of its calls.
+    """Write the results of the run NAME, in the order of its calls. NAME is whatever
+    `gridengine runs` prints of it, or `gridengine ls` of the dispatcher that runs its calls.
 
     jsonl: a line of JSON for each: {"result": ...}, or {"error": "..."} for a call that failed or
     has no result yet; NaN and infinity are null. csv: a row for each record (a dict, a dataclass, a

@@ -7,13 +7,12 @@ from typing import Any
 
 import click
 
-from gridengine.api.named_runs import NamedRun, run_named
+from gridengine.api.named_runs import run_named
 from gridengine.cli.completion import dispatcher_names, run_names
 from gridengine.cli.scheduler_options import arguments_of, scheduler_options
-from gridengine.errors import ConfigurationError, JournalError, short_repr
+from gridengine.errors import short_repr
 from gridengine.resources.units import plural
 from gridengine.schedulers.base import Scheduler
-from gridengine.watching.dispatchers import connect
 
 MOST_TOLD = 10
 
@@ -46,12 +45,14 @@ def command(
     result; what they give is kept in the run, in the place of what was there. Whatever they write
     elsewhere they write again, which cannot be undone: so it is asked first.
 
-    `gridengine runs` lists the runs. A script that waits for its calls has been told of those that
+    NAME is whatever `gridengine runs` prints of it, or `gridengine ls` of the dispatcher that runs
+    its calls. A script that waits for its calls has been told of those that
     have failed for good: it has to end first, or to try again itself (retries=).
 
     The exit status is 1 when a call fails again, or when the run cannot be used.
     """
-    run = _run(name, journal)
+    run = run_named(name, journal=journal)
+    name = run.name
     count = run.failed if failed else run.failed + run.left
     if not count:
         click.echo(f"{name}: nothing has failed{'' if failed else ', and nothing is left'}")
@@ -67,29 +68,6 @@ def command(
     for error in errors[:MOST_TOLD]:
         click.echo(f"  {short_repr(error)}", err=True)
     sys.exit(1 if errors else 0)
-
-
-def _run(name: str, journal: str | None) -> NamedRun:
-    """Return the run of this name.
-
-    Raises:
-        ConfigurationError: there is none; of a dispatcher that runs under this name it is said why
-            its calls cannot be had.
-    """
-    try:
-        return run_named(name, journal=journal)
-    except JournalError as error:
-        try:
-            with connect(name) as watched:
-                who = watched.ask(most=0).identity
-        except ConfigurationError:
-            raise error from None
-        raise ConfigurationError(
-            f"{who.name} (process {who.pid}) has been told of its failed calls, and what they were "
-            "is not kept: it is no run with a name",
-            hint=f"say retries= there, or name= and then `gridengine retry NAME --failed`; "
-            f"`gridengine calls {name} --failed` lists them",
-        ) from None
 
 
 def _scheduler(dispatcher: str | None, given: dict[str, Any]) -> Scheduler:

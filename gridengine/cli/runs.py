@@ -27,7 +27,8 @@ Examples:
     "--json",
     "as_json",
     is_flag=True,
-    help="For scripts: a list of name, path, size, when, script, host, done, failed, left, error.",
+    help="For scripts: a list of name, path, size, when, script, host, pid, done, failed, left, "
+    "error.",
 )
 def command(as_json: bool) -> None:
     """List the runs with a name that are in the run directory, the latest first: when each was

@@ -6,6 +6,7 @@ import click
 
 from gridengine.cli import dispatcher_control
 from gridengine.cli.completion import dispatcher_names
+from gridengine.watching.lookup import by_itself
 
 
 @click.command(
@@ -33,7 +34,7 @@ def command(name: str, workers: int | None, *, auto: bool) -> None:
     """
     if (workers is None) is not auto:
         raise click.UsageError("say a number of workers, or --auto")
-    folder = dispatcher_control.known(name)
+    folder = by_itself(name)
     bounds = {} if workers is None else {"minimum": workers, "maximum": workers}
     told = dispatcher_control.ask(folder, "scale", **bounds)
-    click.echo(f"dispatcher {name}: between {told['minimum']} and {told['maximum']} workers")
+    click.echo(f"dispatcher {folder.name}: between {told['minimum']} and {told['maximum']} workers")

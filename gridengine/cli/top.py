@@ -23,10 +23,11 @@ from gridengine.cli.terminal_keys import TerminalKeys
 from gridengine.dispatcher.core.watch_events import merged
 from gridengine.dispatcher.watch_messages import Answer
 from gridengine.errors import ClusterError
-from gridengine.watching.dispatchers import Watched, connect
 from gridengine.watching.explanation import explain
 from gridengine.watching.frames import VIEWS, View, followed_by, frame, part_at
+from gridengine.watching.lookup import connect
 from gridengine.watching.newest import Newest
+from gridengine.watching.watched import Watched
 
 MOST_SAMPLED = 500
 LEAST_SECONDS = 0.1
@@ -94,9 +95,9 @@ def command(
 ) -> None:
     """Show a dispatcher's progress: its functions, calls, workers, failures, and log.
 
-    NAME is a dispatcher as `gridengine ls` lists it. Where there is no terminal, or a dumb one, a
-    plain frame is printed each interval. Of many workers, calls and failures an even sample is
-    shown, with how many there are.
+    NAME is whatever `gridengine ls` prints of a dispatcher, or a run's name. Where there is no
+    terminal, or a dumb one, a plain frame is printed each interval. Of many workers, calls and
+    failures an even sample is shown, with how many there are.
 
     The exit status is 1 when there is no such dispatcher, 130 after Ctrl-C at a terminal.
     """

@@ -1,6 +1,4 @@
-"""More workers for a dispatcher that runs already, known by its connection file: `gridengine
-up`.
-"""
+"""More workers for a dispatcher that runs already, `gridengine up`."""
 
 from __future__ import annotations
 
@@ -8,7 +6,6 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from itertools import islice
 from pathlib import Path
 
 from gridengine.dispatcher.old_runs import CONNECTION, is_under_way, new_run_id
@@ -29,47 +26,58 @@ from gridengine.schedulers.launcher import (
 )
 from gridengine.schedulers.local_process import TcpProcessLauncher
 from gridengine.settings.values import settings
+from gridengine.watching.lookup import worker_file
 from gridengine.wire.connection_file import Connection, make_private_folder
 
 ENDED = (WorkerStatus.ENDED, WorkerStatus.FAILED)
 
 
-def connection_files(paths: Sequence[Path], say: Callable[[str], None]) -> list[Path]:
-    """Return the connection files of the runs that are meant: by them or by their folders. Of
-    several those under way, of the others it is said that they are not; when none is named, that
-    which began last of those in the run directory whose dispatcher can be reached from here.
+def connection_files(names: Sequence[str], say: Callable[[str], None]) -> list[Path]:
+    """Return the connection files of the dispatchers that are named. Of several those under way, of
+    the others it is said that they are not; when none is named, that which began last of those in
+    the run directory whose dispatcher can be reached from here.
 
     Raises:
         ConfigurationError: there is none, it has ended, or is not this user's alone.
     """
-    runs = paths or list(settings().runs.glob("*/"))
-    files = [(path / CONNECTION if path.is_dir() else path).absolute() for path in runs]
-    if len(paths) == 1:
-        [path], [file] = paths, files
-        if not file.exists():
-            raise ConfigurationError(
-                f"{path} has no {CONNECTION}: that run has ended",
-                hint="name the folder of a run that is under way, or none for the last",
-            )
+    if len(names) == 1:
+        file = worker_file(names[0])
         Connection.load(file)
-        return files
-    # The last first, and without names no more are asked than it takes.
-    there = sorted(filter(_written, files), key=_written, reverse=True)
-    under_way = filter(is_under_way, there)
-    found = list(under_way) if paths else list(islice(under_way, 1))
+        return [file]
+    if not names:
+        return _last_under_way()
+    found = []
+    for name in names:
+        try:
+            file = worker_file(name)
+        except ConfigurationError as error:
+            say(f"left out: {error.message}")
+            continue
+        if is_under_way(file):
+            found.append(file)
+        else:
+            say(f"{name} is left out: its dispatcher cannot be reached from here")
     if not found:
-        which = "of those named" if paths else f"below {settings().runs}"
-        raise ConfigurationError(
-            f"no run {which} is under way, or none can be reached from here",
-            hint="start a script whose calls run on a cluster first. One whose calls run on this "
-            "machine alone takes no workers from elsewhere: ProcessScheduler(max_workers=8) gives "
-            "it more of its own",
-        )
-    for path, file in zip(paths, files, strict=False):
-        if file not in found:
-            reason = "its dispatcher cannot be reached from here" if file in there else "it is over"
-            say(f"{path} is left out: {reason}")
+        raise _none("of those named")
     return found
+
+
+def _last_under_way() -> list[Path]:
+    # The last first, and no more are asked than it takes.
+    files = [path / CONNECTION for path in settings().runs.glob("*/")]
+    found = next(filter(is_under_way, sorted(filter(_written, files), key=_written)[::-1]), None)
+    if found is None:
+        raise _none(f"below {settings().runs}")
+    return [found]
+
+
+def _none(which: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"no run {which} is under way, or none can be reached from here",
+        hint="start a script whose calls run on a cluster first. One whose calls run on this "
+        "machine alone takes no workers from elsewhere: ProcessScheduler(max_workers=8) gives "
+        "it more of its own",
+    )
 
 
 def files_for_dry_run(say: Callable[[str], None]) -> list[Path]:

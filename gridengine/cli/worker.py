@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
-from pathlib import Path
 
 import click
 
@@ -19,10 +17,10 @@ from gridengine.cli.completion import dispatcher_names
 Examples:
   gridengine worker sweeps
   gridengine worker -n 10 sweeps
-  ssh node7 gridengine worker -n 10 /home/me/.gridengine/runs/dispatchers/sweeps/worker.json
+  ssh node7 gridengine worker -n 10 /home/me/.gridengine/runs/dispatchers/sweeps
 """,
 )
-@click.argument("dispatcher", shell_complete=dispatcher_names, metavar="NAME_OR_FILE")
+@click.argument("dispatcher", shell_complete=dispatcher_names, metavar="NAME")
 @click.option(
     "-n",
     "--workers",
@@ -31,29 +29,19 @@ Examples:
     help="How many (default: for all processors).",
 )
 def command(dispatcher: str, count: int | None) -> None:
-    """Start workers on this machine for the dispatcher NAME, or for that of a connection file for
-    workers, until it ends or Ctrl-C stops them.
+    """Start workers on this machine for the dispatcher NAME, until it ends or Ctrl-C stops them.
+
+    NAME is whatever is printed of a dispatcher that takes workers from elsewhere: its name, process
+    id, folder; or a copy of its connection file for workers.
 
     The exit status is 1 when one of them has failed, 130 after Ctrl-C.
     """
     from gridengine.cli import up
-    from gridengine.dispatcher.dispatcher_folder import DispatcherFolder
-    from gridengine.errors import ConfigurationError
     from gridengine.resources.base import ZERO
     from gridengine.schedulers.local import ProcessScheduler
+    from gridengine.watching.lookup import worker_file
 
-    path = Path(dispatcher)
-    if os.sep not in dispatcher and not path.exists():
-        folder = DispatcherFolder.of(dispatcher)
-        path = folder.worker_file
-        if not path.exists():
-            raise folder.not_running()
-    elif not path.exists():
-        raise ConfigurationError(
-            f"{path} does not exist: there is no such dispatcher, or it does not run",
-            hint="gridengine dispatcher list, where its folder is, says how it is",
-        )
-    [file] = up.connection_files([path], lambda line: None)
+    file = worker_file(dispatcher)
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))
     with (
         ProcessScheduler() as scheduler,

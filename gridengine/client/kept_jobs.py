@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from gridengine.client.kept_run import KeptFunction, RunUser
 from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
 from gridengine.dispatcher.interface import Dispatcher, Listener
@@ -15,6 +17,9 @@ from gridengine.serialize.payload import FULL
 class KeptJobs(RunUser):
     """Jobs are calls of their targets: that is what they are known by."""
 
+    _submitter = 0
+    """The number that all jobs have in common, once there are any."""
+
     def place_of(self, target: Any, call: Any, dispatcher: Dispatcher) -> Dispatcher:
         """Return the dispatcher to submit a job to, given its target and what that is called with:
         this one, and the outcome is kept; or one that has the outcome.
@@ -24,9 +29,12 @@ class KeptJobs(RunUser):
         keys = kept.keys_of([call], FULL)
         if keys is None:
             return dispatcher
+        if not self._submitter:
+            self._submitter = dispatcher.new_id()
+            self.note_submitter(dispatcher, self._submitter)
         number = next(self._numbers)
         piece, found = kept.look_up(keys[0], number)
-        place: Any = _KeptDispatcher(dispatcher, kept)
+        place: Any = _KeptDispatcher(dispatcher, kept, self._submitter)
         if isinstance(found, CallsFinished):
             place.end = found
         elif found is not None:
@@ -47,9 +55,10 @@ class _KeptDispatcher:
     end: CallsFinished | None = None
     place = 0, 0
 
-    def __init__(self, dispatcher: Dispatcher, kept: KeptFunction) -> None:
+    def __init__(self, dispatcher: Dispatcher, kept: KeptFunction, submitter: int) -> None:
         self._dispatcher = dispatcher
         self._kept = kept
+        self._submitter = submitter
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._dispatcher, name)
@@ -60,6 +69,7 @@ class _KeptDispatcher:
         else:
             for one in tasks:
                 self._kept.hand_over(one.id, 0, 1, *self.place)
+            tasks = [replace(one, submitter=self._submitter) for one in tasks]
             self._dispatcher.submit(function, tasks, _Keeper(listener, self._kept, self.place))
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from gridengine.client.run_options import RunOptions
 from gridengine.dispatcher.core.tasks import CallsFinished, Function
+from gridengine.dispatcher.interface import Dispatcher
 from gridengine.errors import Cancelled, JournalError
 from gridengine.journal.call_keys import CallKeys, FunctionKey
 from gridengine.journal.known_calls import KnownCalls, Piece, digest_of
@@ -67,6 +68,10 @@ class KeptRun:
         # the interpreter does, also when a thread that it ends has begun to close this.
         self._finalizer = weakref.finalize(self, _release_elsewhere, self._use)
 
+    def note_submitter(self, dispatcher: Dispatcher, submitter: int) -> None:
+        """Have a dispatcher know by which run those find it who look for the calls."""
+        dispatcher.note_run(self._options.name, str(self._file.path), submitter)
+
     def begin(self) -> int:
         """Begin a map of its own; return the number of its first call."""
         return self._file.begin()
@@ -107,6 +112,7 @@ class RunUser:
 
     def __init__(self, options: RunOptions, place: SchedulerSpec) -> None:
         self._run = KeptRun(options, place)
+        self.note_submitter = self._run.note_submitter
         self.place = self._run.place
         """Where they are made."""
         self._numbers = itertools.count(self._run.first)

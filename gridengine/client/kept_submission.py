@@ -109,6 +109,8 @@ class KeptSubmission(Submission):
         before = len(self._added)
         size = self._add(calls, first, add)
         tasks = self._added[before:]
+        if self._run is not None:
+            self._run.note_submitter(self.dispatcher, self._submitter)
         if not block:
             arguments = tasks[0].payload if len(tasks) == 1 else None
             block = self._kept.new_block(calls, self._form, self._first + first, arguments, keys)

@@ -101,6 +101,8 @@ class Submitter:
             detach=detach and dispatcher.call_slot is not None,
         )
         self.batcher.keeper = self._kept
+        if self._kept is not None:
+            self._kept.note_submitter(dispatcher, self.batcher.submitter)
         self._initializer = initializer
         self._set_options(options)
 

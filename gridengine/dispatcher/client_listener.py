@@ -298,6 +298,8 @@ class ClientListener:
         client.hello, client.heard_at = hello, self._awake
         self._clients[client.peer] = client
         self._table.output.add(client)
+        if client.number != WATCHER:
+            self._table.named.note_client(client.number, hello)
         return ClientJoined(client.number, hello.weight)
 
     def _refuse(self, peer: bytes, refusal: Refuse) -> Iterable[Event]:

@@ -30,6 +30,7 @@ from gridengine.dispatcher.core.events import (
 )
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.tasks import AlikeTasks, CallsFinished, ResultData
+from gridengine.dispatcher.named_calls import NamedCalls
 from gridengine.dispatcher.task_decoder import TaskDecoder
 from gridengine.dispatcher.unsettled import UnsettledTasks
 from gridengine.errors import GridEngineError, ProtocolError, safe_repr
@@ -96,6 +97,8 @@ class Clients:
         self._claimed: dict[int, Client] = {}
         self._new_number = count(1).__next__
         self.journal: Journal | None = None
+        self.named = NamedCalls()
+        """Which runs with a name the calls are of."""
         self.first_failure = 1
         """The first number of what calls fail for that no process before had for it."""
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Self
 
 import msgspec
 
-from gridengine.dispatcher.standalone_files import CLIENT, DISPATCHERS, WORKER, folder_of
+from gridengine.dispatcher.standalone_files import CLIENT, DISPATCHERS, SERVER, WORKER, folder_of
 from gridengine.errors import ConfigurationError
 from gridengine.journal.lock_file import (
     SILENT_SECONDS,
@@ -26,7 +26,13 @@ from gridengine.settings.values import settings
 from gridengine.wire.connection_file import make_private_folder, why_unreachable
 
 ANSWER_SECONDS = 2.0
+OPTIONS = "options.json"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+def is_name(text: str) -> bool:
+    """Return whether a dispatcher can be called so."""
+    return bool(_NAME.fullmatch(text))
 
 
 class State(enum.Enum):
@@ -68,6 +74,12 @@ class _Addresses(msgspec.Struct):
     addresses: tuple[str, ...] = ()
 
 
+class _Run(msgspec.Struct):
+    """What may be told of `server.json`."""
+
+    run_id: str = ""
+
+
 class DispatcherFolder(NamedTuple):
     """The folder of one dispatcher, which may not be there yet."""
 
@@ -80,7 +92,7 @@ class DispatcherFolder(NamedTuple):
         Raises:
             ConfigurationError: nothing can be called so.
         """
-        if not _NAME.fullmatch(name):
+        if not is_name(name):
             raise ConfigurationError(
                 f"{name!r} is no name for a dispatcher",
                 hint="up to 64 letters, digits, dots, hyphens and underscores, a letter or digit "
@@ -93,7 +105,7 @@ class DispatcherFolder(NamedTuple):
         """Return those that there are, by name."""
         folder = settings().runs / DISPATCHERS
         found = folder.iterdir() if folder.is_dir() else ()
-        return sorted(cls(path) for path in found if (path / "options.json").exists())
+        return sorted(cls(path) for path in found if (path / OPTIONS).exists())
 
     @property
     def name(self) -> str:
@@ -113,7 +125,7 @@ class DispatcherFolder(NamedTuple):
     @property
     def options_file(self) -> Path:
         """How it was started."""
-        return self.path / "options.json"
+        return self.path / OPTIONS
 
     @property
     def client_file(self) -> Path:
@@ -154,6 +166,13 @@ class DispatcherFolder(NamedTuple):
         except (OSError, msgspec.DecodeError):
             return ()
 
+    def run_id(self) -> str:
+        """Return the number that it keeps over restarts; empty when it has never run."""
+        try:
+            return msgspec.json.decode((self.path / SERVER).read_bytes(), type=_Run).run_id
+        except (OSError, msgspec.DecodeError):
+            return ""
+
     def answers(self) -> bool:
         """Return whether somebody takes connections where it was last."""
         return any(not why_unreachable(one, ANSWER_SECONDS) for one in self.addresses())
@@ -170,12 +189,9 @@ class DispatcherFolder(NamedTuple):
         try:
             return msgspec.json.decode(self.options_file.read_bytes(), type=StartOptions)
         except FileNotFoundError:
-            names = ", ".join(one.name for one in type(self).all())
             raise ConfigurationError(
                 f"there is no dispatcher {self.name!r}",
-                hint=f"there are: {names}"
-                if names
-                else f"start one: gridengine dispatcher start {self.name}",
+                hint=f"start one: gridengine dispatcher start {self.name}",
             ) from None
         except msgspec.DecodeError as error:
             raise ConfigurationError(f"{self.options_file} cannot be read: {error}") from None

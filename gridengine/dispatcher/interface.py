@@ -122,6 +122,11 @@ class Dispatcher(Protocol):
     def detach(self, submitter: int) -> None:
         """Have tasks of this submitter not end with the call that submits them."""
 
+    def note_run(self, name: str, file: str, submitter: int) -> None:
+        """Note that the calls of this submitter are of a run with a name: who looks finds the
+        dispatcher by that.
+        """
+
     def is_durable(self, task: int) -> bool:
         """Return whether a task that was handed in is on disk, where another process finds it."""
 
@@ -171,6 +176,9 @@ class DispatcherBase:
 
     def detach(self, submitter: int) -> None:
         """Do nothing: no call submits here."""
+
+    def note_run(self, name: str, file: str, submitter: int) -> None:
+        """Do nothing: nobody looks here, or another process knows."""
 
     def is_durable(self, task: int) -> bool:
         """Return False: nothing is on disk."""

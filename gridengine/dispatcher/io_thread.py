@@ -118,6 +118,7 @@ class DispatcherThread(PostingDispatcher):
             self._metrics = MetricsFile(settings.metrics_file, run_id, self._scheduler_name)
         self._answers: WatchAnswers | None = None
         self._journal = journal
+        self._home = "" if home is None else str(home.folder)
         self._kept = KeptPayloads(self._ask, self.release_references)
         self.failure: BaseException | None = None
         """What has ended the I/O thread before it was told to."""
@@ -161,6 +162,7 @@ class DispatcherThread(PostingDispatcher):
             self._kept,
             clock,
         )
+        self._named = clients.named
         self._loop = IOLoop(
             self._core,
             self._queue,
@@ -180,6 +182,9 @@ class DispatcherThread(PostingDispatcher):
         atexit.register(self._at_exit)
         if self._metrics is not None:
             self._metrics.keep(functools.partial(self.status, 0))
+
+    def note_run(self, name: str, file: str, submitter: int) -> None:
+        self._named.note(name, file, submitter)
 
     def snapshot(self) -> Snapshot:
         """Return the latest published state, at most some tenths of a second old; to what is asked
@@ -324,13 +329,16 @@ class DispatcherThread(PostingDispatcher):
             self._core.state,
             self._launcher,
             self._performer.recent,
-            identity_here(
-                context.id,
-                self._scheduler_name,
-                context.directory,
-                since,
-                self.name,
-                self.script,
+            replace(
+                identity_here(
+                    context.id,
+                    self._scheduler_name,
+                    context.directory,
+                    since,
+                    self.name,
+                    self.script,
+                ),
+                home=self._home,
             ),
             traffic=(self._loop.received, self._performer.sent),
             settings=self._settings,
@@ -339,6 +347,7 @@ class DispatcherThread(PostingDispatcher):
             journal=self._journal,
             listener=self.listener,
             printed=self._link.streams.kept,
+            named=self._named,
             clock=self._clock,
         )
         self._loop.streams = self._answers.streams

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from gridengine.errors import ConfigurationError
 from gridengine.settings.locations import home_folder
-from gridengine.wire.connection_file import make_private_folder, write_private
+from gridengine.wire.connection_file import make_private_folder, replace_private
 
 log = logging.getLogger("gridengine")
 
@@ -41,7 +41,7 @@ def keep(run_id: str, content: bytes, most: int) -> None:
     try:
         if not folder.exists():
             make_private_folder(folder)
-        write_private(folder / f"{run_id}{SUFFIX}", content)
+        replace_private(folder / f"{run_id}{SUFFIX}", content)
         for path in kept()[most:]:
             path.unlink(missing_ok=True)
     except (OSError, ConfigurationError) as error:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from msgspec import Struct
 
-from gridengine.errors import ConfigurationError
-from gridengine.settings.values import Settings, settings
+from gridengine.settings.values import Settings
 from gridengine.wire.connection_file import ServerKeys
 
 DISPATCHERS = "dispatchers"
@@ -47,22 +45,3 @@ class Home(Struct, frozen=True):
 def folder_of(name: str, settings: Settings) -> Path:
     """Return the folder of the dispatcher of this name."""
     return settings.runs / DISPATCHERS / name
-
-
-def client_file(dispatcher: str) -> Path:
-    """Return the connection file for clients of a dispatcher, by its name or a path.
-
-    Raises:
-        ConfigurationError: there is none.
-    """
-    given = Path(dispatcher)
-    path = given if os.sep in dispatcher else folder_of(dispatcher, settings()) / CLIENT
-    if path.is_dir():
-        path /= CLIENT
-    if not path.exists():
-        name = path.parent.name if path.name == CLIENT else path.name
-        raise ConfigurationError(
-            f"no dispatcher {dispatcher!r} runs: there is no {path}",
-            hint=f"start one: gridengine dispatcher start {name}",
-        )
-    return path

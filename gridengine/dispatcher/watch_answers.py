@@ -26,6 +26,7 @@ from gridengine.dispatcher.core.state import KEPT_FAILURES, CoreState
 from gridengine.dispatcher.core.status import FileFault
 from gridengine.dispatcher.core.status_views import call_status, find_calls, status_of
 from gridengine.dispatcher.kept_reports import keep
+from gridengine.dispatcher.named_calls import NamedCalls
 from gridengine.dispatcher.run_directory import python_version
 from gridengine.dispatcher.watch_messages import (
     ACTS,
@@ -86,6 +87,7 @@ class WatchAnswers:
         journal: that of a dispatcher which keeps one.
         listener: what knows its clients in other processes, if it may have any.
         printed: what calls have printed here, if no log has it.
+        named: which runs with a name its calls are of.
         clock: that of the I/O thread.
     """
 
@@ -103,6 +105,7 @@ class WatchAnswers:
         journal: DispatcherFile | None = None,
         listener: ClientListener | None = None,
         printed: OutputExcerpt | None = None,
+        named: NamedCalls | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._clock = clock
@@ -114,11 +117,18 @@ class WatchAnswers:
         self._state = state
         self._launcher = launcher
         self._recent = recent
-        self._identity = identity
+        self._who = identity
+        self._named_calls = named or NamedCalls()
         self._began = began
         self._received, self._sent = traffic
         self._kept: dict[bytes, tuple[float, bytes]] = {}
         self.streams = WatchStreams(state.log, self.status)
+
+    @property
+    def _identity(self) -> Identity:
+        seen = () if self._listener is None else self._listener.seen()
+        clients = [(one["script"], one["pid"]) for one in seen if not one["gone"]]
+        return replace(self._who, runs=self._named_calls.files(), clients=clients)
 
     def answer(
         self, line: bytes, follower: Follower | None = None, *, may_act: bool = True
@@ -240,17 +250,19 @@ class WatchAnswers:
         return replace(self.status(Request(STATUS, KEPT_FAILURES), now), graph=made)
 
     def cancel(self, request: Request, now: float) -> Answer:
-        """Have the calls that are named ended, or all."""
+        """Have the calls that are named ended, or all; of one run alone if one is named."""
         if not request.words:
             self._state.open_all()
-            tasks = list(self._state.open_tasks)
-            left = sum(one.unsettled for one in self._state.open_tasks.values())
-            self._post(CancelRequested(tasks, signal.SIGTERM))
-            return Answer(self._identity, count=left)
-        named = self._named(request.words)
+            left = [one for one in self._state.open_tasks.values() if self._is_of(one, request.run)]
+            self._post(CancelRequested([one.task.id for one in left], signal.SIGTERM))
+            return Answer(self._identity, count=sum(one.unsettled for one in left))
+        named = [one for one in self._named(request.words) if self._is_of(one[0], request.run)]
         calls = [(one.task.id, index, index + 1) for one, index in named]
         self._post(CancelRequested((), signal.SIGTERM, calls))
         return Answer(self._identity, count=len(calls))
+
+    def _is_of(self, one: OpenTask, run: str) -> bool:
+        return not run or self._named_calls.has(run, one.task.submitter)
 
     def drain(self, request: Request, now: float) -> Answer:
         """Have workers leave when they have done what they are at."""

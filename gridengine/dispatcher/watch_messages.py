@@ -30,6 +30,7 @@ class Request(Struct, frozen=True, omit_defaults=True):
         follows already follows this instead.
     most: how many workers, runs and failures, or calls or nodes, are wanted at most, each.
     interval: seconds between two that are unasked.
+    run: the run with a name, or the client, whose calls alone are cancelled; empty is all.
     """
 
     ask: str
@@ -37,13 +38,16 @@ class Request(Struct, frozen=True, omit_defaults=True):
     words: Sequence[str] = ()
     first: int = 0
     interval: float = 1.0
+    run: str = ""
 
 
 class Identity(Struct, frozen=True):
     """Which dispatcher it is.
 
     name: as its user calls it, or its script's file name. since: when it began, in seconds of the
-    epoch. folder: that of its logs; empty where there are none.
+    epoch. folder: that of its logs; empty where there are none. runs: the runs with a name whose
+    calls it runs or has run, each with its file, as far as that is known. home, clients: of one
+    that stands alone its folder, and the scripts and processes that are its clients.
     """
 
     name: str
@@ -58,6 +62,9 @@ class Identity(Struct, frozen=True):
     python: str
     folder: str = ""
     protocol: int = PROTOCOL
+    runs: Mapping[str, str] = {}
+    home: str = ""
+    clients: Sequence[tuple[str, int]] = ()
 
 
 class Line(Struct, frozen=True):

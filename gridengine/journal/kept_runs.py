@@ -40,8 +40,9 @@ BESIDE = ("", "-wal", "-shm", "-journal", LOCK)
 
 class RunSummary(Struct, frozen=True):
     """A run: its name, when it was last begun (seconds since 1970), by which script and where, how
-    many of the calls that were handed in then are done, have failed and are left, and its size in
-    bytes. `error` says why its file cannot be read, and then the others say nothing.
+    many of the calls that were handed in then are done, have failed and are left, its size in
+    bytes, and which process began it. `error` says why its file cannot be read, and then the others
+    say nothing.
     """
 
     name: str
@@ -54,6 +55,7 @@ class RunSummary(Struct, frozen=True):
     failed: int = 0
     left: int = 0
     error: str = ""
+    pid: int = 0
 
 
 class KeptCall(Struct, frozen=True):
@@ -94,15 +96,17 @@ def summary(path: Path) -> RunSummary:
     try:
         with reading(name, path) as connection:
             found = connection.execute(
-                "SELECT started, script, host FROM sessions ORDER BY id DESC LIMIT 1"
+                "SELECT started, script, host, pid FROM sessions ORDER BY id DESC LIMIT 1"
             ).fetchall()
-            when, script, host = found[0] if found else (path.stat().st_mtime, "", "")
+            when, script, host, pid = found[0] if found else (path.stat().st_mtime, "", "", 0)
             counts = collections.Counter[int]()
             for call in calls(connection):
                 counts[2 if not call.row else int(call.state != RETURNED)] += call.stop - call.start
     except (ConfigurationError, OSError) as error:
         return RunSummary(name, str(path), size, error=str(error))
-    return RunSummary(name, str(path), size, when, script, host, counts[0], counts[1], counts[2])
+    return RunSummary(
+        name, str(path), size, when, script, host, counts[0], counts[1], counts[2], pid=pid
+    )
 
 
 def files(path: Path) -> list[Path]:

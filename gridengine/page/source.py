@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from gridengine.dispatcher.watch_messages import STATUS, Answer, Identity
 from gridengine.errors import GridEngineError
-from gridengine.watching.dispatchers import connect
+from gridengine.watching.lookup import connect
 from gridengine.watching.watched import Watched
 
 KEPT_SECONDS = 0.8

@@ -19,11 +19,11 @@ from gridengine.serialize.payload import Buffer
 from gridengine.watching.watched import ANSWER_SECONDS, Watched
 
 
-def folders(name: str = "") -> list[DispatcherFolder]:
-    """Return the folders of the dispatchers that run, wherever that is; of one name, or all."""
+def folders() -> list[DispatcherFolder]:
+    """Return the folders of the dispatchers that run, wherever that is."""
     found = []
     with contextlib.suppress(OSError, ConfigurationError):  # there is no run directory
-        found = [one for one in DispatcherFolder.all() if name in ("", one.name)]
+        found = DispatcherFolder.all()
     running = (one for one in found if one.state() is State.RUNNING)
     return [one for one in running if (one.path / WATCHER).exists()]
 
@@ -46,7 +46,7 @@ class RemoteWatched(Watched):
         self, ask: str = STATUS, *, most: int = 100, words: Sequence[str] = (), first: int = 0
     ) -> Answer:
         """What is no looking is asked for by the clients' key."""
-        request = msgspec.json.encode(Request(ask, most, words, first)).decode()
+        request = msgspec.json.encode(Request(ask, most, words, first, run=self.run)).decode()
         if ask not in ACTS:
             return self._control(self._remote, "watch", request)
         with contextlib.closing(self._connect(CLIENT)) as remote:

@@ -9,8 +9,8 @@ import msgspec
 
 from gridengine.dispatcher.kept_reports import kept
 from gridengine.dispatcher.watch_messages import STATUS, Answer
-from gridengine.errors import ConfigurationError
-from gridengine.watching.dispatchers import SeveralMeant, connect, matches
+from gridengine.watching.lookup import connect
+from gridengine.watching.names import NotKnown, meant, of_answer, word_of
 
 MOST_SAMPLED = 1000
 
@@ -26,9 +26,7 @@ def answer_of(name: str, ask: str = STATUS) -> tuple[Answer, bool]:
     try:
         with connect(name) as watched:
             return watched.ask(ask, most=MOST_SAMPLED), True
-    except SeveralMeant:
-        raise
-    except ConfigurationError:
+    except NotKnown:
         found = kept_answer(name)
         if found is None:
             raise
@@ -37,7 +35,8 @@ def answer_of(name: str, ask: str = STATUS) -> tuple[Answer, bool]:
 
 def kept_answer(name: str) -> Answer | None:
     """Return what was kept of the last run of this name, or of the last; None if nothing was."""
-    return next((one for one in kept_answers() if not name or matches(one.identity, name)), None)
+    word = word_of(name)
+    return next((one for one in kept_answers() if meant(word, [of_answer(one, None)])), None)
 
 
 def kept_answers() -> Iterator[Answer]:

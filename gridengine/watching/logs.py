@@ -6,14 +6,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gridengine.dispatcher.core.status import Status
-from gridengine.dispatcher.old_runs import LOGS
+from gridengine.dispatcher.old_runs import CONNECTION, LOGS, is_under_way
 from gridengine.dispatcher.watch_messages import REPORT
-from gridengine.errors import ConfigurationError
-from gridengine.watching.dispatchers import SeveralMeant, is_run
 from gridengine.watching.explanation import names_of
 from gridengine.watching.figures import seconds
 from gridengine.watching.kept import answer_of
-from gridengine.watching.other_runs import other_runs
+from gridengine.watching.names import NotKnown, meant, word_of
+from gridengine.watching.other_runs import known_folder, run_folders
 
 
 class FoundLogs(NamedTuple):
@@ -36,16 +35,14 @@ def find_logs(name: str, which: str, *, failed: bool) -> FoundLogs:
     """
     try:
         answer, runs = answer_of(name, REPORT)
-    except SeveralMeant:
-        raise
-    except ConfigurationError:
-        others = [(Path(one.folder), one) for one in other_runs(set())]
-        found = [one for one in others if name and is_run(name, one[0].name, one[1].pid)]
+    except NotKnown:
+        folders = [known_folder(one, one) for one in run_folders()] if name else []
+        found = meant(word_of(name), folders)
         if not found or failed:
             raise
-        folder, run = found[0]
+        folder = found[0].thing  # the last begun
         named = [path for path in logs_in(folder) if which in path.name]
-        return FoundLogs([], named, run.under_way and not which)
+        return FoundLogs([], named, not which and is_under_way(folder / CONNECTION))
     logs = logs_in(Path(answer.identity.folder)) if answer.identity.folder else []
     may_come = runs and bool(answer.identity.folder)
     if failed:

@@ -5,16 +5,22 @@ them is in the names of their folders.
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from pathlib import Path
+from typing import TypeVar
 
 from msgspec import Struct
 
 from gridengine.dispatcher.old_runs import CONNECTION, RUN_NAME, is_under_way
 from gridengine.errors import ConfigurationError
 from gridengine.settings.values import settings
+from gridengine.watching.names import Known, short_id
 
 MOST_LOOKED_AT = 20
+
+
+T = TypeVar("T")
 
 
 class OtherRun(Struct, frozen=True):
@@ -33,13 +39,23 @@ def other_runs(known: set[str]) -> list[OtherRun]:
     """Return the last runs but those of these names, the last begun first; that one of another
     machine is under way is seen by its address.
     """
-    found: list[tuple[str, Path]] = []
+    return [_read(one) for one in run_folders()[:MOST_LOOKED_AT] if one.name not in known]
+
+
+def run_folders() -> list[Path]:
+    """Return the folders of runs, the last begun first."""
+    found: list[Path] = []
     with contextlib.suppress(OSError, ConfigurationError):  # there have been none
-        found = [
-            (one.name, one) for one in settings().runs.iterdir() if RUN_NAME.fullmatch(one.name)
-        ]
-    found.sort(reverse=True)
-    return [_read(folder) for name, folder in found[:MOST_LOOKED_AT] if name not in known]
+        found = [one for one in settings().runs.iterdir() if RUN_NAME.fullmatch(one.name)]
+    return sorted(found, key=lambda one: one.name, reverse=True)
+
+
+def known_folder(folder: Path, thing: T) -> Known[T]:
+    """Return what names a run by its folder alone."""
+    match, id = RUN_NAME.fullmatch(folder.name), folder.name
+    assert match is not None
+    own = short_id(id), match[3]
+    return Known(id, thing, f"on {match[2]}", own, id=id, paths=(os.path.realpath(folder),))
 
 
 def _read(folder: Path) -> OtherRun:

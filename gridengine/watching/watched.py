@@ -56,6 +56,9 @@ class Watched(contextlib.AbstractContextManager["Watched"]):
         ClusterError: it does not answer, or differently than it must.
     """
 
+    run = ""
+    """The run with a name, or the client, by which alone it was named, if it was."""
+
     def __init__(self, path: Path, *, seconds: float = ANSWER_SECONDS) -> None:
         self.path = path
         self._title = f"the dispatcher of process {process_of(path)}"
@@ -74,12 +77,12 @@ class Watched(contextlib.AbstractContextManager["Watched"]):
     def ask(
         self, ask: str = STATUS, *, most: int = 100, words: Sequence[str] = (), first: int = 0
     ) -> Answer:
-        """Return what a dispatcher answers.
+        """Return what a dispatcher answers; what cancels is of the run alone by which it was named.
 
         Raises:
             ClusterError: it does not answer, has ended, or refuses.
         """
-        self._send(Request(ask, most, words, first))
+        self._send(Request(ask, most, words, first, run=self.run))
         return self.next_answer()
 
     def follow(self, *, most: int = 100, words: Sequence[str] = (), interval: float = 1.0) -> None:

@@ -68,6 +68,7 @@ class FakeDispatcher:
     wanted: dict[int, tuple[int, int, Callable[[], object]]] = field(default_factory=dict)
     results: dict[int, ResultData] = field(default_factory=dict)
     released: list[int] = field(default_factory=list)
+    named: dict[int, tuple[str, str]] = field(default_factory=dict)
     ids: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def new_id(self) -> int:
@@ -116,6 +117,9 @@ class FakeDispatcher:
 
     def detach(self, submitter: int) -> None:
         """No call submits here."""
+
+    def note_run(self, name: str, file: str, submitter: int) -> None:
+        self.named[submitter] = name, file
 
     def snapshot(self) -> Snapshot:
         return Snapshot(running=3, workers=2, batches=dict.fromkeys(range(1000), 3))

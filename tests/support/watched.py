@@ -17,6 +17,8 @@ WHO = Identity(
 class FakeWatched:
     """Answers, and notes what it was asked with which words."""
 
+    run = ""
+
     def __init__(self, answer: Callable[[str], Answer] | None = None) -> None:
         self.answer = answer or (lambda ask: Answer(WHO, Status()))
         self.asked: list[tuple[str, Sequence[str]]] = []

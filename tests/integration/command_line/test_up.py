@@ -56,6 +56,6 @@ def test_all_that_are_under_way_get_workers_and_those_that_ended_are_told(
     settings.cache_clear()
     assert len(parents) == 2
     assert adding.returncode == 0, errors
-    assert errors == f"{ended} is left out: it is over\n"
+    assert errors == f"left out: {ended} has no connection.json: that run has ended\n"
     assert output.count("asked for") == 2
     assert output.count("ended: ") == 2

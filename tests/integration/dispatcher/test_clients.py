@@ -17,7 +17,7 @@ def test_a_notebook_shows_what_the_dispatcher_tells(client: gridengine.Client) -
 
 
 def test_a_dispatcher_that_does_not_run_is_named(tmp_path: object) -> None:
-    with pytest.raises(ConfigurationError, match="no dispatcher 'nosuch' runs"):
+    with pytest.raises(ConfigurationError, match="there is no dispatcher 'nosuch'"):
         gridengine.Client("nosuch")
     with pytest.raises(ConfigurationError, match="dispatcher must not be empty"):
         gridengine.Client("")

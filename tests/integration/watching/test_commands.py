@@ -52,9 +52,10 @@ def shown_at_last(cause: str) -> Any:
 
 def test_the_run_is_listed(process: subprocess.Popen[str]) -> None:
     [title, row] = gridengine("ls").splitlines()
-    assert title.split()[:3] == ["name", "pid", "host"]
-    assert row.split()[:2] == ["sweep.py", str(process.pid)]
     [found] = json.loads(gridengine("ls", "--json"))["dispatchers"]
+    assert title.split()[:4] == ["name", "id", "pid", "host"]
+    id = found["identity"]["run_id"][-6:]
+    assert row.split()[:3] == ["sweep.py", id, str(process.pid)]
     assert found["status"]["failed"] == 1
 
 
@@ -66,7 +67,7 @@ def test_runs_that_have_ended_are_listed_and_explained(
     told = gridengine("ls", status=1)
     [words, row] = told.splitlines()[0], told.splitlines()[-1].split()
     assert words == "no dispatcher runs"
-    assert (row[:3], row[-2:]) == (["sweep.py", "4242", "login1"], ["7", "1"])
+    assert (row[:3], row[-2:]) == (["sweep.py", "1", "4242"], ["7", "1"])
     [found] = json.loads(gridengine("ls", "--json", status=1))["ended"]
     assert (found["identity"]["name"], found["done"], found["failed"]) == ("sweep.py", 7, 1)
     assert "sweep.py, process 4242 on login1, ended at" in gridengine("explain")

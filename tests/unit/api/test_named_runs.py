@@ -14,6 +14,7 @@ from gridengine.api.named_runs import NamedRun, run_named, runs
 from gridengine.errors import JournalError, Pending, PicklingError
 from gridengine.journal.kept_runs import KeptCall, RunSummary
 from gridengine.journal.run_file import FAILED, RETURNED
+from gridengine.watching import run_lookup
 
 OK = RunSummary("sweep", "/r/sweep.sqlite", 10, 1e9, "a.py", "login1", 5, 1, 2)
 BAD = RunSummary("bad", "/r/bad.sqlite", 3, error="it is corrupt\nhint: forget it")
@@ -113,7 +114,7 @@ def test_the_latest_run_comes_first_and_one_that_cannot_be_read_is_there(
 ) -> None:
     found = {"bad": BAD, "sweep": OK}
     monkeypatch.setattr(module.kept_runs, "paths", lambda: [Path("bad"), Path("sweep")])
-    monkeypatch.setattr(module.kept_runs, "find", lambda name, journal: Path(name))
+    monkeypatch.setattr(run_lookup, "run_file", lambda name, journal: Path(name))
     monkeypatch.setattr(module.kept_runs, "summary", lambda path: found[path.name])
     assert [one.name for one in runs()] == ["sweep", "bad"]
     assert run_named("sweep").left == 2

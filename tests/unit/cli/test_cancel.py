@@ -50,6 +50,11 @@ def test_who_says_yes_has_all_ended(
     assert acted(watched) == [[]]
 
 
+def test_of_a_run_that_is_named_it_is_asked_for_its_calls_alone(watched: FakeWatched) -> None:
+    watched.run = "seen"
+    assert "End all calls of seen at sweep.py?" in call("seen", typed="n\n").output
+
+
 def test_where_nothing_was_ended_the_status_says_so(watched: FakeWatched) -> None:
     watched.answer = lambda ask: Answer(WHO, Status())
     result = call("sweep", "999")

@@ -22,8 +22,7 @@ class Started:
         monkeypatch.setattr(dispatcher_control, "start", self._start)
         self.options = StartOptions("none")
 
-    def _start(self, name: str, options: StartOptions, *, foreground: bool) -> str:
-        folder = DispatcherFolder.of(name)
+    def _start(self, folder: DispatcherFolder, options: StartOptions, *, foreground: bool) -> str:
         folder.make()
         background.keep_options(folder, options)
         self.options = folder.options()
@@ -43,6 +42,8 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Started]:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr(dispatcher_folder, "settings", lambda: Settings(run_directory=tmp_path))
     monkeypatch.setenv("GRIDENGINE_SCHEDULER", "processes")
+    monkeypatch.setenv("GRIDENGINE_RUN_DIRECTORY", str(tmp_path))
+    monkeypatch.setenv("GRIDENGINE_WATCH_DIRECTORY", str(tmp_path / "watch"))
     monkeypatch.chdir(tmp_path)
     settings.cache_clear()  # else a batch system that takes jobs of who runs the tests is the best
     yield Started(monkeypatch)
@@ -95,8 +96,8 @@ def test_it_tells_what_the_dispatcher_has(start: Started) -> None:
         ("dispatcher status nosuch", "there is no dispatcher 'nosuch'"),
         ("dispatcher stop nosuch", "there is no dispatcher 'nosuch'"),
         ("dispatcher restart nosuch", "there is no dispatcher 'nosuch'"),
-        ("worker nosuch", "the dispatcher 'nosuch' does not run"),
-        ("worker /nowhere/worker.json", "/nowhere/worker.json does not exist: there is no such"),
+        ("worker nosuch", "no dispatcher 'nosuch' runs"),
+        ("worker /nowhere/worker.json", "and /nowhere/worker.json does not exist"),
     ],
 )
 def test_what_cannot_be_done_is_a_line_and_an_exit_status(words: str, told: str) -> None:

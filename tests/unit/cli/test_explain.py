@@ -18,8 +18,7 @@ from gridengine.dispatcher.core.status import (
     Status,
 )
 from gridengine.dispatcher.watch_messages import CALLS, REASONS, STATUS, Answer
-from gridengine.errors import ConfigurationError
-from gridengine.watching.dispatchers import SeveralMeant
+from gridengine.watching.names import NotKnown, SeveralMeant
 from tests.support.watched import WHO, FakeWatched
 
 FAILED = Status(failed=1, failures=[FailureStatus("1.6", "call 6 of f", "f", 1, 2.0, error="bad")])
@@ -112,7 +111,7 @@ def test_what_is_neither_call_nor_worker_is_told_so(monkeypatch: pytest.MonkeyPa
 
 
 def test_of_a_run_that_is_over_its_end_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    none = ConfigurationError("no dispatcher runs")
+    none = NotKnown("no dispatcher runs")
     monkeypatch.setattr(module, "kept_answer", lambda name: Answer(WHO, FAILED))
     result = explain(monkeypatch, none, "sweep")
     assert "ended at" in result.stderr

@@ -112,7 +112,7 @@ def test_a_wrong_setting_is_one_line_and_status_1(tmp_path: Path) -> None:
 
 
 def test_workers_want_a_connection_file() -> None:
-    assert call("up", "nosuch").exit_code == 2
+    assert call("up", "nosuch").exit_code == 1
     write_private(Path("connection.json"), b"{}")
     result = call("up", "connection.json")
     assert result.exit_code == 1

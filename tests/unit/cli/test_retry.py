@@ -9,12 +9,12 @@ from click.testing import CliRunner, Result
 
 from gridengine.cli import retry as module
 from gridengine.cli.main import main
-from gridengine.errors import ConfigurationError, JournalError
-from tests.support.watched import FakeWatched
 
 
 class Run:
     """A run with a name, whose calls give these results when they are made again."""
+
+    name = "sweep"
 
     def __init__(self, failed: int, left: int, *results: Any) -> None:
         self.failed, self.left, self.results = failed, left, list(results)
@@ -70,22 +70,3 @@ def test_a_dispatcher_has_a_scheduler_of_its_own(monkeypatch: pytest.MonkeyPatch
     words = "--dispatcher", "sweeps", "--max-workers", "3", "--yes"
     assert retry(monkeypatch, run, *words).exit_code == 2
     assert run.made == []
-
-
-def test_of_a_dispatcher_that_keeps_no_calls_it_is_told_why(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def unknown(name: str, journal: object) -> None:
-        raise JournalError("there is no run 'sweep'")
-
-    def none(name: str) -> None:
-        raise ConfigurationError("no dispatcher runs")
-
-    monkeypatch.setattr(module, "run_named", unknown)
-    monkeypatch.setattr(module, "connect", lambda name: FakeWatched())
-    result = CliRunner().invoke(main, ["retry", "sweep"])
-    assert "sweep.py (process 4242) has been told of its failed calls" in result.output
-    monkeypatch.setattr(module, "connect", none)
-    result = CliRunner().invoke(main, ["retry", "sweep"])
-    assert "there is no run 'sweep'" in result.output
-    assert result.exit_code == 1

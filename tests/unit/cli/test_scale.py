@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
 from gridengine.cli import dispatcher_control
+from gridengine.cli import scale as module
 from gridengine.cli.main import main
 
 
@@ -16,12 +18,12 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """What a dispatcher was told."""
     found: list[dict[str, Any]] = []
 
-    def ask(folder: str, action: str, **bounds: Any) -> dict[str, int]:
-        assert (folder, action) == ("folder of sweeps", "scale")
+    def ask(folder: Any, action: str, **bounds: Any) -> dict[str, int]:
+        assert (folder.name, action) == ("sweeps", "scale")
         found.append(bounds)
         return {"minimum": 0, "maximum": 8}
 
-    monkeypatch.setattr(dispatcher_control, "known", "folder of {}".format)
+    monkeypatch.setattr(module, "by_itself", lambda name: SimpleNamespace(name=name))
     monkeypatch.setattr(dispatcher_control, "ask", ask)
     return found
 

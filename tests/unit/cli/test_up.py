@@ -146,10 +146,10 @@ def test_of_several_those_under_way_are_meant_and_the_others_are_said_to_be_over
     later.mkdir()
     save(later, 3, "tcp://10.0.0.7:4711")
     lines: list[str] = []
-    found = up.connection_files([*runs, later], lines.append)
-    assert found == [later / "connection.json", runs[0] / "connection.json"]
+    found = up.connection_files([str(one) for one in (*runs, later)], lines.append)
+    assert found == [runs[0] / "connection.json", later / "connection.json"]
     assert lines == [
-        f"{runs[1]} is left out: it is over",
+        f"left out: {runs[1]} has no connection.json: that run has ended",
         f"{runs[2]} is left out: its dispatcher cannot be reached from here",
         f"{runs[3]} is left out: its dispatcher cannot be reached from here",
     ]
@@ -168,12 +168,12 @@ def test_workers_of_several_runs_are_waited_for_together() -> None:
 
 def test_a_run_that_has_ended_is_said_to_have(runs: list[Path]) -> None:
     with pytest.raises(ConfigurationError, match="that run has ended"):
-        up.connection_files([runs[1]], print)
+        up.connection_files([str(runs[1])], print)
 
 
 def test_when_no_run_is_under_way_the_error_says_so(runs: list[Path]) -> None:
     with pytest.raises(ConfigurationError, match="no run of those named is under way"):
-        up.connection_files(runs[1:], print)
+        up.connection_files([str(one) for one in runs[1:]], print)
 
 
 def test_beside_a_script_on_this_machine_alone_the_error_says_that_it_takes_no_workers(

@@ -18,6 +18,22 @@ def outcomes(notes: Notes, *numbers: Any) -> list[Any]:
         return [future.exception() or future.result() for future in futures]
 
 
+def test_the_dispatcher_knows_of_which_run_they_are(notes: Notes) -> None:
+    scheduler = FakeScheduler()
+    with gridengine.Executor(scheduler=scheduler, **notes.options) as executor:
+        executor.submit(square, 2).result()
+        assert list(executor.map(square, [3])) == [9]
+    gridengine.map(square, [4, 5], scheduler=scheduler, **notes.options)
+    gridengine.map(square, [6], scheduler=scheduler)
+    with gridengine.JobDispatcher(scheduler, **notes.options) as dispatcher:
+        dispatcher.dispatch([gridengine.Job(target=square, args=(7,))])
+        dispatcher.join()
+    named = scheduler.dispatcher.named
+    submitters = [entry.task.submitter for entry in scheduler.dispatcher.entries]
+    assert [number in named for number in submitters] == [*[True] * 4, False, True]
+    assert set(named.values()) == {("run", str(notes.journal))}
+
+
 def test_a_call_is_known_by_its_arguments(notes: Notes) -> None:
     assert outcomes(notes, 1, 2, 3) == [1, 4, 9]
     notes.made()

@@ -115,14 +115,12 @@ def test_one_that_never_ran_has_no_address_and_its_folder_is_closed_to_others(
     assert not folder.answers()
 
 
-def test_an_unknown_name_is_told_with_those_that_there_are(folder: DispatcherFolder) -> None:
+def test_of_one_that_was_never_started_it_is_told_how(folder: DispatcherFolder) -> None:
     with pytest.raises(ConfigurationError, match="gridengine dispatcher start nosuch"):
         DispatcherFolder.of("nosuch").options()
     folder.options_file.write_bytes(msgspec.json.encode(StartOptions("slurm")))
     assert folder.options() == StartOptions("slurm")
     assert DispatcherFolder.all() == [folder]
-    with pytest.raises(ConfigurationError, match="there are: sweeps"):
-        DispatcherFolder.of("nosuch").options()
 
 
 def test_options_that_cannot_be_read_are_named(folder: DispatcherFolder) -> None:

@@ -26,6 +26,12 @@ def test_a_report_is_kept_for_its_user_alone_and_none_when_nobody_wants_one(fold
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
+def test_of_a_dispatcher_that_was_started_again_the_last_is_kept() -> None:
+    for content in (b"[1]", b"[2]"):
+        keep("20260101-1", content, 5)
+    assert [path.read_bytes() for path in kept()] == [b"[2]"]
+
+
 def test_of_more_than_so_many_the_last_are_kept() -> None:
     for number in range(5):
         keep(f"20260101-{number}", b"{}", 3)

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from gridengine.dispatcher.core.events import CancelRequested, Event
+from gridengine.dispatcher.named_calls import NamedCalls
 from gridengine.dispatcher.watch_answers import WatchAnswers
 from gridengine.dispatcher.watch_messages import Answer, Identity, Request
 from gridengine.dispatcher.watch_streams import Told
@@ -28,6 +29,7 @@ class Played:
         self.play = Play()
         self.posted: list[Event] = []
         self.printed = OutputExcerpt(100)
+        self.named = NamedCalls()
         launcher: Any = None
         self.answers = WatchAnswers(
             self.play.core.state,
@@ -39,6 +41,7 @@ class Played:
             post=self.posted.append,
             began=0.0,
             printed=self.printed,
+            named=self.named,
         )
 
     def ask(self, ask: str, words: Sequence[str] = (), **options: Any) -> bytes:
@@ -97,6 +100,25 @@ def test_what_is_to_be_done_is_done_each_time(played: Played) -> None:
     assert [type(one) for one in played.posted] == [CancelRequested] * 2
 
 
+def test_of_what_is_cancelled_only_the_calls_of_a_run_are_meant_if_one_is_named(
+    played: Played,
+) -> None:
+    first, second = [played.play.submit(3, submitter=number)[0].id for number in (1, 2)]
+    played.named.note("sweep", "/r/sweep.sqlite", 2)
+    whole, one = Request("cancel", run="sweep"), Request("cancel", words=["1"], run="sweep")
+    answers = [
+        msgspec.json.decode(played.answers.answer(msgspec.json.encode(it)), type=Answer)
+        for it in (whole, one)
+    ]
+    assert [answer.count for answer in answers] == [3, 1]
+    assert answers[0].identity.runs == {"sweep": "/r/sweep.sqlite"}
+    assert first != second
+    all_of_it, single = played.posted
+    assert isinstance(all_of_it, CancelRequested)
+    assert isinstance(single, CancelRequested)
+    assert (all_of_it.tasks, single.calls) == ([second], [(second, 1, 2)])
+
+
 def test_who_may_only_look_may_not_act(played: Played) -> None:
     answer = msgspec.json.decode(played.ask("cancel", may_act=False), type=Answer)
     assert "may not cancel" in answer.error
@@ -112,7 +134,9 @@ def test_who_asks_to_follow_is_answered_at_once_and_told_more(played: Played) ->
 
 def test_a_file_that_a_client_cannot_write_is_told_with_whose_it_is(played: Played) -> None:
     faults = [("/night.sqlite", "disk full", "client 7")]
-    played.answers._listener = SimpleNamespace(faults=lambda: faults)  # type: ignore[assignment]
+    played.answers._listener = SimpleNamespace(  # type: ignore[assignment]
+        faults=lambda: faults, seen=list
+    )
     status = msgspec.json.decode(played.ask("status"))["status"]
     [fault] = status["faults"]
     assert (fault["path"], fault["error"]) == ("/night.sqlite", "disk full")

@@ -12,8 +12,8 @@ from gridengine.dispatcher.core.status import Status
 from gridengine.dispatcher.watch_messages import Answer, Identity
 from gridengine.errors import ClusterError, ConfigurationError
 from gridengine.watching import kept as module
-from gridengine.watching.dispatchers import SeveralMeant
 from gridengine.watching.kept import answer_of, ended_words, kept_answers
+from gridengine.watching.names import NotKnown, SeveralMeant
 
 WHO = Identity(
     *("sweep.py", "20261123-093000-node7-4242-0a1b2c", 4242, "node7", "/s/sweep.py", "/s"),
@@ -31,7 +31,7 @@ def reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir(parents=True)
     for one in (OLD, LAST):
         (folder / f"{one.identity.run_id}.json").write_bytes(msgspec.json.encode(one))
-    meant(monkeypatch, ConfigurationError("no dispatcher runs"))
+    meant(monkeypatch, NotKnown("no dispatcher runs"))
     return folder
 
 
@@ -61,11 +61,13 @@ def test_of_several_of_a_name_it_is_the_last_and_others_have_numbers(reports: Pa
 
 
 def test_what_is_not_known_is_told_as_not_running(reports: Path) -> None:
-    with pytest.raises(ConfigurationError, match="no dispatcher runs"):
+    with pytest.raises(NotKnown, match="no dispatcher runs"):
         answer_of("nosuch")
 
 
-@pytest.mark.parametrize("error", [SeveralMeant("two"), ClusterError("silent")])
+@pytest.mark.parametrize(
+    "error", [SeveralMeant("two"), ClusterError("silent"), ConfigurationError("it was killed")]
+)
 def test_where_others_are_meant_none_that_is_over_takes_their_place(
     reports: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:

@@ -9,11 +9,9 @@ from msgspec.structs import replace
 
 from gridengine.dispatcher.core.status import FailureStatus, RunStatus, Status, WorkerStatus
 from gridengine.dispatcher.watch_messages import Answer, Identity, Line
-from gridengine.errors import ConfigurationError
 from gridengine.watching import logs as module
-from gridengine.watching.dispatchers import SeveralMeant
 from gridengine.watching.logs import find_logs
-from gridengine.watching.other_runs import OtherRun
+from gridengine.watching.names import NotKnown, SeveralMeant
 
 NAMES = "worker.4711.1.log", "worker.4711.2.log", "worker.4712.1.log"
 
@@ -78,20 +76,22 @@ def test_a_log_that_is_gone_is_left_out(folder: Path) -> None:
 
 
 def test_of_a_run_of_which_nothing_else_is_known_they_are_in_its_folder(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def unknown(name: str, ask: str) -> None:
-        raise ConfigurationError("no dispatcher runs")
+        raise NotKnown("no dispatcher runs")
 
-    run = OtherRun(str(folder.parent), "node7", 17, 0.0, under_way=False)
+    run = tmp_path / "20261123-093000-node7-17-0a1b2c"
+    (run / "logs").mkdir(parents=True)
+    for name in NAMES:
+        (run / "logs" / name).touch()
     monkeypatch.setattr(module, "answer_of", unknown)
-    monkeypatch.setattr(module, "other_runs", lambda known: [run])
-    name = folder.parent.name
-    told, paths, may_come, _ = find_logs(name, "4712", failed=False)
-    assert (told, [path.name for path in paths], may_come) == ([], [NAMES[2]], False)
-    assert find_logs("17", "", failed=False)[1]
-    for other, failed in (("nosuch", False), ("", False), (name, True)):
-        with pytest.raises(ConfigurationError, match="no dispatcher runs"):
+    monkeypatch.setattr(module, "run_folders", lambda: [run])
+    for name in (run.name, "20261123", "0a1b2c", "17", str(run)):
+        told, paths, may_come, _ = find_logs(name, "4712", failed=False)
+        assert (told, [path.name for path in paths], may_come) == ([], [NAMES[2]], False)
+    for other, failed in (("nosuch", False), ("", False), ("17", True)):
+        with pytest.raises(NotKnown, match="no dispatcher runs"):
             find_logs(other, "", failed=failed)
 
 

@@ -1,0 +1,392 @@
+"""Finds the dispatcher that a word names, for all who take one: who watches it, asks a stand-alone
+one, is its client, or starts workers for it. `names` has the rule.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from gridengine.dispatcher.dispatcher_folder import OPTIONS, DispatcherFolder, State, is_name
+from gridengine.dispatcher.old_runs import CONNECTION
+from gridengine.dispatcher.standalone_files import CLIENT, WATCHER, WORKER
+from gridengine.dispatcher.watch_messages import Answer
+from gridengine.errors import ClusterError, ConfigurationError, GridEngineError
+from gridengine.watching.dispatchers import ask_all
+from gridengine.watching.names import (
+    Known,
+    NotKnown,
+    Word,
+    calls_meant,
+    listed,
+    meant,
+    of_answer,
+    only,
+    short_id,
+    word_of,
+)
+from gridengine.watching.other_runs import known_folder, run_folders
+from gridengine.watching.watched import ANSWER_SECONDS, Watched, process_of
+
+NONE_RUNS = "no dispatcher of yours runs on this machine"
+LISTS = "`gridengine ls` lists those that run, and the last runs that have ended"
+
+TAKES_NONE = (
+    "takes no workers from elsewhere: its calls run on its own machine alone, where "
+    "ProcessScheduler(max_workers=8) has more of them run at a time"
+)
+
+
+class Place(NamedTuple):
+    """Where a dispatcher is found: the socket by which it is watched on this machine, the folder of
+    its run, and that of a stand-alone one.
+    """
+
+    socket: Path | None = None
+    folder: Path | None = None
+    standalone: DispatcherFolder | None = None
+
+    @property
+    def is_watchable(self) -> bool:
+        """Whether it can be asked what it does: here, or where it stands alone."""
+        return self.socket is not None or self.is_elsewhere
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether it is watched over the network."""
+        one = self.standalone
+        if self.socket is not None or one is None or not (one.path / WATCHER).exists():
+            return False
+        return one.state() is State.RUNNING
+
+    @property
+    def worker_file(self) -> Path | None:
+        """What workers from elsewhere load; None when it takes none, or does not run."""
+        one = self.standalone
+        ended = one is not None and self.socket is None and one.state() is not State.RUNNING
+        if self.folder is None or ended:
+            return None
+        files = (self.folder / name for name in (WORKER, CONNECTION))
+        return next((file for file in files if file.exists()), None)
+
+    def open(self) -> Watched:
+        """Return a connection.
+
+        Raises:
+            ClusterError: it has just ended, or does not answer.
+        """
+        if self.socket is not None:
+            return Watched(self.socket)
+        from gridengine.watching.elsewhere import RemoteWatched  # imports ZeroMQ
+
+        assert self.standalone is not None
+        return RemoteWatched(self.standalone)
+
+
+class There(NamedTuple):
+    """The dispatchers that there are, and by their processes those of this machine that do not
+    answer.
+    """
+
+    known: list[Known[Place]]
+    silent: dict[int, ClusterError]
+
+
+def there() -> There:
+    """Return the dispatchers that run on this machine, and all stand-alone ones."""
+    answers, silent = ask_all(ANSWER_SECONDS)
+    alone = list(map(of_folder, _folders()))
+    homes = {one.id: str(one.thing.folder) for one in alone}  # older ones do not tell theirs
+    known = [_of_answer(path, answer, homes) for path, answer in answers]
+    seen = {one.id for one in known}
+    known += [one for one in alone if not one.id or one.id not in seen]
+    return There(known, {process_of(path): error for path, error in silent})
+
+
+def _folders() -> list[DispatcherFolder]:
+    try:
+        return DispatcherFolder.all()
+    except (OSError, ConfigurationError):  # there is no run directory
+        return []
+
+
+def of_folder(folder: DispatcherFolder) -> Known[Place]:
+    """Return what names a stand-alone dispatcher, by its files."""
+    holder, run_id = folder.holder(), folder.run_id()
+    own = [*([short_id(run_id)] if run_id else []), *([str(holder.pid)] if holder else [])]
+    about = "it does not run" if holder is None else f"process {holder.pid} on {holder.host}"
+    words = (*own, *([run_id] if run_id else []), *folder.addresses())
+    path = os.path.realpath(folder.path)
+    place = Place(None, folder.path, folder)
+    return Known(folder.name, place, about, words, id=run_id, paths=(path,))
+
+
+def _of_answer(socket: Path, answer: Answer, homes: Mapping[str, str]) -> Known[Place]:
+    who = answer.identity
+    path = who.home or homes.get(who.run_id)
+    if not path:
+        return of_answer(answer, Place(socket, Path(who.folder) if who.folder else None))
+    home = DispatcherFolder(Path(path))
+    told = of_answer(answer, Place(socket, home.path, home))
+    own = tuple(dict.fromkeys([*told.own, *of_folder(home).own]))
+    return told._replace(own=own)
+
+
+def find(text: str, wanted: Callable[[Place], object], why_not: str) -> Known[Place]:
+    """Return the dispatcher that a word names, of those that are wanted; `why_not` says of others
+    what they are not.
+
+    Raises:
+        SeveralMeant: it names several.
+        NotKnown: it names none that runs.
+        ConfigurationError: it names one that is not wanted, or was killed.
+        ClusterError: that one does not answer, or may be one of those that do not.
+    """
+    if not text:
+        raise ConfigurationError("no dispatcher is named: the name is empty", hint=LISTS)
+    word, (known, silent) = word_of(text), there()
+    candidates = [one for one in known if wanted(one.thing)]
+    found = only(word, candidates, "dispatcher")
+    if found is None:
+        # What only the dispatchers know: whose runs, and whose jobs, these are.
+        known = [_asked_of(word, one) for one in known]
+        candidates = [one for one in known if wanted(one.thing)]
+        found = only(word, candidates, "dispatcher")
+    if found is None:
+        known += map(_of_run_folder, run_folders())
+        found = only(word, [one for one in known if wanted(one.thing)], "dispatcher")
+    if found is None:
+        raise _none(word, known, silent, why_not) or _unknown(text, candidates)
+    return found
+
+
+def _of_run_folder(folder: Path) -> Known[Place]:
+    return known_folder(folder, Place(None, folder))
+
+
+def _asked_of(word: Word, one: Known[Place]) -> Known[Place]:
+    """Return what names a dispatcher, with what it tells when it is asked for a cluster job."""
+    if not one.thing.is_watchable:
+        return one
+    try:
+        with one.thing.open() as watched:
+            answer = watched.ask(most=1, words=[word.text])
+    except (OSError, ClusterError):  # it has ended since, or is silent: its files say what they can
+        return one
+    told = of_answer(answer, one.thing)
+    others = told.other if word.text in {each.job for each in answer.status.workers} else one.other
+    return one._replace(other=others, calls=told.calls)
+
+
+def _none(
+    word: Word, known: Sequence[Known[Place]], silent: Mapping[int, ClusterError], why_not: str
+) -> GridEngineError | None:
+    """Return why a word names none that is wanted, if that is known."""
+    for one in meant(word, known):
+        folder = one.thing.standalone
+        holder = None if folder is None else folder.holder()
+        if holder is not None and holder.is_here and holder.pid in silent:
+            return silent[holder.pid]
+        state = State.RUNNING if folder is None else folder.state()
+        if folder is not None and state is State.DIED:
+            return ConfigurationError(
+                f"the dispatcher {one.title!r} was killed",
+                hint=f"`gridengine dispatcher start {one.title}` goes on with its calls",
+            )
+        if folder is not None and state is State.ENDED:
+            return NotKnown(
+                f"the dispatcher {one.title!r} does not run",
+                hint=f"start it: gridengine dispatcher start {one.title}",
+            )
+        if one.thing.socket is None and one.thing.worker_file is None:
+            words = f"{one.thing.folder} has no {CONNECTION}: that run has ended"
+            return NotKnown(words, hint=LISTS)
+        return ConfigurationError(f"{one.title} ({one.about}) {why_not}", hint=LISTS)
+    if word.text.isdecimal() and int(word.text) in silent:
+        return silent[int(word.text)]
+    if silent:
+        others = "; ".join(str(one.message) for one in silent.values())
+        return ClusterError(
+            f"no dispatcher that answers on this machine is called {word.text!r}, and what others "
+            f"are called cannot be known: {others}",
+            hint=next(iter(silent.values())).hint,
+        )
+    return None
+
+
+def _unknown(text: str, candidates: Sequence[Known[Place]]) -> NotKnown:
+    from gridengine.journal.run_file import SUFFIX, folder  # imports SQLite
+
+    path, near = _path(text), listed(text, candidates)
+    hint = f"there {'are' if len(candidates) > 1 else 'is'}: {near}; {LISTS}" if near else LISTS
+    words = f"no dispatcher {text!r} runs on this machine, nor a stand-alone one elsewhere"
+    if path is not None and not path.exists():
+        words += f", and {path} does not exist"
+    run = Path(text).name.removesuffix(SUFFIX)
+    with contextlib.suppress(OSError, ValueError):  # there is no run directory, or no such name
+        if run and (folder() / f"{run}{SUFFIX}").is_file():
+            words = f"no dispatcher runs calls of the run {run!r} now"
+            hint = f"`gridengine results {run}` has what they gave; {hint}"
+    return NotKnown(words, hint=hint)
+
+
+def connect(text: str = "") -> Watched:
+    """Return a connection to the dispatcher that a word names; without a word to the only one that
+    runs on this machine or, where there is none, stands alone on another. Its `run` is the run
+    with a name, or the client, by which alone it was named.
+
+    Raises:
+        SeveralMeant: there are several; the text has a word for each.
+        NotKnown: there is none.
+        ConfigurationError: it was killed, or can be asked on its own machine alone.
+        ClusterError: it does not answer, or may be one of those that do not.
+    """
+    if text:
+        found = find(text, lambda place: place.is_watchable, "can be asked on its machine alone")
+    else:
+        found = _the_only_one()
+    try:
+        watched = found.thing.open()
+    except OSError as error:
+        raise ClusterError(f"{found.title} has just ended") from error
+    watched.run = calls_meant(word_of(text), found)
+    return watched
+
+
+def _the_only_one() -> Known[Place]:
+    known, silent = there()
+    here = [one for one in known if one.thing.socket is not None]
+    if not here and silent:
+        raise next(iter(silent.values()))
+    candidates = here or [one for one in known if one.thing.is_elsewhere]
+    found = only(Word(""), candidates, "dispatcher")
+    if found is None:
+        raise NotKnown(NONE_RUNS, hint=LISTS)
+    return found
+
+
+def standalone(text: str) -> DispatcherFolder:
+    """Return the folder of the stand-alone dispatcher that a word names; it need not run.
+
+    Raises:
+        SeveralMeant: there are several; the text has a word for each.
+        ConfigurationError: there is none.
+        ClusterError: it may be one of those that do not answer.
+    """
+    return _standalone(text)[0]
+
+
+def by_itself(text: str) -> DispatcherFolder:
+    """As `standalone`, for what ends or changes the dispatcher, and so the calls of all its
+    clients: a run with a name, or a client, does not name it.
+
+    Raises:
+        ConfigurationError: the word names it by one.
+    """
+    folder, run = _standalone(text)
+    if run:
+        raise ConfigurationError(
+            f"{text!r} names calls at the dispatcher {folder.name!r}, which may have others too",
+            hint=f"say {folder.name} to mean all of it; `gridengine cancel {run}` ends those calls",
+        )
+    return folder
+
+
+def _standalone(text: str) -> tuple[DispatcherFolder, str]:
+    """Return the folder, and the run or client by which alone the word names it."""
+    word = word_of(text)
+    places = [DispatcherFolder.of(text).path] if is_name(text) else []
+    places += [Path(word.place), Path(word.place).parent] if word.place else []
+    for path in places:
+        if (path / OPTIONS).exists():
+            return DispatcherFolder(path), ""
+    try:
+        found = find(text, lambda place: place.standalone, "is no stand-alone dispatcher")
+    except NotKnown as error:
+        raise _no_standalone(text) from error
+    assert found.thing.standalone is not None
+    return found.thing.standalone, calls_meant(word, found)
+
+
+def _no_standalone(text: str) -> ConfigurationError:
+    near = listed(text, [of_folder(one) for one in _folders()])
+    hints = [f"there are: {near}"] if near else []
+    if is_name(text):
+        hints.append(f"start one: gridengine dispatcher start {text}")
+    elif "://" in text:
+        hints.append("of one elsewhere give the path of a copy of its client.json: it has the keys")
+    return ConfigurationError(f"there is no dispatcher {text!r}", hint="; ".join(hints) or LISTS)
+
+
+def new_or_known(text: str) -> DispatcherFolder:
+    """Return the folder of a dispatcher that is to be started: of one that there is, or a new one's
+    by its name. What names one by its runs or its script names a new one.
+
+    Raises:
+        ConfigurationError: there is none, and none can be called so.
+    """
+    if os.sep in text:
+        return standalone(text)
+    named = DispatcherFolder.of(text)
+    if named.options_file.exists():
+        return named
+    known = (one for one in map(of_folder, _folders()) if text in one.own)
+    return next((one.thing.standalone for one in known if one.thing.standalone), named)
+
+
+def client_file(text: str) -> Path:
+    """Return the connection file for clients of the stand-alone dispatcher that a word names, or
+    the file itself that was copied from elsewhere.
+
+    Raises:
+        ConfigurationError: there is no such dispatcher, or it does not run.
+        ClusterError: it may be one of those that do not answer.
+    """
+    if is_name(text) and (file := DispatcherFolder.of(text).client_file).exists():
+        return file
+    path = _path(text)
+    copied = path / CLIENT if path is not None and path.is_dir() else path
+    if copied is not None and copied.name != CONNECTION and _is_copied(copied):
+        return copied
+    folder = standalone(text)
+    if not folder.client_file.exists():
+        raise folder.not_running()
+    return folder.client_file
+
+
+def worker_file(text: str) -> Path:
+    """Return the connection file for workers of the dispatcher that a word names, or the file
+    itself that was copied from elsewhere.
+
+    Raises:
+        ConfigurationError: there is no such dispatcher, or it does not run, or takes no workers.
+        ClusterError: it may be one of those that do not answer.
+    """
+    path = _path(text)
+    copied = Place(None, path).worker_file or path
+    if copied is not None and _is_copied(copied):
+        if copied.name == CLIENT:
+            raise ConfigurationError(f"{copied} is for clients", hint=f"copy {WORKER} beside it")
+        return copied
+    if path is not None and path.is_dir() and os.sep in text and not (path / OPTIONS).exists():
+        raise NotKnown(f"{text} has no {CONNECTION}: that run has ended", hint=LISTS)
+    file = find(text, lambda place: place.worker_file, TAKES_NONE).thing.worker_file
+    assert file is not None
+    return file
+
+
+def _path(text: str) -> Path | None:
+    place = word_of(text).place
+    return Path(place) if place else None
+
+
+def _is_copied(path: Path) -> bool:
+    """Return whether this is a connection file that is not in a stand-alone dispatcher's folder."""
+    if not path.is_file() or (path.parent / OPTIONS).exists():
+        return False
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        return file.read(1) == b"{"
+    return False

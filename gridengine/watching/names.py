@@ -1,0 +1,189 @@
+"""What a word names: the one rule of all commands, `Client()` and `run_named()`.
+
+Whatever a command prints of something names it, so that it can be pasted into any other command.
+Words are compared in the order of `RULES`, and the first rule by which a word names anything
+decides: an own name comes before the name of a script, say. If several things are named, none is
+taken: the error gives for each a word that names it alone.
+
+Pure: what there is comes from `lookup` and `run_lookup`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Generic, NamedTuple, TypeVar
+
+from gridengine.dispatcher.named_calls import client_words
+from gridengine.dispatcher.watch_messages import Answer
+from gridengine.errors import ConfigurationError
+
+T = TypeVar("T")
+PROCESS_ID = re.compile(r"\d{1,7}")
+"""The largest is 4194304 (proc(5), pid_max); the day that a run's id begins with is longer."""
+MOST_LISTED = 8
+
+
+class SeveralMeant(ConfigurationError):
+    """A word names several things; the text has a word for each."""
+
+
+class NotKnown(ConfigurationError):
+    """A word names nothing; the hint lists what there is, nearest first."""
+
+
+class Word(NamedTuple):
+    """What a user has said: the text and, where it can be a path, the absolute one."""
+
+    text: str
+    place: str = ""
+
+
+class Known(NamedTuple, Generic[T]):
+    """Something that words name.
+
+    title: what lists call it. about: what tells people it from others of its title. own: words that
+    no other has, the shortest first. other: words of what it belongs to, its script or a cluster
+    job. calls: whose calls it runs or has run: runs with a name, each with its file, and clients.
+    id: its beginning names it too. paths: its folder or file; what is below a folder names it, too.
+    """
+
+    title: str
+    thing: T
+    about: str = ""
+    own: Sequence[str] = ()
+    other: Collection[str] = ()
+    calls: Mapping[str, str] = {}
+    id: str = ""
+    paths: Collection[str] = ()
+
+
+def word_of(text: str) -> Word:
+    """Return a word; only what has a slash, or is a file here, can be a path."""
+    try:
+        path = Path(text).expanduser()
+        may_be = bool(text) and (os.sep in text or path.exists()) and "://" not in text
+        return Word(text, os.path.realpath(path) if may_be else "")
+    except (OSError, RuntimeError, ValueError):  # no file can have such a name
+        return Word(text)
+
+
+def short_id(run_id: str) -> str:
+    """Return the end of a run's id, which tells it from all others."""
+    return run_id.rpartition("-")[2]
+
+
+def of_answer(answer: Answer, thing: T) -> Known[T]:
+    """Return what names a dispatcher that has answered, or has left a report."""
+    who, status = answer.identity, answer.status
+    jobs = [one.job for one in status.launches]
+    jobs += [one.job for one in status.workers]
+    jobs += [one.job for one in status.failures]
+    script = os.path.realpath(Path(who.directory, who.script)) if who.script else ""
+    return Known(
+        who.name,
+        thing,
+        f"process {who.pid} on {who.host}" + "".join(f", run {name!r}" for name in who.runs),
+        (short_id(who.run_id), str(who.pid), who.run_id),
+        {Path(who.name).stem, Path(who.script).name, who.script, script, *jobs} - {""},
+        {
+            **{word: "" for client in who.clients for word in client_words(*client)},
+            **{name: os.path.realpath(file) for name, file in who.runs.items()},
+        },
+        who.run_id,
+        tuple(os.path.realpath(folder) for folder in (who.home, who.folder) if folder),
+    )
+
+
+def _is_title(word: Word, one: Known[T]) -> bool:
+    return word.text == one.title or word.text in one.own
+
+
+def _is_place(word: Word, one: Known[T]) -> bool:
+    return any(word.place == path or word.place.startswith(f"{path}/") for path in one.paths)
+
+
+def _is_other(word: Word, one: Known[T]) -> bool:
+    return word.text in one.other or (bool(word.place) and word.place in one.other)
+
+
+def _calls_of(word: Word, one: Known[T]) -> str:
+    """Return whose calls a word names: the run's name, or the client's as it was said."""
+    for text in (word.text, Path(word.place).name):
+        if text in one.calls:
+            return text
+    return next((name for name, file in one.calls.items() if file and file == word.place), "")
+
+
+def _begins(word: Word, one: Known[T]) -> bool:
+    """What may be a process id is one."""
+    return one.id.startswith(word.text) and not PROCESS_ID.fullmatch(word.text)
+
+
+RULES: Sequence[Callable[[Word, Known[object]], bool]] = (
+    *(_is_title, _is_place, _is_other, lambda word, one: bool(_calls_of(word, one)), _begins),
+)
+"""The first by which a word names anything decides."""
+
+
+def meant(word: Word, known: Sequence[Known[T]]) -> list[Known[T]]:
+    """Return what a word names; all of it without a word."""
+    if not word.text:
+        return list(known)
+    for rule in RULES:
+        found = [one for one in known if rule(word, one)]  # type: ignore[arg-type]
+        if found:
+            return found
+    return []
+
+
+def calls_meant(word: Word, one: Known[T]) -> str:
+    """Return the run, or the client, by which alone a word names this; empty where it does so
+    otherwise.
+    """
+    by_itself = any(rule(word, one) for rule in (_is_title, _is_place, _is_other))
+    return "" if by_itself else _calls_of(word, one)
+
+
+def word_for(one: Known[T], known: Sequence[Known[T]]) -> str:
+    """Return the shortest word that names one of these alone."""
+    words = (Word(text) for text in (one.title, *one.own))
+    paths = (Word(path, path) for path in one.paths)
+    alone = (word.text for word in (*words, *paths) if meant(word, known) == [one])
+    return next(alone, one.title)
+
+
+def listed(word: str, known: Sequence[Known[T]]) -> str:
+    """Return what there is, nearest first, each by a word that names it alone."""
+
+    def nearness(one: Known[T]) -> float:
+        return difflib.SequenceMatcher(None, word.lower(), one.title.lower()).ratio()
+
+    nearest = sorted(known, key=nearness, reverse=True) if word else list(known)
+    shown = [_told(one, known) for one in nearest[:MOST_LISTED]]
+    more = len(known) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "")
+
+
+def _told(one: Known[T], known: Sequence[Known[T]]) -> str:
+    word = word_for(one, known)
+    return word if word == one.title else f"{word} ({one.title})"
+
+
+def only(word: Word, known: Sequence[Known[T]], kind: str) -> Known[T] | None:
+    """Return the one thing that a word names; None when it names nothing.
+
+    Raises:
+        SeveralMeant: it names several.
+    """
+    found = meant(word, known)
+    if len(found) > 1:
+        words = "; ".join(f"{word_for(one, known)} ({one.title}, {one.about})" for one in found)
+        raise SeveralMeant(
+            f"several {kind}s are meant{f' by {word.text!r}' if word.text else ''}: {words}",
+            hint="say one of them by the word before its bracket",
+        )
+    return found[0] if found else None

@@ -1,0 +1,101 @@
+"""Finds the file of the run with a name that a word names: by its own name or path, by the
+dispatcher that runs its calls, or by the script and process that began it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from gridengine.errors import GridEngineError, JournalError
+from gridengine.journal import kept_runs
+from gridengine.journal.kept_runs import RunSummary
+from gridengine.journal.run_file import SUFFIX, path_of
+from gridengine.watching.kept import kept_answer
+from gridengine.watching.lookup import connect
+from gridengine.watching.names import Known, SeveralMeant, Word, listed, only, word_of
+
+
+def run_file(text: str, journal: Any = None) -> Path:
+    """Return the file of the run that a word names; with `journal` of the run of this name there.
+
+    Raises:
+        SeveralMeant: there are several; the text has a word for each.
+        JournalError: there is none.
+    """
+    word = word_of(text)
+    if journal is not None:
+        return kept_runs.find(text, journal)
+    if os.sep not in text and (path := path_of(text)).is_file():
+        return path
+    runs = [_of_summary(kept_runs.summary(path)) for path in kept_runs.paths()]
+    by_itself = [one._replace(other=()) for one in runs]
+    found = only(word, by_itself, "run") or _of_dispatcher(word, runs) or only(word, runs, "run")
+    if found is not None:
+        return found.thing
+    if word.place.endswith(SUFFIX) and Path(word.place).is_file():
+        return Path(word.place)
+    near = listed(text, runs)
+    there_are = f"there {'are' if len(runs) > 1 else 'is'}: {near}; " if near else ""
+    raise JournalError(f"there is no run {text!r}", hint=f"{there_are}`gridengine runs` lists them")
+
+
+def own_run_file(text: str, journal: Any = None) -> Path:
+    """As `run_file`, for what deletes: only by a run's own name or path.
+
+    Raises:
+        JournalError: the word names it by its script, say.
+    """
+    path = run_file(text, journal)
+    name = path.name.removesuffix(SUFFIX)
+    if journal is None and text != name and word_of(text).place != os.path.realpath(path):
+        raise JournalError(
+            f"{text!r} is of the run {name!r}, which is deleted by its own name alone",
+            hint=f"gridengine forget {name}",
+        )
+    return path
+
+
+def _of_summary(one: RunSummary) -> Known[Path]:
+    script = Path(one.script)
+    words = {one.script, script.name, script.stem, str(one.pid)} - {"", "0"}
+    about = f"begun by {one.script} on {one.host}"
+    path = Path(one.path)
+    return Known(one.name, path, about, other=words, paths=(os.path.realpath(path),))
+
+
+def _of_dispatcher(word: Word, runs: Sequence[Known[Path]]) -> Known[Path] | None:
+    """Return the run whose calls the dispatcher runs, or has run, that a word names; None when it
+    names none that answers or has left a report.
+
+    Raises:
+        SeveralMeant: it has several runs, or there are several dispatchers.
+        JournalError: it has none.
+    """
+    try:
+        with connect(word.text) as watched:
+            who = watched.ask(most=0).identity
+    except SeveralMeant:
+        raise
+    except GridEngineError:
+        ended = kept_answer(word.text)
+        if ended is None:
+            return None
+        who = ended.identity
+    files = {os.path.realpath(file): name for name, file in who.runs.items()}
+    here = [one for one in runs if files.keys() & one.paths]
+    others = [
+        Known(name, Path(file), f"in {file}", paths=(file,))
+        for file, name in files.items()
+        if Path(file).is_file() and not any(file in one.paths for one in here)
+    ]
+    if not (here or others) and only(word, runs, "run") is None:
+        raise JournalError(
+            f"{who.name} (process {who.pid}) has no run with a name: what its calls gave, and what "
+            "they were, is not kept",
+            hint="say retries= there, or name= and then `gridengine retry NAME --failed`; "
+            f"`gridengine calls {word.text} --failed` lists those that have failed",
+        )
+    return only(Word(""), [*here, *others], "run")
