@@ -109,8 +109,8 @@ other-pythons: $(VENV)/pyvenv.cfg
 SUITES ?= trixie forky
 test-slurms:
 	for suite in $(SUITES); do \
-	tools/in-debian $$suite make slurm-ready && tools/in-debian --alone $$suite make slurm-tests PYTEST_ARGS='$(PYTEST_ARGS)' \
-	|| exit 1; done
+	tools/in-debian $$suite make slurm-ready && \
+	tools/in-debian --alone $$suite make slurm-tests PYTEST_ARGS='$(PYTEST_ARGS)' || exit 1; done
 
 slurm-ready: $(VENV)/ready-test $(PLAIN_VENV)/ready
 	schedulers/slurm/up --install

@@ -13,7 +13,7 @@ from gridengine.api.map import map as map_calls
 from gridengine.api.map import starmap
 from gridengine.api.named_runs import NamedRun, run_named, runs
 from gridengine.client.connect import dispatcher_of
-from gridengine.client.left_calls import flush_handed, take_what_has_ended
+from gridengine.client.left_calls import flush_handed, leave_runs, take_what_has_ended
 from gridengine.dispatcher.remote import RemoteDispatcher
 from gridengine.errors import ConfigurationError, GridEngineError, trimmed
 from gridengine.journal import kept_runs
@@ -161,8 +161,7 @@ class Client(RemoteScheduler):
                 raise ConfigurationError(
                     "the files of its runs cannot be written: what this client leaves could be lost"
                 )
-            for place in tuple(self.kept):
-                cast(RemoteDispatcher, dispatcher_of(place)).close(detach=True)
+            leave_runs(self)
         self.close()
 
     def close(self) -> None:

@@ -20,7 +20,7 @@ from gridengine.journal.handed_calls import (
     origin,
     places_of,
 )
-from gridengine.journal.run_file import RunFile, files_in_use, open_run, release
+from gridengine.journal.run_file import RunFile, files_in_use, leave, open_run, release
 from gridengine.journal.writer import JournalWriter
 from gridengine.resources.units import plural
 from gridengine.schedulers.remote import RemoteScheduler
@@ -89,6 +89,16 @@ def flush_handed(client: RemoteScheduler, timeout: float | None = None) -> bool:
     files = [file for file in files_in_use() if file.keepers.get(client.path) in client.kept]
     flushed = [file.writer.flush(timeout) for file in files]  # all, also behind one that fails
     return all(flushed)
+
+
+def leave_runs(client: RemoteScheduler) -> None:
+    """Leave the calls of runs to the dispatcher, and the runs to whoever asks for them next."""
+    files = [file for file in files_in_use() if file.keepers.get(client.path) in client.kept]
+    for place in tuple(client.kept):
+        cast(RemoteDispatcher, dispatcher_of(place)).close(detach=True)
+    for file in files:
+        if len(file.keepers) == 1:  # else another dispatcher makes calls of it, too
+            leave(file)
 
 
 class _LeftCalls:

@@ -348,10 +348,23 @@ def files_in_use() -> list[RunFile]:
 
 
 def release(run: RunFile) -> None:
-    """Let go of the file of a run; the last user closes it."""
+    """Let go of the file of a run; the last user closes it. Nothing if it was left."""
     with _opening():
-        run, users = _open_runs().pop(run.path)
+        found, users = _open_runs().get(run.path, (None, 0))
+        if found is not run:
+            return
         if users > 1:
             _open_runs()[run.path] = run, users - 1
             return
+        del _open_runs()[run.path]
+        run.close()
+
+
+def leave(run: RunFile) -> None:
+    """Close the file of a run whose calls go on without this process, whoever has not let go of it:
+    others may have it now.
+    """
+    with _opening():
+        if _open_runs().get(run.path, (None, 0))[0] is run:
+            del _open_runs()[run.path]
         run.close()

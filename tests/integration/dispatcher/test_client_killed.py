@@ -145,6 +145,22 @@ def test_a_script_that_is_killed_right_after_it_has_handed_over_loses_none_of_it
     assert scripts.calls() == sorted([*range(8), 3])
 
 
+BACK = """executor = gridengine.Executor(scheduler=client, name="sweep", retries=0)
+    futures = [executor.submit(work, n) for n in range(8)]
+    client.disconnect(detach=True)
+    results = gridengine.Client(sys.argv[1]).run_named("sweep").results()
+    assert isinstance(results[7], gridengine.Pending), results
+    executor.shutdown()
+    print("back", flush=True)"""
+
+
+def test_who_has_left_a_run_may_look_at_it_at_once(scripts: Scripts) -> None:
+    """Nobody has the run then, so that nobody waits for its calls."""
+    scripts.write(BACK)
+    said, errors = scripts.start().communicate()
+    assert said == "back\n", errors
+
+
 LOOK = """with client:
         run = client.run_named("sweep")
         print(run.done, run.left, [one.name for one in client.runs()], flush=True)
