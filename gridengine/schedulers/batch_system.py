@@ -105,10 +105,21 @@ CAUSES = {
         "it cannot read the run directory",
         "set GRIDENGINE_RUN_DIRECTORY to a folder that the nodes see too, under the same path",
     ),
+    r"\bin prolog\b": (
+        "the site's prolog failed",
+        "that is the administrators' to mend; each failure sets a queue into the error state, which "
+        "they clear too (`qstat -f -explain E`, `qmod -c QUEUE`)",
+    ),
 }
-"""What it means that these words stand in the log of a worker that never connected, and what can be
-done.
+"""What it means that these words stand in the log of a worker that never connected, or in what is
+said of its end, and what can be done.
 """
+
+
+NO_LOG = (
+    "it has left no log: the node may not see the log's folder, or a rule of the site (a JSV, "
+    "job_submit) sends output elsewhere, as `qstat -j JOB` or `scontrol show job JOB` tells"
+)
 
 
 def shown_as(scheduler: Scheduler, native: str) -> str:
@@ -349,10 +360,12 @@ def exit_report(handle: Handle, end: Report, host: str = "") -> Report:
     """
     kind = JobDeleted if end.deleted else WorkerNotStarted
     tail = log_tail(handle.log)
-    cause, hint = first_match(tail, CAUSES) or (
+    cause, hint = first_match(f"{end.reason}\n{tail}", CAUSES) or (
         "",
         "the interpreter, the package and the run directory must be there on the node",
     )
+    if handle.log and not Path(handle.log).exists():
+        hint += f"; {NO_LOG}"
     reason = "; ".join(filter(None, [end.reason, cause]))
     error = kind(
         f"the cluster job ended before its worker connected: {reason}",

@@ -180,6 +180,15 @@ def test_why_a_worker_was_not_started_is_read_from_its_log(
     assert error.log_tail == f"before\n{line}"
 
 
+def test_a_worker_without_a_log_may_have_it_elsewhere_or_a_prolog_to_blame(tmp_path: Path) -> None:
+    handle = Handle("1", str(tmp_path / "log"))
+    error = exit_report(handle, failed("could not be started; in prolog: exit status 1")).error
+    assert error is not None
+    assert "the site's prolog failed" in error.message
+    assert "qmod -c QUEUE" in str(error.hint)
+    assert "sends output elsewhere" in str(error.hint)
+
+
 def test_what_of_a_refused_request_is_from_a_file_is_told_with_its_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
