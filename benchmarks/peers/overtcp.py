@@ -33,7 +33,7 @@ class TcpLauncher(LocalLauncher):
         super().__init__()
         self._command = worker_command(sys.executable, run.connection)
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    def _start(self, demand: Demand) -> subprocess.Popen[bytes]:
         environment = worker_environment(os.environ)
         return subprocess.Popen(self._command, stdin=subprocess.DEVNULL, env=environment)
 

@@ -15,9 +15,9 @@ from gridengine.cli.completion import dispatcher_names
 from gridengine.cli.console import print_json
 from gridengine.cli.scheduler_options import (
     arguments_of,
+    dispatcher_options,
     resource_options,
     resources_of,
-    scheduler_options,
 )
 from gridengine.dispatcher.dispatcher_folder import (
     DispatcherFolder,
@@ -59,11 +59,12 @@ Examples:
   gridengine dispatcher start here --scheduler processes --max-workers 8
   gridengine dispatcher start sweeps --scheduler slurm --partition main --max-workers 200
   gridengine dispatcher start big --scheduler grid_engine --cores 16 --memory 64 --restart
+  gridengine dispatcher start mine --scheduler none  (then: gridengine worker mine)
   gridengine dispatcher start sweeps --foreground      (for systemd, or a batch script)
 """,
 )
 @click.argument("name", shell_complete=dispatcher_names)
-@scheduler_options
+@dispatcher_options
 @resource_options
 @click.option(
     "--restart",
@@ -83,7 +84,7 @@ def start(name: str, *, foreground: bool, **given: Any) -> None:
     options = _options(folder, given)
     begun = dispatcher_control.start(folder, options, foreground=foreground)
     click.echo(f"dispatcher {folder.name} runs: {begun}")
-    click.echo(f"its workers: {dispatcher_control.words(options)}")
+    click.echo(f"its workers: {dispatcher_control.words(folder.name, options)}")
     click.echo(f'in a script: gridengine.Client("{folder.name}")')
 
 

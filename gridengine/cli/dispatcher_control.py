@@ -22,6 +22,7 @@ from gridengine.errors import GridEngineError
 from gridengine.journal.lock_file import Holder
 from gridengine.resources.encoding import decode_demand
 from gridengine.resources.units import plural
+from gridengine.schedulers.registry import HAND_STARTED
 
 CLOSE_SECONDS = 30.0
 """How long a dispatcher that is told to end at once may take to."""
@@ -38,10 +39,13 @@ def kept_options(folder: DispatcherFolder) -> StartOptions:
     return StartOptions(default_entry()[0].name, directory=working_directory())
 
 
-def words(options: StartOptions) -> str:
-    """Return what workers a dispatcher has."""
+def words(name: str, options: StartOptions) -> str:
+    """Return what workers a dispatcher of this name has."""
     said = [f"{name}={value!r}" for name, value in options.arguments.items()]
     held = decode_demand(options.resources, 1.0).resources
+    if options.scheduler == HAND_STARTED.name:
+        default = f", which hold {held!r} unless they say" if options.resources else ""
+        return f"those that people start: gridengine worker {name}{default}"
     return f"{options.scheduler} {' '.join([*said, *map(repr, held)])}".rstrip()
 
 

@@ -16,7 +16,7 @@ from gridengine.errors import ConfigurationError
 from gridengine.resources.base import ZERO, Resource
 from gridengine.resources.kinds import Cores, GPUs, Memory, Token, WTime
 from gridengine.resources.units import parse_gigabytes
-from gridengine.schedulers.registry import STARTERS
+from gridengine.schedulers.registry import OF_DISPATCHERS, STARTERS
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -46,12 +46,12 @@ _TAKEN_BY: Mapping[str, tuple[str, ...]] = {
 _NAMES = {"job_name": "name"}
 """What the arguments are called that have another name than their option."""
 
-scheduler_options = _options(
-    click.option(
-        "--scheduler",
-        type=click.Choice(STARTERS),
-        help="What starts the workers (default: the setting, else the best that is here).",
-    ),
+_HELP = "What starts the workers (default: the setting, else the best that is here"
+_which_scheduler = click.option("--scheduler", type=click.Choice(STARTERS), help=f"{_HELP}).")
+_which_of_dispatcher = click.option(
+    "--scheduler", type=click.Choice(OF_DISPATCHERS), help=f"{_HELP}; none: people do, by hand)."
+)
+_how_it_starts = (
     click.option(
         "--max-workers",
         type=click.IntRange(min=1),
@@ -89,20 +89,28 @@ scheduler_options = _options(
         help="How long calls may wait for their first worker, then they fail (default: for ever).",
     ),
 )
+scheduler_options = _options(_which_scheduler, *_how_it_starts)
 """Gives a command the options by which it is told what starts workers, and how."""
-resource_options = _options(
+dispatcher_options = _options(_which_of_dispatcher, *_how_it_starts)
+"""As `scheduler_options`, for a dispatcher, which need not start any workers."""
+_held = (
     click.option("--cores", type=click.IntRange(min=1), help="Cores of each worker."),
     click.option("--memory", metavar="GB", help="Memory of each worker, as 1.5 or 512M."),
+    click.option("--gpus", type=click.IntRange(min=1), help="GPUs of each worker."),
+    click.option("--token", help="A label of each worker; on a cluster, its name in the settings."),
+)
+held_options = _options(*_held)
+"""Gives a command the options by which it is told what workers hold for as long as they stay."""
+resource_options = _options(
+    *_held,
     click.option(
         "--time",
         "walltime",
         metavar="TIME",
         help="How long each call may take, as 2:00:00 or in seconds.",
     ),
-    click.option("--gpus", type=click.IntRange(min=1), help="GPUs of each worker."),
-    click.option("--token", help="What workers must have, by its name in the settings."),
 )
-"""Gives a command the options by which it is told what workers hold."""
+"""As `held_options`, and for how long calls may take."""
 
 
 def arguments_of(scheduler: str, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -125,9 +133,9 @@ def resources_of(
     *,
     cores: int | None,
     memory: str | None,
-    walltime: str | None,
     gpus: int | None,
     token: str | None,
+    walltime: str | None = None,
 ) -> Resource:
     """Return what these options say.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -15,6 +14,7 @@ from gridengine.resources.base import Resource
 from gridengine.resources.demand import Demand
 from gridengine.resources.units import plural
 from gridengine.schedulers.base import Scheduler, adopt_none
+from gridengine.schedulers.detect import usable_cores
 from gridengine.schedulers.launcher import (
     Handle,
     LaunchContext,
@@ -105,9 +105,8 @@ def default_count(scheduler: Scheduler, connection: Path) -> int:
     """
     if not scheduler.local:
         return 1
-    if not connection.exists():
-        return len(os.sched_getaffinity(0))
-    return max(1, len(os.sched_getaffinity(0)) // Connection.load(connection).slots)
+    slots = Connection.load(connection).slots if connection.exists() else 1
+    return max(1, usable_cores() // slots)
 
 
 def plan(scheduler: Scheduler, connection: Path, count: int, resources: Resource) -> LaunchPlan:

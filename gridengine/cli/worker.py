@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import signal
 import sys
+from typing import Any
 
 import click
 
 from gridengine.cli.completion import dispatcher_names
+from gridengine.cli.scheduler_options import held_options, resources_of
+from gridengine.resources.base import Resource, is_nothing
+from gridengine.resources.kinds import Cores, GPUs
 
 
 @click.command(
@@ -17,6 +21,8 @@ from gridengine.cli.completion import dispatcher_names
 Examples:
   gridengine worker sweeps
   gridengine worker -n 10 sweeps
+  gridengine worker --cores 8 --memory 32 --gpus 2 sweeps
+  gridengine worker --token licence sweeps
   ssh node7 gridengine worker -n 10 /home/me/.gridengine/runs/dispatchers/sweeps
 """,
 )
@@ -26,26 +32,49 @@ Examples:
     "--workers",
     "count",
     type=click.IntRange(min=1),
-    help="How many (default: for all processors).",
+    help="How many (default: one if you say what it holds, else as many as use all processors).",
 )
-def command(dispatcher: str, count: int | None) -> None:
+@held_options
+def command(dispatcher: str, count: int | None, **held: Any) -> None:
     """Start workers on this machine for the dispatcher NAME, until it ends or Ctrl-C stops them.
 
     NAME is whatever is printed of a dispatcher that takes workers from elsewhere: its name, process
     id, folder; or a copy of its connection file for workers.
 
+    Calls go to the workers that hold what they ask for. With --cores, --memory, --gpus or --token
+    each worker holds that alone, with one core if you do not say how many; without any of them it
+    holds what the dispatcher's own workers do.
+
     The exit status is 1 when one of them has failed, 130 after Ctrl-C.
     """
     from gridengine.cli import up
-    from gridengine.resources.base import ZERO
     from gridengine.schedulers.local import ProcessScheduler
     from gridengine.watching.lookup import worker_file
 
+    resources = _held(count, **held)
     file = worker_file(dispatcher)
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))
     with (
         ProcessScheduler() as scheduler,
-        up.extra_workers(scheduler, file, ZERO, click.echo) as workers,
+        up.extra_workers(scheduler, file, resources, click.echo) as workers,
     ):
-        up.run_all([(workers, count or up.default_count(scheduler, file))])
+        default = up.default_count(scheduler, file) if is_nothing(resources) else 1
+        up.run_all([(workers, count or default)])
         sys.exit(1 if workers.failed else 0)
+
+
+def _held(count: int | None, **given: Any) -> Resource:
+    """Return what each worker is to hold, `ZERO` where it is not said.
+
+    Raises:
+        click.UsageError: it is so many workers and GPUs that several would use the same.
+    """
+    resources = resources_of(**given)
+    if (count or 1) > 1 and resources.get(GPUs) is not None:
+        raise click.UsageError(
+            "--gpus is for one worker: several would use the same GPUs. Start one that holds all of"
+            " them; or one for each GPU, with CUDA_VISIBLE_DEVICES set to that GPU"
+        )
+    if is_nothing(resources) or resources.get(Cores) is not None:
+        return resources
+    return Cores(1) & resources

@@ -23,7 +23,7 @@ from gridengine.resources.encoding import decode_demand
 from gridengine.schedulers.base import Scheduler
 from gridengine.schedulers.local_process import start_error, worker_environment
 from gridengine.schedulers.logs import log_tail
-from gridengine.schedulers.registry import entry_of
+from gridengine.schedulers.registry import HAND_STARTED, entry_of
 from gridengine.schedulers.worker_command import hiding_flags, python_command
 from gridengine.wire.connection_file import write_private
 
@@ -112,6 +112,8 @@ def make_scheduler(options: StartOptions) -> Scheduler:
     arguments = dict(options.arguments)
     if options.resources:
         arguments["worker_resources"] = decode_demand(options.resources, 1.0).resources
+    if options.scheduler == HAND_STARTED.name:
+        return HAND_STARTED.make(**arguments)
     return entry_of(options.scheduler).make(**arguments)
 
 

@@ -34,7 +34,7 @@ from gridengine.dispatcher.named_calls import NamedCalls
 from gridengine.dispatcher.task_decoder import TaskDecoder
 from gridengine.dispatcher.unsettled import UnsettledTasks
 from gridengine.errors import GridEngineError, ProtocolError, safe_repr
-from gridengine.resources.demand import Demand
+from gridengine.resources.demand import ANY, Demand
 from gridengine.serialize.payload import Buffer, Payload
 from gridengine.wire.messages import (
     Checked,
@@ -184,6 +184,7 @@ class Clients:
                 epoch=epoch,
                 owed=client.owed,
                 ready=client.ready,
+                unserved=self._state.missing_worker(ANY) is not None,
             )
         )
         return ()
@@ -292,11 +293,15 @@ class Clients:
         self, client: Client, message: ChildCheck, buffers: Payload
     ) -> Iterable[Event]:
         answer: list[Buffer] = []
+        command = None
         try:
-            self._decoder.decode_demand(message.demand)
+            demand = self._decoder.decode_demand(message.demand)
         except Exception as error:
             answer = client.dump_error(error)[:1]
-        client.answer(Checked(client.runner, message.number, bool(answer)), answer)
+        else:
+            if message.demand is not None:
+                command = self._state.missing_worker(demand)
+        client.answer(Checked(client.runner, message.number, bool(answer), command), answer)
         return ()
 
 

@@ -209,6 +209,11 @@ class DispatcherThread(PostingDispatcher):
                 are no bounds.
         """
         policy = self._policy
+        if not policy.max_workers:
+            raise ConfigurationError(
+                "this dispatcher starts no workers",
+                hint=f"start some by hand: gridengine worker {self.name}",
+            )
         if not policy.pooled and maximum is not None:
             raise ConfigurationError(
                 "the calls of a dispatcher on its own machine run in one worker",

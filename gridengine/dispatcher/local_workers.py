@@ -32,7 +32,7 @@ from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.messages import Beat, Goodbye, Message, Refuse, Stop, Welcome
 from gridengine.wire.open_files import FILES_PER_RUNNER, allow_open_files
 from gridengine.worker.agent import HANDLERS, Agent, make_hello
-from gridengine.worker.figures import measure
+from gridengine.worker.figures import Meter
 from gridengine.worker.forkserver import ForkServer, is_ready
 from gridengine.worker.memory_limit import memory_here
 from gridengine.worker.output_excerpt import OutputExcerpt
@@ -103,6 +103,7 @@ class LocalWorkers:
         self._closed = False
         self._inbox: deque[tuple[bytes, Message, Payload]] = deque()
         self._agents: dict[bytes, Agent] = {}
+        self._meters: dict[bytes, Meter] = {}
         self._peers: dict[int, bytes] = {}
         """Of each agent's descriptor, whose it is."""
         self.poller = select.poll()
@@ -180,6 +181,7 @@ class LocalWorkers:
         self._starting.remove((sock, process))
         self.poller.unregister(sock)
         self._agents[peer] = agent
+        self._meters[peer] = Meter(agent.pool.runners.values(), clock=self._clock)
         self._peers[agent.fileno()] = peer
         self.poller.register(agent.fileno(), select.POLLIN)
         self.deadline = 0.0
@@ -208,7 +210,7 @@ class LocalWorkers:
             if agent.broken:
                 self._end(peer, agent.broken)
             elif beats:
-                self._post(peer, measure(agent.pool.runners.values()) or Beat())
+                self._post(peer, self._meters[peer].measure() or Beat())
 
     def has(self, peer: bytes) -> bool:
         """Return whether a worker is one of these."""
@@ -231,6 +233,7 @@ class LocalWorkers:
 
     def _end(self, peer: bytes, reason: str) -> None:
         agent = self._agents.pop(peer)
+        del self._meters[peer]
         self.poller.unregister(agent.fileno())
         del self._peers[agent.fileno()]
         agent.finish_background()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from gridengine.dispatcher.old_runs import LOGS
 from gridengine.dispatcher.run_directory import tidy, tidy_logs, write_connection
 from gridengine.dispatcher.standalone_files import Home
-from gridengine.schedulers.base import Scheduler
+from gridengine.schedulers.base import MOST_BY_HAND, Scheduler
 from gridengine.serialize.payload import Payload
 from gridengine.serialize.shared_memory import KeptBlocks, in_own_block
 from gridengine.settings.values import Settings
@@ -23,10 +23,6 @@ from gridengine.worker.output_relay import JobsOutput
 from gridengine.worker.stream_writer import StandardStreams
 
 log = logging.getLogger("gridengine")
-
-
-MOST_BY_HAND = 100
-"""How many workers may be connected at a time, at the least, that no scheduler has started."""
 
 
 class RemoteWorkers:

@@ -42,7 +42,7 @@ from gridengine.dispatcher.nested_encoding import (
 from gridengine.dispatcher.unsettled import UnsettledTasks
 from gridengine.errors import Cancelled, ConfigurationError, DispatcherGone, GridEngineError
 from gridengine.resources.demand import ANY, Demand, RememberedDemands
-from gridengine.resources.encoding import encode_demand
+from gridengine.resources.encoding import NAME, encode_demand
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import Payload
 from gridengine.serialize.shared_objects import SharedObject, all_needed
@@ -94,6 +94,9 @@ class RequestingDispatcher(DispatcherBase, ABC):
     _handlers: Mapping[type, Callable[..., None]]
     """By the type of a message that comes: what takes it in."""
 
+    name = NAME
+    """What the dispatcher is called, where that is known."""
+
     def __init__(self, runner: int) -> None:
         self._runner = runner
         self._pid = os.getpid()
@@ -103,6 +106,8 @@ class RequestingDispatcher(DispatcherBase, ABC):
         self._wanted: dict[int, tuple[ChildWant, Callable[[], object]]] = {}
         """What was asked for by `want`, and not answered yet."""
         self._possible = RememberedDemands()
+        self._unserved = False
+        """Whether calls that ask for nothing may have to wait for a worker that somebody starts."""
         self._detached: set[int] = set()
         """The submitters whose tasks do not end with the call that submits them."""
         self._functions: dict[bytes, None] = {}
@@ -167,7 +172,7 @@ class RequestingDispatcher(DispatcherBase, ABC):
     def submit(self, function: Function, tasks: Sequence[Task], listener: Listener) -> None:
         self._check_usable()
         for task in tasks:
-            if task.demand is not ANY:
+            if task.demand is not ANY or self._unserved:
                 self.check(task.demand)
         self._admit(tasks)
         self._unsettled.add(tasks, listener)
@@ -195,14 +200,21 @@ class RequestingDispatcher(DispatcherBase, ABC):
             )
 
     def check(self, demand: Demand) -> None:
-        """Check that a worker can hold what calls ask for.
+        """Check that a worker can hold what calls ask for; warn, once, where somebody has to start
+        one that does.
 
         Raises:
             ConfigurationError: no worker can; or it is a resource of a user's own kind.
         """
         if demand not in self._possible:
-            self._inquire(encode_demand(demand))
+            command = self._inquire(encode_demand(demand))
             self._possible.add(demand)
+            if command is not None:
+                step = f"; start one: {command.replace(NAME, self.name)}" if command else ""
+                why = (
+                    "there is no worker" if demand == ANY else f"no worker holds {demand.request!r}"
+                )
+                log.warning("calls wait: %s%s", why, step)
 
     def cancel(
         self,
@@ -327,9 +339,10 @@ class RequestingDispatcher(DispatcherBase, ABC):
             self._shared.discard(name)
             self._deliver(ChildForget(self._runner, shared=[name]))
 
-    def _inquire(self, demand: EncodedDemand | None) -> None:
+    def _inquire(self, demand: EncodedDemand | None) -> str | None:
         """Wait until all that was asked for is decided, and it is known whether a worker can hold
-        what calls ask for.
+        what calls ask for; return the command that starts one that can, where somebody has to
+        start one.
 
         Raises:
             GridEngineError: none can; or nobody answers any more.
@@ -340,7 +353,8 @@ class RequestingDispatcher(DispatcherBase, ABC):
         if self._lost:  # who answers them all at the end may not have seen this one
             raise self._lost
         self._send(message)
-        question.result()
+        command: str | None = question.result()
+        return command
 
     # ---------------------------------------------------------------- the thread that reads
 
@@ -371,13 +385,13 @@ class RequestingDispatcher(DispatcherBase, ABC):
             log.critical("somebody could not be told of an outcome", exc_info=failure)
 
     def _welcome(self, message: ChildrenWelcome, buffers: Payload) -> None:
-        self.slots = message.slots
+        self.slots, self._unserved = message.slots, message.unserved
         self.new_id = itertools.count((message.client << 40) + 1).__next__
         self._questions.pop(0).set_result(None)
 
     def _checked(self, message: Checked, buffers: Payload) -> None:
         error = pickling.load_exception(buffers) if message.failed else None
-        self._answer(message.number, error=error)
+        self._answer(message.number, message.command, error=error)
 
     def _answer(
         self, number: int, told: object = None, *, error: BaseException | None = None

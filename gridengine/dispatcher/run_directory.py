@@ -41,11 +41,11 @@ def python_version() -> str:
 def policy_of(scheduler: Scheduler, settings: Settings, run: LaunchContext) -> Policy:
     """Return the numbers by which the core of a scheduler's dispatcher decides."""
     return Policy(
-        max_workers=scheduler.max_workers,
+        max_workers=scheduler.max_workers if scheduler.starts_workers else 0,
         min_workers=scheduler.min_workers,
         slots=scheduler.slots,
         idle_seconds=scheduler.idle_seconds,
-        pooled=not scheduler.local,
+        pooled=scheduler.starts_workers and not scheduler.local,
         resources=scheduler.worker_resources,
         walltime=scheduler.walltime,
         margin_seconds=0.0 if scheduler.local else MARGIN_SECONDS,

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import functools
 import operator
+import shlex
 from collections.abc import Callable
 from typing import Any
 
@@ -28,6 +29,27 @@ _MAKERS: dict[str, Callable[..., Resource]] = {
         time, softT=soft, group=group, countdown=countdown
     ),
 }
+
+
+NAME = "NAME"
+"""In the place of a dispatcher's name."""
+_OPTIONS: dict[type[Resource], Callable[[Any], str]] = {
+    Cores: lambda part: f"--cores {part.N}",
+    Memory: lambda part: f"--memory {part.M:.15g}",
+    GPUs: lambda part: f"--gpus {len(part.g)}",
+    Token: lambda part: f"--token {shlex.quote(part.name)}",
+    WTime: lambda part: "",
+}
+
+
+def worker_command(request: Resource) -> str:
+    """Return the command that starts a worker which holds a request, for the dispatcher `NAME`;
+    empty when no option of the command says it. Such a worker stays, so a time needs none.
+    """
+    if any(type(part) not in _OPTIONS for part in request):
+        return ""
+    words = (_OPTIONS[type(part)](part) for part in request)
+    return " ".join([f"gridengine worker {NAME}", *filter(None, words)])
 
 
 def encode_demand(demand: Demand) -> tuple[list[tuple[str, list[Any]]], float]:

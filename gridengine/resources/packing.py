@@ -118,17 +118,19 @@ class Packer(Generic[TaskT, HolderT]):
     """Gives tasks their places on holders that come and go.
 
     Args:
-        offers: what holders that are still to come will hold.
+        offers: what holders that are still to come will hold; None: it may be anything.
         overtake_seconds: how long a task may be overtaken before a holder drains for it.
     """
 
-    def __init__(self, offers: Iterable[Resource] = (), *, overtake_seconds: float = 60.0) -> None:
+    def __init__(
+        self, offers: Iterable[Resource] | None = (), *, overtake_seconds: float = 60.0
+    ) -> None:
         if not overtake_seconds >= 0:
             raise ConfigurationError(
                 f"overtake_seconds must not be negative, not {overtake_seconds!r}"
             )
         self.overtake_seconds = overtake_seconds
-        self._offers = list(offers)
+        self._offers = None if offers is None else list(offers)
         self._holders: dict[Hashable, _Holder] = {}
         self._by_number: dict[int, _Holder] = {}
         self._queues: dict[tuple[ResourceKey, int], _Queue] = {}
@@ -269,6 +271,14 @@ class Packer(Generic[TaskT, HolderT]):
             finally:  # the kinds that raise nothing have theirs back
                 self._freed(holder)
 
+    def can_hold(self, request: Resource, now: float) -> bool:
+        """Return whether a holder that is here could be given a request if it had nothing to do.
+
+        Raises:
+            BaseException: what a method of the request raised.
+        """
+        return any(holder.could_hold(request, now) for holder in self._holders.values())
+
     def place_at(
         self, key: HolderT, task: TaskT, request: Resource, now: float
     ) -> Placed[TaskT, HolderT] | None:
@@ -333,6 +343,8 @@ class Packer(Generic[TaskT, HolderT]):
     # ---------------------------------------------------------------- how
 
     def _must_be_possible(self, request: Resource, asked: Resource) -> None:
+        if self._offers is None:
+            return
         shapes = [*self._offers, *(holder.resources for holder in self._holders.values())]
         if not any(FreeResources(shape).of(request)._request(request) for shape in shapes):
             held = ", or ".join(sorted(set(map(safe_repr, shapes)))) or "nothing"

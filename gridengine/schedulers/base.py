@@ -21,6 +21,9 @@ from gridengine.resources.tables import html_table
 from gridengine.resources.units import number, whole
 from gridengine.schedulers.launcher import LaunchContext, Launcher, LaunchPlan
 
+MOST_BY_HAND = 100
+"""How many workers that no scheduler has started may be connected at a time, at the least."""
+
 
 class Closeable(Protocol):
     """What is made once for a scheduler and shared by all its users."""
@@ -46,6 +49,8 @@ class Scheduler:
     """Whether workers run on this machine, as children of this process, or elsewhere, and call over
     TCP with CURVE.
     """
+    starts_workers = True
+    """Whether workers are started for calls; if not, people start all of them by hand."""
     slots = 1
     """How many calls one worker runs at a time."""
     _spare: int | None = None

@@ -107,8 +107,8 @@ CAUSES = {
     ),
     r"\bin prolog\b": (
         "the site's prolog failed",
-        "that is the administrators' to mend; each failure sets a queue into the error state, which "
-        "they clear too (`qstat -f -explain E`, `qmod -c QUEUE`)",
+        "that is the administrators' to mend; each failure sets a queue into the error state, "
+        "which they clear too (`qstat -f -explain E`, `qmod -c QUEUE`)",
     ),
 }
 """What it means that these words stand in the log of a worker that never connected, or in what is

@@ -242,7 +242,7 @@ class ProcessLauncher(LocalLauncher):
         self._environment = environment
         self._ahead = deque() if ahead is None else ahead
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    def _start(self, demand: Demand) -> subprocess.Popen[bytes]:
         server = self._started_ahead() or SpawnedForkServer.start(self._environment)
         self._run.adopt(server.sock, server.process)
         return server.process

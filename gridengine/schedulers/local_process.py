@@ -16,8 +16,12 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import msgspec
+
 from gridengine.errors import GridEngineError, WorkerNotStarted, exit_words
 from gridengine.resources.demand import ANY, Demand
+from gridengine.resources.encoding import encode_demand
+from gridengine.schedulers.detect import this_allocation
 from gridengine.schedulers.launcher import (
     Handle,
     Launcher,
@@ -27,7 +31,8 @@ from gridengine.schedulers.launcher import (
     WorkerStatus,
 )
 from gridengine.schedulers.worker_command import python_path, worker_command
-from gridengine.wire.connection_file import EXPORTED
+from gridengine.wire.connection_file import EXPORTED, KEPT
+from gridengine.worker.affinity import THREADS
 
 logger = logging.getLogger("gridengine")
 
@@ -48,9 +53,9 @@ class LocalLauncher(Launcher):
         self._processes: dict[Handle, subprocess.Popen[bytes]] = {}
 
     @abstractmethod
-    def _start(self) -> subprocess.Popen[bytes]:
-        """Start one worker, in a session of its own, so that a Ctrl-C at the terminal does not
-        reach it.
+    def _start(self, demand: Demand) -> subprocess.Popen[bytes]:
+        """Start one worker for calls of this demand, in a session of its own, so that a
+        Ctrl-C at the terminal does not reach it.
 
         Raises:
             TryAgain, GridEngineError: the system says no.
@@ -60,7 +65,7 @@ class LocalLauncher(Launcher):
         started: list[Handle] = []
         for _ in range(count):
             try:
-                process = self._start()
+                process = self._start(demand)
             except (TryAgain, GridEngineError):
                 if not started:
                     raise
@@ -96,19 +101,20 @@ class LocalLauncher(Launcher):
 
 class TcpProcessLauncher(LocalLauncher):
     """Starts workers that connect to their dispatcher by TCP, as a cluster's do: for one that runs
-    already, here or elsewhere.
+    already, here or elsewhere. They hold what they are asked for with; where that is nothing, what
+    the dispatcher's other workers do.
     """
 
     def __init__(self, connection: Path) -> None:
         super().__init__()
-        self._command = worker_command(sys.executable, connection)
+        self._connection = connection
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    def _start(self, demand: Demand) -> subprocess.Popen[bytes]:
         try:
             return subprocess.Popen(
-                self._command,
+                self._command(demand),
                 stdin=subprocess.DEVNULL,
-                env={**worker_environment(os.environ), EXPORTED: "=".join(os.environ)},
+                env={**worker_environment(os.environ), **names_of_variables(os.environ)},
                 start_new_session=True,
             )
         except OSError as error:
@@ -116,7 +122,20 @@ class TcpProcessLauncher(LocalLauncher):
 
     def plan(self, count: int, demand: Demand = ANY) -> LaunchPlan:
         """Return the workers' command line."""
-        return LaunchPlan(count, {"argv": self._command})
+        return LaunchPlan(count, {"argv": self._command(demand)})
+
+    def _command(self, demand: Demand) -> list[str]:
+        parts, _ = encode_demand(demand)
+        held = [msgspec.json.encode(parts).decode()] if parts else []
+        return worker_command(sys.executable, self._connection, *held)
+
+
+def names_of_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return which variables of this environment say what a login, and not what this machine, is:
+    calls have their caller's in the place of those. How many threads a batch job has is the job's.
+    """
+    own = {name for name in THREADS if name in environment} if this_allocation() else set()
+    return {EXPORTED: "=".join(environment), KEPT: "=".join(own)}
 
 
 def _still_running(

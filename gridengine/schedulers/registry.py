@@ -116,8 +116,12 @@ SCHEDULERS = (
 )
 """All of them; batch systems in the order in which they are preferred."""
 BY_NAME: Mapping[str, SchedulerEntry] = {entry.name: entry for entry in SCHEDULERS}
+HAND_STARTED = SchedulerEntry("none", "by_hand:HandStartedScheduler")
+"""Of stand-alone dispatchers alone: calls of a script could only wait there for ever."""
 STARTERS = tuple(entry.name for entry in SCHEDULERS if entry.checks)
 """The names of those that start workers."""
+OF_DISPATCHERS = (*STARTERS, HAND_STARTED.name)
+"""The names of those that a stand-alone dispatcher may have."""
 BATCH_SYSTEMS = tuple(entry for entry in SCHEDULERS if entry.system)
 BY_CLASS: Mapping[str, SchedulerEntry] = {entry.class_name: entry for entry in SCHEDULERS}
 

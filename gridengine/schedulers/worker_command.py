@@ -51,15 +51,16 @@ def python_command(python: str, flags: Sequence[str], module: str, *arguments: s
     return [python, *flags, "-P", "-c", code, path, *arguments]
 
 
-def worker_command(python: str | Sequence[str], connection: Path) -> list[str]:
+def worker_command(python: str | Sequence[str], connection: Path, *resources: str) -> list[str]:
     """Return the argument list that starts a worker elsewhere, with those of this interpreter's
     flags that change what calls do.
 
-    `python` is an interpreter, or the words that begin a command that acts as one.
+    `python` is an interpreter, or the words that begin a command that acts as one. `resources`: one
+    word, what the worker is to hold; none where that is what its dispatcher's other workers do.
     """
     *before, interpreter = [python] if isinstance(python, str) else python
     flags = [flag for flag in interpreter_flags() if flag[:2] not in _HERE_ONLY]
-    command = python_command(interpreter, flags, "gridengine.worker", str(connection))
+    command = python_command(interpreter, flags, "gridengine.worker", str(connection), *resources)
     return [*before, *command]
 
 

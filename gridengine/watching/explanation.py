@@ -62,11 +62,19 @@ def _of_queue(status: Status, queue: QueueStatus, launches: LaunchStatus) -> Exp
     if queue.request:
         calls += f" that ask{'s' if queue.waiting == 1 else ''} for {queue.request}"
     verb = "waits" if queue.waiting == 1 else "wait"
+    if queue.command is not None:
+        return _of_people(queue, queue.command, f"{calls} {verb}")
     for reason in (_of_start, _of_queued, _of_failures, _of_limit, _of_silence):
         found = reason(status, launches, f"{calls} {verb}")
         if found is not None:
             return found
     return _of_slots(status, queue, f"{calls} {verb}")
+
+
+def _of_people(queue: QueueStatus, command: str, calls: str) -> Explanation:
+    text = f"no worker holds {queue.request}" if queue.request else "there is no worker"
+    step = f"start one: {command}" if command else "ask for kinds that `gridengine worker` offers"
+    return Explanation("no_worker", f"{calls}: {text}", step)
 
 
 Reason = Callable[[Status, LaunchStatus, str], Explanation | None]
@@ -155,6 +163,8 @@ def _of_slots(status: Status, queue: QueueStatus, calls: str) -> Explanation:
         text += f"; {status.submitters} submitters take turns, each by what it has at workers"
     if status.left_seconds is not None:
         text += f"; at this pace all end in about {format_seconds(status.left_seconds)}"
+    if not status.max_workers:
+        return Explanation("slots", text, "wait; or start more workers: gridengine worker NAME")
     if status.worker_count >= status.max_workers:
         words = f"max_workers={status.room} allows no more"
         step = "raise max_workers= if there is room; or wait"
@@ -235,6 +245,8 @@ def explain_worker(status: Status, name: str) -> list[Explanation]:
             f"{one.running} of {plural(one.slots, 'slot')} in use; it connected "
             f"{ago(one.since_seconds)} ago and was heard {one.heard_seconds:.0f} s ago"
         )
+        if one.request:
+            text += f"; it holds {one.request}"
         if one.left_seconds is not None:
             text += f"; it leaves in {ago(one.left_seconds)}"
         found.append(Explanation(one.phase, text, f"its log is {one.log}" if one.log else "", name))

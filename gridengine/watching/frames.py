@@ -44,6 +44,10 @@ def _count(number: int) -> str:
     return f"{number:,}"
 
 
+def _percent(processors: float | None) -> str:
+    return "-" if processors is None else f"{100 * processors:.0f} %"
+
+
 def _left_out(answer: Answer) -> list[WatchEvent]:
     """Return a row with what has happened and is not listed, if there is any."""
     left_out = answer.status.left_out
@@ -58,10 +62,12 @@ VIEWS: Mapping[str, tuple[Callable[[Answer], Sequence[Any]], Sequence[Column]]] 
             Column("function", 0, lambda one: one.name),
             Column("done", 9, lambda one: one.done, _count),
             Column("failed", 8, lambda one: one.failed, _count),
-            Column("retried", 8, lambda one: one.retried, _count),
+            Column("waiting", 9, lambda one: one.waiting, _count),
+            Column("running", 8, lambda one: one.running, _count),
             Column("mean", 9, lambda one: one.mean_seconds, seconds),
-            Column("p95", 9, lambda one: one.p95_seconds, seconds),
             Column("memory", 9, lambda one: one.peak_memory, size),
+            Column("p95", 9, lambda one: one.p95_seconds, seconds),
+            Column("retried", 8, lambda one: one.retried, _count),
         ),
     ),
     "calls": (
@@ -88,11 +94,15 @@ VIEWS: Mapping[str, tuple[Callable[[Answer], Sequence[Any]], Sequence[Column]]] 
             Column("state", 9, lambda one: one.phase),
             Column("used", 5, lambda one: one.running, _count),
             Column("slots", 5, lambda one: one.slots, _count),
+            Column("queued", 6, lambda one: one.queued, _count),
+            Column("cpu", 6, lambda one: one.processor, _percent),
             Column("memory", 8, lambda one: one.memory, size),
+            Column("agent", 6, lambda one: one.agent_processor, _percent),
             Column("left", 10, lambda one: one.left_seconds, seconds),
             Column("load", 5, lambda one: one.load, lambda load: f"{load:.1f}" if load else "-"),
             Column("taken", 9, lambda one: one.taken, _count),
             Column("process", 8, lambda one: str(one.pid)),
+            Column("holds", 30, lambda one: one.request),
         ),
     ),
     "failures": (

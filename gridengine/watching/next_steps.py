@@ -15,8 +15,8 @@ NEXT_STEPS = (
     (r"\bhold|\bheld", "release it: `qrls JOB`"),
     (
         r"error state|temporarily not available",
-        "`qstat -f -explain aAE` says why; the administrators clear a queue's error state (`qmod -c "
-        "QUEUE`) or bring its host back",
+        "`qstat -f -explain aAE` says why; the administrators clear a queue's error state "
+        "(`qmod -c QUEUE`) or bring its host back",
     ),
     (r"disabled", "it is the administrators who enable a queue again (`qmod -e`); or say queue="),
     (r"suspended", "wait until the queue is resumed; or say another queue="),

@@ -9,7 +9,7 @@ import os
 import socket
 import stat
 from pathlib import Path
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
@@ -52,6 +52,7 @@ class Connection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     The keys are those of CURVE, in Z85: the dispatcher's public key, and the pair that all workers
     of this run use. A worker `returns` to a dispatcher that is started again when it was killed.
+    `resources` is what one holds that was told so, as `Hello` has it; empty in the file.
     """
 
     run_id: str
@@ -70,6 +71,7 @@ class Connection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     log_bytes: int = 10_000_000
     kept_bytes: int = 0
     returns: bool = False
+    resources: list[tuple[str, list[Any]]] = []
 
     role: ClassVar[str] = "worker"
     hint: ClassVar[str] = UNREACHABLE

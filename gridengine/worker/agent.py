@@ -317,7 +317,9 @@ class Agent:
             self._relay.taken(message.run, message.size)
 
 
-def make_hello(*, run_id: str, slots: int, pid: int, log: str, elapsed: float = 0.0) -> Hello:
+def make_hello(
+    *, run_id: str, slots: int, pid: int, log: str, elapsed: float = 0.0, **other: Any
+) -> Hello:
     """Return the first message of a worker in this process, whose cluster job has run for `elapsed`
     seconds.
     """
@@ -332,6 +334,7 @@ def make_hello(*, run_id: str, slots: int, pid: int, log: str, elapsed: float = 
         slots,
         log,
         max(0.0, elapsed),
+        **other,
     )
 
 

@@ -1,4 +1,6 @@
-"""What a scheduler starts: `python -P -m gridengine.worker CONNECTION_FILE`.
+"""What a scheduler starts: `python -P -m gridengine.worker CONNECTION_FILE [RESOURCES]`. RESOURCES
+is what the worker is to hold, as JSON of what `encode_demand` makes; without, it holds what all
+workers of its dispatcher do.
 
 It connects to the dispatcher and runs an agent, until the dispatcher stops it, it is terminated, or
 nothing comes from the dispatcher for too long.
@@ -15,12 +17,17 @@ import socket
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from gridengine.errors import GridEngineError
+from gridengine.resources.encoding import decode_demand
+from gridengine.resources.kinds import Cores
 from gridengine.serialize.payload import Payload
 from gridengine.serialize.shared_memory import KeptBlocks
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
@@ -39,7 +46,7 @@ from gridengine.wire.messages import (
 from gridengine.worker import runner
 from gridengine.worker.agent import Agent, make_hello
 from gridengine.worker.environment import Site
-from gridengine.worker.figures import signs_of_life
+from gridengine.worker.figures import Meter, signs_of_life
 from gridengine.worker.forkserver import ForkServer
 from gridengine.worker.held_runs import HeldRuns
 from gridengine.worker.log_limit import LogLimit
@@ -71,8 +78,8 @@ def main(arguments: Sequence[str]) -> int:
     """Be a worker; return the exit status: 0, or 1 when the cluster or this machine failed, 2 for a
     fault of the set-up, 3 when refused.
     """
-    if len(arguments) != 1:
-        print("usage: python -P -m gridengine.worker CONNECTION_FILE", file=sys.stderr)
+    if not 1 <= len(arguments) <= 2:
+        print("usage: python -P -m gridengine.worker CONNECTION_FILE [RESOURCES]", file=sys.stderr)
         return 2
     path = Path(arguments[0])
     adopt_orphans()
@@ -84,7 +91,7 @@ def main(arguments: Sequence[str]) -> int:
 
     connection = None
     try:
-        connection = Connection.load(path)
+        connection = holding(Connection.load(path), *arguments[1:])
         client = Client(connection)
     except GridEngineError as error:
         fork_server.close()
@@ -111,7 +118,8 @@ def main(arguments: Sequence[str]) -> int:
         # What lay here alone a dispatcher that is started again would not know.
         holds_results=held is None,
     )
-    client.sign_of_life = partial(next, signs_of_life(agent.pool.runners.values()))
+    meter = Meter(agent.pool.runners.values(), time.process_time)
+    client.sign_of_life = partial(next, signs_of_life(meter))
     worker = Worker(connection, client, agent, held)
     try:
         return worker.work(wake, woken)
@@ -299,6 +307,16 @@ class Worker:
             self.reason, self.status = reason, status
 
 
+def holding(connection: Connection, resources: str = "[]") -> Connection:
+    """Return the connection of a worker that holds this, as JSON: it has a slot for each core."""
+    held = msgspec.json.decode(resources, type=list[tuple[str, list[Any]]])
+    if not held:
+        return connection
+    cores = decode_demand(held, 1.0).resources.get(Cores)
+    slots = 1 if cores is None else cores.N
+    return msgspec.structs.replace(connection, slots=slots, resources=held)
+
+
 def _hello(connection: Connection) -> Hello:
     """Return the first message of this worker."""
     return make_hello(
@@ -307,6 +325,7 @@ def _hello(connection: Connection) -> Hello:
         pid=os.getpid(),
         log=_log_path(),
         elapsed=seconds_since(os.environ.get(BEGAN, "")),
+        resources=connection.resources,
     )
 
 

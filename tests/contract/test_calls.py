@@ -108,7 +108,7 @@ def end_the_worker(mark):
         Path(mark).touch()
         above = []
         for process in [psutil.Process(), *psutil.Process().parents()]:
-            if "worker" not in " ".join(process.cmdline()):
+            if "gridengine.worker" not in " ".join(process.cmdline()):
                 break
             above.append(process)
         for process in reversed(above):  # the last is this one

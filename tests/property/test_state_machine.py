@@ -61,6 +61,7 @@ from gridengine.dispatcher.core.tasks import AlikeTasks, CallsFinished, Function
 from gridengine.errors import ClusterError, GridEngineError, OutOfMemory, TimeoutError
 from gridengine.resources import ZERO, Cores, Memory, Resource, Token, WTime
 from gridengine.resources.demand import ANY, Demand
+from gridengine.resources.encoding import encode_demand
 from gridengine.schedulers.launcher import Handle, Report, WorkerStatus
 from gridengine.serialize.kept_payload import KeptPayload
 from gridengine.serialize.shared_objects import PayloadWithObjects, SharedObject, all_needed
@@ -211,6 +212,7 @@ class Peer:
     begun_once: set[tuple[int, int]]
     """The calls that may begin only once and have, at whatever worker."""
     shared: bool = False
+    says_resources: bool = False
     called: bool = False
     alive: bool = True
     suspended: bool = False
@@ -273,9 +275,13 @@ class Peer:
         # A scheduler gives logs to all of its workers or to none, so that process ids of different
         # machines are never compared.
         pid = int(self.handle.id) + (1_000_000 if self.handle.log else 0)
-        self.say(
-            Hello(VERSION, self.version, "3.11", "run", "node", pid, self.slots, self.handle.log)
+        hello = Hello(
+            VERSION, self.version, "3.11", "run", "node", pid, self.slots, self.handle.log
         )
+        if self.says_resources:
+            parts, _ = encode_demand(Demand(HELD(self.slots)))
+            hello = msgspec.structs.replace(hello, resources=parts)
+        self.say(hello)
 
     def read(self) -> None:
         """Take in all that has come."""
@@ -1133,14 +1139,17 @@ class Play(RuleBasedStateMachine):
             str(self.last_handle), f"/home/run/logs/{self.last_handle}.log" if log else ""
         )
         version = "0" if not self.honest and self.last_handle % 7 == 0 else "1"
+        shared = self.policy.resources is not None
+        says = shared and self.last_handle % 3 == 0
         peer = Peer(
             f"w{self.last_handle}".encode(),
             handle,
-            self.policy.slots,
+            self.policy.slots + says,  # it holds more than the others
             version,
             self.needs,
             self.begun_once,
-            self.policy.resources is not None,
+            shared,
+            says,
         )
         self.peers.append(peer)
         return peer
@@ -1562,6 +1571,13 @@ def check_clients(state: CoreState) -> None:
         )
         runs = [run for run in state.runs.values() if run.span.open_task.submitter.client is client]
         assert client.running == sum(run.span.stop - run.done for run in runs)
+    for counts in state.functions.values():
+        open_tasks = state.open_tasks.values()
+        its = [one for one in open_tasks if one.function.counts is counts]
+        waiting = in_blocks(state, lambda one: one.function.counts, counts)
+        assert counts.unsettled == sum(one.unsettled for one in its) + waiting
+        runs = [run for run in state.runs.values() if run.span.open_task.function.counts is counts]
+        assert counts.running == sum(run.span.stop - run.done for run in runs)
     assert all(one.client in clients for one in state.submitters.values())
     assert sum(one.done for one in clients) <= state.done
 
@@ -1574,6 +1590,7 @@ def check_workers(state: CoreState) -> None:
         for batch in batches.values():
             assert batch.runs == sum(run.batch is batch for run in worker.runs.values())
         assert worker.batches == len(batches)
+        assert worker.calls == sum(run.span.stop - run.done for run in worker.runs.values())
         assert worker.waiting == sum(batch.waiting for batch in batches.values())
         assert worker.waiting <= state.policy.max_nesting
         depths = worker.waiting_depths()

@@ -49,7 +49,7 @@ class TcpLauncher(LocalLauncher):
         self._command = worker_command(sys.executable, run.connection)
         self._log = log
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    def _start(self, demand: Demand) -> subprocess.Popen[bytes]:
         with contextlib.ExitStack() as stack:
             output = None if self._log is None else stack.enter_context(self._log.open("ab"))
             try:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import builtins
 import doctest
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -118,3 +121,40 @@ def test_scripts_are_not_too_wide() -> None:
         if any(len(line) > WIDTH for line in path.read_text().splitlines())
     }
     assert wide == set()
+
+
+BLOCKS = {
+    page: re.findall(r"^```python\n(?!>>>)(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    for page, text in PAGES.items()
+    if page == "README.md" or page.startswith("docs/")
+}
+PASTED = {
+    **{f"README.md, block {place}": code for place, code in enumerate(BLOCKS.pop("README.md"), 1)},
+    **{page: "\n".join(blocks) for page, blocks in BLOCKS.items() if blocks},
+}
+"""Each block of README, and the code of each other page as a whole."""
+
+
+@pytest.mark.parametrize("place", PASTED)
+def test_code_of_a_page_defines_the_names_that_it_uses(place: str) -> None:
+    nodes = list(ast.walk(ast.parse(PASTED[place])))
+    names = [node for node in nodes if isinstance(node, ast.Name)]
+    made = {node.id for node in names if isinstance(node.ctx, ast.Store)}
+    made |= {node.arg for node in nodes if isinstance(node, ast.arg)}
+    made |= {name for node in nodes if (name := getattr(node, "name", None)) and type(name) is str}
+    aliases = [node for node in nodes if isinstance(node, ast.alias)]
+    made |= {(one.asname or one.name).partition(".")[0] for one in aliases}
+    used = {node.id for node in names if isinstance(node.ctx, ast.Load)}
+    assert used - made - set(dir(builtins)) == set()
+
+
+@pytest.mark.parametrize("place", PASTED)
+def test_code_of_a_page_says_what_it_wants_installed(place: str) -> None:
+    named: set[str] = set()
+    for node in ast.walk(ast.parse(PASTED[place])):
+        if isinstance(node, ast.Import):
+            named |= {one.name.partition(".")[0] for one in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            named.add(str(node.module).partition(".")[0])
+    wanted = named - {"gridengine"} - sys.stdlib_module_names
+    assert {one for one in wanted if f"# pip install {one}" not in PASTED[place]} == set()

@@ -38,7 +38,9 @@ def assign_restored(state: CoreState, event: Restored, now: float) -> None:
     state.open((*event.settled, *(run.task for run in event.runs)))
     for task, ranges in event.settled.items():
         if (one := state.open_tasks.get(task)) is not None:
-            one.unsettled -= sum(stop - start for start, stop in ranges)
+            calls = sum(stop - start for start, stop in ranges)
+            one.unsettled -= calls
+            one.submitter.count_unsettled(one.function, -calls)
             one.settled = list(ranges)
             waiting[task] = _open_calls(one)
     assigned = []
@@ -113,9 +115,8 @@ def _begin(
     run = Run(number, span, group, batch, span.start, now, now, limit)
     state.runs[number] = worker.runs[number] = run
     one.runs = {**one.runs, number: None}
-    group.queue.running += span.calls
+    group.count_running(one, span.calls)
     client = one.submitter.client
-    client.running += span.calls
     batch.runs += 1
     if batch.runs == 1:
         group.batches += 1

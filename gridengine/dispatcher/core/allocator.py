@@ -36,7 +36,10 @@ def open_worker(state: CoreState, worker: Worker, now: float) -> GridEngineError
         return None
     if state.shared is None:
         return _give_all(state, worker)
-    state.packer.open(worker.id, lasting(state.shared, worker.leave_at - now), now)
+    held = state.shared if worker.held is None else worker.held
+    state.packer.open(worker.id, lasting(held, worker.leave_at - now), now)
+    state.dirty_queues.update(state.unheld)
+    state.unheld.clear()
     state.room_freed = worker.open = True
     return None
 
@@ -152,18 +155,18 @@ def _fill_queues(state: CoreState, now: float) -> list[TaskQueue]:
                     _drop_request(state, queue)
                 if not queue.slots:
                     state.forget_if_unused(queue)
-            elif state.shared is not None and _asks_now(state, queue):
+            elif state.shared is not None and _asks_now(state, queue, now):
                 fresh.append(queue)
     return fresh
 
 
-def _asks_now(state: CoreState, queue: TaskQueue) -> bool:
+def _asks_now(state: CoreState, queue: TaskQueue, now: float) -> bool:
     """Have a queue ask for one more allocation, if it does not; return whether it does now."""
     asked = queue in state.pending_requests
     if (
         not queue.demand.function
         and not (asked and queue.asked_depth == queue.waiting.deepest)
-        and _request(state, queue)
+        and _request(state, queue, now)
     ):
         return True
     if queue in state.pending_requests and queue.asked_level != _next_level(queue):
@@ -174,9 +177,11 @@ def _asks_now(state: CoreState, queue: TaskQueue) -> bool:
 # ------------------------------------------------------------------ allocations
 
 
-def _request(state: CoreState, queue: TaskQueue) -> bool:
-    """Have a queue ask for one more allocation; return whether it does."""
-    if queue in state.deferred:
+def _request(state: CoreState, queue: TaskQueue, now: float) -> bool:
+    """Have a queue ask for one more allocation; return whether it does. One that people have to
+    start a worker for does not: else others would give back what they have for it again and again.
+    """
+    if queue in state.deferred or queue in state.unheld:
         return False
     _drop_request(state, queue)
     first = queue.waiting.first().open_task
@@ -184,6 +189,9 @@ def _request(state: CoreState, queue: TaskQueue) -> bool:
     state.last_allocation = number = state.last_allocation + 1
     try:
         request = booked(state.limited_request(queue.demand))
+        if state.policy.keeps_others and not state.packer.can_hold(request, now):
+            state.unheld[queue] = None
+            return False
         order, depth = state.place_of(first), queue.asked_depth
         state.packer.add(number, request, first.since, order=order, depth=depth)
     # a kind may be a user's own, here as below: what it raises is the error of its calls alone
@@ -265,7 +273,7 @@ def _add_slot(state: CoreState, placed: Placed[int, bytes], now: float) -> None:
         release(state, group)
         pause_worker(state, worker)
     if queue.calls:
-        _request(state, queue)
+        _request(state, queue, now)
 
 
 def _grant(state: CoreState, group: SlotGroup, given: Resource, takes: int) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import inf
 
 from gridengine.dispatcher.core import kept_results, objects
-from gridengine.dispatcher.core.calls import AwaitedResult, Span, Submitter
+from gridengine.dispatcher.core.calls import AwaitedResult, OpenTask, Span
 from gridengine.dispatcher.core.events import Send
 from gridengine.dispatcher.core.failures import name_of
 from gridengine.dispatcher.core.model import Batch, Run, SlotGroup, TaskQueue, Worker, may_go_ahead
@@ -77,7 +77,7 @@ def _assign(state: CoreState, queue: TaskQueue, group: SlotGroup, now: float) ->
         objects.define(state, worker, one.function)
     if worker.generation != state.generation:
         objects.reload(state, worker)
-    _note_batch(state, group, batch, one.submitter, calls)
+    _note_batch(state, group, batch, one, calls)
     if calls > 1 or ahead:
         state.rebalance_due = True
     state.effects.append(Send(worker.id, Assign(assignments, group.allocation), payload))
@@ -89,11 +89,12 @@ def _assign(state: CoreState, queue: TaskQueue, group: SlotGroup, now: float) ->
 
 
 def _note_batch(
-    state: CoreState, group: SlotGroup, batch: Batch, submitter: Submitter, calls: int
+    state: CoreState, group: SlotGroup, batch: Batch, one: OpenTask, calls: int
 ) -> None:
-    """Note that a worker and who submits have one batch more, of so many calls."""
-    worker, client = group.worker, submitter.client
-    group.queue.running += calls
+    """Note that a worker and who submits have one batch more, of so many calls of such a task."""
+    worker, submitter = group.worker, one.submitter
+    client = submitter.client
+    group.count_running(one, calls)
     group.batches += 1
     worker.taken += calls
     worker.batches += 1
@@ -103,7 +104,6 @@ def _note_batch(
     submitter.batches += 1
     submitter.load += batch.load
     submitter.last_run = state.last_run
-    client.running += calls
     client.load += batch.load
     client.share = client.load / client.weight
     client.last_turn = state.last_batch = state.last_batch + 1

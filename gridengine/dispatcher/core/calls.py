@@ -57,7 +57,8 @@ class FunctionCounts:
     """What became of the calls of functions of one name since the dispatcher began.
 
     `calls` were measured, and took so many `seconds` together; `lasting` is by steps how many took
-    how long, of those that were not quick. `peak_memory` is what was seen of them at most, and
+    how long, of those that were not quick. Of those that are left, so many are `unsettled`, and
+    `running` at workers. `peak_memory` is what was seen of them at most, and
     `asked_memory` the most that was asked for, in bytes; by `grown_memory` bytes a process has
     grown from call to call.
     """
@@ -66,6 +67,8 @@ class FunctionCounts:
     done: int = 0
     failed: int = 0
     retried: int = 0
+    unsettled: int = 0
+    running: int = 0
     calls: int = 0
     seconds: float = 0.0
     peak_memory: int = 0
@@ -170,6 +173,13 @@ class Submitter:
     last_run: int = 0
     depth: int = 0
     plain: bool = True
+
+    def count_unsettled(self, function: RemoteObject, calls: int) -> None:
+        """Note that its client has so many more calls of a function that have no outcome, or
+        fewer.
+        """
+        self.client.unsettled += calls
+        function.counts.unsettled += calls
 
 
 class Unwanted(Struct, frozen=True):

@@ -20,7 +20,7 @@ MOST_FITTING = 1024
 
 def can_hold(policy: Policy, request: Resource) -> None:
     """Check that workers can ever hold a request: those that are shared, or one of its own for as
-    long as the scheduler lets it work.
+    long as the scheduler lets it work. Where people may start workers, these may hold anything.
 
     Raises:
         ConfigurationError: they cannot; the text says what they hold.
@@ -33,6 +33,8 @@ def can_hold(policy: Policy, request: Resource) -> None:
                 f"work for {stay:g} s",
                 hint="ask for less, or give the scheduler's jobs more time",
             )
+        return
+    if policy.keeps_others:
         return
     packer = Packer[int, int]([offered(policy, policy.resources)])
     packer.add(0, booked(request), 0.0, asked=request)
@@ -54,6 +56,12 @@ def fitting(policy: Policy, request: Resource) -> int:
     except BaseException:  # what it raised comes out when it is asked for
         return 0
     return MOST_FITTING
+
+
+def holds(held: Resource, request: Resource) -> bool:
+    """Return whether a worker that holds this, and has nothing to do, can be given a request."""
+    request = booked(request)
+    return FreeResources(held).of(request)._request(request)
 
 
 def limited(policy: Policy, times: GroupTimes, demand: Demand) -> Resource:

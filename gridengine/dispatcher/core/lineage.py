@@ -101,7 +101,7 @@ def _open_again(state: CoreState, awaited: AwaitedResult) -> list[AwaitedResult]
     function.open += 1
     submitter = state.submitter_again(maker.submitter)
     submitter.open += 1
-    submitter.client.unsettled += 1
+    submitter.count_unsettled(function, 1)
     needs = objects.use_shared(state, function.function, task)
     one = OpenTask(task, function, 1, submitter, maker.pace, needs, maker.order, maker.since)
     one.remade, one.kept = True, awaited if task.count == 1 else {index: awaited}

@@ -61,12 +61,8 @@ class LongWait(Struct):
             f"{_named(waiting, state.calls_waiting)}"
         )
         room = state.policy.max_workers * state.policy.slots
-        return [
-            Warn(
-                f"{text}; these hold all of them (max_workers={room}): "
-                f"{_named(under_way, len(under_way))}"
-            )
-        ]
+        most = f" (max_workers={room})" if room else ""
+        return [Warn(f"{text}; these hold all of them{most}: {_named(under_way, len(under_way))}")]
 
     def _of_results(self, state: CoreState, now: float) -> Warn:
         """Return the warning of calls none of which can begin before something comes from

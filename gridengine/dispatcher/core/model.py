@@ -17,6 +17,7 @@ from gridengine.dispatcher.core.growth import Growth
 from gridengine.dispatcher.core.policy import spare_of
 from gridengine.dispatcher.core.provisioner import LaunchedWorker, Provisioner
 from gridengine.dispatcher.core.task_blocks import TaskBlock
+from gridengine.resources.base import Resource
 from gridengine.resources.demand import ANY, Demand
 from gridengine.resources.kinds import WTime
 from gridengine.wire.messages import Hello, Measured
@@ -61,6 +62,13 @@ class SlotGroup:
     late: int = 0
     packed: list[int] = field(default_factory=list)
     listed: dict[SlotGroup, None] | None = None
+
+    def count_running(self, one: OpenTask, calls: int) -> None:
+        """Note that its worker has so many more calls of a task, or fewer."""
+        self.queue.running += calls
+        self.worker.calls += calls
+        one.submitter.client.running += calls
+        one.function.counts.running += calls
 
 
 class Run(Struct):
@@ -122,18 +130,20 @@ NEXT_PHASES = {
 class Worker:
     """A worker that is connected.
 
-    `open`: whether its slots may be given to queues. `taken`: how many calls it was assigned in its
+    `open`: whether its slots may be given to queues. `calls`: how many it has that have not ended.
+    `taken`: how many calls it was assigned in its
     life. `fruitless`: how often in a row it gave work back and did none. `since`: when it
-    connected. `leave_at`: when it is to leave, before its walltime is over. `blamed_runs`: of one
-    that said goodbye, the runs that may be to blame; `knows_begun`: whether it said what had begun.
-    `exit_reason`: what it said, until the batch system says how it ended. `generation`: of the
-    caller's modules, the last that it was told of. `waiting`: how many of its batches do, for calls
-    that they have made; `floor`: its free slots are kept for calls inside of more others than so
-    many; `resuming`: the runs that ask for their slots, with who asks; `withheld`: nothing is
-    assigned to it before these have them. `absent`: a dispatcher before this one knew it, and it
-    has not come back yet; `to_release`: the allocations that it came back with, while its slots are
-    not given out for what runs there. `draining`: nothing more is assigned to it, and it leaves
-    when what it has is done. `measured`: what it has said last of its load and memory.
+    connected. `held`: what it holds, None where that is what the scheduler's own do. `leave_at`:
+    when it is to leave, before its walltime is over. `blamed_runs`: of one that said goodbye, the
+    runs that may be to blame; `knows_begun`: whether it said what had begun. `exit_reason`: what it
+    said, until the batch system says how it ended. `generation`: of the caller's modules, the last
+    that it was told of. `waiting`: how many of its batches do, for calls that they have made;
+    `floor`: its free slots are kept for calls inside of more others than so many; `resuming`: the
+    runs that ask for their slots, with who asks; `withheld`: nothing is assigned to it before these
+    have them. `absent`: a dispatcher before this one knew it, and it has not come back yet;
+    `to_release`: the allocations that it came back with, while its slots are not given out for what
+    runs there. `draining`: nothing more is assigned to it, and it leaves when what it has is done.
+    `measured`: what it has said last of its load and memory.
     """
 
     id: bytes
@@ -150,6 +160,7 @@ class Worker:
     since: float = 0.0
     leave_at: float = math.inf
     batches: int = 0
+    calls: int = 0
     taken: int = 0
     fruitless: int = 0
     stopping_since: float = 0.0
@@ -165,6 +176,7 @@ class Worker:
     measured: Measured | None = None
     measured_at: float = 0.0
     growth: dict[int, Growth] = field(default_factory=dict)
+    held: Resource | None = None
     absent: bool = False
     to_release: list[int] | None = None
 
@@ -174,6 +186,11 @@ class Worker:
         no log of its own.
         """
         return self.launch.handle.id if self.launch is not None and self.launch.handle.log else ""
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether it leaves once it has ended what it is at, or has left."""
+        return self.draining or self.phase in (Phase.STOPPING, Phase.GONE)
 
     def note_suspended(self) -> None:
         """Note whether all its batches wait for calls that they have made."""

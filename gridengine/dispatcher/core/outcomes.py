@@ -20,7 +20,6 @@ from gridengine.dispatcher.core.calls import (
     shown_calls,
 )
 from gridengine.dispatcher.core.events import ResultKept, Warn
-from gridengine.dispatcher.core.feasibility import fitting
 from gridengine.dispatcher.core.model import READY, Batch, Run, SlotGroup, TaskQueue, Worker
 from gridengine.dispatcher.core.provisioner import Provisioner
 from gridengine.dispatcher.core.state import CoreState
@@ -43,9 +42,8 @@ def end_run(state: CoreState, run: Run) -> None:
         del one.runs[number]
     else:
         one.runs = NONE
-    rest, submitter = run.span.stop - run.done, one.submitter
-    group.queue.running -= rest
-    submitter.client.running -= rest
+    submitter = one.submitter
+    group.count_running(one, run.done - run.span.stop)
     if run.late:
         group.late -= 1
     if run.children:
@@ -125,7 +123,7 @@ def may_grow(state: CoreState, span: Span) -> bool:
     """Return whether calls that ran out of memory may run again with more."""
     factor = span.open_task.task.escalate_memory
     grown = span.demand.with_factor(span.demand.factor * factor)
-    return factor > 1 and fitting(state.policy, grown.request) > 0
+    return factor > 1 and state.is_held(grown)
 
 
 def requeue(state: CoreState, span: Span) -> None:
@@ -268,7 +266,7 @@ def settle(
     one, start, stop = span.open_task, span.start, span.stop
     calls, client = stop - start, one.submitter.client
     one.unsettled = left = one.unsettled - calls
-    client.unsettled -= calls
+    one.submitter.count_unsettled(one.function, -calls)
     attempts = tuple(one.attempts.get(start, ())) if one.attempts and calls == 1 else ()
     last = not left
     if one.kept and payload is not None:

@@ -13,19 +13,21 @@ from gridengine.resources.kinds import WTime
 class Policy(Struct, frozen=True):
     """The numbers by which the core decides; times in seconds.
 
-    max_workers, min_workers, slots, idle_seconds, jobs_per_worker: as the scheduler's.
-    lease_seconds, start_seconds, beat_seconds: as the settings'. start_timeout: for how long calls
-    may wait for their first worker. pooled: calls of different demands get workers of their own.
-    resources: what each worker holds, if all calls are to share the workers and be packed; None has
-    each worker hold what one call asks for. walltime: for how long a worker may be there, None
-    where nobody says; margin_seconds: by how much more than the walltime in `resources`, or in what
-    a call asks for, it is asked for. overtake_seconds: how long calls that want much may be
-    overtaken by those that want less. gather_seconds: how long demand is gathered before workers
-    are asked for, so that one array job serves it; for the first of all it is not where these
-    `start_at_once`. keeps_others: whether workers that the scheduler did not start stay though they
-    have nothing to do. failed_starts: how many cluster tasks in a row may end before their workers
-    connect, until that is an error. addresses: where they connect to. epoch: the number of this
-    process among those that are one dispatcher, started again; 0 where there are no others.
+    max_workers, min_workers, slots, idle_seconds, jobs_per_worker: as the scheduler's; max_workers
+    is 0 where people start all workers by hand. lease_seconds, start_seconds, beat_seconds: as the
+    settings'. start_timeout: for how long calls may wait for their first worker. pooled: calls of
+    different demands get workers of their own. resources: what each worker holds, if all calls are
+    to share the workers and be packed; None has each worker hold what one call asks for. walltime:
+    for how long a worker may be there, None where nobody says; margin_seconds: by how much more
+    than the walltime in `resources`, or in what a call asks for, it is asked for. overtake_seconds:
+    how long calls that want much may be overtaken by those that want less. gather_seconds: how long
+    demand is gathered before workers are asked for, so that one array job serves it; for the first
+    of all it is not where these `start_at_once`. keeps_others: whether workers that the scheduler
+    did not start may connect at any time, and stay though they have nothing to do: calls wait for
+    one that holds what they ask for. failed_starts: how many cluster tasks in a row may end before
+    their workers connect, until that is an error. addresses: where they connect to. epoch: the
+    number of this process among those that are one dispatcher, started again; 0 where there are no
+    others.
     """
 
     max_workers: int = 1

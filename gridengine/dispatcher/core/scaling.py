@@ -61,12 +61,8 @@ def _staying(one: Provisioner, workers: Iterable[Worker], suspended: Container[b
     provisioner are still to come.
     """
     return len(one.expected) + sum(
-        not (_leaves(worker) or worker.id in suspended) for worker in workers
+        not (worker.is_leaving or worker.id in suspended) for worker in workers
     )
-
-
-def _leaves(worker: Worker) -> bool:
-    return worker.draining or worker.phase in (Phase.STOPPING, Phase.GONE)
 
 
 def _reduce(
@@ -74,7 +70,7 @@ def _reduce(
 ) -> None:
     coming = sorted(one.expected.values(), key=_is_queued)[::-1][:excess]
     state.effects += one.withdraw(coming)
-    staying = [worker for worker in workers if not _leaves(worker)]
+    staying = [worker for worker in workers if not worker.is_leaving]
     for worker in sorted(staying, key=_is_busy)[: excess - len(coming)]:
         _retire(state, worker, now)
 

@@ -34,6 +34,7 @@ from gridengine.dispatcher.core.task_blocks import TaskBlock, TaskBlocks
 from gridengine.dispatcher.core.tasks import MOST_PRIORITY, CallsFinished
 from gridengine.resources.base import Resource
 from gridengine.resources.demand import ANY, MOST_REMEMBERED, Demand
+from gridengine.resources.encoding import worker_command
 from gridengine.resources.estimates import GroupTimes
 from gridengine.resources.kinds import Memory, WTime
 from gridengine.resources.packing import Packer
@@ -135,11 +136,15 @@ class CoreState:
         self.yielding = b""
 
         self.shared = shared = policy.resources
-        offers = [] if shared is None else [feasibility.offered(policy, shared)]
+        offers = None
+        if shared is not None and not policy.keeps_others:
+            offers = [feasibility.offered(policy, shared)]
         self.packer: Packer[int, bytes] = Packer(offers, overtake_seconds=policy.overtake_seconds)
         # The queues that ask the packer for one more allocation, and its number.
         self.pending_requests: dict[TaskQueue, int] = {}
         self.requesting_queues: dict[int, TaskQueue] = {}
+        # Those that do not ask: no worker holds what their calls ask for.
+        self.unheld: dict[TaskQueue, None] = {}
         # The turn of a client while it alone asks; whether what is asked is to be put in order.
         self.first_turn = 0
         self.reorder_due = False
@@ -266,21 +271,40 @@ class CoreState:
 
     def needed_slots(self) -> dict[Provisioner, int]:
         """Return for how many slots of workers calls wait, those of a worker that holds fewer of
-        them counting for more.
+        them counting for more. Where calls wait for workers that people start, those that the
+        scheduler's own can never hold do not count.
         """
         needed = dict.fromkeys(self.provisioners.values(), 0)
         slots = self.policy.slots
+        least = 0 if self.policy.keeps_others else 1  # of a kind that raises nothing is known
         for queue in self.queues.values():
-            if queue.calls:
-                needed[queue.provisioner] += -(-queue.calls * slots // self._fitting(queue.demand))
+            if queue.calls and (fitting := max(self._fitting(queue.demand), least)):
+                needed[queue.provisioner] += -(-queue.calls * slots // fitting)
         return needed
+
+    def is_held(self, demand: Demand) -> bool:
+        """Return whether a worker that is here, or that the scheduler may start, can be given a
+        call of this demand.
+        """
+        if self.policy.max_workers and self._fitting(demand):
+            return True
+        staying = (one for one in self.workers.values() if not one.is_leaving)
+        held = {self.shared if one.held is None else one.held for one in staying}
+        return any(one is None or feasibility.holds(one, demand.request) for one in held)
+
+    def missing_worker(self, demand: Demand) -> str | None:
+        """Return the command that starts a worker for calls of this demand, where none holds what
+        they ask for: empty when no command does. None where one does, or comes by itself.
+        """
+        if not self.policy.keeps_others or self.is_held(demand):
+            return None
+        return worker_command(demand.request)
 
     def _fitting(self, demand: Demand) -> int:
         if demand not in self._fitting_known:
             if len(self._fitting_known) >= MOST_REMEMBERED:
                 self._fitting_known.clear()
-            fitting = feasibility.fitting(self.policy, demand.request)
-            self._fitting_known[demand] = max(fitting, 1)
+            self._fitting_known[demand] = feasibility.fitting(self.policy, demand.request)
         return self._fitting_known[demand]
 
     def snapshot(self) -> Snapshot:
@@ -399,6 +423,7 @@ class CoreState:
         # What was deferred may have been forgotten since, and its demand have another queue by now.
         if self.queues.get(queue.demand) is queue:
             del self.queues[queue.demand]
+        self.unheld.pop(queue, None)
 
     def forget_provisioners(self, now: float) -> None:
         """Forget the provisioners without calls and workers that may ask for workers again."""

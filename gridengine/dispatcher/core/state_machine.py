@@ -199,7 +199,7 @@ def _open(
     if submitter is None or submitter.function is not function:
         submitter = _submitter_of(state, task, function, parent, detached=detached)
     submitter.open += 1
-    submitter.client.unsettled += task.count
+    submitter.count_unsettled(function, task.count)
     function.open += 1
     state.last_order += 1
     state.open_tasks[task.id] = one = OpenTask(
@@ -246,7 +246,7 @@ def _submitted_alike(state: CoreState, event: SubmittedAlike, now: float) -> Non
     function = objects.use_function(state, event.function)
     submitter = _submitter_of(state, task, function)
     submitter.open += count
-    submitter.client.unsettled += count
+    submitter.count_unsettled(function, count)
     function.open += count
     block = TaskBlock(
         event.alike, function, submitter, submitter.pace, state.last_order + 1, now, state.blocks

@@ -18,7 +18,8 @@ class FunctionStatus(Struct, frozen=True):
     """The calls of functions of one name, since the dispatcher began.
 
     done, failed, retried: calls that have ended with a value, or otherwise; attempts that were
-        followed by another.
+        followed by another. waiting, running: calls that no worker has yet, also those that wait
+        for results of others; and that one has.
     mean_seconds, p95_seconds: how long one took, and all but 5 % at most; None while none has
         ended. What is quicker than a millisecond counts as one.
     peak_memory, asked_memory: the most that a process was seen to have in such a call, and the most
@@ -37,11 +38,15 @@ class FunctionStatus(Struct, frozen=True):
     asked_memory: int = 0
     histogram: Sequence[tuple[float, int]] = ()
     grown_memory: int = 0
+    waiting: int = 0
+    running: int = 0
 
 
 class QueueStatus(Struct, frozen=True):
     """The calls that ask for the same: how many wait, how many workers have, and for how many there
-    are slots. `launches` says by whom workers for them are asked for.
+    are slots. `launches` says by whom workers for them are asked for. `command`: where no worker
+    holds what they ask for, and somebody has to start one by hand, the command that does (empty
+    when there is none); else None.
     """
 
     request: str
@@ -49,6 +54,7 @@ class QueueStatus(Struct, frozen=True):
     running: int
     slots: int
     launches: str = ""
+    command: str | None = None
 
 
 class LaunchStatus(Struct, frozen=True):
@@ -94,11 +100,14 @@ class WorkerStatus(Struct, frozen=True):
     since_seconds, heard_seconds: how long ago it connected, and was heard last.
     left_seconds: after how long it leaves, None when nobody limits it.
     slots, taken: how many calls it runs at a time, and was assigned in its life.
-    running, queued: batches that its runners are at, and those that wait there.
-    waiting: batches that wait for calls that they have made.
+    running, queued, waiting: calls that its runners are at, that wait there for a runner, and that
+        wait for calls that they have made.
     request: what it was asked for with.
     load, memory, runners: the machine's load, and the bytes that the agent and its runners have
         and how many of these there are; None until it has said so.
+    processor: how many processors its runners used in their last seconds, without the programs that
+        calls start; None until it has said so, and while there are very many. agent_processor: the
+        same of the agent; None where that is a part of the dispatcher's process.
     clock_ahead: by how many seconds its machine's clock is ahead of the dispatcher's, to some
         tenths; None until it has said so.
     suspended: whether its scheduler says that its job, or its process, is suspended.
@@ -124,6 +133,8 @@ class WorkerStatus(Struct, frozen=True):
     runners: int | None = None
     clock_ahead: float | None = None
     suspended: bool = False
+    processor: float | None = None
+    agent_processor: float | None = None
 
 
 class RunStatus(Struct, frozen=True):
@@ -311,6 +322,8 @@ class Status(Struct, frozen=True):
     @property
     def worker_words(self) -> str:
         """How many workers there are, and may be."""
+        if not self.max_workers:
+            return f"{self.worker_count:,} started by hand"
         most = f", max_workers={self.room} here" if self.local else f" of at most {self.room:,}"
         return f"{self.worker_count:,}{most}"
 
@@ -327,7 +340,7 @@ class Status(Struct, frozen=True):
                 ", ".join([*ended, f"{self.running:,} running", f"{self.waiting:,} waiting"]),
             ),
             ("time left", left),
-            ("workers", ", ".join(workers) if self.max_workers else None),
+            ("workers", ", ".join(workers) if self.max_workers or self.worker_count else None),
             ("slots", self.slots),
         ]
 

@@ -76,7 +76,7 @@ def status_of(
         lost_workers=state.log.lost_workers,
         statuses=dict(snapshot.statuses),
         functions=[_function(one) for one in state.functions.values()],
-        queues=[_queue(one) for one in queues[:MOST_QUEUES]],
+        queues=[_queue(state, one) for one in queues[:MOST_QUEUES]],
         launches=[_launches(one, now) for one in islice(state.provisioners.values(), MOST_QUEUES)],
         worker_count=len(state.workers),
         worker_slots=state.slots_by_phase[Phase.READY],
@@ -151,16 +151,20 @@ def _function(one: FunctionCounts) -> FunctionStatus:
         one.asked_memory,
         one.histogram(),
         one.grown_memory,
+        one.unsettled - one.running,
+        one.running,
     )
 
 
-def _queue(queue: TaskQueue) -> QueueStatus:
+def _queue(state: CoreState, queue: TaskQueue) -> QueueStatus:
+    waits_for_people = queue.calls and not queue.slots and not queue.demand.function
     return QueueStatus(
         request_words(queue.demand.request),
         queue.calls,
         queue.running,
         queue.slots,
         request_words(queue.provisioner.demand.request),
+        state.missing_worker(queue.demand) if waits_for_people else None,
     )
 
 
@@ -212,15 +216,29 @@ def worker_status(worker: Worker, now: float, epoch: float = 0.0) -> WorkerStatu
         hello.slots,
         worker.taken,
         running,
-        max(0, worker.batches - running - worker.waiting),
+        max(0, worker.calls - running - worker.waiting),
         worker.waiting,
-        request_words(worker.provisioner.demand.request),
+        request_words(worker.held or worker.provisioner.demand.request),
         measured.load if measured is not None else None,
         memory,
         len(measured.runners) if measured is not None else None,
         _clock_ahead(worker, epoch),
         worker.launch is not None and worker.launch.state is launcher.WorkerStatus.SUSPENDED,
+        *_processors(worker),
     )
+
+
+def _processors(worker: Worker) -> tuple[float | None, float | None]:
+    """Return how many processors its runners use, and its agent. One that has nothing to do
+    measures nothing, and uses none.
+    """
+    measured = worker.measured
+    if measured is None:
+        return None, None
+    now = 1.0 if worker.batches else 0.0
+    used = measured.processor, measured.agent_processor
+    runners, agent = (None if one is None else now * one for one in used)
+    return runners, agent
 
 
 def _clock_ahead(worker: Worker, epoch: float) -> float | None:

@@ -96,8 +96,7 @@ def _result(state: CoreState, run: Run, result: Result, payload: Payload, now: f
     if result.stop == span.stop:
         end_run(state, run)
     else:
-        run.slot_group.queue.running -= calls
-        one.submitter.client.running -= calls
+        run.slot_group.count_running(one, -calls)
         run.done = result.stop
         run.touched = now
     if run.batch.runs:
@@ -225,8 +224,7 @@ def shortened(
         _breach(state, worker, f"run {message.run} was answered beyond call {stop}", now)
         return
     rest = replace(run.span, start=stop)
-    run.slot_group.queue.running -= rest.calls
-    run.span.open_task.submitter.client.running -= rest.calls
+    run.slot_group.count_running(rest.open_task, -rest.calls)
     run.span = replace(run.span, stop=stop)
     requeue(state, rest)
     if run.done == stop:

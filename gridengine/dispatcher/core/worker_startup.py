@@ -16,13 +16,16 @@ from gridengine.dispatcher.core.events import (
     Send,
     Warn,
 )
+from gridengine.dispatcher.core.feasibility import booked
 from gridengine.dispatcher.core.model import Phase, Worker
 from gridengine.dispatcher.core.outcomes import fail, give_up
 from gridengine.dispatcher.core.policy import spare_of
 from gridengine.dispatcher.core.provisioner import LaunchedWorker, Provisioner, keys_of
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.watch_events import RUNNING, SCHEDULER
-from gridengine.errors import VersionMismatch
+from gridengine.errors import ConfigurationError, VersionMismatch
+from gridengine.resources.base import Resource
+from gridengine.resources.encoding import decode_demand
 from gridengine.resources.units import plural
 from gridengine.schedulers.launcher import Handle, Report, WorkerStatus
 from gridengine.wire.messages import VERSION, Held, Hello, Refuse, Stop, Welcome
@@ -174,6 +177,11 @@ def connected(state: CoreState, id: bytes, hello: Hello, now: float) -> None:
         words = f"the worker's is {hello.run_id}, with {plural(hello.slots, 'slot')}"
         _refuse(state, id, f"this dispatcher's run is {run_id}; {words}")
         return
+    try:
+        held = _held_by(state, hello)
+    except ConfigurationError as error:
+        _refuse(state, id, str(error))
+        return
     keys = keys_of(hello.log, hello.pid)
     withdrawn = any(key in state.withdrawn for key in keys)
     provisioner, launch = state.common, None
@@ -197,6 +205,7 @@ def connected(state: CoreState, id: bytes, hello: Hello, now: float) -> None:
     worker = absent or _add(state, id, hello, provisioner, now)
     state.count_phase(worker, -1)  # one that is back may have other slots than was thought
     worker.hello, worker.launch, worker.heard_at, worker.idle_since = hello, launch, now, now
+    worker.held = held
     state.count_phase(worker, +1)
     if worker.provisioner is not provisioner:
         _move_to(worker, provisioner)
@@ -211,6 +220,27 @@ def connected(state: CoreState, id: bytes, hello: Hello, now: float) -> None:
         worker_lifecycle.stop(state, worker, now)
     else:
         _admit(state, worker, now)
+
+
+def _held_by(state: CoreState, hello: Hello) -> Resource | None:
+    """Return what a worker says that it holds, one core where it does not say how many; None when
+    it says nothing.
+
+    Raises:
+        ConfigurationError: it says nothing that can be understood; or calls do not share workers.
+    """
+    if not hello.resources:
+        return None
+    if state.shared is None:
+        raise ConfigurationError(
+            "calls of this dispatcher have workers of their own, each with what its calls ask for",
+            hint="start this worker without --cores and its like; or the dispatcher with what its "
+            "workers hold, for calls to share them (--cores 4; in a script worker_resources=)",
+        )
+    try:
+        return booked(decode_demand([*hello.resources], 1.0).resources)
+    except (TypeError, ValueError, LookupError) as error:
+        raise ConfigurationError(f"{hello.resources!r} are no resources: {error}") from error
 
 
 def is_by_hand(state: CoreState, worker: Worker) -> bool:
@@ -262,6 +292,8 @@ def restored(state: CoreState, event: Restored, now: float) -> None:
         provisioner, launch = _recognise(state, id, keys_of(hello.log, hello.pid))
         worker = _add(state, id, hello, provisioner, now)
         worker.launch, worker.absent = launch, True
+        if state.shared is not None:  # else it is refused when it comes back
+            worker.held = _held_by(state, hello)
         provisioner.idle.discard(id)
         state.enter(worker, Phase.SILENT)
 

@@ -1,7 +1,7 @@
 """What a worker says to its dispatcher, and runners to their agent."""
 
 from collections.abc import Sequence
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 
@@ -49,7 +49,8 @@ class Hello(MessageBase, frozen=True):
     """A worker's first message. `log` is the path of its standard output when that is a file, else
     empty; `elapsed` for how many seconds its cluster job has run by now; `held` what it has when it
     comes back. One that announces `functions` is given calls of these alone, by their names, and
-    nobody else is.
+    nobody else is. `resources` is what it holds, the name and the arguments of each kind; when that
+    is empty it holds what its dispatcher's other workers do.
     """
 
     protocol: int
@@ -63,6 +64,7 @@ class Hello(MessageBase, frozen=True):
     elapsed: Annotated[float, msgspec.Meta(ge=0, le=1e12)] = 0.0
     held: Held | None = None
     functions: Sequence[str] = ()
+    resources: Sequence[tuple[str, list[Any]]] = ()
 
 
 class RunnerFigures(Item, frozen=True):
@@ -78,14 +80,17 @@ class RunnerFigures(Item, frozen=True):
 
 class Measured(MessageBase, frozen=True):
     """A sign of life, in the place of a `Beat` now and then, with what the worker measures: its
-    machine's load, the bytes of memory that its agent, and the busy runners, have, and what its
-    clock shows, in seconds of the epoch (0: it does not say).
+    machine's load, the bytes of memory that its agent, and the busy runners, have, what its clock
+    shows, in seconds of the epoch (0: it does not say), and which part of a processor its runners
+    together, and its agent, have used since it looked before (nil: it does not say).
     """
 
     load: Annotated[float, msgspec.Meta(ge=0, le=1e12)]
     memory: Count
     runners: Sequence[RunnerFigures] = ()
     clock: Annotated[float, msgspec.Meta(ge=0, le=1e12)] = 0.0
+    processor: Annotated[float, msgspec.Meta(ge=0, le=1e12)] | None = None
+    agent_processor: Annotated[float, msgspec.Meta(ge=0, le=1e12)] | None = None
 
 
 class Started(MessageBase, frozen=True):

@@ -20,7 +20,8 @@ class ChildrenWelcome(OfRunner, frozen=True):
     both are to speak. `taken`: with a journal, how many of the client's requests are in it; -1
     without. `epoch` is the number of the process among those that are one dispatcher, started
     again. `owed` is how many tasks clients of its name have left to it, of which something is to
-    come, and `ready` how many messages with outcomes of these there are by now.
+    come, and `ready` how many messages with outcomes of these there are by now. `unserved`: there
+    is no worker before somebody starts one.
     """
 
     client: int
@@ -30,6 +31,7 @@ class ChildrenWelcome(OfRunner, frozen=True):
     epoch: int = 0
     owed: int = 0
     ready: int = 0
+    unserved: bool = False
 
 
 class ChildResult(OfRunner, frozen=True):
@@ -42,10 +44,13 @@ class ChildResult(OfRunner, frozen=True):
 
 
 class Checked(OfRunner, frozen=True):
-    """The answer to a `ChildCheck`: with a buffer, the pickled error, when no worker can."""
+    """The answer to a `ChildCheck`: with a buffer, the pickled error, when no worker ever can. When
+    somebody has to start one by hand, `command` is what starts it (empty where no command does).
+    """
 
     number: int
     failed: bool = False
+    command: str | None = None
 
     def count_buffers(self) -> int:
         return int(self.failed)

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from gridengine.cli import dispatcher_control
-from gridengine.cli.dispatcher_control import show, show_all
+from gridengine.cli.dispatcher_control import show, show_all, words
 from gridengine.dispatcher import background
-from gridengine.dispatcher.dispatcher_folder import State
+from gridengine.dispatcher.dispatcher_folder import StartOptions, State
 
 FOUND: dict[str, Any] = {
     "name": "sweeps",
@@ -63,3 +63,17 @@ def test_who_stops_waiting_for_the_end_is_told_that_it_comes_all_the_same(
     with pytest.raises(KeyboardInterrupt):
         dispatcher_control.stop(folder, now=False)
     assert capsys.readouterr().err == "\ndispatcher sweeps ends once its calls have\n"
+
+
+@pytest.mark.parametrize(
+    ("resources", "told"),
+    [
+        ([], "those that people start: gridengine worker mine"),
+        (
+            [("Cores", [2, None])],
+            "those that people start: gridengine worker mine, which hold Cores(2) unless they say",
+        ),
+    ],
+)
+def test_where_people_start_all_workers_the_command_is_told(resources: Any, told: str) -> None:
+    assert words("mine", StartOptions("none", resources=resources)) == told

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import shlex
 from typing import Any
 
 import click
@@ -12,12 +13,14 @@ from gridengine.cli.scheduler_options import (
     _NAMES,
     _TAKEN_BY,
     arguments_of,
+    dispatcher_options,
     resource_options,
     resources_of,
     scheduler_options,
 )
 from gridengine.errors import ConfigurationError
 from gridengine.resources.base import ZERO, Resource
+from gridengine.resources.encoding import worker_command
 from gridengine.resources.kinds import Cores, GPUs, Memory, Token, WTime
 from gridengine.schedulers.registry import STARTERS, entry_of
 
@@ -91,6 +94,35 @@ def resources(*words: str) -> Resource:
 )
 def test_each_option_is_a_kind_of_resource(words: tuple[str, ...], meant: Resource) -> None:
     assert resources(*words) == meant
+
+
+@pytest.mark.parametrize(
+    "meant",
+    [
+        Cores(4) & Memory(8) & GPUs(2) & Token("a licence"),
+        Memory(0.1),
+        Memory("100M"),
+        Token("it's"),
+    ],
+)
+def test_the_command_that_starts_a_worker_for_a_request_says_it_by_these_options(
+    meant: Resource,
+) -> None:
+    *before, name = shlex.split(worker_command(ZERO))
+    assert (before, name) == (["gridengine", "worker"], "NAME")
+    words = shlex.split(worker_command(meant & WTime(60)))
+    assert resources(*words[3:]) == meant
+
+
+def test_a_dispatcher_may_start_no_workers_and_then_has_no_say_in_how() -> None:
+    @click.command()
+    @dispatcher_options
+    def command(scheduler: str, **given: Any) -> None:
+        assert arguments_of(scheduler, given) == {}
+
+    command.main(["--scheduler", "none"], standalone_mode=False)
+    with pytest.raises(click.UsageError, match=r"--max-workers is for .* not for none"):
+        command.main(["--scheduler", "none", "--max-workers", "3"], standalone_mode=False)
 
 
 @pytest.mark.parametrize(

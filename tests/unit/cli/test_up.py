@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,7 +14,7 @@ from gridengine.cli.up import ExtraWorkers, run_all
 from gridengine.errors import ConfigurationError, SchedulerUnavailable, SubmissionRefused
 from gridengine.resources.base import ZERO
 from gridengine.resources.demand import ANY, Demand
-from gridengine.schedulers import SlurmScheduler
+from gridengine.schedulers import ProcessScheduler, SlurmScheduler
 from gridengine.schedulers.launcher import (
     Handle,
     Launcher,
@@ -108,6 +109,16 @@ def test_a_refusal_is_the_error() -> None:
 
     with pytest.raises(SubmissionRefused, match="unknown queue"):
         run_all([(ExtraWorkers(Refusing([], {}), ANY, print), 1)])
+
+
+@pytest.mark.parametrize(("slots", "count"), [(1, 6), (2, 3), (8, 1)])
+def test_there_are_as_many_workers_as_use_all_processors_that_a_batch_job_has(
+    slots: int, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(up, "usable_cores", lambda: 6)
+    monkeypatch.setattr(Connection, "load", lambda path: SimpleNamespace(slots=slots))
+    assert up.default_count(ProcessScheduler(1), tmp_path) == count
+    assert up.default_count(ProcessScheduler(1), tmp_path / "not there") == 6
 
 
 @pytest.fixture

@@ -303,6 +303,37 @@ def test_what_no_worker_can_hold_is_told() -> None:
         raise pickling.load_exception(buffers)
 
 
+def test_a_client_is_told_that_there_is_no_worker_before_somebody_starts_one() -> None:
+    play = Play(resources=Cores(1), keeps_others=True, max_workers=0)
+    found = []
+    for number in range(2):
+        sent: list[Message] = []
+        clients = Clients(
+            play.core.state,
+            lambda worker, message, *_, sent=sent: sent.append(message),
+            list[Event]().append,
+            UnsettledTasks(),
+            lambda demand: None,
+            slots=7,
+        )
+        list(clients.events(b"w", ChildrenHello(RUNNER), ()))
+        [welcome] = sent
+        assert isinstance(welcome, ChildrenWelcome)
+        found.append(welcome.unserved)
+        play.hello(b"%d" % number)
+    assert found == [True, False]
+
+
+def test_what_somebody_has_to_start_a_worker_for_is_told_with_the_command() -> None:
+    process = Process(Play(resources=Cores(1), keeps_others=True))
+    process.say(ChildCheck(RUNNER, 5, encode_demand(Demand(Cores(1)))))
+    process.say(ChildCheck(RUNNER, 6, encode_demand(Demand(Cores(9)))))
+    assert [message for _, message in process.told()] == [
+        Checked(RUNNER, 5),
+        Checked(RUNNER, 6, command="gridengine worker NAME --cores 9"),
+    ]
+
+
 @pytest.mark.parametrize("how", ["process", "worker"])
 def test_what_an_ended_process_alone_could_refer_to_is_released(process: Process, how: str) -> None:
     process.submit(

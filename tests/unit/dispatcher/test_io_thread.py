@@ -13,6 +13,13 @@ from gridengine.dispatcher.io_thread import DispatcherThread
 from gridengine.errors import ConfigurationError
 
 
+def test_who_starts_no_workers_cannot_have_more_of_them() -> None:
+    thread: Any = SimpleNamespace(_policy=Policy(max_workers=0, run_id="run"), name="mine")
+    with pytest.raises(ConfigurationError, match="starts no workers") as raised:
+        DispatcherThread.scale(thread, 2, 4)
+    assert raised.value.hint == "start some by hand: gridengine worker mine"
+
+
 @pytest.mark.parametrize(
     "bounds", [(5, None), (None, -1), (3, 2), ("1", 2), (1, 2.5), (float("nan"), None)]
 )

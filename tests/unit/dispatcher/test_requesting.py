@@ -45,15 +45,16 @@ class Requesting(RequestingDispatcher):
 
     _handlers = HANDLERS
 
-    def __init__(self) -> None:
+    def __init__(self, *, unserved: bool = False) -> None:
         super().__init__(3)
         self.incoming: queue.SimpleQueue[tuple[Message, Payload] | BaseException] = (
             queue.SimpleQueue()
         )
         self.sent: list[Message] = []
         self.refusal: Payload = ()
+        self.command: str | None = None
         self.gone = False
-        self.say(ChildrenWelcome(3, 5, 8))
+        self.say(ChildrenWelcome(3, 5, 8, unserved=unserved))
         self._begin(ChildrenHello(3), "reader")
 
     def say(self, message: Message, buffers: Payload = ()) -> None:
@@ -65,7 +66,8 @@ class Requesting(RequestingDispatcher):
         encode(message, buffers)
         self.sent.append(message)
         if isinstance(message, ChildCheck):
-            self.say(Checked(3, message.number, failed=bool(self.refusal)), self.refusal)
+            refused = bool(self.refusal)
+            self.say(Checked(3, message.number, refused, self.command), self.refusal)
 
     def _submitter(self, number: int, run: int) -> int:
         return number
@@ -218,3 +220,36 @@ def test_a_process_that_was_forked_cannot_use_it(
         dispatcher.release(b"name")  # nothing is sent by it
     assert dispatcher.sent == sent
     assert submit(dispatcher) == []
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        (
+            "gridengine worker NAME --cores 3",
+            "; start one: gridengine worker sweeps --cores 3",
+        ),
+        ("", ""),
+    ],
+)
+def test_who_asks_for_what_no_worker_holds_yet_is_warned_once(
+    command: str, told: str, dispatcher: Requesting, caplog: pytest.LogCaptureFixture
+) -> None:
+    dispatcher.command, dispatcher.name = command, "sweeps"
+    for _ in range(2):
+        dispatcher.check(Demand(Cores(3)))
+    assert caplog.messages == [f"calls wait: no worker holds Cores(3){told}"]
+
+
+@pytest.mark.parametrize("unserved", [False, True])
+def test_who_asks_for_nothing_is_warned_once_where_there_was_no_worker_and_is_none(
+    unserved: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = Requesting(unserved=unserved)
+    one.command = "gridengine worker NAME"
+    for _ in range(2):
+        submit(one)
+    one.close()
+    words = "calls wait: there is no worker; start one: gridengine worker NAME"
+    assert caplog.messages == [words] * unserved
+    assert len(one.kinds(ChildCheck)) == unserved

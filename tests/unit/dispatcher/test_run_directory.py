@@ -21,7 +21,9 @@ from gridengine.dispatcher.run_directory import (
 )
 from gridengine.dispatcher.standalone_files import WORKER, Home, KeptKeys
 from gridengine.errors import ConfigurationError
-from gridengine.schedulers.base import Scheduler
+from gridengine.resources.kinds import Cores, Memory
+from gridengine.schedulers.base import Scheduler, adopt_none
+from gridengine.schedulers.by_hand import HandStartedScheduler
 from gridengine.schedulers.launcher import LaunchContext
 from gridengine.settings.values import Settings
 from gridengine.wire.connection_file import ServerKeys
@@ -138,3 +140,10 @@ def test_empty_logs_are_removed_and_what_is_no_log_stays(ended: LaunchContext) -
         "worker.1.1.log",
     ]
     tidy_logs(logs / "gone")
+
+
+def test_where_people_start_all_workers_none_may_be_asked_for(settings: Settings) -> None:
+    run = LaunchContext("run", Path(), Path(), adopt_none)
+    policy = policy_of(HandStartedScheduler(worker_resources=Memory(4)), settings, run)
+    assert (policy.max_workers, policy.pooled) == (0, False)
+    assert policy.resources == Cores(1) & Memory(4)

@@ -6,19 +6,31 @@ import errno
 import os
 import signal
 import subprocess
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import psutil
 import pytest
 
 from gridengine.errors import GridEngineError, WorkerNotStarted
+from gridengine.resources.base import ZERO, Resource
+from gridengine.resources.demand import Demand
+from gridengine.resources.encoding import decode_demand
+from gridengine.resources.kinds import Cores, Token
+from gridengine.schedulers import detect
 from gridengine.schedulers.launcher import Handle, TryAgain, WorkerStatus
 from gridengine.schedulers.local_process import (
     LocalLauncher,
+    TcpProcessLauncher,
+    names_of_variables,
     report_of,
     start_error,
     worker_environment,
 )
+from gridengine.wire.connection_file import EXPORTED, KEPT
+from gridengine.worker.affinity import THREADS
 
 
 class Process:
@@ -56,7 +68,7 @@ class Launcher(LocalLauncher):
         super().__init__()
         self._left = list(found)
 
-    def _start(self) -> Any:
+    def _start(self, demand: Demand) -> Any:
         one = self._left.pop(0)
         if isinstance(one, Exception):
             raise one
@@ -164,6 +176,33 @@ def test_what_may_pass_is_tried_again(number: int, kind: type[Exception], hint: 
     assert os.strerror(number) in str(error)
     if isinstance(error, GridEngineError):
         assert error.hint == hint
+
+
+@pytest.mark.parametrize(
+    ("in_job", "kept"), [(False, ""), (True, "MKL_NUM_THREADS=OMP_NUM_THREADS")]
+)
+def test_the_number_of_threads_of_a_batch_job_is_kept(
+    in_job: bool, kept: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in THREADS:
+        monkeypatch.delenv(name, raising=False)
+    job = {"SLURM_JOB_ID": "7", "SLURMD_NODENAME": "n", "SLURM_CPUS_ON_NODE": "2"} if in_job else {}
+    monkeypatch.setattr(detect, "os", SimpleNamespace(environ=job))
+    environment = {"OMP_NUM_THREADS": "5", "MKL_NUM_THREADS": "3", "EDITOR": "vi"}
+    found = names_of_variables(environment)
+    assert sorted(found[KEPT].split("=")) == kept.split("=")
+    assert found[EXPORTED] == "OMP_NUM_THREADS=MKL_NUM_THREADS=EDITOR"
+
+
+@pytest.mark.parametrize("held", [ZERO, Cores(2) & Token("a b")])
+def test_a_worker_is_told_what_it_holds_by_its_command_line(held: Resource) -> None:
+    argv = TcpProcessLauncher(Path("/w.json")).plan(1, Demand(held)).request["argv"]
+    assert isinstance(argv, list)
+    before, told = argv[: argv.index("/w.json")], argv[argv.index("/w.json") + 1 :]
+    assert before[-1] == "gridengine.worker"
+    assert [decode_demand(msgspec.json.decode(one), 1.0).resources for one in told] == [
+        held for _ in range(held != ZERO)
+    ]
 
 
 def test_a_worker_has_the_environment_but_for_what_would_be_imported_from_elsewhere() -> None:

@@ -12,8 +12,9 @@ from gridengine.dispatcher.core.events import Explained, Launched, LaunchFailed
 from gridengine.dispatcher.core.status import FileFault, Status
 from gridengine.dispatcher.core.status_views import status_of
 from gridengine.errors import SubmissionRefused
-from gridengine.resources import Memory
+from gridengine.resources import Cores, Memory
 from gridengine.resources.demand import Demand
+from gridengine.resources.encoding import encode_demand
 from gridengine.schedulers.launcher import Handle, WorkerStatus
 from gridengine.watching.explanation import explain, explain_call, explain_worker, names_of
 from gridengine.watching.watched import full_folder
@@ -43,6 +44,24 @@ def queued(**policy: object) -> tuple[Play, Handle]:
 
 def test_nothing_waits_where_there_is_nothing() -> None:
     assert causes(Play()) == ["nothing"]
+
+
+def test_what_no_worker_holds_is_told_with_the_command_that_starts_one() -> None:
+    play = Play(resources=Cores(1), keeps_others=True, max_workers=0)
+    play.submit()
+    play.submit(5, demand=Demand(Memory(200)))
+    assert [(one.text, one.next_step) for one in explain(told(play))] == [
+        (
+            "5 calls that ask for Memory(200) wait: no worker holds Memory(200)",
+            "start one: gridengine worker NAME --memory 200",
+        ),
+        ("1 call waits: there is no worker", "start one: gridengine worker NAME"),
+    ]
+    play.hello()
+    [one] = explain(told(play))
+    assert one.cause == "no_worker"
+    play.submit()
+    assert explain(told(play))[1].next_step.endswith("start more workers: gridengine worker NAME")
 
 
 def test_a_job_in_the_queue_is_told_with_the_batch_systems_reason_and_what_to_do() -> None:
@@ -209,6 +228,13 @@ def test_a_worker_is_found_by_its_host_its_process_and_its_cluster_job() -> None
     for name in ("node-w", "7", "41"):
         [one] = explain_worker(told(play), name)
         assert "is busy, with 1 of 1 slot in use" in one.text
+
+
+def test_of_a_worker_it_is_told_what_it_holds() -> None:
+    play = Play(resources=Cores(1), keeps_others=True, max_workers=0)
+    play.hello(resources=encode_demand(Demand(Memory(20)))[0])
+    [one] = explain_worker(told(play), "node-w")
+    assert one.text.endswith("; it holds Memory(20) & Cores(1)")
 
 
 def test_that_much_more_memory_is_asked_for_than_is_used_is_told() -> None:

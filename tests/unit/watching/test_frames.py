@@ -9,7 +9,8 @@ from gridengine.cli.top import pressed
 from gridengine.dispatcher.core.status import Status, WatchEvent
 from gridengine.dispatcher.core.status_views import status_of
 from gridengine.dispatcher.watch_messages import Answer, Identity, Line
-from gridengine.watching.frames import VIEWS, View, followed_by, frame, part_at, rows_of
+from gridengine.watching.frames import VIEWS, View, followed_by, frame, part_at, rows_of, table
+from gridengine.wire.messages import Measured
 from tests.support.core_play import Play, function
 
 WHO = Identity("sweep.py", "run", 4242, "login1", "/home/me/sweep.py", "/", 0.0, "Slurm", "1", "3")
@@ -37,11 +38,24 @@ def test_a_frame_fits_into_its_terminal(view: str, width: int, height: int) -> N
 
 
 def test_a_terminal_of_80_has_room_for_what_matters_most() -> None:
-    titles = {view: frame(answer(busy()), View(view), width=79, height=24)[-2] for view in VIEWS}
+    titles = {view: table(View(view), [], 79)[0] for view in VIEWS}
     assert titles["calls"].split() == ["call", "arguments", "host", "time", "memory", "job"]
     assert titles["workers"].split() == [
-        *("host", "job", "state", "used", "slots", "memory", "left", "load"),
+        *("host", "job", "state", "used", "slots", "queued", "cpu", "memory"),
     ]
+    assert titles["functions"].split() == [
+        *("function", "done", "failed", "waiting", "running", "mean", "memory"),
+    ]
+
+
+def test_calls_and_processors_of_workers_and_functions_are_shown() -> None:
+    play = busy()
+    play.say(Measured(1.0, 2**20, processor=1.987))
+    worker = frame(answer(play), View("workers"), width=120, height=24)[-1].split()
+    assert worker[1:7] == ["41", "busy", "1", "1", "0", "199"], "used, slots, queued, cpu"
+    assert worker[7:11] == ["%", "1", "MB", "-"], "memory, agent"
+    rows = [line.split()[:5] for line in frame(answer(play), View(), width=120, height=24)[-2:]]
+    assert rows == [["square", "0", "0", "2", "1"], ["f7", "0", "0", "2", "0"]]
 
 
 def test_the_head_tells_who_it_is_and_how_far() -> None:
@@ -91,7 +105,7 @@ def test_what_is_not_known_is_sorted_too() -> None:
     play = Play()
     play.done(play.running(1))
     play.submit(1, function=function(7))
-    assert [one.name for one in rows_of(answer(play), View(sort=4))] == ["square", "f7"]
+    assert [one.name for one in rows_of(answer(play), View(sort=5))] == ["square", "f7"]
 
 
 def test_the_log_is_shown_the_last_line_first() -> None:
@@ -105,7 +119,7 @@ def test_keys_change_what_is_shown() -> None:
     assert pressed(View(), "\t").name == "calls"
     assert pressed(View("messages"), "\t").name == "functions"
     assert pressed(View(), "3").name == "workers"
-    assert [view.sort for view in (pressed(View(), "s"), pressed(View(sort=6), "s"))] == [0, 0]
+    assert [view.sort for view in (pressed(View(), "s"), pressed(View(sort=8), "s"))] == [0, 0]
     assert pressed(View(), "r").reverse
     assert pressed(View(), "p").paused
     assert pressed(pressed(View(), "down"), "up").first == 0

@@ -15,7 +15,7 @@ import pytest
 from gridengine.errors import ProtocolError
 from gridengine.wire.connection_file import BEGAN, Connection
 from gridengine.wire.messages import Assign, Goodbye, Message, Refuse, Rejoin, Stop, Welcome
-from gridengine.worker.main import REFUSED, Worker, end_job, is_listening, main
+from gridengine.worker.main import REFUSED, Worker, end_job, holding, is_listening, main
 from tests.support.manual_clock import ManualClock
 
 LEASE = 60.0
@@ -207,6 +207,20 @@ def test_only_the_log_that_a_launch_script_gave_it_is_cut(
     os.write(1, b"a line\n" * 1000)
     worker.check_connection(1000)
     assert (len(capfd.readouterr().out) < 1000) == by_script
+
+
+@pytest.mark.parametrize(
+    ("resources", "slots"),
+    [("[]", 4), ('[["Cores", [3]], ["Memory", [2.0]]]', 3), ('[["Token", ["t"]]]', 1)],
+)
+def test_a_worker_that_is_told_what_it_holds_has_a_slot_for_each_core(
+    resources: str, slots: int
+) -> None:
+    found = holding(msgspec.structs.replace(connection(), slots=4), resources)
+    assert found.slots == slots
+    assert msgspec.json.encode(found.resources) == msgspec.json.format(
+        resources.encode(), indent=-1
+    )
 
 
 def test_a_worker_without_an_argument_says_how_to_use_it(

@@ -116,6 +116,7 @@ def test_what_workers_had_is_their_clients_share_of_them() -> None:
 
 def test_what_is_settled_is_not_run_again() -> None:
     play = restored(settled=[(0, 4), (5, 10)])
+    assert play.core.state.own.unsettled == play.core.state.counts_of("square").unsettled == 1
     play.hello(b"other", pid=8)
     assert calls(play.assigned(b"other")) == [(1, 4, 5)]
     [one] = play.assigned(b"other")

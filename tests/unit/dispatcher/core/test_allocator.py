@@ -326,3 +326,16 @@ def test_a_group_is_limited_once_its_times_are_known() -> None:
         play.done(one, seconds=float(seconds))
     assert limits[:8] == [None] * 8
     assert limits[8] == pytest.approx(14.5 + 5 * 6**0.5)
+
+
+class Ungiven(Capacity):
+    """Raises when it is to be given."""
+
+    def _alloc(self, res: Any) -> Resource:
+        raise RuntimeError("stuck")
+
+
+def test_a_worker_is_asked_for_though_a_users_own_kind_raises_when_it_is_given() -> None:
+    play = Shared(NODE & Ungiven(1))
+    play.ask(Ungiven(1))
+    assert [launch.count for launch in play.seen(Launch)] == [1]

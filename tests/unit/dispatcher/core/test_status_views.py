@@ -15,7 +15,7 @@ from gridengine.resources import Memory
 from gridengine.resources.demand import Demand
 from gridengine.schedulers.launcher import Handle, WorkerStatus
 from gridengine.wire.messages import RAISED, Measured, Result, Results, RunnerFigures
-from tests.support.core_play import Play, function
+from tests.support.core_play import CUBE, Play, function
 
 
 def told(play: Play, most: int = 100) -> Status:
@@ -193,6 +193,37 @@ def test_what_workers_measure_is_told_with_them_their_calls_and_functions() -> N
     [worker], [run], [square] = status.workers, status.runs, status.functions
     assert (worker.load, worker.memory, worker.runners) == (1.5, 4_000, 1)
     assert (run.memory, square.peak_memory) == (3_000, 5_000)
+
+
+def test_calls_of_a_function_wait_or_run_and_those_of_a_worker_run_or_are_queued_there() -> None:
+    play = Play(slots=2)
+    play.learn(seconds=0.01)
+    play.submit(30)
+    play.submit(1, function=CUBE, after=(7, 8))
+    status = told(play)
+    [worker] = status.workers
+    assert worker.running == 1
+    assert worker.running + worker.queued == status.running > 1
+    assert {one.name: (one.waiting, one.running) for one in status.functions} == {
+        "square": (30 - status.running, status.running),
+        "cube": (1, 0),
+    }
+
+
+def test_what_a_worker_uses_of_processors_is_told_and_of_one_that_has_nothing_to_do_none() -> None:
+    play = Play()
+    one = play.running()
+    assert told(play).workers[0].processor is None
+    play.say(Measured(1.0, 1_000, [], processor=1.5, agent_processor=0.25))
+    [worker] = told(play).workers
+    assert (worker.processor, worker.agent_processor) == (1.5, 0.25)
+    play.done(one)
+    [worker] = told(play).workers
+    assert (worker.processor, worker.agent_processor) == (0.0, 0.0)
+    play.submit()
+    play.say(Measured(1.0, 1_000))
+    [worker] = told(play).workers
+    assert (worker.processor, worker.agent_processor) == (None, None)
 
 
 def test_figures_of_a_run_that_has_ended_are_dropped() -> None:
