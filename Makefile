@@ -35,9 +35,9 @@ BENCH_PYTHON = $$(if [ -n '$(WITH_CLUSTERS)' ]; then tools/plain-python '$(PYTHO
 	else echo '$(PYTHON)'; fi)
 BENCH_ARGS ?=
 
-.PHONY: help example test test-all test-long test-newest-python test-pythons test-slurms \
-	slurm-ready slurm-tests other-pythons steady coverage bench bench-quick check format onefile \
-	clean grid-engine slurm cpython-tests debian-packages
+.PHONY: help example test test-all test-long test-newest-python test-pythons test-debian-pythons \
+	test-debian-python test-slurms slurm-ready slurm-tests other-pythons steady coverage bench \
+	bench-quick check format onefile clean grid-engine slurm cpython-tests debian-packages
 .DELETE_ON_ERROR:
 
 help:
@@ -47,6 +47,7 @@ help:
 	@echo 'make test-all     all other tests, on the newest Python here too: in half an hour'
 	@echo 'make test-long    hours: injected faults, many random examples, every Python here'
 	@echo '              (CHAOS_CALLS=10000 CHAOS_SEED=1)'
+	@echo 'make test-debian-pythons  what depends on Python with 3.14 and 3.15, and'
 	@echo 'make test-slurms  the contract on the Slurms of newer releases of Debian, as root on Debian'
 	@echo 'make steady TESTS="tests/unit/test_errors.py"   run these 20 times, and once on busy cores'
 	@echo 'make coverage     which branches make test reaches, and which all but the long tests do'
@@ -86,7 +87,8 @@ test-long: $(VENV)/ready-test $(CLUSTERS)
 	--junitxml=$(REPORTS)/test-long.xml $(PYTEST_ARGS)
 	$(if $(PYTEST_ARGS),,$(VENV)/bin/python $(PYTEST) tests/property --hypothesis-profile=deep)
 	$(if $(PYTEST_ARGS),,$(MAKE) --no-print-directory test-pythons)
-	$(if $(PYTEST_ARGS),,$(if $(WITH_CLUSTERS),$(MAKE) --no-print-directory test-slurms))
+	$(if $(PYTEST_ARGS),,$(if $(WITH_CLUSTERS),$(MAKE) --no-print-directory test-debian-pythons \
+	test-slurms))
 
 # Each Python has an environment of its own, made by the rules for .venv. .venv's own version is
 # not among them: `make test` and `make test-all` have run with it.
@@ -97,6 +99,18 @@ test-pythons: other-pythons
 test-newest-python: other-pythons
 	sort --version-sort $(VENV)/other-pythons | tail --lines=1 | xargs --no-run-if-empty \
 	tools/test-python
+
+# Pythons that this machine is not likely to have, in a root of a newer Debian.
+DEBIAN_PYTHONS ?= 3.14 3.15
+test-debian-pythons:
+	for version in $(DEBIAN_PYTHONS); do \
+	tools/in-debian forky make test-debian-python PYTHON=python$$version VENV=.venv-$$version \
+	|| exit 1; done
+
+test-debian-python:
+	tools/debian-packages $(PYTHON) $(PYTHON)-venv
+	$(MAKE) --no-print-directory $(VENV)/ready-test
+	tools/test-python $(VENV:.venv-%=%)
 
 other-pythons: $(VENV)/pyvenv.cfg
 	tools/other-pythons $(VENV)/bin/python | while read -r version python; do \

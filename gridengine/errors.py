@@ -175,7 +175,9 @@ class SchedulerUnavailable(ConfigurationError):
 
 
 class VersionMismatch(ConfigurationError):
-    """A worker and its dispatcher run different versions of `gridengine` or of Python."""
+    """A worker and its dispatcher run different versions of `gridengine` or of Python; or another
+    Python has kept what is to be loaded.
+    """
 
 
 class JournalError(ConfigurationError):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import concurrent.futures
+import itertools
 import logging
 import time
 import weakref
+from collections import deque
 from collections.abc import (
     Awaitable,
     Callable,
@@ -141,27 +143,60 @@ class Executor(concurrent.futures.Executor):
         *iterables: Iterable[Any],
         timeout: float | None = None,
         chunksize: int | None = None,
+        buffersize: int | None = None,
     ) -> Iterator[T]:
         """Return an iterator over the results of the calls, in order; the iterables are read, and
-        the calls submitted, at once: of arguments of more than 256 MB all but the last of that
-        size have begun when it returns.
+        the calls submitted, at once, unless `buffersize` is given: of arguments of more than 256 MB
+        all but the last of that size have begun when it returns.
 
         Args:
             timeout: the seconds from now within which each result must be there.
             chunksize: how many calls travel together; None grows with what they take. Each is a
                 call of its own all the same.
+            buffersize: how many calls are submitted whose results nobody has taken; the iterables
+                are read as they are. Such calls travel as those of `submit` do.
+
+        Raises:
+            TypeError, ValueError: `buffersize` is not None or a number from 1 on.
 
         Raises, when its turn comes:
             TimeoutError: a result is not there in time.
             PicklingError: the function or an argument cannot travel.
             Exception: what a call raised. The calls that are left are ended.
         """
+        if buffersize is not None and not isinstance(buffersize, int):
+            raise TypeError(f"buffersize must be an integer or None, not {buffersize!r}")
+        if buffersize is not None and buffersize < 1:
+            raise ValueError(f"buffersize must be None or > 0, not {buffersize!r}")
         if not iterables:
             return iter(())
         until = None if timeout is None else time.monotonic() + timeout
+        if buffersize is not None:
+            return self._map_buffered(fn, zip(*iterables, strict=False), buffersize, until)
         form, calls = zipped(fn, iterables)
         run, _ = self._submitter.map(fn, form, calls, length_of(iterables), chunksize)
         return run.in_order(lambda: None if until is None else until - time.monotonic())
+
+    def _map_buffered(
+        self,
+        fn: Callable[..., T],
+        calls: Iterator[tuple[Any, ...]],
+        size: int,
+        until: float | None,
+    ) -> Iterator[T]:
+        futures = deque(self.submit(fn, *one) for one in itertools.islice(calls, size))
+
+        def results() -> Iterator[T]:
+            try:
+                while futures:
+                    futures.extend(self.submit(fn, *one) for one in itertools.islice(calls, 1))
+                    futures[0].exception(None if until is None else until - time.monotonic())
+                    yield futures.popleft().result()
+            finally:
+                for future in futures:
+                    self.kill(future)
+
+        return results()
 
     def submit_graph(
         self, graph: Mapping[Any, Any], keys: Iterable[Hashable], *, fuse: bool = True
@@ -206,6 +241,17 @@ class Executor(concurrent.futures.Executor):
         if cancels:
             self._submitter.batcher.cancel_waiting()
         self._submitter.batcher.close(wait=wait)
+
+    def terminate_workers(self) -> None:
+        """Shut down at once, as `kill_workers` does: calls are ended, not asked to end."""
+        self.kill_workers()
+
+    def kill_workers(self) -> None:
+        """Shut down at once: what has not begun is withdrawn, and calls that run are ended. Their
+        futures' exceptions are `Cancelled`.
+        """
+        self._submitter.batcher.kill_all()
+        self.shutdown(wait=False)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: object

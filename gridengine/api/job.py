@@ -175,6 +175,12 @@ class Job(JobResult):
         host = self._own_host("can only test a child process")
         return host.handle is not None and not self._wait(0)
 
+    def interrupt(self) -> None:
+        """Have `KeyboardInterrupt` raised in the job (SIGINT), and end it with SIGKILL after a time
+        of grace; one that has not begun never runs.
+        """
+        self.cancel(signal.SIGINT)
+
     def terminate(self) -> None:
         """End the job with SIGTERM, and SIGKILL after a time of grace; one that has not begun never
         runs.

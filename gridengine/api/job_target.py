@@ -5,9 +5,11 @@ them.
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import sys
 import traceback
+import types
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
@@ -42,6 +44,11 @@ OWN = frozenset(
     ]
 )
 """The attributes that `Job` itself gives a job."""
+
+UNEVALUATED: Mapping[str, Any] = (
+    {"annotation_format": 4} if sys.version_info >= (3, 14) else {}  # `annotationlib.Format.STRING`
+)
+"""Has `inspect.signature` take annotations that name what only a type checker imports."""
 
 
 class Target:
@@ -119,7 +126,7 @@ def accepts_controller(
     if f is None:
         return False
     try:
-        signature = inspect.signature(f)
+        signature = inspect.signature(_without_annotations(f), **UNEVALUATED)
         parameter = signature.parameters.get("controller")
         if parameter is None or parameter.kind not in (
             parameter.KEYWORD_ONLY,
@@ -132,3 +139,21 @@ def accepts_controller(
         ValueError,
     ):  # no signature, or the arguments do not fit: the call itself will say so
         return False
+
+
+def _without_annotations(f: Any) -> Any:
+    """Return what has the parameters of `f`, but no annotations: `inspect.signature` evaluates them
+    from Python 3.14 on, whatever format it is asked for. A class is returned as it is.
+    """
+    f = inspect.unwrap(f, stop=lambda one: hasattr(one, "__signature__"))
+    if isinstance(f, functools.partial):
+        return functools.partial(_without_annotations(f.func), *f.args, **f.keywords)
+    if isinstance(f, types.MethodType):
+        return types.MethodType(_without_annotations(f.__func__), f.__self__)
+    if not isinstance(f, types.FunctionType) or hasattr(f, "__signature__"):
+        call: Any = getattr(type(f), "__call__", None)  # noqa: B004 - the function itself
+        is_function = isinstance(call, types.FunctionType) and not hasattr(f, "__signature__")
+        return _without_annotations(types.MethodType(call, f)) if is_function else f
+    bare = types.FunctionType(f.__code__, {}, f.__name__, f.__defaults__, f.__closure__)
+    bare.__kwdefaults__ = f.__kwdefaults__
+    return bare

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from gridengine.resources.base import Resource
 
 T = TypeVar("T")
+PLACEHOLDER = getattr(functools, "Placeholder", object())
+"""Stands for an argument that is given later, from Python 3.14 on; before, nothing does."""
 
 
 def map(
@@ -283,6 +285,8 @@ def partial(f: Callable[..., T], /, *args: Any, **kwargs: Any) -> functools.part
 
 
 def _short(value: object) -> str:
+    if value is PLACEHOLDER:
+        return "_"
     if not isinstance(value, (str, int, float, complex, bytes, type(None))):
         value = getattr(value, "__name__", type(value).__name__)
     return re.sub(r"[^\w.+-]+", "-", str(value))[:24]

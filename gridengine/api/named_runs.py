@@ -63,6 +63,7 @@ class NamedRun:
         Raises:
             JournalError: the file cannot be read.
             PicklingError: a result cannot be rebuilt here: its class, say, is one of the script's.
+            VersionMismatch: so it is since another version of Python has kept it.
         """
         end = math.inf if timeout is None else time.monotonic() + timeout
         while kept_runs.is_under_way(self.name, self.path) and time.monotonic() < end:
@@ -105,6 +106,7 @@ class NamedRun:
                 try:
                     yield call, kept_runs.outcome(connection, call)
                 except PicklingError:
+                    kept_runs.check_python(connection, call)
                     if known:
                         raise
                     known = True  # from here on, what came with the functions is
@@ -136,6 +138,7 @@ class NamedRun:
 
         Raises:
             Exception: with `reraise`, that of the first call that fails.
+            VersionMismatch: another version of Python has kept them.
             JournalError: another script has the run; or the function, or the arguments of a call,
                 are not kept: they were large, or refer to the results of other calls.
         """

@@ -80,7 +80,7 @@ def ask(folder: DispatcherFolder, action: str, **arguments: Any) -> Any:
         raise folder.not_running()
     from gridengine.dispatcher.remote import RemoteDispatcher
 
-    remote = RemoteDispatcher(folder.client_file)
+    remote = RemoteDispatcher(folder.client_file, python="")
     try:
         return remote.control(action, arguments)
     finally:

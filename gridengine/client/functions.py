@@ -30,8 +30,11 @@ from gridengine.client.options import CallOptions
 from gridengine.dispatcher.core.tasks import Function
 from gridengine.errors import ConfigurationError
 from gridengine.serialize import pickling, shared_memory
+from gridengine.serialize.annotation_code import LOOKED_UP
+from gridengine.serialize.byte_code import global_names
 from gridengine.serialize.classes import check_imported, is_by_value, is_importable
-from gridengine.serialize.functions import contents_of, global_names
+from gridengine.serialize.functions import contents_of
+from gridengine.serialize.lazy_imports import LAZY
 from gridengine.serialize.module_changes import own_modules
 from gridengine.serialize.payload import ATOMS, size_of
 from gridengine.serialize.references import (
@@ -40,6 +43,7 @@ from gridengine.serialize.references import (
     numbers,
     refer_to,
 )
+from gridengine.serialize.sentinels import SENTINEL
 from gridengine.serialize.shared_objects import Shared, SharedObject, needs_of
 from gridengine.serialize.type_parameters import FIXED
 from gridengine.wire.messages import CallerState
@@ -66,9 +70,13 @@ BY_NAME = (
     types.WrapperDescriptorType,
     types.MethodDescriptorType,
     SharedObject,
+    LAZY,
+    SENTINEL,
     *FIXED,
 )
 WRAPPERS = (property, classmethod, staticmethod, functools._lru_cache_wrapper)
+UNWATCHED = frozenset({"__dict__", "__weakref__", "__annotations__", *LOOKED_UP})
+"""Attributes of a class that nothing is called by."""
 MISSING = object()
 DEFAULT = CallOptions()
 
@@ -243,9 +251,7 @@ def _of_class(cls: type) -> Iterator[Reference]:
     parts = vars(cls)
     yield _length_of(parts), None, len(parts)
     for name, value in parts.items():
-        if name not in ("__dict__", "__weakref__", "__annotations__") and not isinstance(
-            value, types.MemberDescriptorType
-        ):
+        if name not in UNWATCHED and not isinstance(value, types.MemberDescriptorType):
             yield parts.get, name, value
     yield from ((_always(base), None, base) for base in (*cls.__bases__, type(cls)))
     yield _registrations_since(abc.get_cache_token()), None, True

@@ -22,6 +22,7 @@ from gridengine.journal.run_file import MOST_ARGUMENTS, Block, RunFile, open_run
 from gridengine.resources.units import plural
 from gridengine.schedulers.base import SchedulerSpec
 from gridengine.schedulers.remote import RemoteScheduler
+from gridengine.serialize.byte_code import PYTHON
 from gridengine.serialize.classes import known_classes
 from gridengine.serialize.module_changes import own_modules
 from gridengine.serialize.payload import Payload, size_of
@@ -154,6 +155,14 @@ class KeptFunction:
         self._known = KnownCalls(
             self._file, key, resume=options.resume, retry_failed=options.retry_failed
         )
+        if self._known.made_by and options.resume is True:
+            log.warning(
+                '%s, %s: what there is was made by %s; its calls are made anew (resume="anyway" '
+                "takes what any Python can read)",
+                self._file.what,
+                key.name,
+                self._pythons(),
+            )
         self._number = self._file.function(key, payload)
         by_name = f"{key.name}\0{key.parts.get('itself')}".encode()
         self.identity = by_name if options.resume == "anyway" else key.digest
@@ -293,10 +302,15 @@ class KeptFunction:
             f": {why}" if why and made else "",
         )
 
+    def _pythons(self) -> str:
+        return f"Python {self._known.made_by}, and this is Python {PYTHON}"
+
     def _reasons(self) -> Iterator[str]:
         """Yield why calls are made that were made before."""
         known, name = self._known, self._key.name
-        if known.changes:
+        if known.made_by:
+            yield f"{name} was made by {self._pythons()}"
+        elif known.changes:
             others = [one for one in known.changes if one not in (name, "itself")]
             by = f" ({', '.join(others)})" if others else ""
             yield f"{name} changed since{by}"

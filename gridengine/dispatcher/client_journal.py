@@ -6,8 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import count
+from pathlib import Path
 
+from gridengine.errors import VersionMismatch
 from gridengine.journal.dispatcher_file import DispatcherFile
+from gridengine.serialize.byte_code import PYTHON
 from gridengine.wire.framing import decode, encode
 from gridengine.wire.messages import ClientHello
 
@@ -76,3 +79,32 @@ def _last(file: DispatcherFile, table: str, column: str) -> int:
     """Return the highest number that a table has, at least 0."""
     found: int = file.read(f"SELECT ifnull(max({column}), 0) FROM {table}").fetchone()[0]
     return found
+
+
+def open_file(path: Path) -> DispatcherFile:
+    """Return the file of a dispatcher, whose clients' calls this Python can run.
+
+    Raises:
+        ConfigurationError: see `DispatcherFile`.
+        VersionMismatch: clients have handed in functions of another Python.
+    """
+    file = DispatcherFile(path)
+    try:
+        for (hello,) in file.read("SELECT hello FROM clients"):
+            message, _ = decode([hello])
+            assert isinstance(message, ClientHello)
+            _check_python(message.python, path)
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def _check_python(python: str, path: Path) -> None:
+    if python not in ("", PYTHON):  # those of other languages have no functions of their own
+        raise VersionMismatch(
+            f"the dispatcher's journal {path} has calls of Python {python}, and this is Python "
+            f"{PYTHON}, which cannot run them",
+            hint=f"start the dispatcher with Python {python} until its clients have what they wait "
+            "for; or move the file away to begin without what it holds",
+        )

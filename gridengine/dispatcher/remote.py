@@ -38,9 +38,9 @@ from gridengine.dispatcher.kept_requests import KeptRequests
 from gridengine.dispatcher.left_outcomes import Left, TakenOutcomes, Took, left_of
 from gridengine.dispatcher.request_sender import RequestSender, take_joinable
 from gridengine.dispatcher.requesting import HANDLERS, RequestingDispatcher
-from gridengine.dispatcher.run_directory import python_version
 from gridengine.dispatcher.watch_messages import FOLLOW, Answer, Request
 from gridengine.errors import ConfigurationError, DispatcherGone, GridEngineError, VersionMismatch
+from gridengine.serialize.byte_code import PYTHON
 from gridengine.serialize.payload import Buffer, Payload
 from gridengine.settings.values import settings
 from gridengine.wire.channel import Received
@@ -88,6 +88,7 @@ class RemoteDispatcher(RequestingDispatcher):
         max_calls, max_bytes: how much it may have open; None is any number.
         keep: by which name the next client finds what this one leaves; it has what those before
             have left, in `left`.
+        python: that of the functions that it sends; empty where it sends none, and only asks.
         patience: after how many seconds of silence it is taken to be gone (default: the setting
             `client_lease`); at the least so long that it would have been heard of.
         clock: by which that silence is measured.
@@ -106,6 +107,7 @@ class RemoteDispatcher(RequestingDispatcher):
         max_calls: int | None = None,
         max_bytes: int | None = None,
         keep: str = "",
+        python: str = PYTHON,
         patience: float | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
@@ -115,7 +117,7 @@ class RemoteDispatcher(RequestingDispatcher):
         self._path = path
         self._limits = ClientLimits(max_calls, max_bytes)
         self.check_room = self._limits.check if self._limits else None
-        self._hello = _hello(weight, keep)
+        self._hello = _hello(weight, keep, python)
         self.left: queue.SimpleQueue[ChildrenWelcome | Left | GridEngineError]
         """What clients before this one have left: how much, then that; begun again with each life
         of the dispatcher. An error: nothing more will come.
@@ -504,14 +506,14 @@ class RemoteDispatcher(RequestingDispatcher):
         self._answer(message.number, message)
 
 
-def _hello(weight: float, keep: str) -> ClientHello:
+def _hello(weight: float, keep: str, python: str) -> ClientHello:
     pid = os.getpid()
     script = Path(sys.argv[0]).name if sys.argv else ""
     return ClientHello(
         VERSION,
         __version__,
         OLDEST,
-        python_version(),
+        python,
         socket.gethostname(),
         pid,
         script,

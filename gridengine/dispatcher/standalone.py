@@ -15,6 +15,7 @@ from msgspec.structs import asdict, replace
 
 from gridengine._version import __version__
 from gridengine.dispatcher.client_actions import Action, RemoteFollower
+from gridengine.dispatcher.client_journal import open_file
 from gridengine.dispatcher.client_listener import ClientListener
 from gridengine.dispatcher.dispatcher_folder import DispatcherFolder
 from gridengine.dispatcher.io_thread import DispatcherThread
@@ -29,7 +30,6 @@ from gridengine.dispatcher.standalone_files import (
     KeptKeys,
 )
 from gridengine.errors import GridEngineError, safe_repr
-from gridengine.journal.dispatcher_file import DispatcherFile
 from gridengine.schedulers.base import Scheduler
 from gridengine.settings.values import Settings
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
@@ -72,12 +72,13 @@ def serve(
 
     Raises:
         ConfigurationError: the folder cannot be used, or no socket can be made.
+        VersionMismatch: its journal has calls of another Python.
         GridEngineError: the dispatcher has failed; what its journal has is there for the next.
     """
     stopped = stopped or threading.Event()
     DispatcherFolder(folder).make()
     kept = kept_keys(folder)
-    journal = DispatcherFile(folder / JOURNAL)
+    journal = open_file(folder / JOURNAL)
     server = Server(
         host=settings.host,
         workers=MOST_CLIENTS,

@@ -8,6 +8,7 @@ it can be said which of them has changed.
 
 from __future__ import annotations
 
+import dis
 import functools
 import hashlib
 import io
@@ -22,13 +23,17 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 
 from gridengine.journal.imported_code import imported_code
+from gridengine.serialize.annotation_code import LOOKED_UP
 from gridengine.serialize.by_value import Pickler, Reduction
+from gridengine.serialize.byte_code import PYTHON, codes, global_names
 from gridengine.serialize.classes import MADE_ANEW, is_importable
 from gridengine.serialize.encoding import with_dill
-from gridengine.serialize.functions import codes, contents_of, global_names
+from gridengine.serialize.functions import contents_of
+from gridengine.serialize.lazy_imports import LAZY, path_of
 from gridengine.serialize.module_changes import MAINS, is_own_module
 from gridengine.serialize.payload import ATOMS, FULL, SINGLE, STAR
 from gridengine.serialize.references import ResultHolder, hook
+from gridengine.serialize.sentinels import SENTINEL
 from gridengine.serialize.shared_objects import Shared
 from gridengine.serialize.unpicklable import name_of
 
@@ -36,8 +41,17 @@ KEY_BYTES = 16
 SETS: tuple[bytes, ...] = (pickle.EMPTY_SET, pickle.FROZENSET)
 _SALTS: Mapping[int, bytes] = {form: bytes([form]) for form in (SINGLE, STAR, FULL)}
 _CLASS_PARTS = frozenset(
-    {*MADE_ANEW, "__annotations__", "__firstlineno__", "__static_attributes__", "__annotate__"}
+    {
+        *MADE_ANEW,
+        *LOOKED_UP,
+        "__annotations__",
+        "__firstlineno__",
+        "__static_attributes__",
+        "__annotate__",
+    }
 ) - {"__slots__"}
+CONSTANTS_SHIFT = sys.version_info >= (3, 14)
+HAS_DOCSTRING = 0x400_0000  # of `inspect`; before Python 3.14 no flag has this value
 _FUNCTION_DATA = ("__defaults__", "__kwdefaults__", "__dict__")
 
 Parts: TypeAlias = dict[str, str]
@@ -66,7 +80,7 @@ class CallKeys:
     def of_function(self, f: Callable[..., Any]) -> FunctionKey:
         """Return what a function is known by. What of it cannot be pickled counts by its type."""
         parts = _Walk(self).parts_of(f)
-        parts["Python"] = ".".join(map(str, sys.version_info[:2]))
+        parts["Python"] = PYTHON
         return FunctionKey(_name(f), _digest_of_parts(parts), parts)
 
     def of_call(self, call: Any, form: int) -> bytes:
@@ -169,6 +183,8 @@ class _KeyPickler(Pickler):
             return tuple, (("lru_cache", obj.__wrapped__),)
         if kind is types.CodeType:
             return str, (repr(_facts(obj)),)
+        if kind is SENTINEL:
+            return str, (f"{obj.__module__}.{obj.__name__}",)
         if kind is Shared:
             return bytes, (self.walk.keys.of_shared(obj),)
         if isinstance(obj, (ResultHolder, *hook().kinds)):
@@ -266,14 +282,16 @@ def _of_function(f: types.FunctionType) -> Iterator[tuple[str, Any]]:
     data = [getattr(f, name) or None for name in _FUNCTION_DATA]
     closure = [contents_of(cell) for cell in f.__closure__ or ()]
     code = f.__code__
-    if code.co_consts and code.co_consts[0] == f.__doc__:  # no matter to what it does
+    # A docstring is no matter to what it does. It shifts no other constant before Python 3.14.
+    if not CONSTANTS_SHIFT and code.co_consts and code.co_consts[0] == f.__doc__:
         code = code.replace(co_consts=(None, *code.co_consts[1:]))
     yield ":", (code, data, closure)
     used = {name: f.__globals__[name] for name in global_names(f.__code__) if name in f.__globals__}
-    for name, value in used.items():
-        yield _shown(name, value), value
-    yield from _of_modules(f.__code__, used)
-    for name, code in imported_code(f.__code__, f.__globals__.get("__package__")):
+    named = [(_shown(name, value), value) for name, value in used.items()]
+    named += _of_modules(f.__code__, used)
+    yield from named
+    lazily = [path_of(value) for _, value in named if type(value) is LAZY]
+    for name, code in imported_code(f.__code__, f.__globals__.get("__package__"), lazily):
         yield f"import {name}", code
 
 
@@ -316,14 +334,32 @@ def _facts(code: types.CodeType) -> tuple[Any, ...]:
     that are no parameters.
     """
     parameters = code.co_argcount + code.co_kwonlyargcount
+    does: tuple[Any, ...] = code.co_code, tuple(map(_constant, code.co_consts))
+    if CONSTANTS_SHIFT:
+        does = (tuple(_instructions(code)),)
+    flags = code.co_flags & ~HAS_DOCSTRING
     return (
-        code.co_code,
-        tuple(map(_constant, code.co_consts)),
+        *does,
         code.co_names,
         code.co_varnames[:parameters],
-        (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags),
+        (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, flags),
         getattr(code, "co_exceptiontable", b""),
     )
+
+
+def _instructions(code: types.CodeType) -> Sequence[Any]:
+    """Return what code does, with constants by their values, not their numbers; a class that is
+    made in it does not say in which line.
+    """
+    found: list[Any] = []
+    for one in dis.get_instructions(code):
+        if one.opname == "STORE_NAME" and one.argval == "__firstlineno__":
+            found.pop()
+        elif one.opcode in dis.hasconst:
+            found.append((one.opname, _constant(one.argval)))
+        elif one.opname != "EXTENDED_ARG":
+            found.append((one.opname, one.arg))
+    return found
 
 
 def _constant(value: Any) -> Any:

@@ -8,37 +8,35 @@ import contextlib
 import dis
 import functools
 import importlib.util
-import logging
-import sys
 import tokenize
 import types
-from collections.abc import Iterator, Sequence
-from importlib.machinery import ModuleSpec
+from collections import deque
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from gridengine.serialize.functions import codes
-from gridengine.serialize.module_changes import is_own
-
-log = logging.getLogger("gridengine")
+from gridengine.serialize.byte_code import codes
+from gridengine.serialize.module_changes import is_own, spec_of
 
 
 def imported_code(
-    code: types.CodeType, package: str | None
+    code: types.CodeType, package: str | None, names: Iterable[str] = ()
 ) -> Iterator[tuple[str, types.CodeType]]:
     """Yield the name and the code of each module of the user's own that this code imports, and of
-    those that these import. `package` is what the imports of code within it are relative to.
+    those that these import. `package` is what the imports of code within it are relative to;
+    `names` are imported as well, each a module or a member of one.
     """
-    waiting, seen = [(code, package)], set[str]()
+    waiting = deque([*_imports(code, package), *sorted(_with_packages(names))])
+    seen = set[str]()
     while waiting:
-        for name in _imports(*waiting.pop()):
-            spec = None if name in seen else _spec(name)
-            seen.add(name)
-            if spec is None or not spec.has_location or not is_own(str(spec.origin)):
-                continue
-            found = _compiled(str(spec.origin), _time_of(str(spec.origin)))
-            if found is not None:
-                yield name, found
-                waiting.append((found, spec.parent))
+        name = waiting.popleft()
+        spec = None if name in seen else spec_of(name)
+        seen.add(name)
+        if spec is None or not spec.has_location or not is_own(str(spec.origin)):
+            continue
+        found = _compiled(str(spec.origin), _time_of(str(spec.origin)))
+        if found is not None:
+            yield name, found
+            waiting += _imports(found, spec.parent)
 
 
 def _time_of(path: str) -> int:
@@ -64,33 +62,12 @@ def _imports(code: types.CodeType, package: str | None) -> tuple[str, ...]:
                     names.update(f"{whole}.{member}" for member in members or ())
             elif instruction.opname != "EXTENDED_ARG":
                 before = [*before[-1:], instruction]
+    return tuple(sorted(_with_packages(names)))
+
+
+def _with_packages(names: Iterable[str]) -> set[str]:
     parts = (name.split(".") for name in names)
-    return tuple(sorted({".".join(one[:end]) for one in parts for end in range(1, len(one) + 1)}))
-
-
-def _spec(name: str) -> ModuleSpec | None:
-    """Return where a module is; its packages are not loaded for it. None when it has no file."""
-    words, path, spec = name.split("."), None, None
-    for end in range(1, len(words) + 1):
-        spec = _found(".".join(words[:end]), path)
-        if spec is None:
-            return None
-        path = spec.submodule_search_locations
-        if path is None and end < len(words):
-            return None
-    return spec
-
-
-def _found(name: str, path: Sequence[str] | None) -> ModuleSpec | None:
-    for finder in sys.meta_path:
-        try:
-            spec = finder.find_spec(name, path)
-        except Exception as error:  # it may be anybody's
-            log.debug("%r has not found %s: %s", finder, name, error)
-            continue
-        if spec is not None:
-            return spec
-    return None
+    return {".".join(one[:end]) for one in parts for end in range(1, len(one) + 1)}
 
 
 @functools.lru_cache(maxsize=4096)

@@ -9,6 +9,7 @@ import contextlib
 import itertools
 import logging
 import pickle
+import platform
 import sqlite3
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from gridengine.errors import ConfigurationError, JournalError
+from gridengine.errors import ConfigurationError, JournalError, VersionMismatch
 from gridengine.journal.lock_file import is_locked
 from gridengine.journal.owner_lock import take_lock
 from gridengine.journal.run_file import (
@@ -30,6 +31,7 @@ from gridengine.journal.run_file import (
 )
 from gridengine.journal.run_schema import explained, open_to_read
 from gridengine.serialize import pickling
+from gridengine.serialize.byte_code import PYTHON, minor_version
 from gridengine.serialize.itemwise_unpickler import Unloadable
 
 log = logging.getLogger("gridengine")
@@ -198,9 +200,35 @@ def outcome(connection: sqlite3.Connection, call: KeptCall) -> list[Any] | BaseE
     return values[first : first + call.stop - call.start]
 
 
+def check_python(connection: sqlite3.Connection, call: KeptCall) -> None:
+    """Check that the function of these calls is of this version of Python, whose code alone can be
+    run here.
+
+    Raises:
+        VersionMismatch: it is not; the text says what to do.
+    """
+    [[name, python]] = connection.execute(
+        "SELECT name, python FROM functions WHERE id = (SELECT function FROM blocks WHERE id = ?)",
+        (call.block,),
+    )
+    if minor_version(python) != PYTHON:
+        raise VersionMismatch(
+            f"{name} was kept by Python {python}, and this is Python {platform.python_version()}, "
+            "which cannot load it, nor the classes of its script",
+            hint=f"use Python {minor_version(python)}; or run the script again with this one: it "
+            "makes the calls anew, and deletes nothing",
+        )
+
+
 def load_classes(connection: sqlite3.Connection) -> None:
-    """Have the classes that came with the functions of a run known here, as results name them."""
-    for (blob,) in connection.execute("SELECT payload FROM functions WHERE payload IS NOT NULL"):
+    """Have the classes known here that came with the functions of a run, as results name them;
+    those of another Python stay out.
+    """
+    for python, blob in connection.execute(
+        "SELECT python, payload FROM functions WHERE payload IS NOT NULL"
+    ):
+        if minor_version(python) != PYTHON:
+            continue
         try:
             pickling.load_function(payload_of(blob))
         except Exception as error:  # a module of the function's, say, is not here
@@ -212,8 +240,12 @@ def arguments(
 ) -> Iterator[tuple[int, int, KeptCall, list[Any] | None]]:
     """Yield for each of these its function, the form of its calls, it itself, and what the calls
     were given; None when that is not kept.
+
+    Raises:
+        VersionMismatch: the function is of another Python.
     """
     for call in chosen:
+        check_python(connection, call)
         [[function, form, blob]] = connection.execute(
             "SELECT function, form, arguments FROM blocks WHERE id = ?", (call.block,)
         )

@@ -93,6 +93,8 @@ class KnownCalls:
         """What has changed since the function's calls were last made; nothing if it has none, or
         has not changed.
         """
+        self.made_by = ""
+        """The other version of Python that they were last made by; empty where it was this one."""
         self.pickled = 0
         """Of how many bytes the calls are that were last found as a block."""
         self.failed = 0
@@ -117,7 +119,9 @@ class KnownCalls:
             if digest != function.digest and (parts := json.loads(text)).get("itself") == given
         ]
         if older and not same:
-            self.changes = [*changed_parts(older[-1][1], function.parts)]
+            before = older[-1][1]
+            self.changes = [*changed_parts(before, function.parts)]
+            self.made_by = before["Python"] if "Python" in self.changes else ""
         self._read_blocks(reader, same, [id for id, _ in older] if anyway else [])
 
     def _read_blocks(

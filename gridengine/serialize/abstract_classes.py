@@ -45,21 +45,21 @@ def _registrars(
     """
     found: MutableMapping[type, list[type]] = weakref.WeakKeyDictionary()
     for one in _abstract_classes():
-        if not is_by_value(one):
-            for registered in _registered_with(one):
-                if is_by_value(registered):
-                    found.setdefault(registered, []).append(one)
+        scripts = [registered for registered in _registered_with(one) if is_by_value(registered)]
+        if scripts and not is_by_value(one):  # which looks it up: a deprecated one warns
+            for registered in scripts:
+                found.setdefault(registered, []).append(one)
     for registrars in found.values():
         registrars.sort(key=_full_name)
     return found
 
 
 def _abstract_classes() -> Iterator[type]:
-    todo, seen = [object], set[type]()
+    todo, seen = [object], set[int]()
     while todo:
         for one in type.__subclasses__(todo.pop()):
-            if one not in seen:
-                seen.add(one)
+            if id(one) not in seen:  # a deprecated one warns when it is compared
+                seen.add(id(one))
                 todo.append(one)
                 if isinstance(one, abc.ABCMeta):
                     yield one

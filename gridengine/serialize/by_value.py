@@ -12,7 +12,6 @@ from __future__ import annotations
 import functools
 import importlib
 import io
-import marshal
 import pickle
 import sys
 import types
@@ -20,8 +19,17 @@ import weakref
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from gridengine.serialize import classes, functions, shared_objects, type_parameters
+from gridengine.serialize import (
+    annotation_code,
+    classes,
+    functions,
+    lazy_imports,
+    sentinels,
+    shared_objects,
+    type_parameters,
+)
 from gridengine.serialize.abstract_classes import virtual_relatives
+from gridengine.serialize.byte_code import dump_code, load_code
 from gridengine.serialize.classes import (
     Definition,
     Filled,
@@ -34,6 +42,7 @@ from gridengine.serialize.exceptions import (
     OptionalObject,
     exception_parts,
     fill_exception,
+    load_optional,
     make_exception,
     native_base,
     reduces_natively,
@@ -85,8 +94,8 @@ class Pickler(pickle.Pickler):
             return self.reduce_class(obj)
         if issubclass(kind, BaseException):
             return self.reduce_exception(obj)
-        recipes = self.recipes if kind.__module__ != "dataclasses" else _dataclass_recipes()
-        recipe = recipes.get(kind)
+        more = MORE_RECIPES.get(kind.__module__)
+        recipe = (self.recipes if more is None else more()).get(kind)
         if recipe is not None:
             return recipe(self, obj)
         if self.names_files and kind.__name__ == "memmap":
@@ -193,6 +202,11 @@ class Pickler(pickle.Pickler):
             attributes["obj"] = optional
         return make_exception, (kind, arguments), attributes, None, None, fill_exception
 
+    def reduce_wanted(self, wanted: annotation_code.Wanted) -> Reduction:
+        """Return what is sent of a value that annotations alone name."""
+        optional = self._pickled_optional(wanted.value)
+        return load_optional, (pickle.dumps(None) if optional is None else optional.getvalue(),)
+
     def _pickled_optional(self, obj: Any) -> OptionalObject | None:
         """Return an object that may be left out, pickled on its own; None when it cannot be, or is
         large.
@@ -260,12 +274,7 @@ def _reduce_cell(pickler: Pickler, cell: types.CellType) -> Reduction:
 
 
 def _reduce_code(pickler: Pickler, code: types.CodeType) -> Reduction:
-    # Version 2 knows no back references, whose use depends on reference counts: equal code gives
-    # equal bytes.
-    try:
-        return marshal.loads, (marshal.dumps(code, 2),)
-    except ValueError:  # a constant of a kind that is newer
-        return marshal.loads, (marshal.dumps(code),)
+    return load_code, (dump_code(code),)
 
 
 def _reduce_module(pickler: Pickler, module: types.ModuleType) -> Reduction:
@@ -316,6 +325,7 @@ RECIPES: Mapping[type, Recipe] = types.MappingProxyType(
         types.CodeType: _reduce_code,
         types.MethodType: Pickler.reduce_method,
         Filled: Pickler.note_filled,
+        annotation_code.Wanted: Pickler.reduce_wanted,
         types.ModuleType: _reduce_module,
         types.MappingProxyType: lambda pickler, proxy: (types.MappingProxyType, (dict(proxy),)),
         io.TextIOWrapper: _reduce_stream,
@@ -329,6 +339,8 @@ RECIPES: Mapping[type, Recipe] = types.MappingProxyType(
         ),
         type(functools.lru_cache(len)): _reduce_lru_cache,
         **type_parameters.RECIPES,
+        lazy_imports.LAZY: lambda pickler, one: lazy_imports.reduction(one),
+        sentinels.SENTINEL: lambda pickler, one: sentinels.reduction(one),
         shared_objects.Shared: _reduce_shared,
         shared_objects.SharedObject: Pickler.name_shared,
         weakref.WeakKeyDictionary: lambda pickler, one: (weakref.WeakKeyDictionary, (dict(one),)),
@@ -351,3 +363,14 @@ def _dataclass_recipes() -> Mapping[type, Recipe]:
         type(dataclasses._HAS_DEFAULT_FACTORY): lambda pickler, one: "_HAS_DEFAULT_FACTORY",  # type: ignore[attr-defined]
         type(dataclasses._FIELD): lambda pickler, one: one.name,  # type: ignore[attr-defined]
     }
+
+
+@functools.cache
+def _annotation_recipes() -> Mapping[type, Recipe]:
+    return {sys.modules["annotationlib"].ForwardRef: annotation_code.reduce_forward_reference}
+
+
+MORE_RECIPES: Mapping[str, Callable[[], Mapping[type, Recipe]]] = types.MappingProxyType(
+    {"dataclasses": _dataclass_recipes, "annotationlib": _annotation_recipes}
+)
+"""Recipes for the types of modules that few import, by the names of these."""

@@ -20,7 +20,9 @@ from collections import OrderedDict
 from typing import Any, NamedTuple, TypeAlias
 
 from gridengine.errors import ConfigurationError, PicklingError
+from gridengine.serialize import annotation_code
 from gridengine.serialize.abstract_classes import Relatives, register_relatives
+from gridengine.serialize.annotation_code import ANNOTATE, LOOKED_UP
 from gridengine.serialize.main_module import add_to_main
 from gridengine.serialize.payload import ATOMS
 
@@ -163,6 +165,8 @@ def home_of(cls: type) -> str | None:
 def _is_made_anew(cls: type, name: str, value: Any) -> bool:
     if name in MADE_ANEW or isinstance(value, types.MemberDescriptorType):
         return True
+    if name in LOOKED_UP and annotation_code.is_looked_up(name, value, vars(cls)):
+        return True
     if not isinstance(cls, enum.EnumMeta):
         return False
     if name in ENUM_MADE_ANEW or name in cls.__members__:
@@ -198,7 +202,11 @@ def beginnings(cls: type) -> tuple[tuple[Any, ...], dict[str, Any], list[tuple[s
 
 def attributes(cls: type) -> dict[str, Any]:
     """Return what to give a class once it has been made from its skeleton."""
-    return {name: value for name, value in vars(cls).items() if not _is_made_anew(cls, name, value)}
+    own = vars(cls)
+    found = {name: value for name, value in own.items() if not _is_made_anew(cls, name, value)}
+    if ANNOTATE in found:
+        found[ANNOTATE] = annotation_code.take_apart(found[ANNOTATE])
+    return found
 
 
 def member_attributes(cls: type) -> dict[str, dict[str, Any]]:
@@ -295,7 +303,11 @@ def fill_classes(_: type, definitions: list[Definition | tuple[()]]) -> None:
             for name in attributes(cls).keys() - given.keys():
                 type.__delattr__(cls, name)
             for name, value in given.items():
-                type.__setattr__(cls, name, value)
+                if name == ANNOTATE:  # this forgets what annotations it made before
+                    value = annotation_code.put_together(value, {"__name__": cls.__module__})
+                    type.__setattr__(cls, "__annotate__", value)
+                else:
+                    type.__setattr__(cls, name, value)
         except Exception as error:
             raise _not_rebuilt(type(cls), cls.__qualname__, error) from error
         for name, parts in members.items():

@@ -6,16 +6,15 @@ A function's global variables are filled in after it has been made, since they m
 from __future__ import annotations
 
 import builtins
-import functools
 import importlib
 import linecache
-import sys
 import types
-from collections.abc import Iterable, Iterator
-from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from gridengine.serialize import annotation_code
+from gridengine.serialize.annotation_code import LAZY
+from gridengine.serialize.byte_code import global_names, submodules
 from gridengine.serialize.main_module import add_to_main
 
 Source: TypeAlias = tuple[str, int, list[str]]
@@ -26,14 +25,11 @@ NAMESPACE = ("__name__", "__package__", "__file__")
 FUNCTION_PARTS = (
     "__defaults__",
     "__kwdefaults__",
-    "__annotations__",
     "__doc__",
     "__module__",
     "__qualname__",
     "__type_params__",
-)
-GLOBAL_OPERATIONS = frozenset(
-    {"LOAD_GLOBAL", "STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"}
+    *(() if LAZY else ("__annotations__",)),
 )
 
 
@@ -50,46 +46,14 @@ def reduction(function: types.FunctionType, namespaces: dict[int, dict[str, Any]
     )
     used = {name: names[name] for name in global_names(code) if name in names}
     parts = {name: value for name in FUNCTION_PARTS if (value := getattr(function, name, None))}
-    imports = list(_submodules(code, used.values()))
+    closure = function.__closure__
+    if LAZY:
+        parts |= annotation_code.of_function(function)
+        closure = annotation_code.closure_of(function)
+    imports = list(submodules(code, used.values()))
     state = (imports, used, parts, function.__dict__, source_of(code))
-    arguments = (code, namespace, function.__name__, function.__closure__)
+    arguments = (code, namespace, function.__name__, closure)
     return make_function, arguments, state, None, None, fill_function
-
-
-@functools.lru_cache(maxsize=4096)
-def global_names(code: types.CodeType) -> tuple[str, ...]:
-    """Return the names of the global variables that this code, or code within it, reads or writes;
-    sorted.
-    """
-    import dis  # here, since what is only imported by name never needs it
-
-    instructions = chain.from_iterable(map(dis.get_instructions, codes(code)))
-    return tuple(
-        sorted({str(one.argval) for one in instructions if one.opname in GLOBAL_OPERATIONS})
-    )
-
-
-def codes(code: types.CodeType) -> Iterator[types.CodeType]:
-    """Yield this code, and all code within it."""
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from codes(constant)
-
-
-def _submodules(code: types.CodeType, values: Iterable[Any]) -> Iterator[str]:
-    """Yield the loaded submodules that code reaches as attributes: `import xml.dom` makes a global
-    variable of `xml` alone.
-    """
-    for value in values:
-        if isinstance(value, types.ModuleType) and hasattr(value, "__path__"):
-            attributes = set(chain.from_iterable(one.co_names for one in codes(code)))
-            prefix = value.__name__ + "."
-            for name in sorted(sys.modules.copy()):
-                if name.startswith(prefix) and attributes.issuperset(
-                    name[len(prefix) :].split(".")
-                ):
-                    yield name
 
 
 def make_function(
@@ -110,6 +74,8 @@ def fill_function(
         importlib.import_module(name)
     function.__globals__.update(used)
     for name, value in parts.items():
+        if name == "__annotate__":
+            value = annotation_code.put_together(value, function.__globals__)
         setattr(function, name, value)
     function.__dict__.update(attributes)
     add_to_main(function.__globals__.get("__name__"), used)

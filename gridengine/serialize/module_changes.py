@@ -13,11 +13,14 @@ import os
 import sys
 import time
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import Struct
+
+if TYPE_CHECKING:
+    from importlib.machinery import ModuleSpec
 
 logger = logging.getLogger("gridengine")
 
@@ -53,6 +56,9 @@ class OwnModules:
         self.generation = 0
         self._own: dict[str, _Own] = {}
         self._seen: set[str] = set()
+        self._lazy: dict[str, tuple[str, Stamp]] = {}
+        """Files of modules that are to be imported when they are used, by their names."""
+        self._lazy_count = 0
         self._last = 0, ""
         self.newest = 0
         """When the latest file was changed (ns) of those that were first seen by the last check."""
@@ -65,7 +71,7 @@ class OwnModules:
         """Raise `generation` if one has changed: this compares the names of all modules, and the
         file of each of the caller's own.
         """
-        changed = []
+        changed = self._changed_before_import()
         self.newest = 0
         for name, own in list(self._own.items()):
             module = sys.modules.get(name)
@@ -91,6 +97,31 @@ class OwnModules:
             for name in sys.modules.keys() - self._seen:
                 self._add(name)
         self.due = time.monotonic() + CHECK_SECONDS
+
+    def _changed_before_import(self) -> list[str]:
+        """Return the modules that are to be imported lazily, and are not yet, whose file has
+        changed: where calls run they may have been.
+        """
+        changed = []
+        for name, (path, stamp) in list(self._lazy.items()):
+            present = _stamp(path)
+            self._lazy[name] = path, present
+            if present != stamp:
+                changed.append(name)
+            if present is None or name in sys.modules:
+                del self._lazy[name]
+        names: set[str] = getattr(sys, "lazy_modules", set())  # from Python 3.15 on
+        if len(names) != self._lazy_count:
+            self._lazy_count = len(names)
+            for name in names.copy() - self._lazy.keys() - sys.modules.keys():
+                self._add_lazy(name)
+        return changed
+
+    def _add_lazy(self, name: str) -> None:
+        if name.partition(".")[0] not in sys.stdlib_module_names:
+            spec = spec_of(name)
+            if spec is not None and spec.has_location and is_own(str(spec.origin)):
+                self._lazy[name] = str(spec.origin), _stamp(str(spec.origin))
 
     def _add(self, name: str) -> None:
         self._seen.add(name)
@@ -135,6 +166,31 @@ def is_own_module(module: object) -> bool:
     if file is None:  # a folder without an `__init__`
         return any(is_own(f"{one}{os.sep}") for one in parts.get("__path__", ()))
     return isinstance(file, str) and is_own(file)
+
+
+def spec_of(name: str) -> ModuleSpec | None:
+    """Return where a module is; its packages are not loaded for it. None when it has no file."""
+    words, path, spec = name.split("."), None, None
+    for end in range(1, len(words) + 1):
+        spec = _found(".".join(words[:end]), path)
+        if spec is None:
+            return None
+        path = spec.submodule_search_locations
+        if path is None and end < len(words):
+            return None
+    return spec
+
+
+def _found(name: str, path: Sequence[str] | None) -> ModuleSpec | None:
+    for finder in sys.meta_path:
+        try:
+            spec = finder.find_spec(name, path)
+        except Exception as error:  # it may be anybody's
+            logger.debug("%r has not found %s: %s", finder, name, error)
+            continue
+        if spec is not None:
+            return spec
+    return None
 
 
 @functools.cache

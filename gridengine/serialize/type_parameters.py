@@ -41,6 +41,12 @@ def fill(_: object, state: tuple[Deferred, Any, Exception | None]) -> None:
     deferred.value, deferred.error = value, error
 
 
+def fill_all(_: object, states: list[tuple[Deferred, Any, Exception | None]]) -> None:
+    """Fill all that a thing was made with."""
+    for state in states:
+        fill(_, state)
+
+
 def _state(
     deferred: Deferred, evaluate: Callable[[], Any]
 ) -> tuple[Deferred, Any, Exception | None]:
@@ -57,15 +63,14 @@ _made_by: Callable[..., Any] = functools.partial
 
 
 def _options(variable: Any) -> dict[str, Any]:
-    """Return the keywords of a variable's constructor, as far as this Python has them."""
-    options: dict[str, Any] = {
+    """Return the keywords of a variable's constructor, as far as this Python has them, without the
+    default.
+    """
+    return {
         name: True
         for name in ("covariant", "contravariant", "infer_variance")
         if getattr(variable, f"__{name}__", False)
     }
-    if getattr(variable, "has_default", bool)():
-        options["default"] = variable.__default__
-    return options
 
 
 def _reduce_variable(pickler: Any, variable: Any) -> Any:
@@ -73,33 +78,38 @@ def _reduce_variable(pickler: Any, variable: Any) -> Any:
         return NotImplemented
     kind, name, module = type(variable), variable.__name__, variable.__module__
     options = _options(variable)
+    has_default = getattr(variable, "has_default", bool)()
+    if options.get("infer_variance") and kind is typing.TypeVar and _may_be_written(name):
+        parts = ["__bound__", "__constraints__", *["__default__"] * has_default]
+        lazy = {one: _state(Deferred(), functools.partial(getattr, variable, one)) for one in parts}
+        if any(error for _, _, error in lazy.values()) or lazy["__bound__"][1] is not None:
+            parts = [one for one in parts if lazy[one][1:] not in ((None, None), ((), None))]
+            made_with = {one: lazy[one][0] for one in parts}
+            state = [lazy[one] for one in parts]
+            return make_lazy_variable, (name, module, made_with), state, None, None, fill_all
+    if has_default:
+        options["default"] = variable.__default__
     constraints = getattr(variable, "__constraints__", ())
-    if (
-        not constraints
-        and options.get("infer_variance")
-        and kind is typing.TypeVar
-        and _may_be_written(name)
-    ):
-        deferred = Deferred()
-        state = _state(deferred, lambda: variable.__bound__)
-        if state[1:] != (None, None):
-            return make_bound_variable, (name, module, options, deferred), state, None, None, fill
     if getattr(variable, "__bound__", None) is not None:
         options["bound"] = variable.__bound__
     return _made_by(kind, name, *constraints, **options), (), (None, {"__module__": module})
 
 
-def make_bound_variable(name: str, module: str, options: Mapping[str, Any], bound: Deferred) -> Any:
-    """Return a `TypeVar` as `[T: bound]` makes it, whose bound is evaluated when it is asked
-    for.
+def make_lazy_variable(name: str, module: str, parts: Mapping[str, Deferred]) -> Any:
+    """Return a `TypeVar` as `[T: bound]` makes it, whose bound, constraints and default are
+    evaluated when they are asked for.
     """
-    default = " = __default__" if "default" in options else ""
-    names = {"__bound__": bound, "__default__": options.get("default")}
+    heading = f": {BOUNDS[next(iter(parts))]}" if parts.keys() - {"__default__"} else ""
+    default = " = __default__()" if "__default__" in parts else ""
     variable = _written(
-        f"def function[{name}: __bound__(){default}](): ...", "function", names
+        f"def function[{name}{heading}{default}](): ...", "function", dict(parts)
     ).__type_params__[0]
     variable.__module__ = module
     return variable
+
+
+BOUNDS = {"__bound__": "__bound__()", "__constraints__": "(*__constraints__(),)"}
+"""How what a type variable is bound by is written."""
 
 
 def _may_be_written(name: str) -> bool:

@@ -70,7 +70,7 @@ class RemoteWatched(Watched):
 
     def _connect(self, file: str) -> RemoteDispatcher:
         with self._faults():
-            remote = RemoteDispatcher(self.path / file, patience=ANSWER_SECONDS)
+            remote = RemoteDispatcher(self.path / file, python="", patience=ANSWER_SECONDS)
         return remote
 
     def _control(self, remote: RemoteDispatcher, action: str, request: str) -> Answer:

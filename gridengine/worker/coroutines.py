@@ -11,7 +11,7 @@ import types
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
-from gridengine.serialize.functions import codes
+from gridengine.serialize.byte_code import codes
 from gridengine.worker.running_loop import in_trio
 
 ASYNCIO, TRIO = "asyncio", "trio"

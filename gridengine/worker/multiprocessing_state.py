@@ -134,8 +134,18 @@ def _leave_segments_to_their_makers(module: Any) -> None:
     module.resource_tracker = SimpleNamespace(register=register, unregister=tracker.unregister)
 
 
+def _fork_unless_told(module: Any) -> None:
+    """Have children forked where nothing else is said (multiprocessing.context), as before Python
+    3.14, which starts them from a server: those do not know the script's functions, for the
+    script is not run in a runner.
+    """
+    default = module._default_context
+    default._default_context = default.get_context("fork")
+
+
 _ADAPTATIONS: Mapping[str, Callable[[Any], None]] = MappingProxyType(
     {
+        "multiprocessing.context": _fork_unless_told,
         "multiprocessing.resource_tracker": _share_resource_tracker,
         "multiprocessing.shared_memory": _leave_segments_to_their_makers,
     }

@@ -47,9 +47,9 @@ def test_one_that_is_killed_is_started_again_until_it_ends_in_order(tmp_path: Pa
 def test_what_ends_the_supervisor_is_passed_on_and_waited_for(
     tmp_path: Path, number: signal.Signals
 ) -> None:
-    child = (
-        f"signal.signal({int(number)}, lambda *_: (print('told'), sys.exit(1)))\n"
-        "print('there', flush=True)\nsignal.pause()"
+    child = (  # one that comes before `signal.pause()` would be lost
+        f"signal.pthread_sigmask(signal.SIG_BLOCK, [{int(number)}])\n"
+        f"print('there', flush=True)\nsignal.sigwait([{int(number)}])\nprint('told')\nsys.exit(1)"
     )
     process = supervise(tmp_path, child)
     assert process.stdout is not None

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import concurrent.futures
 import gc
+import itertools
 import multiprocessing
 import threading
 from collections.abc import Callable
 from concurrent.futures import CancelledError
 from concurrent.futures.process import BrokenProcessPool
+from typing import Any
 
 import pytest
 
@@ -126,6 +128,46 @@ def test_a_map_that_is_abandoned_ends_its_calls(
     results.close()  # type: ignore[attr-defined]
     assert set(dispatcher.cancelled) == {entry.task.id for entry in dispatcher.entries[1:]}
     run_all(waiting)
+
+
+def test_map_with_a_buffer_reads_as_many_arguments_as_results_are_taken(
+    executor: gridengine.Executor,
+) -> None:
+    numbers = itertools.count()
+    results = executor.map(square, numbers, buffersize=3)
+    assert next(numbers) == 3
+    assert [next(results) for _ in range(3)] == [0, 1, 4]
+    assert next(numbers) == 7
+    assert list(executor.map(pow, [2, 3, 4], [3, 2], buffersize=1)) == [8, 9]
+    assert list(executor.map(give, buffersize=1)) == []
+
+
+def test_a_map_with_a_buffer_that_is_abandoned_or_out_of_time_ends_its_calls(
+    waiting: gridengine.Executor, dispatcher: HeldDispatcher
+) -> None:
+    results = waiting.map(square, itertools.count(), buffersize=4, timeout=0)
+    with pytest.raises(TimeoutError):
+        next(results)
+    run_all(waiting)
+    assert not [entry for entry in dispatcher.entries if entry.task.id not in dispatcher.settled]
+    assert list(results) == []
+
+
+@pytest.mark.parametrize(("size", "error"), [(0, ValueError), (2.0, TypeError), ("2", TypeError)])
+def test_a_buffer_has_a_size(executor: gridengine.Executor, size: Any, error: Any) -> None:
+    with pytest.raises(error, match="buffersize must be"):
+        executor.map(square, [1], buffersize=size)
+
+
+@pytest.mark.parametrize("name", ["terminate_workers", "kill_workers"])
+def test_workers_that_are_ended_end_all_calls_and_take_no_more(
+    waiting: gridengine.Executor, name: str
+) -> None:
+    futures = [waiting.submit(square, one) for one in range(3)]
+    getattr(waiting, name)()
+    assert all(isinstance(one.exception(SECONDS), CancelledError) for one in futures)
+    with pytest.raises(RuntimeError):
+        waiting.submit(square, 1)
 
 
 def test_an_argument_that_cannot_travel_is_raised_when_its_turn_comes(

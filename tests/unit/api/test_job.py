@@ -66,7 +66,12 @@ def test_a_job_that_a_signal_ended_has_its_number_as_exit_code(silent: FakeSched
 
 
 @pytest.mark.parametrize(
-    ("end", "number"), [(Job.terminate, signal.SIGTERM), (Job.kill, signal.SIGKILL)]
+    ("end", "number"),
+    [
+        (Job.interrupt, signal.SIGINT),
+        (Job.terminate, signal.SIGTERM),
+        (Job.kill, signal.SIGKILL),
+    ],
 )
 def test_a_job_is_ended_by_its_signal(
     end: Callable[[Job], None], number: int, silent: FakeScheduler

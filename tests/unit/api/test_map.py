@@ -7,6 +7,7 @@ import functools
 import gc
 import itertools
 import pickle
+import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import Any
@@ -328,6 +329,12 @@ def test_a_partial_is_a_functools_partial() -> None:
     made = gridengine.partial(train, 0.1, steps=5)
     assert isinstance(made, functools.partial)
     assert made("Adam") == (0.1, "Adam", 5)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 14), reason="no argument can be left open")
+def test_an_argument_that_is_left_open_is_a_line() -> None:
+    made = gridengine.partial(train, functools.Placeholder, 5)  # type: ignore[attr-defined]
+    assert made.__name__ == "train___5"
 
 
 def test_a_partial_of_a_partial_shows_the_values_of_both() -> None:

@@ -52,6 +52,9 @@ class File:
             raise PicklingError("its class is the script's")
         return self.rows[call.row - 1][1]
 
+    def check_python(self, connection: object, call: KeptCall) -> None:
+        """It is of this one."""
+
     def load_classes(self, connection: object) -> None:
         self.classes += 1
 
@@ -59,7 +62,7 @@ class File:
 @pytest.fixture
 def file(monkeypatch: pytest.MonkeyPatch) -> File:
     one = File()
-    for name in ("reading", "calls", "outcome", "load_classes"):
+    for name in ("reading", "calls", "outcome", "check_python", "load_classes"):
         monkeypatch.setattr(module.kept_runs, name, getattr(one, name))
     monkeypatch.setattr(module.kept_runs, "is_under_way", lambda *_: False)
     return one

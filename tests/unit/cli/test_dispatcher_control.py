@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from gridengine.cli import dispatcher_control
 from gridengine.cli.dispatcher_control import show, show_all, words
-from gridengine.dispatcher import background
+from gridengine.dispatcher import background, remote
 from gridengine.dispatcher.dispatcher_folder import StartOptions, State
 
 FOUND: dict[str, Any] = {
@@ -26,6 +27,27 @@ FOUND: dict[str, Any] = {
     "restarts": False,
     "version": None,
 }
+
+
+def test_it_asks_a_dispatcher_of_any_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+
+    class Remote:
+        def __init__(self, path: Path, *, python: str) -> None:
+            made.append(python)
+
+        def control(self, action: str, arguments: Any) -> str:
+            return action
+
+        def close(self, *, detach: bool) -> None:
+            made.append("closed")
+
+    monkeypatch.setattr(remote, "RemoteDispatcher", Remote)
+    folder: Any = SimpleNamespace(state=lambda: State.RUNNING, client_file=tmp_path)
+    assert dispatcher_control.ask(folder, "describe") == "describe"
+    assert made == ["", "closed"]
 
 
 def test_a_dispatcher_is_shown_a_line_for_each_thing(capsys: pytest.CaptureFixture[str]) -> None:

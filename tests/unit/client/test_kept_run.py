@@ -11,8 +11,10 @@ import pytest
 
 from gridengine.client import kept_run
 from gridengine.client.kept_run import KeptRun
-from gridengine.client.run_options import RunOptions
+from gridengine.client.run_options import Resume, RunOptions
 from gridengine.dispatcher.core.tasks import Function
+from gridengine.journal import call_keys
+from gridengine.serialize import byte_code
 from gridengine.serialize.module_changes import own_modules
 
 
@@ -68,3 +70,27 @@ def test_the_exit_of_the_interpreter_waits_for_a_thread_that_closes_it(
     assert not run._finalizer.alive
     monkeypatch.undo()
     kept_run.release(run._file)
+
+
+@pytest.mark.parametrize("resume", [True, "anyway", False])
+def test_who_goes_on_with_another_python_is_told_that_the_calls_are_made_anew(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    resume: Resume,
+) -> None:
+    def use(python: str) -> list[str]:
+        monkeypatch.setattr(call_keys, "PYTHON", python)
+        caplog.clear()
+        run = KeptRun(RunOptions("run", tmp_path / "run.sqlite", resume=resume), None)
+        run.function(use, Function(b"use", [b"use"], (), b"", "use"))
+        run.close()
+        return [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
+
+    assert use("2.7") == use("2.7") == []
+    told = use(byte_code.PYTHON)
+    if resume is True:
+        [text] = told
+        assert f"was made by Python 2.7, and this is Python {byte_code.PYTHON}" in text
+    else:
+        assert told == []

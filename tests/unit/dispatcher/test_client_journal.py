@@ -6,11 +6,14 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
-from gridengine.errors import ConfigurationError
+from gridengine.dispatcher.client_journal import open_file
+from gridengine.errors import ConfigurationError, VersionMismatch
 from gridengine.journal.dispatcher_file import DispatcherFile
+from gridengine.serialize.byte_code import PYTHON
 from gridengine.wire.messages import VERSION
-from tests.support.journaled_client import Process, again, hand_in
+from tests.support.journaled_client import HELLO, Process, again, hand_in
 
 
 def test_no_process_gives_a_client_a_number_that_one_before_has_given(
@@ -49,6 +52,23 @@ def test_a_file_of_another_protocol_is_refused_while_it_holds_anything(tmp_path:
         file.execute("DELETE FROM clients")
     DispatcherFile(path).close()
     protocol(path, VERSION)  # which it has again
+
+
+@pytest.mark.parametrize(("python", "served"), [(PYTHON, True), ("", True), ("2.7", False)])
+def test_a_file_with_calls_of_another_python_is_refused_and_left_alone(
+    tmp_path: Path, python: str, served: bool
+) -> None:
+    path = tmp_path / "journal.sqlite"
+    made = Process(path, replace(HELLO, python=python))
+    hand_in(made, 1)
+    made.file.close()
+    if served:
+        open_file(path).close()
+    else:
+        with pytest.raises(VersionMismatch, match=r"calls of Python 2\.7, and this is Python 3"):
+            open_file(path)
+    with sqlite3.connect(path) as file:
+        assert file.execute("SELECT count(*) FROM requests").fetchone() == (2,)
 
 
 def test_a_damaged_file_is_refused_and_left_alone(tmp_path: Path) -> None:

@@ -15,8 +15,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gridengine.journal import call_keys
 from gridengine.journal.call_keys import CallKeys, changed_parts
 from gridengine.serialize.payload import SINGLE, STAR
+
+since_3_14 = pytest.mark.skipif(
+    sys.version_info < (3, 14), reason="older Pythons evaluate annotations when they are written"
+)
 
 
 def key(call: Any, form: int = SINGLE) -> bytes:
@@ -77,7 +82,7 @@ def digest(f: Callable[..., Any]) -> bytes:
 def defined(source: str, name: str = "f", **variables: Any) -> Callable[..., Any]:
     """Return a function of a script's that has this text."""
     space = {"__name__": "__main__", **variables}
-    exec(source, space)
+    exec(compile(source, "script", "exec", dont_inherit=True), space)
     return space[name]  # type: ignore[no-any-return]
 
 
@@ -87,10 +92,34 @@ def test_where_a_function_stands_and_what_it_says_of_itself_does_not_matter() ->
     assert digest(plain) == digest(told)
 
 
+CLASS = "class C:\n    x: int = 1\n    def m(self, y: int) -> str: return {}\ndef f(a): return C"
+
+
+@since_3_14
+def test_where_an_annotated_class_stands_and_whether_one_looked_at_it_does_not_matter() -> None:
+    plain = digest(defined(CLASS.format(1)))
+    assert digest(defined("# comment\n\n" + CLASS.format(1))) == plain
+    looked_at = defined(CLASS.format(1))
+    assert looked_at(0).__annotations__ == {"x": int}
+    assert looked_at(0).m.__annotations__ == {"y": int, "return": str}
+    assert digest(looked_at) == plain
+    changes = [CLASS.format(2), CLASS.format(1).replace("x: int = 1", "x: int = 2")]
+    changes.append(CLASS.format(1).replace("class C", "class C(dict)"))
+    assert plain not in map(digest, map(defined, changes))
+
+
+@since_3_14
+def test_where_a_class_stands_that_a_function_makes_does_not_matter() -> None:
+    source = "def f(x):\n{}    'Says.'\n    class C: 'Tells.'; y = {}\n    return C"
+    assert digest(defined(source.format("", 1))) == digest(defined(source.format("\n" * 300, 1)))
+    assert digest(defined(source.format("", 1))) != digest(defined(source.format("", 2)))
+
+
 @pytest.mark.parametrize(
     "changed",
     [
         "def f(x): return x + 2",
+        "def f(x): return x + 300",
         "def f(x, y=1): return x + 1",
         "def f(x): return g(x) + 1",
         "def f(x): return (lambda q: q + 2)(x)",
@@ -155,6 +184,29 @@ def test_what_a_function_uses_of_modules_is_part_of_it(
     assert digests[0] == digests[1] != digests[2]
 
 
+@pytest.mark.skipif(sys.version_info < (3, 15), reason="Python imports eagerly")
+@pytest.mark.parametrize(
+    "source",
+    [
+        "lazy import own_package.part\ndef f(x): return own_package.part.g(x)",
+        "lazy from own_package.part import g\ndef f(x): return g(x)",
+        "lazy from own_package import part as p\ndef f(x): return p.g(x)",
+        "lazy import own_top\ndef f(x): return own_top.g(x)",
+        "import own_lazy\ndef f(x): return own_lazy.g(x)",
+    ],
+)
+def test_what_a_function_uses_of_modules_that_are_not_imported_yet_is_part_of_it(
+    own: Callable[[str], None], source: str, tmp_path: Path
+) -> None:
+    (tmp_path / "own_lazy.py").write_text("lazy from own_package.part import g")
+    digests = []
+    for text in ("x + 1", "x + 1", "x + 30"):
+        own(f"def g(x): return {text}")
+        digests.append(digest(defined(source)))
+        assert "own_package.part" not in sys.modules
+    assert digests[0] == digests[1] != digests[2]
+
+
 def test_what_a_function_imports_is_not_loaded_here(own: Callable[[str], None]) -> None:
     own("raise SystemExit")
     digest(defined("def f():\n    import own_package.part, own_nothing, sys, numpy.linalg"))
@@ -200,5 +252,5 @@ def test_a_function_that_refers_to_the_result_of_another_call_is_new_each_time(
 
 def test_another_python_has_other_functions(monkeypatch: pytest.MonkeyPatch) -> None:
     here = digest(abs)
-    monkeypatch.setattr(sys, "version_info", (3, 99))
+    monkeypatch.setattr(call_keys, "PYTHON", "3.99")
     assert digest(abs) != here

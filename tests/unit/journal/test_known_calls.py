@@ -17,6 +17,8 @@ from gridengine.serialize.payload import SINGLE
 FUNCTION = FunctionKey("f", b"1" * 16, {"f:": "1"})
 CHANGED = FunctionKey("f", b"2" * 16, {"f:": "2", "SCALE": "1"})
 
+PYTHONS = (b"1", "3.11"), (b"2", "3.14")
+
 
 class Kept:
     """A run's file, written as clients do and read anew for each look."""
@@ -130,6 +132,16 @@ def test_calls_of_changed_code_are_to_be_made(kept: Kept) -> None:
     values, known = kept.look([1], CHANGED)
     assert (values, known.changes) == ([None], ["SCALE", "f"])
     assert kept.look([1], CHANGED, resume="anyway")[0] == [10]
+
+
+def test_it_is_said_which_python_has_made_what_is_made_anew(kept: Kept) -> None:
+    old, new = (FunctionKey("f", one * 16, {"f:": "1", "Python": p}) for one, p in PYTHONS)
+    kept.add([1], [10], function=old)
+    values, known = kept.look([1], new)
+    assert (values, known.made_by) == ([None], "3.11")
+    kept.add([1], [10], function=new)
+    values, known = kept.look([1], new)
+    assert (values, known.made_by) == ([10], "")
 
 
 def test_the_function_as_it_is_comes_before_what_it_was(kept: Kept) -> None:

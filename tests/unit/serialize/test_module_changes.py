@@ -138,3 +138,22 @@ def test_a_module_that_is_loaded_when_first_used_is_not_loaded_to_look_at_it(
     watch()
     watch()
     assert not (tmp_path / "loaded").exists()
+
+
+@pytest.mark.skipif(sys.version_info < (3, 15), reason="Python imports eagerly")
+@pytest.mark.parametrize("imported", [False, True])
+def test_an_edit_of_what_is_imported_when_it_is_used_is_a_change_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, watch: Callable[[], int], imported: bool
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    name = f"own_module_{next(NUMBERS)}"
+    (tmp_path / f"{name}.py").write_text("x = 1")
+    exec(f"lazy import {name}", {"__name__": "__main__"})
+    assert watch() == 0
+    assert name not in sys.modules
+    (tmp_path / f"{name}.py").write_text("x = 22")
+    if imported:
+        importlib.import_module(name)
+    assert (watch(), watch()) == (1, 1)
+    sys.modules.pop(name, None)

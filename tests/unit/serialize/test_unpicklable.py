@@ -115,7 +115,7 @@ def test_what_is_nested_too_deeply_is_named_after_few_attempts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     node: Node | None = None
-    for _ in range(20_000):
+    for _ in range(200_000):
         node = Node(node)
     attempts: list[Any] = []
     really_try = unpicklable.failure_of

@@ -43,7 +43,8 @@ class Remote:
     fault: Exception | None = None
     refusal = ""
 
-    def __init__(self, file: Path, *, patience: float) -> None:
+    def __init__(self, file: Path, *, python: str, patience: float) -> None:
+        assert python == ""  # who sends no functions may be of any
         self.key, self.asked, self.closed = file.name, [], False
         Remote.made.append(self)
         if isinstance(Remote.fault, ConfigurationError):

@@ -18,7 +18,7 @@ from gridengine.serialize import shared_objects
 from gridengine.worker import multiprocessing_state, parent_requests
 from gridengine.worker.multiprocessing_state import prepare
 
-PARTS = ("process", "resource_tracker", "shared_memory")
+PARTS = ("context", "process", "resource_tracker", "shared_memory")
 AGENT = 4711
 
 
@@ -185,3 +185,14 @@ def test_the_class_is_called_as_pythons_own(memory: SimpleNamespace) -> None:
     assert memory.make.__name__ == "SharedMemory"
     assert memory.make.__module__ == __name__
     assert multiprocessing_state.__name__ not in repr(memory.make)
+
+
+def test_children_are_forked_unless_the_call_says_otherwise(
+    answers: dict[bytes, tuple[bytes, int]],
+) -> None:
+    prepare(-1, 3)
+    context = importlib.import_module("multiprocessing.context")._default_context
+    assert context.get_start_method(allow_none=True) is None
+    assert context.get_context().get_start_method() == "fork"
+    context.set_start_method("spawn", force=True)
+    assert context.get_context().get_start_method() == "spawn"
