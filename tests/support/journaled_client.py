@@ -47,10 +47,14 @@ class Sent:
 
 
 class Process:
-    """A dispatcher's journal with one client, which is closed with those made of copies of it."""
+    """A dispatcher's journal with one client, which is closed with those made of copies of it. With
+    `patient` nothing is written before `sync`, however long the test takes.
+    """
 
-    def __init__(self, path: Path, hello: ClientHello = HELLO) -> None:
+    def __init__(self, path: Path, hello: ClientHello = HELLO, *, patient: bool = False) -> None:
         self.file = DispatcherFile(path)
+        if patient:
+            self.file._writer._delay_seconds = 3600
         self.copies: list[Process] = []
         self.woken = threading.Event()
         self.file.wake = self.woken.set

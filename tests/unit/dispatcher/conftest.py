@@ -19,6 +19,13 @@ def played() -> Played:
 
 @pytest.fixture
 def process(tmp_path: Path) -> Iterator[Process]:
-    """A dispatcher's journal with one client."""
+    """A dispatcher's journal with one client, that is written by `sync` alone."""
+    with Process(tmp_path / "journal.sqlite", patient=True) as made:
+        yield made
+
+
+@pytest.fixture
+def hasty(tmp_path: Path) -> Iterator[Process]:
+    """One that is written as a dispatcher's is."""
     with Process(tmp_path / "journal.sqlite") as made:
         yield made

@@ -23,7 +23,7 @@ from tests.support.journaled_client import HELLO, Process, again, finish, hand_i
 @pytest.fixture
 def other_language(tmp_path: Path) -> Iterator[Process]:
     """One whose client does not tell apart calls that come twice."""
-    with Process(tmp_path / "journal.sqlite", replace(HELLO, codec="json")) as made:
+    with Process(tmp_path / "journal.sqlite", replace(HELLO, codec="json"), patient=True) as made:
         yield made
 
 
@@ -90,64 +90,64 @@ def large(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("large")
 def test_what_is_taken_soon_is_never_written(
-    process: Process, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    hasty: Process, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hand_in(process, 1, count=2, defines=False)
-    process.sync()
+    hand_in(hasty, 1, count=2, defines=False)
+    hasty.sync()
     monkeypatch.setattr(journal_rows.RowContent, "__conform__", lambda self, protocol: 1 / 0)
-    finish(process, 1, 0, 1, last=False)
-    process.record.taken([1])
-    process.commit()
-    other = again(process, tmp_path)
+    finish(hasty, 1, 0, 1, last=False)
+    hasty.record.taken([1])
+    hasty.commit()
+    other = again(hasty, tmp_path)
     assert (other.tasks(), other.settled) == ([1], {1: [(0, 1)]})
-    finish(process, 1, 1, 2)
-    process.record.taken([2])
-    assert [process.rows(table) for table in ("requests", "ended", "outcomes")] == [0, 0, 0]
+    finish(hasty, 1, 1, 2)
+    hasty.record.taken([2])
+    assert [hasty.rows(table) for table in ("requests", "ended", "outcomes")] == [0, 0, 0]
 
 
 @pytest.mark.usefixtures("large")
-def test_what_is_not_taken_in_time_is_written(process: Process, tmp_path: Path) -> None:
-    hand_in(process, 1, defines=False)
-    finish(process, 1)
-    process.commit()
-    early = again(process, tmp_path / "early")
+def test_what_is_not_taken_in_time_is_written(hasty: Process, tmp_path: Path) -> None:
+    hand_in(hasty, 1, defines=False)
+    finish(hasty, 1)
+    hasty.commit()
+    early = again(hasty, tmp_path / "early")
     assert early.tasks() == [1]
-    process.sync()  # it hurries
-    assert not process.record._later
-    late = again(process, tmp_path)
+    hasty.sync()  # it hurries
+    assert not hasty.record._later
+    late = again(hasty, tmp_path)
     assert not late.tasks()
     late.record.resume()
     assert len(late.sent.outcomes()) == 1
-    process.record.taken([1])
-    assert [process.rows(table) for table in ("requests", "ended", "outcomes")] == [0, 0, 0]
+    hasty.record.taken([1])
+    assert [hasty.rows(table) for table in ("requests", "ended", "outcomes")] == [0, 0, 0]
 
 
 @pytest.mark.parametrize("connected", [True, False])
 def test_the_last_part_of_a_task_is_not_on_disk_before_others(
-    process: Process, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, connected: bool
+    hasty: Process, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, connected: bool
 ) -> None:
     monkeypatch.setattr(writer, "LATER_SECONDS", 3600)
     monkeypatch.setattr(client_record, "LARGE", 10)
-    hand_in(process, 1, count=2)
-    process.record.finish([FinishedItem(1, 0, 1, 1)], [b"large result"])
-    process.sent.connected = connected
-    finish(process, 1, 1, 2)
-    process.commit()
-    other = again(process, tmp_path)
+    hand_in(hasty, 1, count=2)
+    hasty.record.finish([FinishedItem(1, 0, 1, 1)], [b"large result"])
+    hasty.sent.connected = connected
+    finish(hasty, 1, 1, 2)
+    hasty.commit()
+    other = again(hasty, tmp_path)
     assert other.tasks() == ([1] if connected else [])
     assert not other.settled
     assert other.record.ready == (0 if connected else 2)
 
 
 @pytest.mark.usefixtures("large")
-def test_who_comes_back_is_sent_what_is_not_written_yet(process: Process) -> None:
-    hand_in(process, 1, 2)
-    finish(process, 1)
-    process.record.resume()
-    process.commit()
-    assert [one.number for one in process.sent.outcomes()] == [1]
-    process.sync()
-    assert [one.number for one in process.sent.outcomes()] == [1, 1]
+def test_who_comes_back_is_sent_what_is_not_written_yet(hasty: Process) -> None:
+    hand_in(hasty, 1, 2)
+    finish(hasty, 1)
+    hasty.record.resume()
+    hasty.commit()
+    assert [one.number for one in hasty.sent.outcomes()] == [1]
+    hasty.sync()
+    assert [one.number for one in hasty.sent.outcomes()] == [1, 1]
 
 
 @pytest.mark.usefixtures("large")
@@ -161,21 +161,21 @@ def test_of_a_client_that_is_forgotten_nothing_is_written_later(process: Process
 @pytest.mark.usefixtures("large")
 @pytest.mark.parametrize("end", ["taken", "written", "deleted"])
 def test_what_workers_sent_is_acknowledged_when_it_is_taken_or_on_disk(
-    process: Process, end: str
+    hasty: Process, end: str
 ) -> None:
     acknowledged: list[str] = []
-    process.file.after_later(lambda: acknowledged.append("before"))
-    hand_in(process, 1, 2)
-    finish(process, 1)
-    process.file.after_later(lambda: acknowledged.append("behind"))
-    process.commit()
+    hasty.file.after_later(lambda: acknowledged.append("before"))
+    hand_in(hasty, 1, 2)
+    finish(hasty, 1)
+    hasty.file.after_later(lambda: acknowledged.append("behind"))
+    hasty.commit()
     assert acknowledged == ["before"]
     if end == "written":
-        process.sync()
+        hasty.sync()
     else:
-        process.record.taken([1]) if end == "taken" else process.record.delete()
+        hasty.record.taken([1]) if end == "taken" else hasty.record.delete()
         assert acknowledged == ["before"]  # what it ended with is not on disk
-        process.commit()
+        hasty.commit()
     assert acknowledged == ["before", "behind"]
 
 
@@ -184,13 +184,13 @@ def test_what_workers_sent_is_acknowledged_when_it_is_taken_or_on_disk(
 def test_what_a_client_has_that_others_may_want_is_written_at_once(
     tmp_path: Path, options: dict[str, Any]
 ) -> None:
-    process = Process(tmp_path / "journal.sqlite", replace(HELLO, **options))
-    hand_in(process, 1)
-    finish(process, 1)
-    process.commit()
-    other = again(process, tmp_path)
+    hasty = Process(tmp_path / "journal.sqlite", replace(HELLO, **options))
+    hand_in(hasty, 1)
+    finish(hasty, 1)
+    hasty.commit()
+    other = again(hasty, tmp_path)
     assert not other.tasks()
-    process.file.close()
+    hasty.file.close()
 
 
 def test_outcomes_of_a_client_that_is_away_wait_on_disk(process: Process) -> None:
