@@ -300,10 +300,11 @@ def write(faults: list[Fault], outcomes: dict[str, dict[str, Any]]) -> None:
     lanes = [outcomes.get(one["name"], {}).get("lane", "") for one in faults]
     quick = sum(commands.get(lane) == "make test" for lane in lanes)
     planted = sum(one["origin"] == "planted" for one in faults)
+    left = sum(one["name"] not in outcomes for one in faults)
     text = [
         f"Of {len(faults)} faults, {len(faults) - planted} of them from history and {planted} "
-        f"planted, `make test` finds {quick}, and all lanes find {sum(map(bool, lanes))}; "
-        f"{sum(one['name'] not in outcomes for one in faults)} were not run yet.",
+        f"planted, `make test` finds {quick}, and all lanes find {sum(map(bool, lanes))}"
+        f"{f'; {left} were not run yet' if left else ''}.",
     ]
     for title, of in (("From history", False), ("Planted", True)):
         text += [
