@@ -4,8 +4,9 @@ assigned. So that, when it is killed and started again, they go on.
 
 from __future__ import annotations
 
+import functools
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
@@ -142,8 +143,8 @@ class RecordedLink:
             self._file.write("INSERT INTO assigned VALUES (?, ?, ?)", rows, on_disk)
         if self._forgotten:
             gone, self._forgotten = self._forgotten, []
-            self._file.write("DELETE FROM workers WHERE id = ?", gone)
-            self._file.write("DELETE FROM assigned WHERE worker = ?", gone)
+            self._delete("workers WHERE id", gone)
+            self._delete("assigned WHERE worker", gone)
         if len(self._noted) > 2 * len(self._running) + _SWEEP:
             self._sweep()
 
@@ -162,12 +163,17 @@ class RecordedLink:
         ]
         for first in ended:
             del self._noted[first]
-        self._file.write("DELETE FROM assigned WHERE run = ?", [(first,) for first in ended])
+        self._delete("assigned WHERE run", [(first,) for first in ended])
+
+    def _delete(self, which: str, values: Sequence[tuple[object]]) -> None:
+        """Delete what is noted, behind what became of those calls: were it gone before, they might
+        seem to have begun nowhere. Large results are written later.
+        """
+        delete = functools.partial(self._file.write, f"DELETE FROM {which} = ?", values)
+        self._file.after_later(delete)
 
     def forget(self, peer: bytes) -> None:
-        """Drop what is kept for a worker. That is written with `flush`, behind what became of its
-        calls: were it there before, these might seem to have begun nowhere.
-        """
+        """Drop what is kept for a worker. That is written with `flush`."""
         self._waiting.pop(peer, None)
         self._wake_once()
         self._forgotten.append((peer,))

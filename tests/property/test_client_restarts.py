@@ -216,6 +216,8 @@ class World:
         self.tables = sqlite3.connect(":memory:", isolation_level=None)
         self.tables.executescript(f"{SCHEMA}{ADDED};")
         self.workers: dict[bytes, Worker] = {}
+        self.heard: dict[bytes, float] = {}
+        self.silent = set[bytes]()
         self.begun: Counter[tuple[int, int]] = Counter()
         self.lasts = lasts
         self.now, self.epoch = 100.0, 0
@@ -257,6 +259,7 @@ class World:
             slots=4,
         )
         self.clients.keep_in(Journal(self.file))
+        self.heard = dict.fromkeys(self.workers, self.now)
         self.listener = ClientListener(self, self.clients, {}, Settings())  # type: ignore[arg-type]
         for event in self.listener.restore():
             self.play(event)
@@ -339,7 +342,15 @@ class World:
             self.play(event)
 
     def wait(self, choice: int) -> None:
-        self.now += choice % 40
+        self.pass_time(choice % 40)
+
+    def pass_time(self, seconds: float) -> None:
+        """Have so much time pass; who is not heard of for as long as a lease may be taken for lost
+        though it lives.
+        """
+        self.now += seconds
+        lease = self.core.state.policy.lease_seconds
+        self.silent |= {id for id, at in self.heard.items() if self.now - at >= lease}
         self.play(Tick())
 
     def rebalance(self, choice: int) -> None:
@@ -369,6 +380,7 @@ class World:
             worker.rejoin(self.epoch)
             return
         self.link.known[worker.id] = worker.session
+        self.heard[worker.id] = self.now
         if number:
             self.link.receipts[worker.id] = number
         if not (isinstance(message, Results) and message.results[0].status == VALUES):
@@ -466,7 +478,7 @@ class World:
             values = [(event.task, index) for index in range(event.start, event.stop)]
             assert pickle.loads(event.payload[0]) == values
         if isinstance(event.error, WorkerLost):
-            for worker in self.living():
+            for worker in (one for one in self.living() if one.id not in self.silent):
                 assert (event.task, event.start) not in worker.answered, "a result is lost"
         for call in self.batches[event.task][event.start : event.stop]:
             assert not call.waits, f"it ends twice: {event}"
@@ -548,8 +560,7 @@ class World:
             self.hand_in_again(0)
             self.write_what_was_for_later(4)
             self.commit(29)
-            self.now += 1
-            self.play(Tick())
+            self.pass_time(1)
             self.play(Rebalance())
         raise AssertionError(f"it does not end: {left}, {self.core.state.open_tasks}")
 

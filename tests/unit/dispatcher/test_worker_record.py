@@ -178,6 +178,25 @@ def test_of_who_is_forgotten_nothing_is_left(recorded: Recorded) -> None:
     assert (b"w", assign(6, once=True)) not in recorded.inner.sent
 
 
+def test_who_is_forgotten_is_deleted_behind_results_that_are_written_later(
+    recorded: Recorded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a dispatcher that is killed between makes a call again that may run only once."""
+    later: list[Callable[[], object]] = []
+    monkeypatch.setattr(recorded.file, "after_later", later.append)
+    recorded.receive(HELLO)
+    recorded.link.send(b"w", assign(5, once=True))
+    recorded.receive()
+    recorded.link.forget(b"w")
+    recorded.receive()
+    recorded.file.commit()
+    assert [one.run for one in read_runs(recorded.file)] == [5]
+    for act in later:
+        act()
+    recorded.file.commit()
+    assert read_runs(recorded.file) == list[RestoredRun]()
+
+
 @pytest.mark.parametrize("earlier", [False, True])
 def test_batches_that_have_ended_are_deleted_now_and_then(
     recorded: Recorded, earlier: bool
