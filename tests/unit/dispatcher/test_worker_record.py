@@ -190,7 +190,7 @@ def test_who_is_forgotten_is_deleted_behind_results_that_are_written_later(
     recorded.link.forget(b"w")
     recorded.receive()
     recorded.file.commit()
-    assert [one.run for one in read_runs(recorded.file)] == [5]
+    assert [one.number for one in read_runs(recorded.file)] == [5]
     for act in later:
         act()
     recorded.file.commit()
