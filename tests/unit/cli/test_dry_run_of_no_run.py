@@ -9,13 +9,20 @@ import pytest
 from click.testing import CliRunner
 
 from gridengine.cli.main import main
+from gridengine.schedulers.slurm.commands import Slurm
+from gridengine.schedulers.slurm.site import Site
 from gridengine.settings.values import settings
 
 
 @pytest.fixture(autouse=True)
 def no_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A run directory without the runs of who runs the tests."""
+    """A run directory without the runs of who runs the tests, and batch systems that need not be on
+    this machine.
+    """
     monkeypatch.setenv("GRIDENGINE_RUN_DIRECTORY", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("SGE_ROOT", raising=False)
+    monkeypatch.setattr(Slurm, "site", lambda slurm, partitions: Site())
     settings.cache_clear()
     yield
     monkeypatch.undo()
