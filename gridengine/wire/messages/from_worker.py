@@ -64,7 +64,7 @@ class Hello(MessageBase, frozen=True):
     elapsed: Annotated[float, msgspec.Meta(ge=0, le=1e12)] = 0.0
     held: Held | None = None
     functions: Sequence[str] = ()
-    resources: Sequence[tuple[str, list[Any]]] = ()
+    resources: Sequence[tuple[str, list[Any]]] = []
 
 
 class RunnerFigures(Item, frozen=True):
