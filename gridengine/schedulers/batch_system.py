@@ -105,14 +105,9 @@ CAUSES = {
         "it cannot read the run directory",
         "set GRIDENGINE_RUN_DIRECTORY to a folder that the nodes see too, under the same path",
     ),
-    r"\bin prolog\b": (
-        "the site's prolog failed",
-        "that is the administrators' to mend; each failure sets a queue into the error state, "
-        "which they clear too (`qstat -f -explain E`, `qmod -c QUEUE`)",
-    ),
 }
-"""What it means that these words stand in the log of a worker that never connected, or in what is
-said of its end, and what can be done.
+"""What it means that these words stand in the log of a worker that never connected, and what can be
+done.
 """
 
 
@@ -360,7 +355,7 @@ def exit_report(handle: Handle, end: Report, host: str = "") -> Report:
     """
     kind = JobDeleted if end.deleted else WorkerNotStarted
     tail = log_tail(handle.log)
-    cause, hint = first_match(f"{end.reason}\n{tail}", CAUSES) or (
+    cause, hint = first_match(tail, CAUSES) or (
         "",
         "the interpreter, the package and the run directory must be there on the node",
     )

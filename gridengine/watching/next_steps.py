@@ -14,7 +14,12 @@ NEXT_STEPS = (
     (r"JobHeld|scontrol release", "release it: `scontrol release JOB`"),
     (r"\bhold|\bheld", "release it: `qrls JOB`"),
     (
-        r"error state|temporarily not available",
+        r"of prolog =",
+        "the site's prolog fails, which is the administrators' to mend; each failure sets a queue "
+        "into the error state, which they clear too (`qstat -f -explain E`, `qmod -c QUEUE`)",
+    ),
+    (
+        r"temporarily not available",
         "`qstat -f -explain aAE` says why; the administrators clear a queue's error state "
         "(`qmod -c QUEUE`) or bring its host back",
     ),

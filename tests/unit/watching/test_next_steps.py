@@ -10,6 +10,8 @@ from gridengine.watching.next_steps import failure_step, next_step
 @pytest.mark.parametrize(
     ("reason", "step"),
     [
+        ("exit_status of prolog = 1", "administrators'"),
+        ('queue instance "a.q@n" dropped because it is temporarily not available', "-explain aAE"),
         ("JobHeldUser", "release it: `scontrol release JOB`"),
         ("launch failed requeued held: it is held; release it: scontrol release JOB", "scontrol"),
         ("job is in hold state", "release it: `qrls JOB`"),
