@@ -1,8 +1,8 @@
 """Fail unless each test of a real cluster ran and passed: count_cluster_tests.py REPORT ARGUMENT...
 
-REPORT is the JUnit report of a run, the ARGUMENTs are those that the run gave to pytest. pytest
-itself lists the tests that should have run: so a test is missed that was skipped, or that was lost
-when its process crashed.
+REPORT is the JUnit report of a run. The ARGUMENTs are those that pytest was run with. pytest lists
+with them the tests that should have run: so a test that was skipped, or that was lost when its
+process crashed, is found to be missing.
 """
 
 from __future__ import annotations

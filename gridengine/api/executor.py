@@ -247,8 +247,8 @@ class Executor(concurrent.futures.Executor):
         self.kill_workers()
 
     def kill_workers(self) -> None:
-        """Shut down at once: what has not begun is withdrawn, and calls that run are ended. Their
-        futures' exceptions are `Cancelled`.
+        """Shut down at once: calls that wait are withdrawn, and calls that run are ended. The
+        exception of their futures is `Cancelled`.
         """
         self._submitter.batcher.kill_all()
         self.shutdown(wait=False)

@@ -142,8 +142,9 @@ def accepts_controller(
 
 
 def _without_annotations(f: Any) -> Any:
-    """Return what has the parameters of `f`, but no annotations: `inspect.signature` evaluates them
-    from Python 3.14 on, whatever format it is asked for. A class is returned as it is.
+    """Return a callable with the parameters of `f` and no annotations. From Python 3.14 on
+    `inspect.signature` evaluates annotations, whatever format it is asked for. A class is returned
+    as it is.
     """
     f = inspect.unwrap(f, stop=lambda one: hasattr(one, "__signature__"))
     if isinstance(f, functools.partial):

@@ -82,7 +82,7 @@ def command(name: str, which: str, failed: bool, follow: bool, lines: int) -> No
 
 
 def _show(where: object, written: str, most: int) -> None:
-    """Show the last lines of what was written somewhere."""
+    """Show the last lines of a text, below a line that says where it is from."""
     click.echo(f"==> {where} <==")
     lines = written.splitlines()
     for line in lines[max(0, len(lines) - most) :]:

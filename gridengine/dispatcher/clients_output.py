@@ -1,9 +1,9 @@
 """What jobs write, on its way from their workers to the clients in other processes whose jobs these
 are. All here is for the I/O thread.
 
-A worker sends no more of a job than a window ahead of what is taken (`worker/output_relay`). The
-client says what its streams have taken, and is the only one that is waited for: where it is gone,
-all counts as taken, and the log of the worker alone has it.
+A worker sends at most a window of a job's output that nobody has taken yet
+(`worker/output_relay`). The client says how much its streams have taken; only the client is waited
+for. The output of a client that is gone counts as taken: only the worker's log has it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class ClientsOutput:
         self._clients[client.number] = client
 
     def resume(self, client: RemoteClient) -> None:
-        """Send a client that is back what was kept for it."""
+        """Send a client that has come back the output that was kept for it."""
         for message, buffers in self._waiting.pop(client, ()):
             client.send(message, buffers)
 

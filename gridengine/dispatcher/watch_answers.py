@@ -121,6 +121,7 @@ class WatchAnswers:
         self._named_calls = named or NamedCalls()
         self._began = began
         self._received, self._sent = traffic
+        self._allocation = str(this_allocation() or "")  # it may be in a file: not for each answer
         self._kept: dict[bytes, tuple[float, bytes]] = {}
         self.streams = WatchStreams(state.log, self.status)
 
@@ -171,7 +172,7 @@ class WatchAnswers:
         )
         return Answer(
             self._identity,
-            replace(status, faults=list(self._faults()), allocation=str(this_allocation() or "")),
+            replace(status, faults=list(self._faults()), allocation=self._allocation),
             [Line(now - at, text, warning) for at, text, warning in self._recent],
             used.ru_utime + used.ru_stime,
             resident_bytes(),

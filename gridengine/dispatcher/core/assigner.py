@@ -91,7 +91,7 @@ def _assign(state: CoreState, queue: TaskQueue, group: SlotGroup, now: float) ->
 def _note_batch(
     state: CoreState, group: SlotGroup, batch: Batch, one: OpenTask, calls: int
 ) -> None:
-    """Note that a worker and who submits have one batch more, of so many calls of such a task."""
+    """Count a new batch, of so many calls of a task, for its worker and for its submitter."""
     worker, submitter = group.worker, one.submitter
     client = submitter.client
     group.count_running(one, calls)
