@@ -75,12 +75,35 @@ class GridEngineSite(Struct, frozen=True):
     tokens: Names = field(default_factory=dict)
 
 
-class SlurmSite(Struct, frozen=True):
+class BatchSite(Struct, frozen=True):
+    """The names of a site whose batch system is used by its commands; a table for each system.
+
+    account: for workers when the scheduler does not say (default: the batch system's own).
+    gpus: the options that ask for GPUs; {n} is their number (default: the system's usual ones).
+    native: options for every submission.
+    tokens: for each name of a `Token`, the options that ask for it.
+    """
+
+    account: Line = ""
+    gpus: Line = ""
+    native: Line = ""
+    tokens: Names = field(default_factory=dict)
+
+
+class QueueSite(BatchSite, frozen=True):
+    """The names of a site with queues.
+
+    queue: for workers when the scheduler does not say (default: the batch system's own).
+    """
+
+    queue: Line = ""
+
+
+class SlurmSite(BatchSite, frozen=True):
     """A Slurm site's names, the table `[slurm]`.
 
-    partition, account, qos: for workers when the scheduler does not say (default: Slurm's own).
-    gpus: the options that ask for GPUs; {n} is their number (default `--gres=gpu:{n}`).
-    native: options for every submission.
+    partition, qos: for workers when the scheduler does not say (default: Slurm's own).
+    gpus: the options that ask for GPUs (default `--gres=gpu:{n}`).
     srun: whether the first workers are started by `srun`, at once, where there is room (default
         yes).
     tokens: for each name of a `Token`, the options that ask for it (default for any name:
@@ -88,12 +111,9 @@ class SlurmSite(Struct, frozen=True):
     """
 
     partition: Line = ""
-    account: Line = ""
     qos: Line = ""
     gpus: Line = "--gres=gpu:{n}"
-    native: Line = ""
     srun: Switch = True
-    tokens: Names = field(default_factory=dict)
 
 
 class Settings(Struct, frozen=True):
