@@ -33,7 +33,7 @@ A system is one class derived from `BatchCommands`, in a module of its own, besi
         def ids(self, output, count):
             return [f"{output.strip()}.{task}" for task in range(1, count + 1)]
 
-        def list(self, name):
+        def listing(self, name):
             return ["look", f"--name={name}", "--format=id state reason"]
 
         def parse(self, output):
@@ -51,7 +51,6 @@ A system is one class derived from `BatchCommands`, in a module of its own, besi
 
 from __future__ import annotations
 
-import builtins
 import math
 import re
 from abc import ABC, abstractmethod
@@ -59,7 +58,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Self
 
 from gridengine.errors import ConfigurationError, GridEngineError
 from gridengine.schedulers.launcher import WorkerStatus
@@ -74,13 +73,24 @@ NOTHING = re.compile(r"(?!)")
 UNITS: Mapping[str, int] = {"": 2**20, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
-def shell(script: str, *arguments: str) -> builtins.list[str]:
+def shell(script: str, *arguments: str) -> list[str]:
     """Return the command that has a shell run this script; `arguments` are its `$1`, `$2`, ...
 
     For what takes two commands, as to cancel all jobs of a name where only their ids can be
     cancelled: `shell('ids=$(find --name "$1") && drop $ids', name)`.
     """
     return ["/bin/sh", "-c", script, "sh", *arguments]
+
+
+def succeeds_if_said(command: Argv, words: str) -> list[str]:
+    """Return the command that runs this one, and succeeds as well when it fails and says these
+    words: "no such job", by `cancel_all`.
+    """
+    script = (
+        'words=$1; shift; said=$("$@" 2>&1) || case $said in *"$words"*) ;; '
+        '*) echo "$said" >&2; exit 1 ;; esac'
+    )
+    return shell(script, words, *command)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,9 +144,9 @@ class Seen:
             `blameless`), and the launcher deletes it.
         again: it waits, and maybe not for the first time: when its log exists, it ran before. The
             launcher then takes it as lost, blameless, and deletes it.
-        start: when it started, as the system writes it, or how often it was started; empty where it
-            does not say. One that is seen to run, and later waits or has another `start`, was
-            started again: as `again`.
+        start: of one that runs, when it started, as the system writes it, or how often it was
+            started; empty where it does not say. One that was seen to run, and later waits or has
+            another `start`, was started again: as `again`.
         remaining_seconds: of one that runs, for how long it may, by a limit that the system knows.
     """
 
@@ -154,7 +164,9 @@ class Seen:
 
 
 GONE = Seen(WorkerStatus.FAILED, "the batch system no longer knows it, nor how it ended")
-"""A task that two listings in a row lack."""
+"""A task that two listings in a row lack, and that had started: it has left a log."""
+VANISHED = Seen(WorkerStatus.FAILED, "it was deleted while it waited", deleted=True)
+"""A task that two listings in a row lack, and that has left no log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,15 +194,15 @@ class BatchCommands(ABC):
 
     # What it is called, and what it has.
 
-    key: ClassVar[str]
+    key: str
     """Its name as `scheduler="slurm"`, in the settings (the table of its own), and what
     `Resource._native` is called with.
     """
-    title: ClassVar[str]
+    title: str
     """Its name for people."""
-    commands: ClassVar[tuple[str, ...]]
+    commands: tuple[str, ...]
     """The commands that must be in PATH, first the one that submits."""
-    package: ClassVar[str] = ""
+    package: str = ""
     """Where the commands come from, for `gridengine doctor`, as "Debian: slurm-client"."""
     tested = True
     """Whether we have run it on a real system; else `gridengine doctor` says that we have not."""
@@ -198,85 +210,87 @@ class BatchCommands(ABC):
     """The largest array; 0: there are no arrays, and each worker is submitted as a job of its own
     (`WorkerArray.count` is 1).
     """
-    accounts_seconds = 0.0
-    """For how long the end of a task that the listing lacks is looked for by `endings`, where that
-    record is written late.
-    """
     first_lines = ""
     """Shell lines that each worker's script begins with, before the prologue."""
 
     # What its commands' words mean.
 
-    away: ClassVar[re.Pattern[str]] = NOTHING
+    away: re.Pattern[str] = NOTHING
     """The system cannot be reached: nothing is known, and it is asked again."""
-    later: ClassVar[re.Pattern[str]] = NOTHING
+    later: re.Pattern[str] = NOTHING
     """A limit on jobs is reached: fewer are submitted, or the same later."""
-    array_limit: ClassVar[re.Pattern[str]] = NOTHING
+    array_limit: re.Pattern[str] = NOTHING
     """The array is too large for this site; group 1, if there is one, is the limit."""
-    barred: ClassVar[Mapping[str, str]] = {}
+    barred: Mapping[str, str] = {}
     """No job of this user is taken; the values are remedies."""
-    own_limit: ClassVar[re.Pattern[str]] = NOTHING
-    """Of the limits of `later`, those that this user's jobs alone use up: with none (`own_jobs`),
-    they allow none.
+    own_limits: Mapping[str, str] = {}
+    """Of the limits of `later`, those that this user's jobs alone use up: where there is no such
+    job (`own_jobs`), they allow none, and the values are remedies.
     """
-    gone: ClassVar[re.Pattern[str]] = NOTHING
+    gone: re.Pattern[str] = NOTHING
     """There is no such job, said by a command that lists or cancels: no error."""
-    retrying: ClassVar[bytes] = b""
+    retrying: bytes = b""
     """What a command writes to standard error when it waits and tries again by itself: it is killed
     then, in place of waiting for its time limit.
     """
-    remedies: ClassVar[Mapping[str, str]] = {}
+    remedies: Mapping[str, str] = {}
     """What can be done about a refusal, or about why a job waits."""
-    other_remedy: ClassVar[str] = ""
+    other_remedy: str = ""
     """What can be done about a refusal in words that are not in `remedies`."""
-    unavailable: ClassVar[Mapping[str, str]] = {}
-    """What can be done where the system is not reached at all when workers are first needed."""
-    never: ClassVar[re.Pattern[str]] = NOTHING
+    unavailable: Mapping[str, str] = {}
+    """What can be done where the system is not reached at all when workers are first needed, or by
+    `gridengine doctor`: the first that matches; the last, whose key is empty, in all other cases.
+    """
+    never: re.Pattern[str] = NOTHING
     """A job that waits for this reason will never start."""
-    meanings: ClassVar[Mapping[str, tuple[str, str]]] = {}
-    """What reasons mean for which jobs wait, and what can be done: by expressions that match the
-    whole of a reason, case counts. For systems that say codes, as "BadConstraints".
+    meanings: Mapping[str, tuple[str, str]] = {}
+    """What reasons mean for which jobs wait, and what can be done. For systems that say codes, as
+    "BadConstraints": `^BadConstraints$`. Of other reasons `remedies` may know what can be done.
     """
 
     # Options.
 
-    ours: ClassVar[frozenset[str]] = frozenset()
+    ours: frozenset[str] = frozenset()
     """The options that users may not set, in each of their forms (`--array`, `-a`)."""
-    short: ClassVar[Mapping[str, str]] = {}
+    short: Mapping[str, str] = {}
     """The long form of each short one that `said` has to know, as `{"-p": "--partition"}`."""
-    alike: ClassVar[Mapping[str, str]] = {}
+    alike: Mapping[str, str] = {}
     """Options that exclude each other, as `{"--mem-per-cpu": "--mem"}`."""
-    time_option: ClassVar[str] = ""
+    time_option: str = ""
     """The name, in `said`, of the option that limits how long a job may run."""
-    own_memory: ClassVar[re.Pattern[str]] = NOTHING
+    own_memory: re.Pattern[str] = NOTHING
     """A whole option that asks for memory: group 1 is what stands before the number, group 2 the
     whole number, group 3 its unit, one letter of `UNITS` in any case, or empty for `UNITS[""]`.
     """
-    memory_suffix: ClassVar[str] = "M"
+    memory_suffix: str = "M"
     """How the system writes megabytes (2**20 bytes)."""
-    gpus: ClassVar[str] = ""
+    gpus: str = ""
     """The options that ask for {n} GPUs, where the setting `gpus` of the site is empty."""
-    site_options: ClassVar[Mapping[str, str]] = {}
+    site_options: Mapping[str, str] = {}
     """For settings of the site, as `queue`, the options that say their value, as `--queue={}` or
     `-q {}`. The user's own replace them.
     """
 
     # The environment of commands.
 
-    foreign: ClassVar[tuple[str, ...]] = ()
+    foreign: tuple[str, ...] = ()
     """How variables begin that commands must not see: those of the job that we run in, and those
     that change what commands print or wait for.
     """
-    kept: ClassVar[frozenset[str]] = frozenset()
+    kept: frozenset[str] = frozenset()
     """Variables that they see though they begin so."""
-    variables: ClassVar[Mapping[str, str]] = {}
-    """Variables that are set for them; `LC_ALL=C` is anyway."""
-    request_variables: ClassVar[str] = ""
+    variables: Mapping[str, str] = {}
+    """Variables that are set for them; the jobs that they submit may have them too."""
+    configuration: str = ""
+    """The variable that names the system's configuration, if one does: where there is no such file,
+    commands are not run, which may look for it for a minute.
+    """
+    request_variables: str = ""
     """How variables begin by which users request something, for the texts of refusals."""
 
     # What is requested.
 
-    def own_option(self, name: str, value: Option) -> builtins.list[str]:
+    def own_option(self, name: str, value: Option) -> list[str]:
         """Return the words for an argument of the scheduler, as `queue="long"`. False is none.
 
         Raises:
@@ -286,21 +300,21 @@ class BatchCommands(ABC):
         return [option] if value is True else [f"{option}={option_text(name, value)}"]
 
     @abstractmethod
-    def cores(self, count: int) -> builtins.list[str]:
+    def cores(self, count: int) -> list[str]:
         """Return the words that ask for so many cores of one node."""
 
     @abstractmethod
-    def memory(self, size: int) -> builtins.list[str]:
+    def memory(self, size: int) -> list[str]:
         """Return the words that ask for so many bytes of memory for the whole worker."""
 
     @abstractmethod
-    def time(self, seconds: float) -> builtins.list[str]:
+    def time(self, seconds: float) -> list[str]:
         """Return the words that ask for so much time: what a call may take, and `MARGIN_SECONDS`
         more. Where the system can send a signal some time before the end, ask for it: workers leave
         in order at SIGTERM.
         """
 
-    def token(self, name: str) -> builtins.list[str]:
+    def token(self, name: str) -> list[str]:
         """Return the words for a `Token` of which the settings say nothing.
 
         Raises:
@@ -336,7 +350,7 @@ class BatchCommands(ABC):
                 values[self.alike.get(name, name)] = (value if is_joined else follower, text)
         return values
 
-    def completed(self, options: builtins.list[str]) -> builtins.list[str]:
+    def completed(self, options: list[str]) -> list[str]:
         """Return all options, as they are submitted: with defaults that the site lacks, or several
         joined into the one that the system wants. By default unchanged.
         """
@@ -374,7 +388,7 @@ class BatchCommands(ABC):
         """
 
     @abstractmethod
-    def ids(self, output: str, count: int) -> builtins.list[str]:
+    def ids(self, output: str, count: int) -> list[str]:
         """Return the ids of the array's tasks, in order, as `parse` has them: one for each, from
         what `submit`'s command printed; of any other output none.
 
@@ -389,7 +403,7 @@ class BatchCommands(ABC):
         return task
 
     @abstractmethod
-    def list(self, name: str) -> Argv:
+    def listing(self, name: str) -> Argv:
         """Return the command that lists all tasks of this user's jobs of this name, each of those
         of an array, and those that have ended for as long as the system remembers them.
         """
@@ -404,8 +418,8 @@ class BatchCommands(ABC):
 
     def endings(self, ended: Mapping[str, Seen]) -> Sequence[Argv]:
         """Return commands that tell more of these tasks, which have ended, or are listed no more
-        (`GONE`, or `deleted` where they left no log): exit status, node, who deleted them. Each is
-        run if it can be; by default there are none.
+        (`GONE`, `VANISHED`): exit status, node, who deleted them. None of them ended in order. Each
+        command is run if it can be; by default there are none.
         """
         return ()
 
@@ -424,8 +438,9 @@ class BatchCommands(ABC):
 
     @abstractmethod
     def cancel_all(self, name: str) -> Argv:
-        """Return the command that cancels all jobs of this name. A process that outlives the user's
-        runs it until it succeeds, or says words of `gone`, for a minute at most.
+        """Return the command that cancels all jobs of this name, and succeeds when there is none
+        (see `succeeds_if_said`). A process that outlives the user's runs it until it succeeds, for
+        a minute at most.
         """
 
     def why(self, id: str) -> Argv:
@@ -442,7 +457,7 @@ class BatchCommands(ABC):
 
     def own_jobs(self) -> Argv:
         """Return the command that prints something if this user has any job at all, and nothing
-        if not; it is run where words of `own_limit` were said.
+        if not; it is run where words of `own_limits` were said.
         """
         return ()
 
@@ -454,7 +469,7 @@ class BatchCommands(ABC):
 
     def ping(self) -> Argv:
         """Return the command that tells whether the system answers; by default, a listing."""
-        return self.list("gridengine-doctor")
+        return self.listing("gridengine-doctor")
 
     def is_up(self, output: str) -> bool:
         """Return whether that output says so; by default any does."""
@@ -466,11 +481,14 @@ class BatchCommands(ABC):
         """
         return self.ping()
 
+    queue_name = "queue"
+    """What the system calls a queue; the setting of the same name says which workers wait in."""
+
     def queues(self) -> Argv:
         """Return the command that lists the queues; by default none."""
         return ()
 
-    def parse_queues(self, output: str) -> builtins.list[Queue]:
+    def parse_queues(self, output: str) -> list[Queue]:
         """Return the queues, from its output."""
         return []
 

@@ -81,12 +81,14 @@ def _linked(environment: Mapping[str, str]) -> list[str]:
     return [found] if found else []
 
 
-def why_no_slurm(environment: Mapping[str, str]) -> str:
-    """Return why no Slurm can be used here; empty when one might."""
+def why_no_command(command: str, environment: Mapping[str, str]) -> str:
+    """Return why the batch system of which this is a command cannot be used here; empty when it
+    might.
+    """
     import shutil  # here, since it takes 3 ms to import, and who names a scheduler never asks
 
-    found = shutil.which("sbatch", path=environment.get("PATH", os.defpath))
-    return "" if found else missing("sbatch")
+    found = shutil.which(command, path=environment.get("PATH", os.defpath))
+    return "" if found else missing(command)
 
 
 def missing(command: str) -> str:

@@ -17,7 +17,7 @@ from gridengine.resources.kinds import Cores, GPUs, Memory, Token, WTime
 from gridengine.resources.units import format_seconds, to_bytes
 from gridengine.schedulers.batch_commands import UNITS, BatchCommands, Option
 from gridengine.schedulers.launcher import MARGIN_SECONDS
-from gridengine.settings.values import BatchSite, said_by
+from gridengine.settings.values import BatchSite, said_by, settings
 
 
 def own_options(system: BatchCommands, given: Mapping[str, Option], native: str) -> list[str]:
@@ -107,6 +107,11 @@ def _without_own_times(
             hint="give the scheduler more, or leave it out: then each call's own time is asked for",
         )
     return [option for option in options if not system.said([option]).keys() & own.keys()]
+
+
+def site_names(system: BatchCommands) -> BatchSite:
+    """Return what the settings say of a system; nothing of one that is not of this package."""
+    return getattr(settings(), system.key, None) or BatchSite()
 
 
 def own_walltime(system: BatchCommands, options: Sequence[str]) -> float | None:

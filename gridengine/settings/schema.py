@@ -167,6 +167,7 @@ class Settings(Struct, frozen=True):
         (default 100).
     grace_seconds: between SIGTERM and SIGKILL when a call is ended (default 5).
     poll_seconds: the time between two questions to the batch system (default 2).
+    command_timeout: how long one command of a batch system may take (default 20).
     drmaa_library: the DRMAA library that `GridEngineScheduler` loads (default: what
         DRMAA_LIBRARY_PATH says, else Grid Engine's own). It is code: said in the environment or the
         user's own file, never in a project's.
@@ -198,6 +199,7 @@ class Settings(Struct, frozen=True):
     max_nesting: WholeNumber = 100
     grace_seconds: Number = 5.0
     poll_seconds: Number = 2.0
+    command_timeout: Number = 20.0
     drmaa_library: Line = ""
     grid_engine: GridEngineSite = field(default_factory=GridEngineSite)
     slurm: SlurmSite = field(default_factory=SlurmSite)

@@ -33,11 +33,13 @@ class Example(BatchCommands):
     later = re.compile("too many jobs")
     never = re.compile("no node is that large")
     gone = re.compile("no such job")
-    remedies = {"no queue": "`look --queues` lists the queues; name one with queue="}  # noqa: RUF012
+    remedies: Mapping[str, str] = {
+        "no queue": "`look --queues` lists the queues; name one with queue="
+    }
     ours = frozenset({"--name", "--tasks", "--log", "-n"})
-    short = {"-q": "--queue"}  # noqa: RUF012
+    short: Mapping[str, str] = {"-q": "--queue"}
     time_option, gpus = "--time", "--gpus={n}"
-    site_options = {"queue": "--queue={}"}  # noqa: RUF012
+    site_options: Mapping[str, str] = {"queue": "--queue={}"}
     own_memory = re.compile(r"(--memory=)(\d+)([KMGT]?)")
 
     def cores(self, count: int) -> list[str]:
@@ -57,7 +59,7 @@ class Example(BatchCommands):
         number = output.strip()
         return [f"{number}.{task}" for task in range(1, count + 1)] if number.isdigit() else []
 
-    def list(self, name: str) -> list[str]:
+    def listing(self, name: str) -> list[str]:
         return ["look", f"--name={name}", "--format=id state reason"]
 
     def parse(self, output: str) -> dict[str, Seen]:
