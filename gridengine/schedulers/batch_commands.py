@@ -202,6 +202,8 @@ class BatchCommands(ABC):
     """Its name for people."""
     commands: tuple[str, ...]
     """The commands that must be in PATH, first the one that submits."""
+    server_name = "server"
+    """What the system calls the process that answers its commands."""
     package: str = ""
     """Where the commands come from, for `gridengine doctor`, as "Debian: slurm-client"."""
     tested = True

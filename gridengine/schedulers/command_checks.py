@@ -40,15 +40,16 @@ def findings(system: BatchCommands, environment: Mapping[str, str]) -> Iterator[
         )
         return
     version = _first_line(_answer(system, environment, system.version()).output)
-    words = [*(str(place) for place in found.values()), version, *_doubts(system)]
+    first, *others = map(str, found.values())
+    words = [first, version, *others, *_doubts(system)]
     yield finding("commands", State.OK, ", ".join(filter(None, words)))
     answer = _answer(system, environment, system.ping())
     if answer.failure or not system.is_up(answer.output):
         said = "; ".join(filter(None, [*answer.output.splitlines(), answer.failure]))
         remedy = first_match(said, system.unavailable) or "ask whoever runs it"
-        yield finding("server", State.BROKEN, said, remedy)
+        yield finding(system.server_name, State.BROKEN, said, remedy)
         return
-    yield finding("server", State.OK, _first_line(answer.output) or "answers")
+    yield finding(system.server_name, State.OK, _first_line(answer.output) or "answers")
     if system.queues():
         yield _queues(system, _answer(system, environment, system.queues()))
 

@@ -59,7 +59,7 @@ class SlurmCommands(SbatchOptions):
     kept = frozenset({"SLURM_CONF", "SLURM_CLUSTERS", "SLURM_JWT", "KRB5CCNAME"})
     # All numbers of an array, and times that can be compared.
     variables: Mapping[str, str] = {"SLURM_BITSTR_LEN": "0", "SLURM_TIME_FORMAT": "standard"}
-    queue_name = "partition"
+    queue_name, server_name = "partition", "controller"
     configuration, request_variables = "SLURM_CONF", "SBATCH_"
 
     def __init__(self, site: Site = UNKNOWN, *, memory_said: bool | None = None) -> None:

@@ -32,8 +32,12 @@ def found(folder: Path, **commands: str) -> list[tuple[str, State, str]]:
 
 def test_a_slurm_that_works_is_told_with_its_version_and_partitions(tmp_path: Path) -> None:
     assert found(tmp_path, **COMMANDS) == [
-        ("commands", State.OK, ", ".join([*(f"{tmp_path}/{name}" for name in COMMANDS), VERSION])),
-        ("server", State.OK, "Slurmctld is UP"),
+        (
+            "commands",
+            State.OK,
+            f"{tmp_path}/" + f", {tmp_path}/".join(["sbatch, " + VERSION, *list(COMMANDS)[1:]]),
+        ),
+        ("controller", State.OK, "Slurmctld is UP"),
         ("partitions", State.OK, "main* (up, 2 nodes)"),
     ]
 
@@ -45,8 +49,8 @@ def test_without_any_command_there_is_no_slurm(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changed", "check", "text"),
     [
-        ({"scontrol": "echo Slurmctld is DOWN"}, "server", "Slurmctld is DOWN"),
-        ({"scontrol": "echo no >&2; exit 1"}, "server", "no"),
+        ({"scontrol": "echo Slurmctld is DOWN"}, "controller", "Slurmctld is DOWN"),
+        ({"scontrol": "echo no >&2; exit 1"}, "controller", "no"),
         ({"sinfo": "echo 'main*|down|1'"}, "partitions", "none is up: main* (down, 1 node)"),
         ({"sinfo": "echo no >&2; exit 1"}, "partitions", "no"),
     ],
