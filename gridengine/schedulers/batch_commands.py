@@ -279,8 +279,11 @@ class BatchCommands(ABC):
     """How variables begin that commands must not see: those of the job that we run in, and those
     that change what commands print or wait for.
     """
-    kept: frozenset[str] = frozenset()
-    """Variables that they see though they begin so."""
+    kept: re.Pattern[str] = NOTHING
+    """The whole names of variables that they see though they begin so, or though they are those of
+    a job: what says which system it is, and where, as `PBS_DEFAULT|PBS_CONF_FILE`. Of variables
+    that begin as those of any batch system's jobs do, no others are seen.
+    """
     variables: Mapping[str, str] = {}
     """Variables that are set for them; the jobs that they submit may have them too."""
     configuration: str = ""

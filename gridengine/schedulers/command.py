@@ -115,7 +115,7 @@ def command_environment(system: BatchCommands, environment: Mapping[str, str]) -
     clean = {
         name: value
         for name, value in environment.items()
-        if name in system.kept
+        if system.kept.fullmatch(name)
         or not (
             name.startswith(system.foreign) or matches(PLACE + b"|" + GRANTED, os.fsencode(name))
         )

@@ -56,7 +56,7 @@ class SlurmCommands(SbatchOptions):
         *("SBATCH_ARRAY_INX", "SBATCH_OUTPUT", "SBATCH_ERROR", "SBATCH_JOB_NAME"),
         *("SBATCH_REQUEUE", "SBATCH_NO_REQUEUE"),
     )
-    kept = frozenset({"SLURM_CONF", "SLURM_CLUSTERS", "SLURM_JWT", "KRB5CCNAME"})
+    kept = re.compile("SLURM_CONF|SLURM_CLUSTERS|SLURM_JWT|KRB5CCNAME")
     # All numbers of an array, and times that can be compared.
     variables: Mapping[str, str] = {"SLURM_BITSTR_LEN": "0", "SLURM_TIME_FORMAT": "standard"}
     queue_name, server_name = "partition", "controller"
