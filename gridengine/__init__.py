@@ -83,6 +83,7 @@ if TYPE_CHECKING:  # for type checkers; `_MODULES` says the same when it runs
     )
     from gridengine.schedulers import (
         GridEngineScheduler as GridEngineScheduler,
+        HTCondorScheduler as HTCondorScheduler,
         InlineScheduler as InlineScheduler,
         ProcessScheduler as ProcessScheduler,
         SlurmScheduler as SlurmScheduler,
@@ -114,8 +115,8 @@ _MODULES = {
         "dispatcher.core.tasks": "Attempt",
         "errors": "Cancelled",
         "resources": "ZERO Capacity Cores GPUs Memory Node Resource Token WTime",
-        "schedulers": "GridEngineScheduler InlineScheduler ProcessScheduler SlurmScheduler "
-        "best_available current_scheduler",
+        "schedulers": "GridEngineScheduler HTCondorScheduler InlineScheduler ProcessScheduler "
+        "SlurmScheduler best_available current_scheduler",
         "serialize.shared_objects": "Shared",
         "worker.call_context": "GVAR current_job",
     }.items()

@@ -33,12 +33,14 @@ from gridengine.worker.call_context import GVAR
 
 if TYPE_CHECKING:
     from gridengine.schedulers.grid_engine.scheduler import GridEngineScheduler
+    from gridengine.schedulers.htcondor import HTCondorScheduler
     from gridengine.schedulers.inline import InlineScheduler
     from gridengine.schedulers.local import ProcessScheduler
     from gridengine.schedulers.slurm.scheduler import SlurmScheduler
 
 __all__ = [
     "GridEngineScheduler",
+    "HTCondorScheduler",
     "InlineScheduler",
     "ProcessScheduler",
     "Scheduler",

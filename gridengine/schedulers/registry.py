@@ -129,6 +129,7 @@ SCHEDULERS = (
     SchedulerEntry(
         "slurm", "slurm.scheduler:SlurmScheduler", "Slurm", "sbatch", options="slurm.drmaa"
     ),
+    SchedulerEntry("htcondor", "htcondor:HTCondorScheduler", "HTCondor", "condor_submit"),
     SchedulerEntry("inline", "inline:InlineScheduler"),
 )
 """All of them; batch systems in the order in which they are preferred."""
