@@ -48,8 +48,8 @@ TOO_LONG = frozenset({46, 47})
 """
 TOO_LARGE = "no slot has so much, even when it is empty"
 """What is said of requests that HTCondor lets wait for ever."""
-WHY = """condor_q -better-analyze "$1" && echo requested: \
-$(condor_q "$1" -af RequestCpus RequestMemory RequestGPUs) && condor_status \
+WHY = r"""condor_q -better-analyze "$1" && condor_q "$1" -format 'cores: %r\n' RequestCpus \
+-format 'memory: %r\n' RequestMemory -format 'GPUs: %r\n' RequestGPUs && condor_status \
 -constraint 'SlotType =!= "Dynamic"' -af TotalSlotCpus TotalSlotMemory 'TotalSlotGPUs ?: 0' |
 sed 's/^/slot: /'"""
 """Tells which conditions of a job how many slots meet now, what it requests, and what slots have
@@ -203,15 +203,14 @@ class HTCondorCommands(BatchCommands):
 
     def because(self, output: str) -> str:
         """Return which conditions no slot meets, and whether any slot could, by `WHY`'s output."""
-        asked = re.search(r"^requested: (\S+) (\S+) (\S+)$", output, re.MULTILINE)
+        asked = dict(re.findall(r"^(cores|memory|GPUs): (.*)$", output, re.MULTILINE))
+        least = [_number(asked.get(name, "0")) for name in ("cores", "memory", "GPUs")]
         slots = re.findall(r"^slot: (\S+) (\S+) (\S+)$", output, re.MULTILINE)
         unmet = re.findall(r"^\[\d+\] +0 +(.*?) *$", output, re.MULTILINE)
         words = [f"no slot has {condition} now" for condition in unmet]
-        if asked and slots:
-            least = [_number(text) for text in asked.groups()]
-            fits = any(all(map(operator.ge, map(_number, slot), least)) for slot in slots)
-            words += [] if fits else [TOO_LARGE]
-            words = words or ["what it asks for is in use"]
+        fits = any(all(map(operator.ge, map(_number, slot), least)) for slot in slots)
+        words += [] if fits or not slots else [TOO_LARGE]
+        words = words or ["what it asks for is in use"]
         return "; ".join(words)
 
     def version(self) -> list[str]:
@@ -226,13 +225,13 @@ def _named(name: str) -> str:
 
 
 def _number(text: str) -> float:
-    """Return a number of an expression's; what is none is more than any slot has, but for what was
-    not requested.
+    """Return the number that an expression is; what is none is more than any slot has, but for
+    HTCondor's own default.
     """
     try:
         return float(text)
     except ValueError:
-        return 0.0 if re.match("undefined|ifthenelse", text, re.IGNORECASE) else math.inf
+        return 0.0 if text.startswith("ifthenelse") else math.inf
 
 
 def seen_in(ad: Mapping[str, Any]) -> Seen:
@@ -277,8 +276,9 @@ class HTCondorScheduler(CommandScheduler):
     """Runs calls in jobs of an HTCondor pool, whose nodes share a file system with this machine.
 
     Args:
-        options: any submit command by its name, as `request_disk="2G"`, `requirements='Machine ==
-            "n1"'`, `accounting_group="lab"`; one that begins with `+` or `My.` is said in `native`.
+        account: the accounting group (default: the settings').
+        options: any submit command by its name, as `request_disk="2G"` or `requirements='Machine ==
+            "n1"'`; one that begins with `+` or `My.` is said in `native`.
         strict: what waits for a slot larger than any of the pool is an error; with False it waits,
             as in a pool whose slots come and go.
     """
