@@ -38,6 +38,8 @@ ATTRIBUTES = (
     "ClusterId,ProcId,JobStatus,NumJobStarts,JobCurrentStartDate,RemoteHost,LastRemoteHost,"
     "HoldReason,HoldReasonCode,VacateReason,RemoveReason,ExitCode,ExitBySignal,ExitSignal"
 )
+JOB_VARIABLE = "CONDOR_JOB_ID"
+"""What tells calls their job's id, for which HTCondor has no variable."""
 IDLE, RUNNING, REMOVED, COMPLETED, HELD, TRANSFERRING, SUSPENDED = range(1, 8)
 """JobStatus (see "Job ClassAd Attributes" in the manual)."""
 HELD_BY_USER = frozenset({1, 15})
@@ -142,11 +144,10 @@ class HTCondorCommands(BatchCommands):
                 of which jobs have one of their own.
         """
         folder = str(array.folder)
-        if re.search(r'[\s"$\'\\]', folder) or re.match("/(var/)?tmp/", f"{folder}/"):
+        if "$(" in folder or re.match("/(var/)?tmp/", f"{folder}/"):
             raise ConfigurationError(
-                f"jobs of HTCondor cannot start in the run directory {folder}: it has a blank, a "
-                "quote, a dollar or a backslash in its path, or is in a folder for temporary "
-                "files, of which each job has one of its own",
+                f"jobs of HTCondor cannot start in the run directory {folder}: it has `$(` in its "
+                "path, or is in a folder for temporary files, of which each job has one of its own",
                 hint="set GRIDENGINE_RUN_DIRECTORY to another",
             )
         settings = {
@@ -159,6 +160,7 @@ class HTCondorCommands(BatchCommands):
             "leave_in_queue": f"JobStatus == {COMPLETED} && time() - EnteredCurrentStatus < 60",
         }
         before = ["getenv=HOME,USER,LOGNAME,SHELL", "notification=never", "job_max_vacate_time=30"]
+        before.append(f'environment="{JOB_VARIABLE}=$(Cluster).$(Process)"')
         ours = [f"{name}={value}" for name, value in settings.items()]
         queue = ["/dev/null", "-queue", str(array.count)]
         return ["condor_submit", "-terse", *before, *array.options, *ours, *queue]
@@ -226,12 +228,12 @@ def _named(name: str) -> str:
 
 def _number(text: str) -> float:
     """Return the number that an expression is; what is none is more than any slot has, but for
-    HTCondor's own default.
+    HTCondor's own default and what is not requested.
     """
     try:
         return float(text)
     except ValueError:
-        return 0.0 if text.startswith("ifthenelse") else math.inf
+        return 0.0 if text.startswith(("ifthenelse", "undefined")) else math.inf
 
 
 def seen_in(ad: Mapping[str, Any]) -> Seen:
