@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 import gridengine as gridengine_package
-from gridengine.dispatcher.dispatcher_folder import DispatcherFolder
-from gridengine.dispatcher.remote import RemoteDispatcher
+from gridengine.calls.remote import RemoteDispatcher
+from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder
 from gridengine.watching.elsewhere import RemoteWatched
 from tests.integration.watching.test_commands import gridengine, told_at_last
 from tests.support.dispatchers import Shell
