@@ -78,7 +78,7 @@ def test_it_is_listed_shown_and_explained_and_its_calls_are_ended(
 
 STUCK = """
 import sys, time
-from gridengine.dispatcher.dispatcher_folder import DispatcherFolder
+from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder
 from gridengine.errors import ClusterError
 from gridengine.watching.elsewhere import RemoteWatched
 
