@@ -237,6 +237,7 @@ class Pool:
         self._submitter.batcher.kill_all()
         self._submitter.batcher.close(wait=True)
 
+    @trimmed
     def join(self) -> None:
         """Wait until all calls have ended, and end the workers that were started for this pool.
 
