@@ -361,6 +361,6 @@ def out_of_memory(what: str, *, limit: int, peak: int, how: str = "", **facts: A
         text += "; one allocation that would have gone beyond the limit was refused"
     return OutOfMemory(
         f"{what} ran out of memory{text}",
-        hint="ask for more memory, or set escalate_memory=2",
+        hint="ask for more memory, or have it run again with more: escalate_memory=2, retries=1",
         **facts,
     )

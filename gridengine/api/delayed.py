@@ -80,6 +80,7 @@ class DelayedFunction:
 
     __name__: str
     __qualname__: str
+    _submits_itself = "write [f(x) for x in xs], or map the function that `delayed` was given"
 
     def __init__(
         self, function: Callable[..., Any], nout: int | None, options: dict[str, Any]

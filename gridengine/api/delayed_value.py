@@ -271,16 +271,16 @@ class Delayed:
         raise TypeError(f"attribute {name} of a value that is not there yet cannot be deleted")
 
     def __bool__(self) -> NoReturn:
-        raise TypeError("whether a value that is not there yet is true: take result()")
+        raise TypeError("a value that is not there yet is neither true nor false: ask its result()")
 
     def __delitem__(self, key: object) -> NoReturn:
         raise TypeError("an item of a value that is not there yet cannot be deleted")
 
     def __contains__(self, item: object) -> NoReturn:
-        raise TypeError("whether something is in a value that is not there yet: take result()")
+        raise TypeError("what is in a value that is not there yet is unknown: ask its result()")
 
     def _as_number(self) -> NoReturn:
-        raise TypeError("a value that is not there yet is no number of Python's: take result()")
+        raise TypeError("a value that is not there yet is no number: ask its result()")
 
     __int__ = __float__ = __complex__ = __index__ = _as_number
 

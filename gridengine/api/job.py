@@ -161,6 +161,7 @@ class Job(JobResult):
         """
         self._start(CallOptions(**{**(defaults or {}), **self._options}), dispatcher)
 
+    @trimmed
     def join(self, timeout: float | None = None) -> None:
         """Wait until the job has ended, or `timeout` seconds; `exitcode` tells which."""
         self._wait(timeout)

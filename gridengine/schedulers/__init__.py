@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from gridengine.errors import SchedulerUnavailable
 from gridengine.resources.base import ZERO, Resource
 from gridengine.resources.units import plural
-from gridengine.schedulers.base import Scheduler
+from gridengine.schedulers.base import ENTERED, Scheduler
 from gridengine.schedulers.detect import said_setting, this_allocation
 from gridengine.schedulers.registry import (
     BATCH_SYSTEMS,
@@ -126,6 +126,7 @@ def default_scheduler(calls: int | None = None) -> Scheduler:
         entry, system = default_entry()
         made = _once(None, lambda: named_scheduler(entry.name))
         _announce(made, system, calls)
+    _warn_of_unused(_MADE[os.getpid(), None])
     return _MADE[os.getpid(), None]
 
 
@@ -170,8 +171,8 @@ def default_entry() -> tuple[SchedulerEntry, str]:
 
 
 def _announce(scheduler: Scheduler, system: str, calls: int | None) -> None:
-    """Say, once for each process, where calls run for which nobody said it: at INFO; on the
-    terminal too when a cluster may surprise its user; and in the output of a batch job.
+    """Say where calls run for which nobody said it: once for each process, at INFO; on standard
+    error too when it is not this machine as a whole, which may surprise its user.
     """
     if not system or os.getpid() in _ANNOUNCED:
         return
@@ -184,16 +185,23 @@ def _announce(scheduler: Scheduler, system: str, calls: int | None) -> None:
     limit = plural(most, "call" if scheduler.local else "task")
     line = f"{what} on {system}, up to {limit} at a time; {other}"
     logger.info("%s", line)
-    if system != THIS_MACHINE and (scheduler.local or _is_watched()):
+    if system != THIS_MACHINE and sys.stderr is not None:
         print(f"gridengine: {line}", file=sys.stderr)
 
 
-def _is_watched() -> bool:
-    """Return whether somebody reads our standard error: on a terminal, or in a notebook."""
-    from gridengine.settings.schema import is_interactive
-    from gridengine.worker.terminal_line import is_terminal
-
-    return sys.stderr is not None and (is_terminal(sys.stderr) or is_interactive())
+def _warn_of_unused(default: Scheduler) -> None:
+    """Warn, once for each, of schedulers whose `with` block this is and that have no calls yet: the
+    block closes a scheduler at its end, and makes it nobody's default.
+    """
+    for entered in tuple(ENTERED):
+        if entered is not default and entered.is_unused:
+            ENTERED.discard(entered)
+            logger.warning(
+                "these calls run on %r, not on %r: `with` only closes a scheduler at its end; "
+                "give it to the calls as scheduler=",
+                default,
+                entered,
+            )
 
 
 def scheduler_of_jobs(resources: Resource) -> Scheduler:

@@ -211,12 +211,22 @@ class Scheduler:
             finalizer.detach()
             shared.close()
 
+    @property
+    def is_unused(self) -> bool:
+        """Whether no call was submitted to it yet."""
+        return self._shared is None and not self._closed
+
     def __enter__(self) -> Self:
+        ENTERED.add(self)
         return self
 
     def __exit__(self, *exc_info: object) -> None:
+        ENTERED.discard(self)
         self.close()
 
+
+ENTERED: weakref.WeakSet[Scheduler] = weakref.WeakSet()
+"""The schedulers of this process that a `with` block closes at its end."""
 
 SchedulerSpec: TypeAlias = Scheduler | Callable[[], Scheduler] | str | None
 """Where calls are to run: a scheduler, a class or callable that gives one; "processes",

@@ -27,6 +27,8 @@ THREADS = (
 GPUS = "CUDA_VISIBLE_DEVICES"
 CLAIM = "gridengine-core"
 """What the names begin with by which processors are claimed."""
+MOST_CLAIMS = 64
+"""How many workers may claim a processor. More take processors in their order."""
 
 GRANTED = ("NSLOTS", "SLURM_CPUS_PER_TASK", "SLURM_CPUS_ON_NODE")
 """Where batch systems say how many processors a job has on this machine."""
@@ -54,11 +56,11 @@ def default_threads(threads: int, variables: Mapping[bytes, bytes]) -> dict[byte
 class Processors:
     """Maps the cores 0, 1, ... of a worker that holds so many to processors.
 
-    They are those that the batch system has bound it to. Where it has not, each worker on a machine
-    claims some that no other has, by a name that only one process can have at a time and that the
-    kernel frees when the process ends (unix(7), abstract sockets). Those that others have claimed
-    come after; where a worker holds more cores than there are processors, the rest are numbers of
-    none.
+    They are those that the batch system has bound it to. Where it has not, the workers on a machine
+    share its processors evenly: each claims processors with the fewest claims, by a name that only
+    one process can have at a time and that the kernel frees when the process ends (unix(7),
+    abstract sockets). Where a worker holds more cores than there are processors, the rest are
+    numbers of none.
     """
 
     def __init__(self, cores: int) -> None:
@@ -83,24 +85,28 @@ class Processors:
         """Have a number for each of so many cores: what a core stood for before, it stands for
         now.
         """
-        allowed = [
-            number for number in sorted(os.sched_getaffinity(0)) if number not in self._numbers
-        ]
-        for number in allowed:
-            if len(self._numbers) < cores and (
-                len(allowed) + len(self._numbers) <= cores or self._is_ours(number)
-            ):
-                self._numbers.append(number)
-        others = itertools.chain(allowed, itertools.count())
+        allowed = sorted(os.sched_getaffinity(0))
+        for claims in range(MOST_CLAIMS + 1):
+            # Who shares processors begins with another one than the worker that had them first.
+            turn = claims % len(allowed)
+            for number in allowed[turn:] + allowed[:turn]:
+                if (
+                    len(self._numbers) < cores
+                    and number not in self._numbers
+                    and (claims == MOST_CLAIMS or self._is_ours(number, claims))
+                ):
+                    self._numbers.append(number)
+        others = itertools.count()
         while len(self._numbers) < cores:
             number = next(others)
             if number not in self._numbers:
                 self._numbers.append(number)
 
-    def _is_ours(self, number: int) -> bool:
+    def _is_ours(self, number: int, claims: int) -> bool:
+        """Return whether this process has now a processor that so many others have claimed."""
         claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
-            claim.bind(f"\0{CLAIM}-{number}")
+            claim.bind(f"\0{CLAIM}-{number}-{claims}")
         except OSError:
             claim.close()
             return False
