@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from gridengine.dispatcher.unsettled import UnsettledTasks
 from gridengine.serialize.payload import Buffer, Payload
-from gridengine.wire.messages import ChildTasks, ChildWant, Message
+from gridengine.wire.messages import Message, Submit, Want
 
-Wanted: TypeAlias = tuple[ChildWant, Callable[[], object]]
+Wanted: TypeAlias = tuple[Want, Callable[[], object]]
 """What asks for a result to be kept, and what to call should it be missing."""
 
 
@@ -50,7 +50,7 @@ class KeptRequests:
         if self.keeps:
             self._kept.append((message, buffers))
             self._added += 1
-            if type(message) is ChildWant:
+            if type(message) is Want:
                 self._asked.add(message.reference)
 
     def taken(self, requests: int) -> None:
@@ -58,9 +58,9 @@ class KeptRequests:
         while self.durable < requests:
             message, _ = self._kept.popleft()
             self.durable += 1
-            if type(message) is ChildTasks:
+            if type(message) is Submit:
                 self._expected.difference_update(one.id for one in message.tasks)
-            elif type(message) is ChildWant:
+            elif type(message) is Want:
                 self._asked.discard(message.reference)
                 self._promised.pop(message.reference, None)
         while self._waiting and self._waiting[0][0] <= self.durable:
@@ -106,14 +106,14 @@ class KeptRequests:
         not among it, unless others need their results.
         """
         for message, buffers in self._kept:
-            if type(message) is ChildTasks:
+            if type(message) is Submit:
                 yield _without_ended(message, buffers, unsettled)
             else:
                 yield message, buffers
 
 
 def _without_ended(
-    message: ChildTasks, buffers: Payload, unsettled: UnsettledTasks
+    message: Submit, buffers: Payload, unsettled: UnsettledTasks
 ) -> tuple[Message, Payload]:
     first = () if message.function is None else (message.function,)
     offset = sum(one.buffers for one in (*first, *message.shared))

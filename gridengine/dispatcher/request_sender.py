@@ -17,11 +17,11 @@ from gridengine.dispatcher.kept_requests import KeptRequests
 from gridengine.dispatcher.requesting import MOST_TASKS, definitions_of
 from gridengine.serialize.payload import Payload, size_of
 from gridengine.wire.client import Client
-from gridengine.wire.messages import JOURNALED, ChildTasks, Message
+from gridengine.wire.messages import JOURNALED, Message, Submit
 
 log = logging.getLogger("gridengine")
 
-Outgoing: TypeAlias = tuple[ChildTasks, Payload]
+Outgoing: TypeAlias = tuple[Submit, Payload]
 
 MOST_BYTES = 256 * 1024
 """A message is not joined with others once these have so many bytes."""
@@ -64,7 +64,7 @@ class RequestSender:
             self._connection.send(message, buffers)
         except (TypeError, ValueError) as error:  # a name may be none that can be encoded
             self._refuse(message, error)
-            if isinstance(message, ChildTasks) and message.tasks:
+            if isinstance(message, Submit) and message.tasks:
                 for own in definitions_of(message, buffers):
                     self.send(*own)
             return
@@ -72,14 +72,14 @@ class RequestSender:
             self._requests.add(message, buffers)
 
 
-def take_joinable(first: ChildTasks, coming: deque[Any]) -> list[Outgoing]:
+def take_joinable(first: Submit, coming: deque[Any]) -> list[Outgoing]:
     """Take of what comes next that which may travel with a message, and return it."""
     taken: list[Outgoing] = []
     tasks, size = len(first.tasks), 0
     while coming and size < MOST_BYTES and isinstance(coming[0], tuple):
         message, buffers = coming[0]
         if not (
-            type(message) is ChildTasks
+            type(message) is Submit
             and message.digest == first.digest
             and message.function is None
             and not message.shared

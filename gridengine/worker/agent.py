@@ -39,7 +39,7 @@ from gridengine.wire.messages import (
     Release,
     Reload,
     Returned,
-    ToParent,
+    ToClient,
     large_inputs,
     portions,
 )
@@ -353,7 +353,7 @@ HANDLERS: dict[type, Callable[[Agent, Any, Payload], None]] = {
     Recall: Agent._recall,
     OutputTaken: Agent._output_taken,
     **dict.fromkeys(
-        get_args(ToParent),
+        get_args(ToClient),
         lambda agent, message, buffers: agent._nested_calls.pass_on(message, buffers),
     ),
 }

@@ -15,12 +15,12 @@ from gridengine.serialize.payload import Payload
 from gridengine.wire.channel import Channel
 from gridengine.wire.messages import (
     CANCELLED,
-    ChildrenEnded,
-    FromParent,
+    FromClient,
     Message,
+    NestedEnded,
     Resumed,
     Returned,
-    ToParent,
+    ToClient,
     Waits,
 )
 from gridengine.wire.socket_pairs import socket_pair
@@ -81,7 +81,7 @@ class NestedCalls:
         self._poller.register(link.channel.fileno(), functools.partial(self._handle, link))
         return b"", link.theirs.fileno()
 
-    def pass_on(self, message: ToParent, buffers: Payload = ()) -> None:
+    def pass_on(self, message: ToClient, buffers: Payload = ()) -> None:
         """Pass a message of the dispatcher on to a runner; one that is gone is told nothing."""
         link = self._links.get(message.runner)
         if link is None:
@@ -104,7 +104,7 @@ class NestedCalls:
             self._pool.note_stall(link, stalled=not link.channel.flush())
         try:
             for message, buffers in link.channel.poll():
-                if not isinstance(message, FromParent) or message.runner != link.runner.id:
+                if not isinstance(message, FromClient) or message.runner != link.runner.id:
                     raise ProtocolError(f"a call sends no {type(message).__name__}")
                 if isinstance(message, Waits):
                     self._begin_waiting(link.runner, message)
@@ -137,4 +137,4 @@ class NestedCalls:
         if link is not None:
             self._poller.unregister(link.channel.fileno())
             link.close()
-            self._send(ChildrenEnded(runner.id), ())
+            self._send(NestedEnded(runner.id), ())
