@@ -16,7 +16,7 @@ from gridengine.client.connect import dispatcher_of
 from gridengine.client.left_calls import flush_handed, leave_runs, take_what_has_ended
 from gridengine.dispatcher.remote import RemoteDispatcher
 from gridengine.errors import ConfigurationError, GridEngineError, trimmed
-from gridengine.journal import kept_runs
+from gridengine.journal import stored_runs
 from gridengine.journal.run_file import SUFFIX
 from gridengine.resources.units import flag, text
 from gridengine.schedulers.remote import RemoteScheduler
@@ -174,7 +174,7 @@ class Client(RemoteScheduler):
         """Return the runs with a name, the latest first, as `gridengine.runs` does, with what this
         dispatcher has of them by now.
         """
-        for path in kept_runs.paths():
+        for path in stored_runs.paths():
             take_what_has_ended(path.name.removesuffix(SUFFIX), path, self)
         return runs()
 

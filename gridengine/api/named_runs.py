@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gridengine.errors import JournalError, Pending, PicklingError, trimmed
-from gridengine.journal import kept_runs
-from gridengine.journal.kept_runs import KeptCall, RunSummary
+from gridengine.journal import stored_runs
 from gridengine.journal.run_file import RETURNED
+from gridengine.journal.stored_runs import RunSummary, StoredCalls
 from gridengine.resources.tables import html_table
 from gridengine.resources.units import flag
 from gridengine.schedulers.base import SchedulerSpec
@@ -66,7 +66,7 @@ class NamedRun:
             VersionMismatch: so it is since another version of Python has kept it.
         """
         end = math.inf if timeout is None else time.monotonic() + timeout
-        while kept_runs.is_under_way(self.name, self.path) and time.monotonic() < end:
+        while stored_runs.is_under_way(self.name, self.path) and time.monotonic() < end:
             time.sleep(min(LOOK_SECONDS, max(end - time.monotonic(), 0.0)))
         missing = Pending("the call has no result yet")
         made: list[Any] = []
@@ -95,23 +95,23 @@ class NamedRun:
 
     def _outcomes(
         self, *, only_failures: bool = False
-    ) -> Iterator[tuple[KeptCall, list[Any] | BaseException | None]]:
+    ) -> Iterator[tuple[StoredCalls, list[Any] | BaseException | None]]:
         known_classes().finds_by_name = True
-        with kept_runs.reading(self.name, self.path) as connection:
+        with stored_runs.reading(self.name, self.path) as connection:
             known = False
-            for call in kept_runs.calls(connection):
+            for call in stored_runs.calls(connection):
                 if not call.row or (only_failures and call.state == RETURNED):
                     yield call, None
                     continue
                 try:
-                    yield call, kept_runs.outcome(connection, call)
+                    yield call, stored_runs.outcome(connection, call)
                 except PicklingError:
-                    kept_runs.check_python(connection, call)
+                    stored_runs.check_python(connection, call)
                     if known:
                         raise
                     known = True  # from here on, what came with the functions is
-                    kept_runs.load_classes(connection)
-                    yield call, kept_runs.outcome(connection, call)
+                    stored_runs.load_classes(connection)
+                    yield call, stored_runs.outcome(connection, call)
 
     @trimmed
     def resubmit(
@@ -163,7 +163,7 @@ class NamedRun:
 
 def runs() -> list[NamedRun]:
     """Return the runs with a name that are in the run directory, the latest first."""
-    found = [NamedRun(kept_runs.summary(path)) for path in kept_runs.paths()]
+    found = [NamedRun(stored_runs.summary(path)) for path in stored_runs.paths()]
     return sorted(found, key=lambda run: run.when, reverse=True)
 
 
@@ -177,7 +177,7 @@ def run_named(name: str, *, journal: str | os.PathLike[str] | None = None) -> Na
     """
     from gridengine.watching.run_lookup import run_file  # few ask
 
-    summary = kept_runs.summary(run_file(name, journal))
+    summary = stored_runs.summary(run_file(name, journal))
     if summary.error:
         raise JournalError(summary.error)
     return NamedRun(summary)

@@ -59,10 +59,10 @@ def seen_names() -> Iterable[tuple[str, str]]:
 @_completion
 def run_names() -> Iterable[tuple[str, str]]:
     """Yield the runs with a name."""
-    from gridengine.journal import kept_runs
+    from gridengine.journal import stored_runs
     from gridengine.journal.run_file import SUFFIX
 
-    for path in kept_runs.paths():
+    for path in stored_runs.paths():
         yield path.name.removesuffix(SUFFIX), "a run with a name"
 
 

@@ -7,8 +7,8 @@ import time
 import click
 
 from gridengine.cli.console import console, print_json, table
-from gridengine.journal import kept_runs
-from gridengine.journal.kept_runs import RunSummary
+from gridengine.journal import stored_runs
+from gridengine.journal.stored_runs import RunSummary
 from gridengine.watching.figures import size
 
 COLUMNS = ("name", "begun", ">done", ">failed", ">left", ">size", "script")
@@ -37,7 +37,7 @@ def command(as_json: bool) -> None:
 
     The exit status is 0 also when there are none.
     """
-    found = [kept_runs.summary(path) for path in kept_runs.paths()]
+    found = [stored_runs.summary(path) for path in stored_runs.paths()]
     found.sort(key=lambda one: one.when, reverse=True)
     if as_json:
         print_json(found)

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from gridengine.errors import GridEngineError, JournalError
-from gridengine.journal import kept_runs
-from gridengine.journal.kept_runs import RunSummary
+from gridengine.journal import stored_runs
 from gridengine.journal.run_file import SUFFIX, path_of
+from gridengine.journal.stored_runs import RunSummary
 from gridengine.watching.kept import kept_answer
 from gridengine.watching.lookup import connect
 from gridengine.watching.names import Known, SeveralMeant, Word, listed, only, word_of
@@ -27,10 +27,10 @@ def run_file(text: str, journal: Any = None) -> Path:
     """
     word = word_of(text)
     if journal is not None:
-        return kept_runs.find(text, journal)
+        return stored_runs.find(text, journal)
     if os.sep not in text and (path := path_of(text)).is_file():
         return path
-    runs = [_of_summary(kept_runs.summary(path)) for path in kept_runs.paths()]
+    runs = [_of_summary(stored_runs.summary(path)) for path in stored_runs.paths()]
     by_itself = [one._replace(other=()) for one in runs]
     found = only(word, by_itself, "run") or _of_dispatcher(word, runs) or only(word, runs, "run")
     if found is not None:

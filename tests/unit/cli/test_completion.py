@@ -14,7 +14,7 @@ from gridengine.cli.main import main
 from gridengine.dispatcher.core.status import Status
 from gridengine.dispatcher.watch_messages import Answer
 from gridengine.errors import ConfigurationError
-from gridengine.journal import kept_runs
+from gridengine.journal import stored_runs
 from gridengine.watching import dispatchers, kept
 from tests.support.watched import WHO
 
@@ -62,5 +62,5 @@ def test_where_something_is_wrong_nothing_is_offered(
     def fail() -> Iterator[object]:
         raise error
 
-    monkeypatch.setattr(kept_runs, "paths", fail)
+    monkeypatch.setattr(stored_runs, "paths", fail)
     assert run_names(CONTEXT, NAME, "") == []
