@@ -60,8 +60,7 @@ class DispatcherFile:
 
     Raises:
         ConfigurationError: the file is damaged, not a journal, or written by a gridengine whose
-        journal
-            this one cannot read.
+        journal this one cannot read.
     """
 
     def __init__(self, path: Path) -> None:

@@ -85,8 +85,7 @@ class KnownCalls:
 
     Args:
         resume: True counts results of the function as it is now; "anyway" also counts results of
-        its
-            earlier versions; False counts none.
+            its earlier versions; False counts none.
         retry_failed: make calls again that have failed.
     """
 

@@ -17,7 +17,7 @@ def take_lock(path: Path, what: str, *, wait: bool) -> LockFile:
     logged, and everybody gets the lock.
 
     what: the name of the locked thing in messages, such as 'the run "sweep"'. wait: whether to wait
-    for the lock to be released.
+        for the lock to be released.
 
     Raises:
         JournalError: another process has the lock; the text says which.

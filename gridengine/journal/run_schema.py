@@ -1,10 +1,12 @@
 """The tables of a run's file, and how the file is opened.
 
-| table | a row is | |---|---| | sessions | a map, or an executor; `anew`: results of earlier
-sessions do not count | | functions | one version of a function, with the digests of its parts | |
-blocks | calls of one function that were handed in together | | orders | the session's calls from
-`first` on: those of a block from `start` to `stop` | | results | outcomes of the calls `start` to
-`stop` of a block, the first at `item` of its payload |
+| table | a row is |
+|---|---|
+| sessions | a map, or an executor; `anew`: results of earlier sessions do not count |
+| functions | one version of a function, with the digests of its parts |
+| blocks | calls of one function that were handed in together |
+| orders | the session's calls from `first` on: those of a block from `start` to `stop` |
+| results | outcomes of the calls `start` to `stop` of a block, the first at `item` of its payload |
 """
 
 from __future__ import annotations

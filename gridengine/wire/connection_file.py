@@ -225,8 +225,7 @@ def make_private_folder(path: Path) -> Path:
 
     Raises:
         ConfigurationError: the folder cannot be made, or others can replace it or a parent of it;
-        the
-        text names the folder.
+        the text names the folder.
     """
     hint = "set GRIDENGINE_RUN_DIRECTORY to a folder that you, and not everybody, may write to"
     try:

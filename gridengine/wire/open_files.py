@@ -24,8 +24,7 @@ def allow_open_files(workers: int, *, each: int = 1, handshakes: int = 0) -> Non
     Args:
         each: how many files one worker takes.
         handshakes: how many more files to allow if the hard limit permits. Each connection takes
-        one
-            more until its handshake is over.
+            one more until its handshake is over.
 
     Raises:
         ConfigurationError: the hard limit is too small, or there is no /proc.

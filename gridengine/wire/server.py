@@ -56,14 +56,12 @@ class Server:
         greeting: the type of a peer's first message.
         ports: the ports to choose from when `keys` names none (default: any).
         epoch: the epoch of this dispatcher. Unknown peers are asked to rejoin, and a new port is
-        one of
-            `lasting_ports`. With 0 the dispatcher has no predecessor, and unknown peers are
+            one of `lasting_ports`. With 0 the dispatcher has no predecessor, and unknown peers are
             refused.
 
     Raises:
         ConfigurationError: no address to listen at, `host` does not resolve, or too few files may
-        be
-            open for so many workers.
+        be open for so many workers.
     """
 
     def __init__(

@@ -44,8 +44,7 @@ class Session:
     Args:
         piece: the size of a piece in bytes.
         rest: returns how many bytes may follow the first frame of a message in pieces; None allows
-        any
-            number.
+            any number.
         holds: acknowledge only what the caller passes to `acknowledge`, not all that was received.
         succeeds: this end may have dropped earlier sessions with the same peer, which may have sent
             resend requests; take over the number of the last request from the peer.

@@ -148,8 +148,7 @@ class Agent:
 
         Raises:
             ProtocolError: an agent does not understand such a message, or it uses a function that
-            was not
-            defined.
+            was not defined.
         """
         handler = HANDLERS.get(type(message))
         if handler is None:

@@ -145,7 +145,7 @@ def taking_item(
 
     Args:
         complete: whether all items could be loaded. An item that could not be loaded raises its
-        error.
+            error.
     """
     call: Callable[[Any], Any]
     if assignment.form == SINGLE:

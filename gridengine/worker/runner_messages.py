@@ -57,8 +57,7 @@ class RunnerMessages:
         pool: the pool of these runners.
         send: sends a message with its buffers to the dispatcher.
         flush_log: called before a crash or a lack of memory is reported, so that the worker's log
-        has
-            the runner's output.
+            has the runner's output.
         result_blocks: stores large results that other calls need.
         definitions: holds such results if `holds_results`; else they are sent on at once.
         clock: the agent's.

@@ -47,8 +47,7 @@ class StreamWriter:
             output.
         name: for people.
         wake: called in the thread when there is room again, or bytes were passed on, if `awaited`
-        was
-            set.
+            was set.
         excerpt: records a part of the output, to be read later.
     """
 
