@@ -14,9 +14,9 @@ from gridengine.cli.completion import seen_names
 from gridengine.cli.console import console, print_json, table
 from gridengine.dispatcher.core.status import FailureStatus, RunStatus, Status
 from gridengine.watching.causes import cause_of
-from gridengine.watching.figures import seconds, size
-from gridengine.watching.kept import answer_of, ended_words
+from gridengine.watching.formats import seconds, size
 from gridengine.watching.pickled import call_arguments
+from gridengine.watching.run_answers import answer_of, ended_words
 
 COLUMNS = ("call", "arguments", "state", ">time", "host", "job", ">attempts", ">memory", "why")
 

@@ -48,9 +48,9 @@ watched_names = _completion(_watched)
 @_completion
 def seen_names() -> Iterable[tuple[str, str]]:
     """Yield the dispatchers that run here, and the last runs that have ended."""
-    from gridengine.watching.kept import ended_words, kept_answers
+    from gridengine.watching.run_answers import ended_answers, ended_words
 
-    for one in kept_answers():
+    for one in ended_answers():
         yield one.identity.name, ended_words(one)
         yield one.identity.run_id, ended_words(one)
     yield from _watched()

@@ -19,10 +19,10 @@ from gridengine.watching.explanation import (
     explain_waiting,
     explain_worker,
 )
-from gridengine.watching.kept import ended_words, kept_answer
 from gridengine.watching.lookup import connect
 from gridengine.watching.names import NotKnown
 from gridengine.watching.phrases import Explanation
+from gridengine.watching.run_answers import ended_answer, ended_words
 from gridengine.watching.watched import Watched
 
 MOST_SAMPLED = 1000
@@ -68,7 +68,7 @@ def _explanations(name: str, which: str) -> list[Explanation]:
     try:
         watched = connect(name)
     except NotKnown:
-        answer = kept_answer(name)
+        answer = ended_answer(name)
         if answer is None:
             raise
         click.echo(ended_words(answer), err=True)

@@ -12,7 +12,7 @@ import click
 from gridengine.cli.completion import run_names
 from gridengine.errors import JournalError
 from gridengine.journal import stored_runs
-from gridengine.watching.figures import size
+from gridengine.watching.formats import size
 from gridengine.watching.run_lookup import own_run_file
 
 UNITS = {"h": 3600, "d": 86400, "w": 7 * 86400}

@@ -13,10 +13,10 @@ from gridengine.cli.console import console, print_json, table
 from gridengine.dispatcher.dispatcher_folder import DispatcherFolder
 from gridengine.dispatcher.watch_messages import Answer, Identity
 from gridengine.watching.dispatchers import answers, sockets
-from gridengine.watching.figures import seconds
-from gridengine.watching.kept import kept_answers
+from gridengine.watching.formats import seconds
 from gridengine.watching.names import short_id
 from gridengine.watching.other_runs import OtherRun, other_runs
+from gridengine.watching.run_answers import ended_answers
 from gridengine.watching.watched import process_of
 
 COLUMNS = (
@@ -72,7 +72,7 @@ def command(as_json: bool) -> None:
         found, silent = [*found, *more], [*silent, *mute]
     others = other_runs({one.identity.run_id for one in found})
     elsewhere = [one for one in others if one.under_way]
-    ended = [_ended(one) for one in islice(kept_answers(), MOST_ENDED)]
+    ended = [_ended(one) for one in islice(ended_answers(), MOST_ENDED)]
     if as_json:
         print_json({"dispatchers": found, "elsewhere": elsewhere, "silent": silent, "ended": ended})
     else:

@@ -9,8 +9,8 @@ import click
 from gridengine.cli.completion import seen_names
 from gridengine.cli.console import write_file
 from gridengine.dispatcher.watch_messages import REPORT
-from gridengine.watching.kept import answer_of
 from gridengine.watching.report import page
+from gridengine.watching.run_answers import answer_of
 
 
 @click.command(

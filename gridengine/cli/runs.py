@@ -9,7 +9,7 @@ import click
 from gridengine.cli.console import console, print_json, table
 from gridengine.journal import stored_runs
 from gridengine.journal.stored_runs import RunSummary
-from gridengine.watching.figures import size
+from gridengine.watching.formats import size
 
 COLUMNS = ("name", "begun", ">done", ">failed", ">left", ">size", "script")
 
