@@ -1,4 +1,4 @@
-"""`gridengine forget`: deletes runs with a name."""
+"""`gridengine forget`: delete named runs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ Examples:
 def command(names: tuple[str, ...], older: float | None, journal: str | None, yes: bool) -> None:
     """Delete the runs of these names, or at these paths, with all their results.
 
-    The exit status is 1 when a run does not exist, or is kept because a script uses it.
+    The exit status is 1 when a run does not exist, or is not deleted because a script uses it.
     """
     if not names and older is None:
         raise click.UsageError("give the names of runs, or --older")

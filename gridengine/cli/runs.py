@@ -1,4 +1,4 @@
-"""`gridengine runs`: the runs with a name, and how far they are."""
+"""`gridengine runs`: list the named runs, and their progress."""
 
 from __future__ import annotations
 
@@ -31,9 +31,8 @@ Examples:
     "error.",
 )
 def command(as_json: bool) -> None:
-    """List the runs with a name that are in the run directory, the latest first: when each was
-    last begun, by which script, and of the calls that were handed in then how many are done, have
-    failed, and are left.
+    """List the runs with a name in the run directory, the latest first: when each was last begun,
+    by which script, and how many of its calls since then are done, have failed, and are left.
 
     The exit status is 0 also when there are none.
     """

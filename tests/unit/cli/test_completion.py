@@ -15,7 +15,7 @@ from gridengine.dispatcher.core.status import Status
 from gridengine.dispatcher.watch_messages import Answer
 from gridengine.errors import ConfigurationError
 from gridengine.journal import stored_runs
-from gridengine.watching import dispatchers
+from gridengine.watching import dispatchers, run_answers
 from tests.support.watched import WHO
 
 CONTEXT = click.Context(click.Command("top"))
