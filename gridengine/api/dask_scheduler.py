@@ -1,4 +1,4 @@
-"""`dask_get`: a scheduler of dask's whose tasks run on this package's workers."""
+"""`dask_get`: a scheduler for dask whose tasks run on this package's workers."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ OF_OTHERS = frozenset(
         "rerun_exceptions_locally",
     ]
 )
-"""What `dask.threaded.get`, `dask.multiprocessing.get` and `dask.local.get_async` take: `compute`
-passes on what it is given.
+"""Keywords of `dask.threaded.get`, `dask.multiprocessing.get` and `dask.local.get_async`, which
+`compute` passes on to any scheduler.
 """
 
 
