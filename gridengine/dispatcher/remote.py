@@ -44,9 +44,9 @@ from gridengine.serialize.byte_code import PYTHON
 from gridengine.serialize.payload import Buffer, Payload
 from gridengine.settings.values import settings
 from gridengine.wire.channel import Received
-from gridengine.wire.client import Client
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.connection_file import ClientConnection, load_private
+from gridengine.wire.dispatcher_connection import DispatcherConnection
 from gridengine.wire.messages import (
     DETACHED,
     NUMBER_BITS,
@@ -131,7 +131,7 @@ class RemoteDispatcher(RequestingDispatcher):
         self._file = connection = load_private(self._path, ClientConnection)
         check_process(connection)
         self.name, self.identity = connection.name, connection.server_key
-        self._connection = Client(connection, clock=clock)
+        self._connection = DispatcherConnection(connection, clock=clock)
         self._connection.introduce = self._resume
         lease = settings().client_lease
         if patience is not None:

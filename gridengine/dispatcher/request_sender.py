@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from gridengine.dispatcher.kept_requests import KeptRequests
 from gridengine.dispatcher.requesting import MOST_TASKS, definitions_of
 from gridengine.serialize.payload import Payload, size_of
-from gridengine.wire.client import Client
+from gridengine.wire.dispatcher_connection import DispatcherConnection
 from gridengine.wire.messages import JOURNALED, Message, Submit
 
 log = logging.getLogger("gridengine")
@@ -36,7 +36,7 @@ class RequestSender:
 
     def __init__(
         self,
-        connection: Client,
+        connection: DispatcherConnection,
         requests: KeptRequests,
         refuse: Callable[[Message, Exception], None],
     ) -> None:

@@ -43,8 +43,8 @@ Rejected:
   time; the wheel of 27.3 encrypts 400 MB. A build from source may be either, so
   `gridengine doctor` measures it (`encryption_speed`).
 
-Other modules: `server` (a dispatcher's end) and `client` (the end of a worker or client), `sockets`
-(options and polling that both ends share), `connection_file` (addresses and keys), `keys`,
-`addresses`, `clock`, `open_files` (limits of this process), `processes`, `socket_pairs`,
-`runtime_folder`.
+Other modules: `server` (a dispatcher's end), `dispatcher_connection` (the end of a worker or
+client), `sockets` (options and polling that both ends share), `connection_file` (addresses and
+keys), `keys`, `addresses`, `clock`, `open_files` (limits of this process), `processes`,
+`socket_pairs`, `runtime_folder`.
 """

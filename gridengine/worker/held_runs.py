@@ -41,7 +41,7 @@ from gridengine.wire.messages import (
 from gridengine.worker.agent import Agent
 
 if TYPE_CHECKING:
-    from gridengine.wire.client import Client
+    from gridengine.wire.dispatcher_connection import DispatcherConnection
 
 
 class _Run(Struct, frozen=True):
@@ -68,7 +68,7 @@ class HeldRuns:
         hello: returns the worker's first message.
     """
 
-    def __init__(self, client: Client, hello: Callable[[], Hello]) -> None:
+    def __init__(self, client: DispatcherConnection, hello: Callable[[], Hello]) -> None:
         self._client = client
         self._hello = hello
         self._runs: dict[int, _Run] = {}

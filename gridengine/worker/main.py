@@ -56,7 +56,7 @@ from gridengine.worker.signals import restore_dispositions, unblock
 from gridengine.worker.stream_writer import StandardStreams
 
 if TYPE_CHECKING:
-    from gridengine.wire.client import Client
+    from gridengine.wire.dispatcher_connection import DispatcherConnection
 
 REFUSED = 3
 """The exit status of a worker that its dispatcher refuses."""
@@ -86,12 +86,12 @@ def main(arguments: Sequence[str]) -> int:
     fork_server = ForkServer.fork_off(
         partial(runner.main, site=Site.here())
     )  # forked before ZeroMQ is loaded: it must have neither its threads nor its sockets
-    from gridengine.wire.client import Client
+    from gridengine.wire.dispatcher_connection import DispatcherConnection
 
     connection = None
     try:
         connection = holding(Connection.load(path), *arguments[1:])
-        client = Client(connection)
+        client = DispatcherConnection(connection)
     except GridEngineError as error:
         fork_server.close()
         print(f"gridengine worker: {error}", file=sys.stderr)
@@ -144,7 +144,7 @@ class Worker:
     def __init__(
         self,
         connection: Connection,
-        client: Client,
+        client: DispatcherConnection,
         agent: Agent,
         held: HeldRuns | None = None,
         clock: Clock = SYSTEM_CLOCK,

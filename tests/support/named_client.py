@@ -13,8 +13,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from gridengine.serialize.codecs import CODECS
-from gridengine.wire.client import Client
 from gridengine.wire.connection_file import ClientConnection, load_private
+from gridengine.wire.dispatcher_connection import DispatcherConnection
 from gridengine.wire.messages import (
     NUMBER_BITS,
     VERSION,
@@ -37,7 +37,7 @@ class _End:
     """A connection to a dispatcher, and what has come by it."""
 
     def __init__(self, connection: Any, hello: Message, welcome: type[Message]) -> None:
-        self.client = Client(connection)
+        self.client = DispatcherConnection(connection)
         self.come: deque[tuple[Any, list[Any]]] = deque()
         self.client.send(hello)
         self.welcome = self.wait_for(lambda message: isinstance(message, welcome))[0]

@@ -137,7 +137,7 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Any:
     file = SimpleNamespace(name="sweeps", server_key="key", beat_seconds=2.0, addresses=(), pid=0)
     file.is_gone_for_good = lambda: False
     monkeypatch.setattr(remote, "load_private", lambda path, kind: file)
-    monkeypatch.setattr(remote, "Client", Connection)
+    monkeypatch.setattr(remote, "DispatcherConnection", Connection)
     monkeypatch.setattr(remote, "StandardStreams", Streams)
     monkeypatch.setattr(remote, "settings", lambda: Settings(client_lease=60.0))
     monkeypatch.setattr(remote, "atexit", SimpleNamespace(register=lambda act: None))

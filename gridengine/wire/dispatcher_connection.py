@@ -36,7 +36,7 @@ that.
 """
 
 
-class Client:
+class DispatcherConnection:
     """A worker's or client's connection to its dispatcher. Each message arrives once and in order,
     even over reconnections. All methods are for one thread.
     """
