@@ -189,7 +189,7 @@ class Delayed:
     def __repr__(self) -> str:
         return f"<Delayed: {text_of(self._operation, _leaf_text)}>"
 
-    # What there is to calculate with
+    # Operations that make another `Delayed`
 
     __add__, __radd__ = _operators(operator.add)
     __sub__, __rsub__ = _operators(operator.sub)
@@ -261,7 +261,7 @@ class Delayed:
             )
         return self._matmul(other)
 
-    # What needs the value
+    # Operations that need the value, and are refused
 
     def __setattr__(self, name: str, value: Any) -> NoReturn:
         raise TypeError(f"attribute {name} of a value that is not there yet cannot be set")

@@ -1,4 +1,4 @@
-"""`gridengine calls`: the calls of a dispatcher."""
+"""`gridengine calls`: list the calls of a dispatcher."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`gridengine cancel`: ends calls."""
+"""`gridengine cancel`: end calls."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ class KnownCalls:
         self.pickled = 0
         """The size in bytes of the calls that were last found as a block."""
         self.failed = 0
-        """How many of the calls that are to be made again had failed."""
+        """How many calls are to be made again because they had failed."""
         self._connection = None if resume is False else run.read()
         if self._connection is not None:
             with explained(run.name, run.path):

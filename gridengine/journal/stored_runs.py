@@ -58,8 +58,8 @@ class RunSummary(Struct, frozen=True):
 
 
 class StoredCalls(Struct, frozen=True):
-    """Consecutive calls of a run: those of a block from `start` to `stop`. `row` has their
-    outcomes, whose state it is; 0 is for calls that have none.
+    """Consecutive calls of a run: the calls of a block from `start` to `stop`. `row` is the row of
+    their outcomes and `state` its state; `row` 0 means that they have no outcome.
     """
 
     block: int

@@ -26,8 +26,9 @@ from gridengine.wire.sockets import PIECE, PolledSocket, buffers_of
 log = logging.getLogger("gridengine")
 
 _ASK_SECONDS, _LOOK_SECONDS = 0.5, 2.0
-"""While a worker closes: it sends a beat this often, whose answer acknowledges what has arrived;
-and after so much silence it checks whether anybody still listens.
+"""Two intervals while a worker closes. It sends a beat every `_ASK_SECONDS`, and the answers
+acknowledge what has arrived. After `_LOOK_SECONDS` of silence it checks whether the dispatcher's
+port still accepts connections.
 """
 REPORTS = 6
 """A worker that cannot connect logs the reason after this fraction (one sixth) of `start_seconds`,

@@ -98,7 +98,7 @@ class RunnerHandle:
         they begin.
         """
         self.ahead: dict[int, AssignedRun] = {}
-        """Of the `given` runs, those of a batch that was sent before the batch before it
+        """The `given` runs that belong to the next batch, which was sent before the present batch
         had ended.
         """
         self._to_skip: set[int] = set()

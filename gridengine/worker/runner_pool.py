@@ -133,7 +133,7 @@ class RunnerPool:
         self.broken = ""
         """Why nothing can be run any more; empty while runs can begin."""
 
-    # What there is to do
+    # Allocations and queues
 
     def allocate(self, message: Allocate, payload: Payload) -> None:
         """Add an allocation whose core and GPU numbers are the machine's own."""
@@ -192,7 +192,7 @@ class RunnerPool:
         self._queue.clear()
         self._allocations.clear()
 
-    # Work to runners
+    # Giving work to runners
 
     def assign_queued(self) -> None:
         """Give queued batches to idle runners, and to new ones if there may be more. Give busy
@@ -401,7 +401,7 @@ class RunnerPool:
             runner.stalled = stalled
             self._poller.poll_writable(runner.channel.fileno(), stalled)
 
-    # What becomes of runners
+    # Runners that answer, wait or end
 
     def end_run(self, runner: RunnerHandle, run: int) -> None:
         """Note that a runner has ended a run, and give it the next batch ahead."""

@@ -20,8 +20,8 @@ from typing import Any, TextIO, TypeGuard
 from msgspec import Struct
 
 STALE_SECONDS = 2.0
-"""A line that was not drawn for so long is the first to be left out when there is no room for all,
-such as that of an iterator whose next result nobody waits for.
+"""A line that was last drawn longer ago is the first to be left out when there is no room for all.
+An example is the line of an iterator whose next result nobody waits for.
 """
 MOST_LINES = 8
 """How many lines are shown, at most; and never more than half of the terminal."""
