@@ -82,7 +82,7 @@ class ProcessScheduler(Scheduler):
         kept = whole("min_workers", min_workers, least=0, most=cores)
         super().__init__(max_workers=1, min_workers=min(kept, 1), start_timeout=start_timeout)
         self._extra = worker_resources
-        self._hold(_held_resources(worker_resources, cores, asked=max_workers is not None))
+        self._hold(held_resources(worker_resources, cores, asked=max_workers is not None))
         self._ahead: deque[SpawnedForkServer] = deque()
         weakref.finalize(self, _end_spawned, self._ahead)  # one that no call came to
 
@@ -174,7 +174,7 @@ def _environment(added: Mapping[str, str]) -> dict[str, str]:
     return {**own, **added, KEPT: "=".join(added)} if added else own
 
 
-def _held_resources(resources: Resource, cores: int, *, asked: bool) -> Resource:
+def held_resources(resources: Resource, cores: int, *, asked: bool) -> Resource:
     """Return resources with what this machine has of the kinds that they do not say."""
     check_resources("worker_resources", resources)
     given = resources.get(Cores)
