@@ -18,9 +18,8 @@ from gridengine.schedulers.grid_engine.launcher import (
     DrmaaTask,
     GridEngineLauncher,
     ending_of,
-    refusal,
-    unavailable,
 )
+from gridengine.schedulers.grid_engine.refusals import refusal, unavailable
 from gridengine.schedulers.grid_engine.request import Request
 from gridengine.schedulers.launcher import (
     Handle,
@@ -31,6 +30,7 @@ from gridengine.schedulers.launcher import (
 )
 
 ONE = Handle("7.1", "/nowhere/worker.1.1.log")
+TWO = Handle("7.2", "/nowhere/worker.1.2.log")
 
 
 def test_how_a_job_ended_is_told_in_words() -> None:
@@ -108,6 +108,12 @@ class Told:
         self.state: tuple[str, dict[str, Any] | None] = "failed", None
         self.reason = ""
         self.deleted: list[str] = []
+        self.lacking = False
+        self.asked: list[str] = []
+
+    def lacks(self, job: str) -> bool:
+        self.asked.append(job)
+        return self.lacking
 
     def status(self, jobs: Sequence[str], seconds: float) -> dict[str, Any]:
         return dict.fromkeys(jobs, self.state)
@@ -165,6 +171,35 @@ def test_a_launcher_that_closes_deletes_its_tasks_though_others_use_its_session(
     assert said.deleted == [ONE.id]
 
 
+@pytest.mark.parametrize("lacks", [True, False])
+def test_a_job_of_which_nothing_is_known_for_long_is_given_up_where_grid_engine_lacks_it(
+    told: tuple[GridEngineLauncher, Any], lacks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launcher, said = told
+    vars(launcher).update(tasks={ONE: DrmaaTask(Request()), TWO: DrmaaTask(Request())})
+    said.state, said.lacking = ("undetermined", None), lacks
+    assert launcher.poll([ONE, TWO]) == {}
+    assert said.asked == []
+    monkeypatch.setattr(module, "UNKNOWN_SECONDS", 0.0)
+    reports = launcher.poll([ONE, TWO])
+    assert said.asked == ["7"]
+    assert list(reports) == [ONE, TWO] * lacks
+    if lacks:
+        assert reports[TWO].uncertain
+        assert "does not have this job, to which it gave the number 7" in str(reports[TWO].error)
+
+
+def test_a_job_that_is_known_again_is_not_asked_for(
+    told: tuple[GridEngineLauncher, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launcher, said = told
+    vars(launcher).update(tasks={ONE: DrmaaTask(Request())})
+    monkeypatch.setattr(module, "UNKNOWN_SECONDS", 0.0)
+    for said.state in (("undetermined", None), ("running", None)):
+        launcher.poll([ONE])
+    assert (launcher.tasks[ONE].unknown_since, said.asked) == (None, [])
+
+
 class Kept:
     """A session that notes what of it is taken over, and what is to stay."""
 
@@ -192,9 +227,6 @@ def later(tmp_path: Path) -> tuple[GridEngineLauncher, Kept]:
     launcher, kept = GridEngineLauncher(run, script="true", request=Request()), Kept()
     vars(launcher).update(_session=kept)
     return launcher, kept
-
-
-TWO = Handle("7.2", "/nowhere/worker.1.2.log")
 
 
 def test_tasks_of_an_earlier_process_are_watched_in_their_session_and_stay(
