@@ -9,8 +9,6 @@ import os
 import shlex
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
 
 from gridengine.errors import ClusterError
 from gridengine.resources.base import ZERO, Resource
@@ -28,6 +26,8 @@ from gridengine.schedulers.grid_engine.drmaa_systems import (
 from gridengine.schedulers.grid_engine.options import by_shell, request_for
 from gridengine.schedulers.grid_engine.refusals import lost_report, refusal, unavailable
 from gridengine.schedulers.grid_engine.request import Request
+from gridengine.schedulers.grid_engine.states import STATES, DrmaaTask, Ending, ending_of
+from gridengine.schedulers.grid_engine.time_limits import TimeLimits
 from gridengine.schedulers.launcher import (
     BatchSystemError,
     Handle,
@@ -50,6 +50,8 @@ POLL_SECONDS = 1.0
 second when its master is busy.
 """
 MOST_ASKED = 5000
+LIMITS_SECONDS = 10.0
+"""How often it is asked at most how long tasks may run that have begun."""
 SHORT_NAME = 15
 """How long a job's name may be in any batch system: a PBS takes no more (POSIX, qsub -N)."""
 FIRST_QUEUED = 20
@@ -71,70 +73,6 @@ MOST_LOOKS = 3
 saying so: a busy master takes longer.
 """
 
-STATES = {
-    **dict.fromkeys(
-        ("queued_active", "system_on_hold", "user_on_hold", "user_system_on_hold"),
-        WorkerStatus.QUEUED,
-    ),
-    "running": WorkerStatus.RUNNING,
-    **dict.fromkeys(
-        ("system_suspended", "user_suspended", "user_system_suspended"), WorkerStatus.SUSPENDED
-    ),
-}
-"""DRMAA's states of jobs that have not ended (GFD.22); of "undetermined" nothing is known."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ending:
-    """How a job ended, as DRMAA told: a report, whether it had started, and, of one that a signal
-    ended, what it had used.
-    """
-
-    report: Report
-    started: bool = True
-    usage: Mapping[str, str] | None = None
-
-
-def ending_of(told: Mapping[str, Any], kind: str = GRID_ENGINE) -> Ending:
-    """Return what DRMAA's exit information means, as told by a library for this kind of system.
-
-    Grid Engine's `wait` says only "aborted" of a job that was deleted and of one that failed to
-    start; but it gives the time of the start of the first, none for the second, and no usage at all
-    for one that was deleted while it waited. Others say less.
-    """
-    if "status" in told:
-        status = WorkerStatus.FAILED if told["status"] else WorkerStatus.ENDED
-        return Ending(Report(status, f"exit status {told['status']}"))
-    usage = told.get("usage") or {}
-    if "signal" in told:
-        return Ending(failed(f"killed by {told['signal']}"), usage=usage)
-    if not told.get("aborted"):
-        return Ending(failed(told.get("words") or "the batch system does not say how it ended"))
-    if kind != GRID_ENGINE:
-        return Ending(failed("aborted: deleted, killed, or not even started"))
-    if not usage:
-        return Ending(failed("deleted while it waited", deleted=True), started=False)
-    if float(usage.get("start_time") or 0) > 0:
-        return Ending(failed("deleted while it ran", deleted=True))
-    return Ending(failed("could not be started"), started=False)
-
-
-@dataclass(slots=True)
-class DrmaaTask:
-    """What is remembered of a task: what it was asked for, when it was last asked about, whether it
-    waits, how it ended and since when that is known, and since when it is only known to have ended;
-    how often it was looked whether it is in the error state; since when nothing is known of it.
-    """
-
-    request: Request
-    asked_at: float = 0.0
-    queued: bool = True
-    ending: Ending | None = None
-    ended_at: float = 0.0
-    ending_since: float | None = None
-    looks: int = 0
-    unknown_since: float | None = None
-
 
 class GridEngineLauncher(BatchLauncher[DrmaaTask]):
     """Starts workers through DRMAA, and asks for them one by one."""
@@ -155,6 +93,8 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
         self._held = held
         self._system = GRID_ENGINE_UNNAMED
         self._diagnostics = Diagnostics(os.environ)
+        self._limits = TimeLimits(self._diagnostics)
+        self._limits_due = 0.0
         self._session: drmaa.Session | None = drmaa.shared_session(library).__enter__()
         self._guarded = False
         self._kept = set[str]()
@@ -169,6 +109,7 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
         self._system = system
         # This machine's Grid Engine, should it have one, knows nothing of another system's jobs.
         self._diagnostics = Diagnostics(os.environ if system.kind == GRID_ENGINE else NOWHERE)
+        self._limits = TimeLimits(self._diagnostics)
 
     def _request_for(self, demand: Demand) -> Request:
         if self._system.kind == GRID_ENGINE:
@@ -277,7 +218,7 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
         except BatchSystemError as error:
             logger.info("the batch system does not say how the workers are: %s", error)
             states = {}
-        reports = {}
+        found: dict[Handle, WorkerStatus] = {}
         for id, (state, end) in states.items():
             task = self.tasks[known[id]]
             task.asked_at = now
@@ -287,13 +228,29 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
             elif task.unknown_since is None:
                 task.unknown_since = now
             if status is not None:
-                reports[known[id]] = Report(status)
+                found[known[id]] = status
                 task.queued = status is WorkerStatus.QUEUED
             elif end is not None:
                 task.ending, task.ended_at = ending_of(end, self._system.kind), now
             elif state != "undetermined" and task.ending_since is None:
                 task.ending_since = now
+        self._learn_limits(found, now)
+        reports = {one: self.tasks[one].running(status, now) for one, status in found.items()}
         return reports | self._exit_reports(known.values(), now)
+
+    def _learn_limits(self, handles: Iterable[Handle], now: float) -> None:
+        """Ask how long those of these tasks may run that have begun, if the script has not said."""
+        new = {
+            handle.id: task
+            for handle in handles
+            if not (task := self.tasks[handle]).queued
+            and task.ends_at is None
+            and "h_rt" not in task.request.resources
+        }
+        if new and now >= self._limits_due:
+            self._limits_due = now + LIMITS_SECONDS
+            for id, (seconds, words) in self._limits.left(new).items():
+                new[id].ends_at, new[id].limited_by = now + seconds, words
 
     def _most_urgent_first(self, handles: Iterable[Handle]) -> list[Handle]:
         """Return those to ask about: in turn one that runs, one of the first that wait, one of the
@@ -349,7 +306,7 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
                 return None
         reason = "; ".join(filter(None, [report.reason, failure.words if failure else ""]))
         if end.usage is not None:
-            report = report._replace(fault=task.request.fault(end.usage))
+            report = report._replace(fault=task.fault(end.usage))
             limits = task.request.limits
             reason += f" (its limits: {limits})" if limits else ""
         report = report._replace(reason=reason)

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from gridengine.errors import SubmissionRefused
+from gridengine.errors import SubmissionRefused, TimeoutError
 from gridengine.resources.demand import ANY
 from gridengine.schedulers.grid_engine import launcher as module
 from gridengine.schedulers.grid_engine.drmaa import DrmaaRefused
 from gridengine.schedulers.grid_engine.drmaa_systems import GRID_ENGINE_UNNAMED, System
 from gridengine.schedulers.grid_engine.launcher import (
     MOST_LOOKS,
-    DrmaaTask,
     GridEngineLauncher,
-    ending_of,
 )
 from gridengine.schedulers.grid_engine.refusals import refusal, unavailable
 from gridengine.schedulers.grid_engine.request import Request
+from gridengine.schedulers.grid_engine.states import DrmaaTask, ending_of
+from gridengine.schedulers.grid_engine.time_limits import Limit
 from gridengine.schedulers.launcher import (
     Handle,
     LaunchContext,
@@ -198,6 +200,38 @@ def test_a_job_that_is_known_again_is_not_asked_for(
     for said.state in (("undetermined", None), ("running", None)):
         launcher.poll([ONE])
     assert (launcher.tasks[ONE].unknown_since, said.asked) == (None, [])
+
+
+def test_how_long_a_task_may_run_that_has_begun_is_asked_once_and_told_each_time(
+    told: tuple[GridEngineLauncher, Any],
+) -> None:
+    launcher, said = told
+    asked: list[list[str]] = []
+
+    def left(ids: Iterable[str]) -> dict[str, Limit]:
+        asked.append(list(ids))
+        return {ONE.id: Limit(50.0, "h_rt=60 of queue short.q@vm")}
+
+    limited = DrmaaTask(Request(resources={"h_rt": 60}))
+    vars(launcher).update(
+        tasks={ONE: DrmaaTask(Request()), TWO: limited}, _limits=SimpleNamespace(left=left)
+    )
+    said.state = "queued_active", None
+    launcher.poll([ONE, TWO])
+    said.state = "running", None
+    for _ in range(2):
+        reports = launcher.poll([ONE, TWO])
+        assert 0 < reports[ONE].remaining_seconds <= 50
+        assert reports[ONE].limited_by == "h_rt=60 of queue short.q@vm"
+        assert reports[TWO].remaining_seconds == math.inf  # the script knows it
+    assert asked == [[ONE.id]]
+
+
+@pytest.mark.parametrize(("ended_at", "fault"), [(10.0, TimeoutError), (9.0, None)])
+def test_a_task_that_was_killed_at_the_end_of_its_time_was_over_it(
+    ended_at: float, fault: type[Exception] | None
+) -> None:
+    assert DrmaaTask(Request(), ended_at=ended_at, ends_at=10.0).fault({}) is fault
 
 
 class Kept:
