@@ -65,7 +65,7 @@ def folder(slurm: Slurm, request: pytest.FixtureRequest) -> Path:
 
 
 @pytest.mark.promise
-def test_a_job_of_slurm_has_its_calls_on_both(slurm: Slurm, folder: Path) -> None:
+def test_a_job_of_two_nodes_has_its_calls_on_both(slurm: Slurm, folder: Path) -> None:
     job, output = submit(slurm, folder, python(slurm, folder))
     wait_until(lambda: job not in slurm.jobs())
     assert output.read_text() == (SAID.format(job=job) + "['n1', 'n2'] [3]\n")
