@@ -235,7 +235,7 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
             elif state != "undetermined" and task.ending_since is None:
                 task.ending_since = now
         self._learn_limits(found, now)
-        reports = {one: self.tasks[one].running(status, now) for one, status in found.items()}
+        reports = {one: self.tasks[one].running(status) for one, status in found.items()}
         return reports | self._exit_reports(known.values(), now)
 
     def _learn_limits(self, handles: Iterable[Handle], now: float) -> None:
@@ -244,13 +244,13 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
             handle.id: task
             for handle in handles
             if not (task := self.tasks[handle]).queued
-            and task.ends_at is None
+            and task.limit is None
             and "h_rt" not in task.request.resources
         }
         if new and now >= self._limits_due:
             self._limits_due = now + LIMITS_SECONDS
-            for id, (seconds, words) in self._limits.left(new).items():
-                new[id].ends_at, new[id].limited_by = now + seconds, words
+            for id, limit in self._limits.of(new).items():
+                new[id].limit = limit
 
     def _most_urgent_first(self, handles: Iterable[Handle]) -> list[Handle]:
         """Return those to ask about: in turn one that runs, one of the first that wait, one of the

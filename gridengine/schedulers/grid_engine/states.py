@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from gridengine.errors import GridEngineError, TimeoutError
 from gridengine.schedulers.grid_engine.drmaa_systems import GRID_ENGINE
-from gridengine.schedulers.grid_engine.request import Request
+from gridengine.schedulers.grid_engine.request import Request, ran_for
+from gridengine.schedulers.grid_engine.time_limits import Limit
 from gridengine.schedulers.launcher import Report, WorkerStatus, failed
 
 STATES = {
@@ -65,7 +65,7 @@ class DrmaaTask:
     """What is remembered of a task: what it was asked for, when it was last asked about, whether it
     waits, how it ended and since when that is known, and since when it is only known to have ended;
     how often it was looked whether it is in the error state; since when nothing is known of it;
-    until when it may run, once that is known, and by which limit.
+    how long it may run, once that is known.
     """
 
     request: Request
@@ -76,15 +76,14 @@ class DrmaaTask:
     ending_since: float | None = None
     looks: int = 0
     unknown_since: float | None = None
-    ends_at: float | None = None
-    limited_by: str = ""
+    limit: Limit | None = None
 
     def fault(self, usage: Mapping[str, str]) -> type[GridEngineError] | None:
         """Return which of its limits one that was killed had reached; None when none is known."""
-        at_its_end = self.ends_at is not None and self.ended_at >= self.ends_at
+        at_its_end = self.limit is not None and ran_for(usage) >= self.limit.seconds
         return self.request.fault(usage) or (TimeoutError if at_its_end else None)
 
-    def running(self, status: WorkerStatus, now: float) -> Report:
+    def running(self, status: WorkerStatus) -> Report:
         """Return the report on it while it has not ended."""
-        left = math.inf if self.ends_at is None else self.ends_at - now
-        return Report(status, remaining_seconds=left, limited_by=self.limited_by)
+        limit = self.limit or Limit()
+        return Report(status, lasts_seconds=limit.seconds, limited_by=limit.words)

@@ -1,4 +1,4 @@
-"""How long cluster tasks that run may run on, by the limits that the site sets: of the queue, and
+"""How long cluster tasks may run, by the limits that the site sets: of the queue, and
 of the job, by its defaults for requests (sge_request(5), a JSV).
 """
 
@@ -9,8 +9,7 @@ import math
 import os
 import pwd
 import re
-import time
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import NamedTuple, Protocol
 
 from gridengine.schedulers.command import Answer
@@ -30,25 +29,19 @@ class Limit(NamedTuple):
     words: str = ""
 
 
-class Running(NamedTuple):
-    """Where a task runs, as "all.q@node7", and since when, in seconds of the epoch."""
-
-    queue: str
-    began: float
-
-
-def parse_running(text: str) -> dict[str, Running]:
-    """Return the tasks that run, by their ids ("29.1"), from the output of `qstat -xml -s r`."""
-    found = {}
-    for row in re.findall(r"<job_list\b.*?</job_list>", text, flags=re.DOTALL):
-        fields = dict(re.findall(r"<(\w+)>([^<]*)</\1>", row))
-        try:
-            began = time.mktime(time.strptime(fields["JAT_start_time"][:19], "%Y-%m-%dT%H:%M:%S"))
-            id = f"{fields['JB_job_number']}.{fields.get('tasks', '1')}"
-            found[id] = Running(fields["queue_name"], began)
-        except (KeyError, ValueError):
-            continue  # another version's; it says nothing of others
-    return found
+def parse_running(text: str) -> dict[str, str]:
+    """Return where the tasks that run do so, as "all.q@node7", by their ids ("29.1"), from the
+    output of `qstat -xml -s r`.
+    """
+    rows = (
+        dict(re.findall(r"<(\w+)>([^<]*)</\1>", row))
+        for row in re.findall(r"<job_list\b.*?</job_list>", text, flags=re.DOTALL)
+    )
+    return {
+        f"{row['JB_job_number']}.{row.get('tasks', '1')}": row["queue_name"]
+        for row in rows
+        if {"JB_job_number", "queue_name"} <= row.keys()
+    }
 
 
 def parse_limit(text: str, whose: str) -> Limit:
@@ -66,32 +59,24 @@ def parse_limit(text: str, whose: str) -> Limit:
 
 
 class TimeLimits:
-    """Asks for the limits of tasks.
+    """Asks for the limits of tasks."""
 
-    Args:
-        now: returns the seconds of the epoch.
-    """
-
-    def __init__(self, grid_engine: Asks, now: Callable[[], float] = time.time) -> None:
+    def __init__(self, grid_engine: Asks) -> None:
         self._grid_engine = grid_engine
-        self._now = now
         self._of_queue = functools.cache(self._ask_queue)
         self._of_job = functools.cache(self._ask_job)
 
-    def left(self, ids: Collection[str]) -> dict[str, Limit]:
-        """Return how long those of these tasks that run may run on, by one question for all, and
-        one more for each job and queue that was not asked for before.
+    def of(self, ids: Collection[str]) -> dict[str, Limit]:
+        """Return the limit of each of these tasks that runs, counted from its start, by one
+        question for all, and one more for each job and queue that was not asked for before.
         """
         user = pwd.getpwuid(os.getuid()).pw_name
         told = self._grid_engine.ask("qstat", "-xml", "-s", "r", "-u", user).output
-        running = parse_running(told)
-        left = {}
-        for id in running.keys() & set(ids):
-            seconds, words = min(
-                self._of_job(id.partition(".")[0]), self._of_queue(running[id].queue)
-            )
-            left[id] = Limit(running[id].began + seconds - self._now(), words)
-        return left
+        return {
+            id: min(self._of_job(id.partition(".")[0]), self._of_queue(queue))
+            for id, queue in parse_running(told).items()
+            if id in ids
+        }
 
     def _ask_job(self, number: str) -> Limit:
         requests = re.findall(

@@ -208,30 +208,30 @@ def test_how_long_a_task_may_run_that_has_begun_is_asked_once_and_told_each_time
     launcher, said = told
     asked: list[list[str]] = []
 
-    def left(ids: Iterable[str]) -> dict[str, Limit]:
+    def limits_of(ids: Iterable[str]) -> dict[str, Limit]:
         asked.append(list(ids))
         return {ONE.id: Limit(50.0, "h_rt=60 of queue short.q@vm")}
 
     limited = DrmaaTask(Request(resources={"h_rt": 60}))
     vars(launcher).update(
-        tasks={ONE: DrmaaTask(Request()), TWO: limited}, _limits=SimpleNamespace(left=left)
+        tasks={ONE: DrmaaTask(Request()), TWO: limited}, _limits=SimpleNamespace(of=limits_of)
     )
     said.state = "queued_active", None
     launcher.poll([ONE, TWO])
     said.state = "running", None
     for _ in range(2):
         reports = launcher.poll([ONE, TWO])
-        assert 0 < reports[ONE].remaining_seconds <= 50
+        assert reports[ONE].lasts_seconds == 50
         assert reports[ONE].limited_by == "h_rt=60 of queue short.q@vm"
-        assert reports[TWO].remaining_seconds == math.inf  # the script knows it
+        assert reports[TWO].lasts_seconds == math.inf  # the script knows it
     assert asked == [[ONE.id]]
 
 
-@pytest.mark.parametrize(("ended_at", "fault"), [(10.0, TimeoutError), (9.0, None)])
+@pytest.mark.parametrize(("ran", "fault"), [("60.0", TimeoutError), ("59.0", None)])
 def test_a_task_that_was_killed_at_the_end_of_its_time_was_over_it(
-    ended_at: float, fault: type[Exception] | None
+    ran: str, fault: type[Exception] | None
 ) -> None:
-    assert DrmaaTask(Request(), ended_at=ended_at, ends_at=10.0).fault({}) is fault
+    assert DrmaaTask(Request(), limit=Limit(60.0)).fault({"ru_wallclock": ran}) is fault
 
 
 class Kept:

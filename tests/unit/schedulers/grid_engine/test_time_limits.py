@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 
 import pytest
 
@@ -15,12 +14,11 @@ ROW = """    <job_list state="running">
       <JAT_prio>0.50000</JAT_prio>
       <JB_name>j.sh</JB_name>
       <state>r</state>
-      <JAT_start_time>2026-11-28T12:05:28{more}</JAT_start_time>
+      <JAT_start_time>2026-11-28T12:05:28</JAT_start_time>
       <queue_name>{queue}</queue_name>
       <slots>1</slots>{task}
     </job_list>
 """
-BEGAN = time.mktime((2026, 11, 28, 12, 5, 28, 0, 0, -1))
 QUEUE = """qname                 short.q
 min_cpu_interval      00:05:00
 s_rt                  00:00:10
@@ -49,23 +47,21 @@ class Played:
         return Answer(self.job if arguments[0] == "-j" else self.rows)
 
 
-def test_the_shorter_limit_of_queue_and_job_counts_from_the_start() -> None:
-    rows = ROW.format(queue="short.q@vm", task="<tasks>2</tasks>", more=".123")
-    queue = TimeLimits(Played(rows), lambda: BEGAN + 60)
-    assert queue.left(["442.2"]) == {"442.2": (3540.0, "h_rt=01:00:00 of queue short.q@vm")}
-    job = TimeLimits(Played(rows, JOB.format(h_rt="0:30:0")), lambda: BEGAN + 60)
-    assert job.left(["442.2"]) == {"442.2": (1740.0, "h_rt=0:30:0 of job 442")}
+def test_the_shorter_limit_of_queue_and_job_counts() -> None:
+    rows = ROW.format(queue="short.q@vm", task="<tasks>2</tasks>")
+    queue = TimeLimits(Played(rows))
+    assert queue.of(["442.2"]) == {"442.2": (3600.0, "h_rt=01:00:00 of queue short.q@vm")}
+    job = TimeLimits(Played(rows, JOB.format(h_rt="0:30:0")))
+    assert job.of(["442.2"]) == {"442.2": (1800.0, "h_rt=0:30:0 of job 442")}
 
 
 def test_each_queue_and_job_is_asked_once_and_those_that_do_not_run_are_left_out() -> None:
     played = Played(
-        "".join(
-            ROW.format(queue="all.q@vm", task=f"<tasks>{task}</tasks>", more="") for task in (1, 2)
-        )
+        "".join(ROW.format(queue="all.q@vm", task=f"<tasks>{task}</tasks>") for task in (1, 2))
     )
     limits = TimeLimits(played)
     for _ in range(2):
-        assert limits.left(["442.1", "442.2", "442.3"]) == dict.fromkeys(
+        assert limits.of(["442.1", "442.2", "442.3"]) == dict.fromkeys(
             ["442.1", "442.2"], Limit(math.inf)
         )
     assert played.asked == ["qstat -xml -s", "qstat -j 442", "qconf -sq all.q@vm", "qstat -xml -s"]
@@ -73,7 +69,7 @@ def test_each_queue_and_job_is_asked_once_and_those_that_do_not_run_are_left_out
 
 @pytest.mark.parametrize("told", ["", "<job_list>", "<job_list><tasks>1</tasks></job_list>"])
 def test_of_what_is_printed_otherwise_nothing_is_known(told: str) -> None:
-    assert TimeLimits(Played(told)).left(["442.1"]) == {}
+    assert TimeLimits(Played(told)).of(["442.1"]) == {}
 
 
 @pytest.mark.parametrize(
