@@ -7,6 +7,7 @@ do not bind jobs to cores show the job all of the machine, so the environment is
 from __future__ import annotations
 
 import contextlib
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,7 +23,8 @@ class Allocation:
     Attributes: `system`, the batch system, for people; `job`, its number; `cores`, how many this
     process may use on this node; `nodes`, how many nodes the job has; `shares`, how many cores the
     job has on each of several nodes, this one first, where this process may use all of them, else
-    empty.
+    empty; `memory` and `memory_per_core`, how many bytes of memory this process may use on a node,
+    and the same for each core, 0 where that is not said.
     """
 
     system: str
@@ -30,6 +32,14 @@ class Allocation:
     cores: int
     nodes: int = 1
     shares: tuple[int, ...] = ()
+    memory: int = 0
+    memory_per_core: int = 0
+
+    def memory_beside(self, cores: int) -> float:
+        """Return how many bytes of memory go with so many cores of one node; infinite where nobody
+        says.
+        """
+        return self.memory or cores * self.memory_per_core or math.inf
 
     def __str__(self) -> str:
         node = "" if self.nodes == 1 else f", on one of its {self.nodes} nodes"
@@ -85,7 +95,11 @@ def _of_slurm(environment: Mapping[str, str]) -> Allocation | None:
     nodes = _number(environment.get("SLURM_JOB_NUM_NODES", "")) or 1
     shares = () if step else _shares(environment.get("SLURM_JOB_CPUS_PER_NODE", ""))
     every = shares if nodes == len(shares) > 1 else ()
-    return Allocation("Slurm", environment["SLURM_JOB_ID"], cores, nodes, every)
+    of_node, of_core = (
+        _number(environment.get(f"SLURM_MEM_PER_{what}", "")) * 2**20 for what in ("NODE", "CPU")
+    )
+    job = environment["SLURM_JOB_ID"]
+    return Allocation("Slurm", job, cores, nodes, every, of_node // tasks, of_core)
 
 
 def _shares(text: str) -> tuple[int, ...]:

@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import msgspec
 
 from gridengine.errors import ConfigurationError, exit_words
-from gridengine.resources.base import ZERO, Resource
+from gridengine.resources.base import Resource
 from gridengine.resources.demand import ANY, Demand
 from gridengine.resources.encoding import encode_demand
+from gridengine.resources.kinds import Cores
 from gridengine.resources.units import whole
 from gridengine.schedulers.allocation import Allocation
 from gridengine.schedulers.batch_system import BatchLauncher, BatchScheduler, exit_report
@@ -30,7 +31,7 @@ from gridengine.schedulers.launcher import (
     WorkerStatus,
     failed,
 )
-from gridengine.schedulers.local import held_resources
+from gridengine.schedulers.local import held_resources, memory_here
 from gridengine.schedulers.slurm.commands import Slurm
 from gridengine.schedulers.slurm.srun import ANSWER_SECONDS, END_SECONDS, STEP, Srun
 
@@ -90,15 +91,15 @@ class StepScheduler(BatchScheduler):
         most = sum(allocation.shares)
         cores = most if max_workers is None else whole("max_workers", max_workers)
         self._job = allocation.job
-        self._shares = list(_first_cores(allocation.shares, cores))
+        self._held = list(_first_cores(allocation.shares, cores))
         super().__init__(
-            max_workers=len(self._shares),
-            min_workers=len(self._shares),  # they are there, whether they are used or not
+            max_workers=len(self._held),
+            min_workers=len(self._held),  # they are there, whether they are used or not
             jobs_per_worker=None,
             prologue=(),
             environment={},
             python=None,
-            worker_resources=_held(max(self._shares)),
+            worker_resources=max(self._held, key=_cores_of),
             name=None,
         )
 
@@ -107,24 +108,25 @@ class StepScheduler(BatchScheduler):
 
     @property
     def cores(self) -> int:
-        return sum(self._shares)
+        return sum(map(_cores_of, self._held))
 
     def launcher(self, run: LaunchContext) -> StepLauncher:
-        held = [_held(cores) for cores in self._shares]
-        return StepLauncher(run, script=self.script(run, more='"$@"'), job=self._job, held=held)
+        script = self.script(run, more='"$@"')
+        return StepLauncher(run, script=script, job=self._job, held=self._held)
 
 
-def _first_cores(shares: Sequence[int], cores: int) -> Iterator[int]:
-    """Yield how many of so many cores are on each node, the first nodes first."""
+def _first_cores(shares: Sequence[int], cores: int) -> Iterator[Resource]:
+    """Yield what a worker on each node holds, of so many cores in all, the first nodes first. Of
+    what the job does not say it is what this node has.
+    """
     for share in shares:
         if cores > 0:
-            yield min(share, cores)
+            yield held_resources(memory_here(share), min(share, cores), asked=False)
         cores -= share
 
 
-def _held(cores: int) -> Resource:
-    """Return what a worker with so many cores holds; of all else what this node has."""
-    return held_resources(ZERO, cores, asked=False)
+def _cores_of(held: Resource) -> int:
+    return held.get(Cores).N  # type: ignore[union-attr]
 
 
 class StepLauncher(BatchLauncher[Srun]):

@@ -10,6 +10,7 @@ import pytest
 
 import gridengine
 from gridengine import schedulers
+from gridengine.resources.kinds import Memory
 from gridengine.schedulers.allocation import Allocation, allocation_here
 
 BATCH = {"SLURM_JOB_ID": "17", "SLURMD_NODENAME": "n1", "SLURM_CPUS_ON_NODE": "4"}
@@ -112,6 +113,34 @@ def test_the_best_available_in_a_job_is_its_own_cores(caplog: pytest.LogCaptureF
     with caplog.at_level(logging.INFO, logger="gridengine"):
         assert isinstance(gridengine.best_available(), gridengine.ProcessScheduler)
     assert "this process has the 1 core of Slurm job 17" in caplog.text
+
+
+@pytest.mark.usefixtures("job")
+@pytest.mark.parametrize(
+    ("said", "gigabytes"),
+    [
+        ({"SLURM_MEM_PER_NODE": "512"}, 0.5),
+        ({"SLURM_MEM_PER_CPU": "256", "SLURM_CPUS_ON_NODE": "1"}, 0.25),
+        ({"SLURM_MEM_PER_NODE": "512", "SLURM_STEP_TASKS_PER_NODE": "2"}, 0.25),
+    ],
+)
+def test_calls_in_a_job_share_the_memory_that_it_has(
+    said: dict[str, str], gigabytes: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in said.items():
+        monkeypatch.setenv(name, value)
+    held = gridengine.ProcessScheduler().worker_resources
+    assert held is not None
+    assert held.get(Memory) == Memory(gigabytes)
+
+
+@pytest.mark.usefixtures("job")
+def test_fewer_processes_have_all_the_memory_of_their_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_MEM_PER_CPU", "256")
+    monkeypatch.setenv("SLURM_CPUS_ON_NODE", "4")
+    held = gridengine.ProcessScheduler(1).worker_resources
+    assert held is not None
+    assert held.get(Memory) == Memory(1)
 
 
 @pytest.mark.usefixtures("job")

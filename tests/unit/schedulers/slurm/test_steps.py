@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gridengine.errors import ConfigurationError
-from gridengine.resources.kinds import Cores
+from gridengine.resources.kinds import Cores, Memory
 from gridengine.schedulers.base import adopt_none
 from gridengine.schedulers.launcher import LaunchContext, TryAgain, WorkerStatus
 from gridengine.schedulers.slurm import steps
@@ -91,6 +91,19 @@ def test_so_many_cores_are_given_of_the_first_nodes(
     with StepScheduler(max_workers=cores) as scheduler:
         assert (scheduler.cores, scheduler.max_workers) == (cores or 9, workers)
         assert scheduler.slots == 4
+
+
+def test_each_node_s_worker_holds_the_memory_of_its_cores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {**JOB, "SLURM_MEM_PER_CPU": "256"}.items():
+        monkeypatch.setenv(name, value)
+    run = LaunchContext("r", tmp_path, tmp_path / "connection.json", adopt_none)
+    with StepScheduler() as scheduler:
+        held = scheduler.launcher(run)._held
+    assert [one.get(Memory) for one in held] == [Memory(1), Memory(1), Memory(0.25)]
+    with StepScheduler(max_workers=1) as scheduler:
+        assert [one.get(Memory) for one in scheduler.launcher(run)._held] == [Memory(1)]
 
 
 def test_there_is_none_outside_of_a_job_of_several_nodes() -> None:
