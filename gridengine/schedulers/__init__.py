@@ -119,8 +119,8 @@ def _widened(entry: SchedulerEntry, system: str) -> tuple[SchedulerEntry, str]:
 
         reason = why_no_steps(allocation)
         if not reason:
-            return STEPS, allocation.whole
-    return entry, f"{system} ({reason})"
+            return STEPS, system
+    return entry, f"{allocation.here} ({reason})"
 
 
 def default_scheduler(calls: int | None = None) -> Scheduler:

@@ -42,14 +42,16 @@ class Allocation:
         return self.memory or cores * self.memory_per_core or math.inf
 
     def __str__(self) -> str:
-        node = "" if self.nodes == 1 else f", on one of its {self.nodes} nodes"
-        return f"the {plural(self.cores, 'core')} of {self.system} job {self.job}{node}"
-
-    @property
-    def whole(self) -> str:
-        """All that the job has, for people."""
+        if not self.shares:
+            return self.here
         cores = plural(sum(self.shares), "core")
         return f"the {cores} of {self.system} job {self.job}, on its {self.nodes} nodes"
+
+    @property
+    def here(self) -> str:
+        """What this process may use on its own node, for people."""
+        node = "" if self.nodes == 1 else f", on one of its {self.nodes} nodes"
+        return f"the {plural(self.cores, 'core')} of {self.system} job {self.job}{node}"
 
     @property
     def why_here(self) -> str:

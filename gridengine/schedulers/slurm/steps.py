@@ -147,11 +147,14 @@ class StepLauncher(BatchLauncher[Srun]):
         self._slurm = _slurm()
         self._steps: dict[int, Srun] = {}
         """The last that was started on each node, by its place among the job's."""
+        self._failed = set[int]()
+        """The places of nodes whose last one failed: others come first."""
         self._guard: Guard | None = None
 
     def _free_places(self) -> list[int]:
         running = {place for place, srun in self._steps.items() if srun.is_running}
-        return [place for place in range(len(self._held)) if place not in running]
+        free = (place for place in range(len(self._held)) if place not in running)
+        return sorted(free, key=self._failed.__contains__)
 
     def request(
         self, count: int, demand: Demand, log: Callable[[object], str]
@@ -177,7 +180,9 @@ class StepLauncher(BatchLauncher[Srun]):
         if not step.wait_for_answer(time.monotonic() + BUSY_SECONDS + ANSWER_SECONDS):
             step.end()
         if not step.job:
+            self._failed.add(places[0])
             raise TryAgain(f"srun starts no worker on another node of this job: {step.words}")
+        self._failed.discard(places[0])
         self._guard.add(step.job)
         return [step.job]
 
@@ -188,7 +193,13 @@ class StepLauncher(BatchLauncher[Srun]):
     def poll(self, handles: Sequence[Handle]) -> Mapping[Handle, Report]:
         known = {handle: self.tasks[handle] for handle in handles if handle in self.tasks}
         reports = {handle: _report(handle, step) for handle, step in known.items()}
-        self.forget([handle for handle, step in known.items() if not step.is_running])
+        failed_steps = [
+            known[handle] for handle, one in reports.items() if one.state is WorkerStatus.FAILED
+        ]
+        self._failed.update(place for place, step in self._steps.items() if step in failed_steps)
+        self.forget(
+            [handle for handle, one in reports.items() if one.state is not WorkerStatus.RUNNING]
+        )
         return reports
 
     def delete(self, ids: Sequence[str]) -> None:

@@ -52,7 +52,7 @@ def test_the_script_of_a_slurm_job_may_use_all_its_nodes_and_a_step_of_it_may_no
     assert allocation.shares == shares
     assert bool(allocation.why_here) == (not shares)
     if shares:
-        assert allocation.whole == "the 9 cores of Slurm job 17, on its 3 nodes"
+        assert str(allocation) == "the 9 cores of Slurm job 17, on its 3 nodes"
 
 
 def test_a_job_of_grid_engine_has_its_slots() -> None:

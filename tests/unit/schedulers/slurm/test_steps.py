@@ -82,6 +82,22 @@ def test_a_node_whose_worker_has_died_is_told_and_has_another(launcher: StepLaun
     assert (again.id, again.log == first.log) == (first.id, False)
 
 
+def test_a_node_on_which_nothing_starts_keeps_no_other_from_being_used(
+    launcher: StepLauncher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(argv: list[str], *others: object) -> PlayedSrun:
+        srun = PlayedSrun(argv, *others)
+        if "--relative=0" in argv:
+            srun.end()
+            srun.job = ""
+        return srun
+
+    monkeypatch.setattr(steps, "Srun", start)
+    with pytest.raises(TryAgain, match="srun starts no worker on another node of this job: Killed"):
+        launcher.launch(2)
+    assert [handle.id for handle in launcher.launch(2)] == ["17.1"]
+
+
 @pytest.mark.parametrize(("cores", "workers"), [(None, 3), (9, 3), (5, 2), (4, 1)])
 def test_so_many_cores_are_given_of_the_first_nodes(
     cores: int | None, workers: int, monkeypatch: pytest.MonkeyPatch
