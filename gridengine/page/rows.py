@@ -111,7 +111,11 @@ def _first(view: View, most: int, total: int) -> int:
 
 
 def _headings(columns: Sequence[Column]) -> list[Heading]:
-    return [Heading(one.title, one.show is not str, one.width) for one in columns]
+    # A title is in bold, and is cut where it has no more room than its letters.
+    return [
+        Heading(one.title, one.show is not str, one.width and max(one.width, len(one.title) + 1))
+        for one in columns
+    ]
 
 
 def _row(one: Any, columns: Sequence[Column]) -> Row:

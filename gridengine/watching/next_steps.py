@@ -45,6 +45,11 @@ NEXT_STEPS = (
         "partition=",
     ),
     (r"Partition", "`sinfo` shows the partitions; name another with partition="),
+    (
+        r"is used up",
+        "`sshare --long` shows what is used; name another account= or qos=, or ask who grants it",
+    ),
+    (r"ReqNodeNotAvail", "ask for other nodes, or ask the administrators: `sinfo --list-reasons`"),
     (r"QOS|Assoc|Max|limit|quota", "wait for your other jobs to end, or ask for less"),
     (r"not looked at yet|gives no reason|^$", "wait; ask again in a minute"),
 )
