@@ -133,8 +133,8 @@ slurm-ready: $(VENV)/ready-test $(PLAIN_VENV)/ready
 
 slurm-tests: $(VENV)/ready-test $(PLAIN_VENV)/ready slurm
 	GRIDENGINE_TEST_PYTHON=$(PLAIN_VENV)/bin/python GRIDENGINE_REQUIRE_SLURM=1 \
-	$(VENV)/bin/python -m pytest -m slurm tests/contract tests/integration/slurm/test_sites.py \
-	$(PYTEST_ARGS)
+	$(VENV)/bin/python -m pytest -m slurm tests/contract \
+	$(addprefix tests/integration/slurm/,test_sites.py test_steps.py) $(PYTEST_ARGS)
 
 steady: $(VENV)/ready-test $(CLUSTERS)
 	$(ON_CLUSTERS) tools/steady $(VENV)/bin/python $(TESTS)

@@ -25,6 +25,7 @@ from gridengine.schedulers.registry import (
     BY_CLASS,
     BY_NAME,
     PROCESSES,
+    STEPS,
     UNBOUNDED_PROCESSES,
     SchedulerEntry,
     entry_of,
@@ -78,14 +79,15 @@ def __getattr__(name: str) -> Any:
 def best_available() -> Scheduler:
     """Return the best scheduler here, whatever the settings say.
 
-    Inside a batch job that is a `ProcessScheduler` with the job's cores. Elsewhere it is a
+    Inside a batch job that is one with the job's cores: a `ProcessScheduler`, or, in the script of
+    a Slurm job with several nodes, one with a worker on each of them. Elsewhere it is a
     `GridEngineScheduler` when Grid Engine is here and takes this user's jobs, else a
     `SlurmScheduler` when Slurm does, else a `ProcessScheduler`.
 
     Another system that has a DRMAA library counts as Grid Engine, but for a Slurm whose commands
     are here. What was chosen, and why not the others, is logged at INFO.
     """
-    return _best()[0].make()
+    return _widened(*_best())[0].make()
 
 
 def _best() -> tuple[SchedulerEntry, str]:
@@ -108,6 +110,23 @@ def _best() -> tuple[SchedulerEntry, str]:
     return chosen, system
 
 
+def _widened(entry: SchedulerEntry, system: str) -> tuple[SchedulerEntry, str]:
+    """Return what runs calls, and where, where this entry is the best on this machine: all nodes of
+    the batch job of this process, if it has several that can be used.
+    """
+    allocation = this_allocation()
+    if entry is not PROCESSES or not system or allocation is None or allocation.nodes == 1:
+        return entry, system
+    reason = allocation.why_here
+    if allocation.shares:
+        from gridengine.schedulers.slurm.steps import why_no_steps
+
+        reason = why_no_steps(allocation)
+        if not reason:
+            return STEPS, system
+    return entry, f"{allocation.here} ({reason})"
+
+
 def default_scheduler(calls: int | None = None) -> Scheduler:
     """Return this process's own scheduler, that of the settings, else the best available, made at
     the first call and closed at exit. What it is, and how to have another, is said then; `calls` is
@@ -123,8 +142,8 @@ def default_scheduler(calls: int | None = None) -> Scheduler:
 
         return _once("", NestedScheduler) if makes_calls() else inner_scheduler()
     if (os.getpid(), None) not in _MADE:
-        entry, system = default_entry()
-        made = _once(None, lambda: named_scheduler(entry.name))
+        entry, system = _widened(*default_entry())
+        made = _once(None, lambda: _once(entry.name, entry.make))
         _announce(made, system, calls)
     _warn_of_unused(_MADE[os.getpid(), None])
     return _MADE[os.getpid(), None]
@@ -158,14 +177,16 @@ def named_scheduler(name: str) -> Scheduler:
 
 def make_scheduler(name: str | None, max_workers: int | None) -> Scheduler:
     """Return a new scheduler of a name, or of the kind that is the default."""
-    entry, system = default_entry() if name is None else (entry_of(name), "")
+    entry, system = _widened(*default_entry()) if name is None else (entry_of(name), "")
     made = entry.make(max_workers=max_workers)
     _announce(made, system, None)
     return made
 
 
 def default_entry() -> tuple[SchedulerEntry, str]:
-    """Return what runs calls when nobody says, and where, if it was not the settings that said."""
+    """Return what runs calls when nobody says, by its name, and where, if it was not the settings
+    that said. Of a batch job with several nodes it is this node.
+    """
     name = said_setting("scheduler", os.environ)
     return (BY_NAME[name], "") if name else _best()
 
@@ -178,11 +199,15 @@ def _announce(scheduler: Scheduler, system: str, calls: int | None) -> None:
         return
     _ANNOUNCED.add(os.getpid())
     what = "calls" if calls is None else f"map of {plural(calls, 'call')}"
-    if scheduler.local:
-        most, other = scheduler.slots, "scheduler= or GRIDENGINE_SCHEDULER names another place"
+    cores = scheduler.cores
+    if cores is not None:
+        limit, other = (
+            plural(cores, "call"),
+            "scheduler= or GRIDENGINE_SCHEDULER names another place",
+        )
     else:
-        most, other = scheduler.max_workers, "GRIDENGINE_SCHEDULER=processes keeps them here"
-    limit = plural(most, "call" if scheduler.local else "task")
+        limit = plural(scheduler.max_workers, "task")
+        other = "GRIDENGINE_SCHEDULER=processes keeps them here"
     line = f"{what} on {system}, up to {limit} at a time; {other}"
     logger.info("%s", line)
     if system != THIS_MACHINE and sys.stderr is not None:
