@@ -23,7 +23,6 @@ from gridengine.schedulers.detect import said_setting, this_allocation
 from gridengine.schedulers.registry import (
     BATCH_SYSTEMS,
     BY_CLASS,
-    BY_NAME,
     PROCESSES,
     STEPS,
     UNBOUNDED_PROCESSES,
@@ -188,7 +187,7 @@ def default_entry() -> tuple[SchedulerEntry, str]:
     that said. Of a batch job with several nodes it is this node.
     """
     name = said_setting("scheduler", os.environ)
-    return (BY_NAME[name], "") if name else _best()
+    return (entry_of(name), "") if name else _best()
 
 
 def _announce(scheduler: Scheduler, system: str, calls: int | None) -> None:
