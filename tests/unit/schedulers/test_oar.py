@@ -14,10 +14,10 @@ from gridengine.resources.demand import Demand
 from gridengine.schedulers import OARScheduler
 from gridengine.schedulers.batch_commands import Seen, WorkerArray
 from gridengine.schedulers.command import error_text
-from gridengine.schedulers.command_launcher import explanation, refusal
 from gridengine.schedulers.launcher import WorkerStatus
 from gridengine.schedulers.oar import OARCommands
 from gridengine.schedulers.options import own_options, own_walltime, worker_options
+from gridengine.schedulers.refusals import explanation, refusal
 from gridengine.settings.schema import QueueSite
 
 OAR = OARCommands()
