@@ -81,7 +81,7 @@ def best_available() -> Scheduler:
     Inside a batch job that is one with the job's cores: a `ProcessScheduler`, or, in the script of
     a Slurm job with several nodes, one with a worker on each of them. Elsewhere it is a
     `GridEngineScheduler` when Grid Engine is here and takes this user's jobs, else a
-    `SlurmScheduler` when Slurm does, else a `ProcessScheduler`.
+    `SlurmScheduler` when Slurm does, so on in the order of `registry`, else a `ProcessScheduler`.
 
     Another system that has a DRMAA library counts as Grid Engine, but for a Slurm whose commands
     are here. What was chosen, and why not the others, is logged at INFO.
