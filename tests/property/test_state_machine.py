@@ -1481,8 +1481,7 @@ def check_parents(state: CoreState) -> None:
         assert its == (run.children or {})
     for one in state.open_tasks.values():
         assert not one.parent or one.parent in state.runs or one.unwanted
-    assert not state.orphans
-    assert not state.returning
+    assert state.agenda.is_done
 
 
 def check_queues(state: CoreState) -> None:
@@ -1511,8 +1510,6 @@ def check_queues(state: CoreState) -> None:
         )
     for run in state.runs.values():
         assert state.queues[run.slot_group.queue.demand] is run.slot_group.queue
-    assert not state.dirty_queues
-    assert not state.freed_slots
 
 
 def check_provisioners(state: CoreState) -> None:

@@ -101,7 +101,7 @@ def _take_out(state: CoreState, waiting: Mapping[int, Ranges]) -> None:
     tasks = [state.open_tasks[task] for task in waiting]
     for queue in state.queues.values() if waiting else ():
         queue.take_out(split, tasks)
-        state.dirty_queues[queue] = None
+        state.agenda.changed_queues[queue] = None
 
 
 def _begin(
@@ -143,7 +143,7 @@ def take_back(state: CoreState, worker: Worker, held: Held, now: float) -> None:
     before = dict(worker.runs)
     for run in reversed(before.values()):
         end_run(state, run)
-        state.freed_slots.pop(run.slot_group, None)
+        state.agenda.freed_slots.pop(run.slot_group, None)
     state.enter(worker, Phase.READY)
     groups: dict[tuple[int, TaskQueue], SlotGroup] = {}
     for batch in held.batches:
@@ -159,7 +159,7 @@ def take_back(state: CoreState, worker: Worker, held: Held, now: float) -> None:
         group.slots = 1 if group.allocation else worker.hello.slots
         released = [one for one in released if one != group.allocation]
         group.queue.add(group)
-        state.dirty_queues[group.queue] = None
+        state.agenda.changed_queues[group.queue] = None
         worker.open = True
     elif groups:
         worker.to_release, released = released, []

@@ -38,9 +38,9 @@ def open_worker(state: CoreState, worker: Worker, now: float) -> GridEngineError
         return _give_all(state, worker)
     held = state.shared if worker.held is None else worker.held
     state.packer.open(worker.id, lasting(held, worker.leave_at - now), now)
-    state.dirty_queues.update(state.unheld)
+    state.agenda.changed_queues.update(state.unheld)
     state.unheld.clear()
-    state.room_freed = worker.open = True
+    state.agenda.room_freed = worker.open = True
     return None
 
 
@@ -58,7 +58,7 @@ def _give_all(state: CoreState, worker: Worker) -> GridEngineError | None:
         group = SlotGroup(worker, state.queue_for(demand), 1, state.last_allocation)
         _grant(state, group, given, _cores(given, slots))
     group.queue.add(group)
-    state.dirty_queues[group.queue] = None
+    state.agenda.changed_queues[group.queue] = None
     worker.open = True
     return None
 
@@ -70,15 +70,15 @@ def _give_functions(state: CoreState, worker: Worker) -> None:
     for name in dict.fromkeys(worker.hello.functions):
         queue = state.queue_for(Demand(function=name))
         queue.add(SlotGroup(worker, queue, worker.hello.slots))
-        state.dirty_queues[queue] = None
+        state.agenda.changed_queues[queue] = None
 
 
 def close_worker(state: CoreState, worker: Worker) -> None:
     """Give out nothing of a worker any more: it leaves, or has gone."""
     for group in list(worker.slot_groups):
         group.queue.remove(group)
-        state.dirty_queues[group.queue] = None
-        state.freed_slots.pop(group, None)
+        state.agenda.changed_queues[group.queue] = None
+        state.agenda.freed_slots.pop(group, None)
     if worker.open and state.shared:
         state.packer.shut(worker.id)
     worker.open = False
@@ -94,16 +94,16 @@ def resume_worker(state: CoreState, worker: Worker) -> None:
     """Give out the slots of a worker again, first to the calls that ask for theirs."""
     if worker.resuming:
         worker.withheld = True
-        state.returning[worker.id] = worker
+        state.agenda.returning[worker.id] = worker
         return
     worker.withheld = False
     if worker.draining:
         return
     for group in worker.slot_groups:
-        state.freed_slots[group] = state.dirty_queues[group.queue] = None
+        state.agenda.freed_slots[group] = state.agenda.changed_queues[group.queue] = None
     if worker.open and state.shared:
         state.packer.resume(worker.id)
-        state.room_freed = True
+        state.agenda.room_freed = True
 
 
 # ------------------------------------------------------------------ at the end of an event
@@ -113,20 +113,20 @@ def settle(state: CoreState, now: float, *, again: bool = False) -> None:
     """Assign all that can be assigned, as the last act of an event; with `again` ask the packer
     though nothing has happened.
     """
-    pending = state.pending_requests
+    agenda, pending = state.agenda, state.pending_requests
     if state.near:
-        for group in state.freed_slots:
+        for group in agenda.freed_slots:
             kept_results.go_near(state, group.worker)
-    for group in state.freed_slots:
+    for group in agenda.freed_slots:
         if pending and _is_wanted_by_others(state, group):
             release(state, group)
         else:
             group.queue.relist(group)
-    state.freed_slots.clear()
-    fresh = _fill_queues(state, now) if state.dirty_queues else []
-    if pending and (state.room_freed or fresh or again):
-        state.room_freed = False
-        if state.active_clients > 1 or state.reorder_due:
+    agenda.freed_slots.clear()
+    fresh = _fill_queues(state, now) if agenda.changed_queues else []
+    if pending and (agenda.room_freed or fresh or again):
+        agenda.room_freed = False
+        if state.active_clients > 1 or agenda.reorder:
             _reorder(state)
         _allocate(state, now)
         for queue in fresh:
@@ -145,9 +145,10 @@ def _fill_queues(state: CoreState, now: float) -> list[TaskQueue]:
     now ask for one more allocation, and did not before.
     """
     fresh: list[TaskQueue] = []
-    while state.dirty_queues:
-        dirty, state.dirty_queues = state.dirty_queues, {}
-        for queue in dirty:
+    agenda = state.agenda
+    while agenda.changed_queues:
+        changed, agenda.changed_queues = agenda.changed_queues, {}
+        for queue in changed:
             if queue.calls:
                 fill(state, queue, now)
             if not queue.calls:
@@ -170,7 +171,7 @@ def _asks_now(state: CoreState, queue: TaskQueue, now: float) -> bool:
     ):
         return True
     if queue in state.pending_requests and queue.asked_level != _next_level(queue):
-        state.reorder_due = True
+        state.agenda.reorder = True
     return False
 
 
@@ -209,7 +210,7 @@ def _next_level(queue: TaskQueue) -> Level:
 
 def _reorder(state: CoreState) -> None:
     """Have what is asked be in the order of the shares that clients have by now."""
-    state.reorder_due = False
+    state.agenda.reorder = False
     for queue, number in state.pending_requests.items():
         first = queue.waiting.first().open_task
         queue.asked_level = level_of(first)
@@ -314,7 +315,7 @@ def release(state: CoreState, group: SlotGroup) -> None:
             state.effects.append(Warn(text))
         group.slots -= 1
         queue.slots -= 1
-        state.room_freed = True
+        state.agenda.room_freed = True
     if group.slots:
         queue.unlist(group)  # nothing ahead while others wait
         return

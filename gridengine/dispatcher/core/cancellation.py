@@ -29,7 +29,7 @@ def cancel_requested(state: CoreState, event: CancelRequested, now: float) -> No
     for worker, runs in reject(state, calls, event.signal):
         numbers = [run.number for run in runs]
         state.effects.append(Send(worker.id, Cancel(numbers, event.signal)))
-    state.scale_due = True
+    state.agenda.scale = True
 
 
 def recall_requested(state: CoreState, event: RecallRequested, now: float) -> None:
@@ -40,7 +40,7 @@ def recall_requested(state: CoreState, event: RecallRequested, now: float) -> No
         begun = worker.under_way()
         if any(run.number not in begun or _is_unwanted_after(run) for run in runs):
             recall(state, worker, worker.spare(), now)
-    state.scale_due = True
+    state.agenda.scale = True
 
 
 def _is_unwanted_after(run: Run) -> bool:
@@ -104,7 +104,7 @@ def _take_waiting(
     for queue in state.queues.values():
         for span in queue.take_out(split, tasks):
             settle_unwanted(state, span, rejected[span.open_task.task.id][0].signal)
-        state.dirty_queues[queue] = None
+        state.agenda.changed_queues[queue] = None
 
 
 def _by_worker(runs: Iterable[Run]) -> list[tuple[Worker, list[Run]]]:

@@ -136,8 +136,8 @@ def settle(state: CoreState) -> None:
     """Pass on what has become of the calls that were settled in this event, and of those that this
     settles in turn.
     """
-    while state.linked:
-        linked, state.linked = state.linked, []
+    while state.agenda.linked:
+        linked, state.agenda.linked = state.agenda.linked, []
         for one, finished in linked:
             if isinstance(one.kept, AwaitedResult):
                 _settle_kept(state, one, finished, 0, one.kept)
@@ -275,4 +275,4 @@ def begin_waiting(state: CoreState, awaited: AwaitedResult) -> None:
             demand = span.demand
             queue = state.common_queue if demand is ANY else state.queue_for(demand)
             queue.put_back(span)
-            state.begun[queue] = one
+            state.agenda.begun[queue] = one

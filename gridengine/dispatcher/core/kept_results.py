@@ -124,7 +124,7 @@ def _go_on(state: CoreState, one: OpenTask) -> bool:
     one.missing, span = 0, one.only_span()
     queue = state.queue_for(span.demand)
     queue.put_back(span)
-    state.dirty_queues[queue] = None
+    state.agenda.changed_queues[queue] = None
     return True
 
 

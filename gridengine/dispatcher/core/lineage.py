@@ -121,5 +121,5 @@ def _open_again(state: CoreState, awaited: AwaitedResult) -> list[AwaitedResult]
     if not one.missing:
         queue = state.queue_for(task.demand)
         queue.put_back(Span(one, index, index + 1, task.demand))
-        state.begun[queue] = one
+        state.agenda.begun[queue] = one
     return gone

@@ -54,7 +54,7 @@ def waits(state: CoreState, worker: Worker, message: Waits, buffers: Payload, no
     _leave_slot(state, run)
     for one in worker.runs.values():
         one.recalled = True
-    state.scale_due = True
+    state.agenda.scale = True
 
 
 def resumes(
@@ -66,7 +66,7 @@ def resumes(
     run = worker.runs.get(message.run)
     if run is not None and run.batch.waiting:
         worker.resuming[run.number] = message.runner
-        state.returning[worker.id] = worker
+        state.agenda.returning[worker.id] = worker
     else:
         allocation = 0 if run is None else run.slot_group.allocation
         _answer(state, worker, Resumed(message.runner, message.run, allocation))
@@ -83,11 +83,11 @@ def settle(state: CoreState, now: float) -> None:
     """Give calls that go on their slots, where there are some by now; end those whose parents have
     ended. The next generation ends when the runs of these do.
     """
-    returning, state.returning = state.returning, {}
+    returning, state.agenda.returning = state.agenda.returning, {}
     for worker in returning.values():
         if worker.phase is READY:
             _resume(state, worker, now)
-    orphans, state.orphans = state.orphans, []
+    orphans, state.agenda.orphans = state.agenda.orphans, []
     if orphans:
         cancellation.cancel_requested(state, CancelRequested(orphans, signal.SIGTERM), now)
 
@@ -136,7 +136,7 @@ def _find_slot(state: CoreState, worker: Worker, run: Run, now: float) -> SlotGr
         return run.slot_group if run.slot_group in its else next(iter(its), None)
     for group in free:
         allocator.release(state, group)
-        state.freed_slots.pop(group, None)
+        state.agenda.freed_slots.pop(group, None)
     asked = booked(state.limited_request(queue.demand))
     state.last_allocation += 1
     # It has begun: its time goes on, whatever is left of the worker's.
@@ -160,11 +160,11 @@ def _leave_slot(state: CoreState, run: Run) -> None:
     client = submitter.client
     client.load -= batch.load
     client.share = client.load / client.weight
-    state.freed_slots[group] = None
+    state.agenda.freed_slots[group] = None
     if group.queue.calls:
-        state.dirty_queues[group.queue] = None
+        state.agenda.changed_queues[group.queue] = None
     if run.worker.resuming:
-        state.returning[run.worker.id] = run.worker
+        state.agenda.returning[run.worker.id] = run.worker
 
 
 def _take_slot(state: CoreState, run: Run, group: SlotGroup, now: float) -> None:

@@ -47,10 +47,10 @@ def end_run(state: CoreState, run: Run) -> None:
     if run.late:
         group.late -= 1
     if run.children:
-        state.orphans += run.children
+        state.agenda.orphans += run.children
     if worker.resuming:
         worker.resuming.pop(number, None)
-        state.returning[worker.id] = worker
+        state.agenda.returning[worker.id] = worker
     batch.runs = left = batch.runs - 1
     if not left:
         _end_batch(state, group, batch, submitter)
@@ -70,13 +70,13 @@ def _end_batch(state: CoreState, group: SlotGroup, batch: Batch, submitter: Subm
         client.load = left_load = client.load - load
         client.share = left_load / client.weight
         group.batches -= 1
-        state.freed_slots[group] = None
+        state.agenda.freed_slots[group] = None
         if worker.waiting:
             worker.note_suspended()
     if not left and worker.phase is READY:
         worker.provisioner.idle.add(worker.id)
     if queue.calls or not queue.slots:
-        state.dirty_queues[queue] = None
+        state.agenda.changed_queues[queue] = None
 
 
 def record_attempt(
@@ -140,7 +140,7 @@ def requeue(state: CoreState, span: Span) -> None:
         else:
             queue = state.queue_for(part.demand)
             queue.put_back(part)
-            state.dirty_queues[queue] = None
+            state.agenda.changed_queues[queue] = None
 
 
 def settle_failed(state: CoreState, span: Span, error: GridEngineError, exitcode: int) -> None:
@@ -184,7 +184,7 @@ def drop_waiting(
     for queue in list(queues):
         for span in queue.take_out(lambda span: ([], [span])):
             settle(state, span)
-        state.dirty_queues[queue] = None
+        state.agenda.changed_queues[queue] = None
 
 
 def fail(state: CoreState, queues: Iterable[TaskQueue], error: GridEngineError) -> None:
@@ -291,7 +291,7 @@ def settle(
         path,
     )
     if one.kept or one.inputs:
-        state.linked.append((one, finished))
+        state.agenda.linked.append((one, finished))
     if one.remade:
         _close_task(state, one)
         return

@@ -28,7 +28,7 @@ def scaled(state: CoreState, event: Scaled, now: float) -> None:
         one.policy = state.policy
         one.demand_since, one.keep_again_at = -math.inf, now
     keep_bounds(state, now)
-    state.scale_due = True
+    state.agenda.scale = True
 
 
 def keep_bounds(state: CoreState, now: float) -> None:

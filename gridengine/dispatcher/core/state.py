@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Iterable
 
 from gridengine.dispatcher.core import feasibility
+from gridengine.dispatcher.core.agenda import Agenda
 from gridengine.dispatcher.core.calls import (
     AwaitedResult,
     CallSample,
@@ -20,7 +21,7 @@ from gridengine.dispatcher.core.calls import (
     Submitter,
 )
 from gridengine.dispatcher.core.events import Effect
-from gridengine.dispatcher.core.model import NEXT_PHASES, Phase, Run, SlotGroup, TaskQueue, Worker
+from gridengine.dispatcher.core.model import NEXT_PHASES, Phase, Run, TaskQueue, Worker
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.provisioner import (
     ANNOUNCED,
@@ -31,7 +32,7 @@ from gridengine.dispatcher.core.provisioner import (
 from gridengine.dispatcher.core.run_log import RunLog
 from gridengine.dispatcher.core.snapshot import ClientCounts, DemandCounts, Snapshot
 from gridengine.dispatcher.core.task_blocks import TaskBlock, TaskBlocks
-from gridengine.dispatcher.core.tasks import MOST_PRIORITY, CallsFinished
+from gridengine.dispatcher.core.tasks import MOST_PRIORITY
 from gridengine.resources.base import Resource
 from gridengine.resources.demand import ANY, MOST_REMEMBERED, Demand
 from gridengine.resources.encoding import worker_command
@@ -72,7 +73,9 @@ class CoreState:
         self.closing = False
         # Whether nothing but calls of running calls may begin.
         self.draining = False
-        # What the event that is being handled has to have done.
+        # What the event that is being handled has to have done, here and by whoever performs the
+        # effects.
+        self.agenda = Agenda()
         self.effects: list[Effect] = []
 
         self.open_tasks: dict[int, OpenTask] = {}
@@ -104,16 +107,6 @@ class CoreState:
         self.near: dict[bytes, dict[int, OpenTask]] = {}
         # The references that were released before what they stand for was there.
         self.released_early: set[int] = set()
-        # The tasks with results that others need, or that need others', some of whose calls have
-        # been settled in this event.
-        self.linked: list[tuple[OpenTask, CallsFinished]] = []
-        # The tasks whose parents have ended in this event, and the workers where one that asks for
-        # its slot may have it now.
-        self.orphans: list[int] = []
-        self.returning: dict[bytes, Worker] = {}
-        # The queues in which calls now wait whose last input has come in this event, with one of
-        # them.
-        self.begun: dict[TaskQueue, OpenTask] = {}
         self.times = GroupTimes()
         # Of the caller's modules, the latest that something was submitted with.
         self.generation = 0
@@ -145,11 +138,8 @@ class CoreState:
         self.requesting_queues: dict[int, TaskQueue] = {}
         # Those that do not ask: no worker holds what their calls ask for.
         self.unheld: dict[TaskQueue, None] = {}
-        # The turn of a client while it alone asks; whether what is asked is to be put in order.
+        # The turn of a client while it alone asks.
         self.first_turn = 0
-        self.reorder_due = False
-        # Whether the packer may find room where it found none before.
-        self.room_freed = False
         # By what they may be recognised: the workers that connected before their launch was known.
         self.unmatched: dict[str, bytes] = {}
         # The workers that may not connect any more.
@@ -161,12 +151,6 @@ class CoreState:
         self.common = self._add_provisioner(self._common_demand)
         self.common_queue = self.queues[ANY] = TaskQueue(self.common)
 
-        # Where a batch has ended in this event.
-        self.freed_slots: dict[SlotGroup, None] = {}
-        # The queues whose calls or slots have changed in this event.
-        self.dirty_queues: dict[TaskQueue, None] = {}
-        # Whether the number of workers may have to change after this event.
-        self.scale_due = False
         # The queues with more calls for their workers than one event may assign: the next event is
         # to be `Continue`.
         self.deferred: dict[TaskQueue, None] = {}
@@ -351,7 +335,7 @@ class CoreState:
         if client.left and self.clients.get(client.number) is client:
             del self.clients[client.number]
         self.first_turn = turn_of(self.packer.furthest) + 1
-        self.reorder_due = True
+        self.agenda.reorder = True
 
     def submitter_again(self, submitter: Submitter) -> Submitter:
         """Return a submitter that is to have an open task again, or who has its number by now."""
@@ -467,12 +451,12 @@ class CoreState:
             return
         worker.floor = floor
         for group in worker.slot_groups:
-            self.freed_slots[group] = None
+            self.agenda.freed_slots[group] = None
             if group.queue.calls:
-                self.dirty_queues[group.queue] = None
+                self.agenda.changed_queues[group.queue] = None
         if worker.open and self.shared:
             self.packer.restrict(worker.id, above=floor)
-            self.room_freed = True
+            self.agenda.room_freed = True
 
     def enter(self, worker: Worker, phase: Phase) -> None:
         """Change the phase of a worker; an illegal change is a fault of this package."""

@@ -97,18 +97,19 @@ class StateMachine:
         _HANDLERS[type(event)](state, event, now)
         if tick:
             state.effects += self._long_wait.check(state, now)
+        agenda = state.agenda
         while True:
-            if state.orphans or state.returning:
+            if agenda.returning or agenda.orphans:
                 nested.settle(state, now)
-            if state.linked or state.begun:
+            if agenda.linked or agenda.begun:
                 _begin_dependents(state, now)
-            if tick or state.dirty_queues or state.freed_slots or state.room_freed:
+            if tick or agenda.freed_slots or agenda.changed_queues or agenda.room_freed:
                 allocator.settle(state, now, again=tick)
-            if not state.linked and not state.begun:
+            if not (agenda.linked or agenda.begun):
                 break
             tick = False
-        if state.scale_due:
-            state.scale_due = False
+        if agenda.scale:
+            agenda.scale = False
             if not (state.closing or state.draining):
                 _scale(state, now)
         if state.draining and not state.runs:
@@ -169,7 +170,7 @@ def _submitted(state: CoreState, event: Submitted, now: float) -> None:
             demand = task.demand
             queue = state.common_queue if demand is ANY else state.queue_for(demand)
             if queue.put(Span(one, 0, task.count, demand)):
-                state.dirty_queues[queue] = None
+                state.agenda.changed_queues[queue] = None
             queues[queue] = None
     function.open -= 1
     if not function.open:
@@ -255,7 +256,7 @@ def _submitted_alike(state: CoreState, event: SubmittedAlike, now: float) -> Non
     state.blocks.add(block)
     queue = state.queue_for(task.demand)
     if queue.put_block(block):
-        state.dirty_queues[queue] = None
+        state.agenda.changed_queues[queue] = None
     if state.closing:
         cancellation.reject(state, [(one, 0, 1) for one in block.numbers], signal.SIGKILL)
     else:
@@ -266,8 +267,9 @@ def _submitted_alike(state: CoreState, event: SubmittedAlike, now: float) -> Non
 def _begin_dependents(state: CoreState, now: float) -> None:
     """Pass on what has become of calls, and assign to workers those that can begin now."""
     dependencies.settle(state)
-    begun, state.begun = state.begun, {}
-    state.dirty_queues.update(dict.fromkeys(begun))
+    agenda = state.agenda
+    begun, agenda.begun = agenda.begun, {}
+    agenda.changed_queues.update(dict.fromkeys(begun))
     for queue, one in begun.items():
         _provide(state, (queue,), one.submitter, one.task.name, now)
 
@@ -285,7 +287,7 @@ def _provide(
     for queue in queues:
         if queue.soft:
             _check_possible(state, queue)
-    if state.dirty_queues:
+    if state.agenda.changed_queues:
         allocator.settle(state, now)
     for queue in queues:
         if not queue.calls:
@@ -295,7 +297,7 @@ def _provide(
         provisioner = queue.provisioner
         if provisioner.size < state.policy.max_workers and provisioner.may_ask(now):
             provisioner.label = name or submitter.function.function.name
-            state.scale_due = True
+            state.agenda.scale = True
 
 
 def _restored(state: CoreState, event: Restored, now: float) -> None:
@@ -305,7 +307,7 @@ def _restored(state: CoreState, event: Restored, now: float) -> None:
     adoption.assign_restored(state, event, now)
     for worker in [one for one in state.workers.values() if one.hello is worker_startup.UNKNOWN]:
         worker_lifecycle.lose(state, worker, "ended with its dispatcher", now)
-    state.scale_due = True
+    state.agenda.scale = True
 
 
 def _check_possible(state: CoreState, queue: TaskQueue) -> None:
@@ -367,11 +369,11 @@ def _tick(state: CoreState, event: Tick, now: float) -> None:
     worker_startup.check_launches(state, now)
     kept_results.give_up_waiting(state, now)
     state.effects += state.log.tick(state.figures, now, busy=state.has_tasks)
-    state.scale_due = True
+    state.agenda.scale = True
 
 
 def _continue(state: CoreState, event: Continue, now: float) -> None:
-    state.dirty_queues.update(state.deferred)
+    state.agenda.changed_queues.update(state.deferred)
     state.deferred = {}
 
 

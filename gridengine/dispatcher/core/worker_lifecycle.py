@@ -193,7 +193,7 @@ def drain(state: CoreState, event: DrainHosts, now: float) -> None:
     for worker in list(state.workers.values()):
         if worker.hello.host in event.hosts and worker.phase is READY and not worker.draining:
             drain_worker(state, worker, now)
-    state.scale_due = True
+    state.agenda.scale = True
 
 
 def drain_worker(state: CoreState, worker: Worker, now: float) -> None:
@@ -223,7 +223,7 @@ def _relieve(state: CoreState, worker: Worker, now: float) -> None:
         error = failures.why_relieved(worker, span, run.touched, _asked_for(state, worker))
         settle(state, span, error=error, exitcode=-signal.SIGKILL)
     stop(state, worker, now)
-    state.scale_due = True
+    state.agenda.scale = True
 
 
 def _had_whole_life(worker: Worker, run: Run, now: float) -> bool:
@@ -325,7 +325,7 @@ def lose(state: CoreState, worker: Worker, reason: str, now: float) -> None:
     for run in reversed(list(worker.runs.values())):
         end_run(state, run)
         _end_lost(state, worker, run, reason, now)
-    state.scale_due = True
+    state.agenda.scale = True
 
 
 def _end_lost(state: CoreState, worker: Worker, run: Run, reason: str, now: float) -> None:

@@ -52,7 +52,7 @@ def launched(state: CoreState, event: Launched, now: float) -> None:
         scaling.keep_bounds(state, now)
     if not event.handles:
         provisioner.hold_back(now)
-    state.scale_due = True
+    state.agenda.scale = True
 
 
 def _move(state: CoreState, worker: Worker, provisioner: Provisioner, now: float) -> None:
@@ -108,7 +108,7 @@ def polled(state: CoreState, event: Polled, now: float) -> None:
         error = None if provisioner.workers else provisioner.impossible()
         if error is not None:
             give_up(state, error, now, [provisioner])
-    state.scale_due = True
+    state.agenda.scale = True
 
 
 def _note_running(state: CoreState, reports: Mapping[Handle, Report]) -> None:
@@ -279,7 +279,7 @@ def restored(state: CoreState, event: Restored, now: float) -> None:
     back, and those that have ended with it, for what they had to be lost.
     """
     for known in event.launched:
-        state.dirty_queues[state.queue_for(known.demand)] = None
+        state.agenda.changed_queues[state.queue_for(known.demand)] = None
         provisioner = state.provisioner_for(known.demand)
         provisioner.add_launched(known.handles, now)
         for one in provisioner.launched.values():
