@@ -14,11 +14,17 @@ from typing import TypeAlias
 
 from msgspec.structs import replace
 
-from gridengine.dispatcher.core import allocator, failures
+from gridengine.dispatcher.core import allocator, books, failures
 from gridengine.dispatcher.core.calls import OpenTask, Span
 from gridengine.dispatcher.core.events import Restored, Send
 from gridengine.dispatcher.core.model import Batch, Phase, Run, SlotGroup, TaskQueue, Worker
-from gridengine.dispatcher.core.outcomes import end_run, record_attempt, requeue, settle_failed
+from gridengine.dispatcher.core.outcomes import (
+    begin_run,
+    end_run,
+    record_attempt,
+    requeue,
+    settle_failed,
+)
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.wire.messages import NAME_BYTES, Cancel, Forget, Held, HeldBatch, HeldRun, Release
 
@@ -39,8 +45,7 @@ def assign_restored(state: CoreState, event: Restored, now: float) -> None:
     for task, ranges in event.settled.items():
         if (one := state.open_tasks.get(task)) is not None:
             calls = sum(stop - start for start, stop in ranges)
-            one.unsettled -= calls
-            one.submitter.count_unsettled(one.function, -calls)
+            books.settle(state, one, calls, None)
             one.settled = list(ranges)
             waiting[task] = _open_calls(one)
     assigned = []
@@ -108,23 +113,11 @@ def _begin(
     state: CoreState, number: int, span: Span, group: SlotGroup, batch: Batch, now: float
 ) -> None:
     """Note that a worker has a run."""
-    one, worker, hard = span.open_task, group.worker, group.queue.hard
-    limit = one.task.timeout
-    if hard is not None:
-        limit = hard if limit is None else min(limit, hard)
-    run = Run(number, span, group, batch, span.start, now, now, limit)
-    state.runs[number] = worker.runs[number] = run
-    one.runs = {**one.runs, number: None}
-    group.count_running(one, span.calls)
-    client = one.submitter.client
+    begin_run(state, number, span, group, batch, now)
+    books.count_running(group, span.open_task, span.calls)
     batch.runs += 1
     if batch.runs == 1:
-        group.batches += 1
-        worker.batches += 1
-        one.submitter.batches += 1
-        one.submitter.load += batch.load
-        client.load += batch.load
-        client.share = client.load / client.weight
+        books.begin_batch(group, batch, span.open_task.submitter)
 
 
 # ------------------------------------------------------------------ a worker comes back
@@ -144,14 +137,12 @@ def take_back(state: CoreState, worker: Worker, held: Held, now: float) -> None:
     for run in reversed(before.values()):
         end_run(state, run)
         state.agenda.freed_slots.pop(run.slot_group, None)
-    state.enter(worker, Phase.READY)
+    books.enter(state, worker, Phase.READY)
     groups: dict[tuple[int, TaskQueue], SlotGroup] = {}
     for batch in held.batches:
         _go_on(state, worker, batch, before, groups, now)
     for run in reversed(before.values()):
         requeue(state, run.rest)  # it never came there, or was given back
-    if not worker.batches:
-        worker.provisioner.idle.add(worker.id)
     _end_others(state, worker, held)
     released = list(held.allocations)
     if len(groups) == 1 and state.shared is None:

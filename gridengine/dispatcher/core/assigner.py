@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf
 
-from gridengine.dispatcher.core import kept_results, objects
+from gridengine.dispatcher.core import books, kept_results, objects
 from gridengine.dispatcher.core.calls import AwaitedResult, OpenTask, Span
 from gridengine.dispatcher.core.events import Send
 from gridengine.dispatcher.core.failures import name_of
 from gridengine.dispatcher.core.model import Batch, Run, SlotGroup, TaskQueue, Worker, may_go_ahead
+from gridengine.dispatcher.core.outcomes import begin_run
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.status import WatchEvent
 from gridengine.dispatcher.core.watch_events import STARTED
@@ -91,29 +92,20 @@ def _assign(state: CoreState, queue: TaskQueue, group: SlotGroup, now: float) ->
 def _note_batch(
     state: CoreState, group: SlotGroup, batch: Batch, one: OpenTask, calls: int
 ) -> None:
-    """Count a new batch, of so many calls of a task, for its worker and for its submitter."""
-    worker, submitter = group.worker, one.submitter
-    client = submitter.client
-    group.count_running(one, calls)
-    group.batches += 1
-    worker.taken += calls
-    worker.batches += 1
-    worker.provisioner.idle.discard(worker.id)
-    if worker.waiting:
-        worker.note_suspended()
-    submitter.batches += 1
-    submitter.load += batch.load
+    """Note a new batch, of so many calls of a task."""
+    submitter = one.submitter
+    group.worker.taken += calls
+    books.count_running(group, one, calls)
+    books.begin_batch(group, batch, submitter)
     submitter.last_run = state.last_run
-    client.load += batch.load
-    client.share = client.load / client.weight
-    client.last_turn = state.last_batch = state.last_batch + 1
+    submitter.client.last_turn = state.last_batch = state.last_batch + 1
 
 
 def _begin_run(
     state: CoreState, span: Span, group: SlotGroup, batch: Batch, now: float, payload: list[Buffer]
 ) -> Assignment:
     """Note a run, and add what it needs to the payload of its batch."""
-    one, worker, hard, begin = span.open_task, group.worker, group.queue.hard, len(payload)
+    one, worker, begin = span.open_task, group.worker, len(payload)
     task = one.task
     inputs: Sequence[Input] = ()
     payload += task.payload
@@ -122,22 +114,14 @@ def _begin_run(
     for shared in one.needs:
         if worker.id not in shared.workers:
             objects.define(state, worker, shared)
-    limit = task.timeout
-    if hard is not None:
-        limit = hard if limit is None else min(limit, hard)
     state.last_run = number = state.last_run + 1
-    run = Run(number, span, group, batch, span.start, now, now, limit)
-    state.runs[number] = worker.runs[number] = run
+    run = begin_run(state, number, span, group, batch, now)
     events = state.log.events
     if events is not None and events.takes(STARTED, span.calls):
         events.add(_started(run))
     made = one.kept
     if made is not None and isinstance(made, AwaitedResult) and made.waiting:
         made.run = number
-    if one.runs:
-        one.runs[number] = None
-    else:
-        one.runs = {number: None}
     return Assignment(
         number,
         task.id,
@@ -148,7 +132,7 @@ def _begin_run(
         task.form,
         task.watched,
         task.controlled,
-        limit,
+        run.limit,
         0 if span.demand is ANY else span.demand.memory_limit,
         task.first,
         len(payload) - begin,

@@ -174,13 +174,6 @@ class Submitter:
     depth: int = 0
     plain: bool = True
 
-    def count_unsettled(self, function: RemoteObject, calls: int) -> None:
-        """Note that its client has so many more calls of a function that have no outcome, or
-        fewer.
-        """
-        self.client.unsettled += calls
-        function.counts.unsettled += calls
-
 
 class Unwanted(Struct, frozen=True):
     """Calls of a task, from `start` to before `stop`, that somebody cancelled, by this `signal`; or

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 
-from gridengine.dispatcher.core import cancellation
+from gridengine.dispatcher.core import books, cancellation
 from gridengine.dispatcher.core.calls import Client, OpenTask
 from gridengine.dispatcher.core.events import CancelRequested, ClientJoined, ClientLeft
 from gridengine.dispatcher.core.state import CoreState
@@ -16,8 +16,8 @@ def joined(state: CoreState, event: ClientJoined, now: float) -> None:
     if event.number < 1 or not event.weight > 0:
         raise ValueError(f"a client cannot have number {event.number}, weight {event.weight}")
     client = state.clients.setdefault(event.number, Client(event.number))
-    client.weight, client.left = event.weight, False
-    client.share = client.load / client.weight
+    client.left = False
+    books.set_weight(client, event.weight)
 
 
 def left(state: CoreState, event: ClientLeft, now: float) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from gridengine.dispatcher.core import objects
+from gridengine.dispatcher.core import books, objects
 from gridengine.dispatcher.core.calls import AwaitedResult, OpenTask, Span
 from gridengine.dispatcher.core.events import Send
 from gridengine.dispatcher.core.state import CoreState
@@ -98,10 +98,11 @@ def _open_again(state: CoreState, awaited: AwaitedResult) -> list[AwaitedResult]
     state.last_remade -= 1
     task = replace(maker.task, id=state.last_remade, kept=((index, awaited.reference),))
     function = objects.use_function(state, maker.function.function)
-    function.open += 1
-    submitter = state.submitter_again(maker.submitter)
-    submitter.open += 1
-    submitter.count_unsettled(function, 1)
+    submitter = state.submitters.get(maker.submitter.number)
+    if submitter is None:
+        submitter = maker.submitter
+        books.add_submitter(state, submitter)
+    books.open_tasks(submitter, function, 1, 1)
     needs = objects.use_shared(state, function.function, task)
     one = OpenTask(task, function, 1, submitter, maker.pace, needs, maker.order, maker.since)
     one.remade, one.kept = True, awaited if task.count == 1 else {index: awaited}

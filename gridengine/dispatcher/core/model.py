@@ -63,13 +63,6 @@ class SlotGroup:
     packed: list[int] = field(default_factory=list)
     listed: dict[SlotGroup, None] | None = None
 
-    def count_running(self, one: OpenTask, calls: int) -> None:
-        """Note that its worker has so many more calls of a task, or fewer."""
-        self.queue.running += calls
-        self.worker.calls += calls
-        one.submitter.client.running += calls
-        one.function.counts.running += calls
-
 
 class Run(Struct):
     """A span that a worker was assigned; the calls before `done` are settled.
@@ -191,14 +184,6 @@ class Worker:
     def is_leaving(self) -> bool:
         """Whether it leaves once it has ended what it is at, or has left."""
         return self.draining or self.phase in (Phase.STOPPING, Phase.GONE)
-
-    def note_suspended(self) -> None:
-        """Note whether all its batches wait for calls that they have made."""
-        suspended, share = self.provisioner.suspended, self.provisioner.policy.jobs_per_worker
-        if 0 < self.waiting == self.batches:
-            suspended[self.id] = share is not None and self.taken >= share
-        else:
-            suspended.pop(self.id, None)
 
     def waiting_depths(self) -> list[int]:
         """Return of its calls that wait for calls that they have made inside of how many others

@@ -12,7 +12,7 @@ import signal
 
 from msgspec.structs import replace
 
-from gridengine.dispatcher.core import allocator, cancellation
+from gridengine.dispatcher.core import allocator, books, cancellation
 from gridengine.dispatcher.core.calls import OpenTask
 from gridengine.dispatcher.core.events import CancelRequested, Send
 from gridengine.dispatcher.core.feasibility import booked, without_time
@@ -150,16 +150,11 @@ def _find_slot(state: CoreState, worker: Worker, run: Run, now: float) -> SlotGr
 
 def _leave_slot(state: CoreState, run: Run) -> None:
     """Have a batch wait without its slot."""
-    batch, group, submitter = run.batch, run.slot_group, run.span.open_task.submitter
-    batch.waiting = True
-    run.worker.waiting += 1
-    state.note_waiting(run.worker)
-    group.batches -= 1
-    submitter.batches -= 1
-    submitter.load -= batch.load
-    client = submitter.client
-    client.load -= batch.load
-    client.share = client.load / client.weight
+    group = run.slot_group
+    run.batch.waiting = True
+    books.count_waiting(run.worker, +1)
+    state.restrict_slots(run.worker)
+    books.leave_slot(group, run.batch, run.span.open_task.submitter)
     state.agenda.freed_slots[group] = None
     if group.queue.calls:
         state.agenda.changed_queues[group.queue] = None
@@ -169,19 +164,14 @@ def _leave_slot(state: CoreState, run: Run) -> None:
 
 def _take_slot(state: CoreState, run: Run, group: SlotGroup, now: float) -> None:
     """Have a batch that has waited have a slot of this group."""
-    batch, worker, submitter = run.batch, group.worker, run.span.open_task.submitter
+    batch, worker = run.batch, group.worker
     for one in worker.runs.values() if group is not run.slot_group else ():
         if one.batch is batch:
             one.slot_group.late -= one.late
             group.late += one.late
             one.slot_group = group
     batch.waiting, batch.answered_at = False, now
-    worker.waiting -= 1
-    state.note_waiting(worker)
-    group.batches += 1
-    submitter.batches += 1
-    submitter.load += batch.load
-    client = submitter.client
-    client.load += batch.load
-    client.share = client.load / client.weight
+    books.count_waiting(worker, -1)
+    state.restrict_slots(worker)
+    books.take_slot(group, batch, run.span.open_task.submitter)
     group.queue.relist(group)

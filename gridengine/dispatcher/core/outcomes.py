@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gridengine.dispatcher.core import failures, objects
+from gridengine.dispatcher.core import books, failures, objects
 from gridengine.dispatcher.core.calls import (
     EXCEPTION_BYTES,
     NONE,
@@ -20,7 +20,7 @@ from gridengine.dispatcher.core.calls import (
     shown_calls,
 )
 from gridengine.dispatcher.core.events import ResultKept, Warn
-from gridengine.dispatcher.core.model import READY, Batch, Run, SlotGroup, TaskQueue, Worker
+from gridengine.dispatcher.core.model import Batch, Run, SlotGroup, TaskQueue, Worker
 from gridengine.dispatcher.core.provisioner import Provisioner
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.status import WatchEvent
@@ -33,6 +33,23 @@ from gridengine.serialize.payload import Payload
 # ------------------------------------------------------------------ runs
 
 
+def begin_run(
+    state: CoreState, number: int, span: Span, group: SlotGroup, batch: Batch, now: float
+) -> Run:
+    """Note a run that a worker is given."""
+    one, worker, hard = span.open_task, group.worker, group.queue.hard
+    limit = one.task.timeout
+    if hard is not None:
+        limit = hard if limit is None else min(limit, hard)
+    run = Run(number, span, group, batch, span.start, now, now, limit)
+    state.runs[number] = worker.runs[number] = run
+    if one.runs:
+        one.runs[number] = None
+    else:
+        one.runs = {number: None}
+    return run
+
+
 def end_run(state: CoreState, run: Run) -> None:
     """Forget a run, whatever way it ended."""
     number, one, group, batch = run.number, run.span.open_task, run.slot_group, run.batch
@@ -43,7 +60,7 @@ def end_run(state: CoreState, run: Run) -> None:
     else:
         one.runs = NONE
     submitter = one.submitter
-    group.count_running(one, run.done - run.span.stop)
+    books.count_running(group, one, run.done - run.span.stop)
     if run.late:
         group.late -= 1
     if run.children:
@@ -58,23 +75,12 @@ def end_run(state: CoreState, run: Run) -> None:
 
 def _end_batch(state: CoreState, group: SlotGroup, batch: Batch, submitter: Submitter) -> None:
     """Free the slot of a batch, unless it has none since it waits for calls that it has made."""
-    worker, queue = group.worker, group.queue
-    worker.batches = left = worker.batches - 1
+    queue = group.queue
+    books.end_batch(group, batch, submitter)
     if batch.waiting:
-        worker.waiting -= 1
-        state.note_waiting(worker)
+        state.restrict_slots(group.worker)
     else:
-        client, load = submitter.client, batch.load
-        submitter.batches -= 1
-        submitter.load -= load
-        client.load = left_load = client.load - load
-        client.share = left_load / client.weight
-        group.batches -= 1
         state.agenda.freed_slots[group] = None
-        if worker.waiting:
-            worker.note_suspended()
-    if not left and worker.phase is READY:
-        worker.provisioner.idle.add(worker.id)
     if queue.calls or not queue.slots:
         state.agenda.changed_queues[queue] = None
 
@@ -113,8 +119,7 @@ def retry(state: CoreState, span: Span, *, out_of_memory: bool = False) -> None:
     demand, factor = span.demand, span.open_task.task.escalate_memory
     if out_of_memory and factor > 1:
         demand = demand.with_factor(demand.factor * factor)
-    state.retried += span.stop - span.start
-    span.open_task.function.counts.retried += span.stop - span.start
+    books.retry(state, span.open_task, span.calls)
     state.effects += state.log.retried(span)
     requeue(state, replace(span, demand=demand, attempt=span.attempt + 1))
 
@@ -264,11 +269,10 @@ def settle(
 ) -> None:
     """Tell the outcome of calls, once; see `CallsFinished`."""
     one, start, stop = span.open_task, span.start, span.stop
-    calls, client = stop - start, one.submitter.client
-    one.unsettled = left = one.unsettled - calls
-    one.submitter.count_unsettled(one.function, -calls)
+    calls, done = stop - start, payload is not None and not raised
+    books.settle(state, one, calls, done if done or not recalled else None)
     attempts = tuple(one.attempts.get(start, ())) if one.attempts and calls == 1 else ()
-    last = not left
+    last = not one.unsettled
     if one.kept and payload is not None:
         if type(payload) is KeptPayload:
             state.effects += [] if one.remade else [ResultKept(payload)]
@@ -296,20 +300,12 @@ def settle(
         _close_task(state, one)
         return
     state.effects.append(finished)
-    done = payload is not None and not raised
     events = state.log.events
     if events is not None and not recalled:
         kind = DONE if done else FAILED
         if events.takes(kind, calls):
             events.add(_ended(kind, span, finished))
-    if done:
-        state.done += calls
-        client.done += calls
-        one.function.counts.done += calls
-    elif not recalled:
-        state.failed += calls
-        client.failed += calls
-        one.function.counts.failed += calls
+    if not done and not recalled:
         state.failures.append(_failure(finished, one))
     if last:
         _close_task(state, one)
@@ -378,21 +374,11 @@ def unwritable(payload: Payload) -> Payload:
 
 
 def _close_task(state: CoreState, one: OpenTask) -> None:
-    function, submitter = one.function, one.submitter
     del state.open_tasks[one.task.id]
-    function.open -= 1
-    if not function.open:
-        objects.retire(state, function)
+    books.close_task(state, one)
+    if not one.function.open:
+        objects.retire(state, one.function)
     if one.needs:
         objects.let_go(state, one.needs)
     if one.parent and (parent := state.runs.get(one.parent)) is not None and parent.children:
         parent.children.pop(one.task.id, None)
-    submitter.open -= 1
-    if not submitter.open:
-        del state.submitters[submitter.number]
-        client = submitter.client
-        client.submitters -= 1
-        if not client.submitters:
-            state.active_clients -= 1
-            if client.left or state.active_clients == 1:
-                state.client_rests(client)

@@ -21,7 +21,7 @@ from gridengine.dispatcher.core.calls import (
     Submitter,
 )
 from gridengine.dispatcher.core.events import Effect
-from gridengine.dispatcher.core.model import NEXT_PHASES, Phase, Run, TaskQueue, Worker
+from gridengine.dispatcher.core.model import Phase, Run, TaskQueue, Worker
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.provisioner import (
     ANNOUNCED,
@@ -326,26 +326,6 @@ class CoreState:
             },
         )
 
-    # ---------------------------------------------------------------- clients
-
-    def client_rests(self, client: Client) -> None:
-        """A client has no open tasks any more: forget it if it has left. One that alone is left
-        asks for slots in the order in which its calls came.
-        """
-        if client.left and self.clients.get(client.number) is client:
-            del self.clients[client.number]
-        self.first_turn = turn_of(self.packer.furthest) + 1
-        self.agenda.reorder = True
-
-    def submitter_again(self, submitter: Submitter) -> Submitter:
-        """Return a submitter that is to have an open task again, or who has its number by now."""
-        found = self.submitters.setdefault(submitter.number, submitter)
-        if not found.open:
-            self.active_clients += not found.client.submitters
-            found.client.submitters += 1
-            self.clients.setdefault(found.client.number, found.client)
-        return found
-
     def place_of(self, one: OpenTask) -> int:
         """Return the place in the packer's queue of what is asked for a task: while several clients
         ask, before all of those that have more of the workers for their weight; of one client's
@@ -438,13 +418,12 @@ class CoreState:
     def _limit(self, queue: TaskQueue) -> None:
         queue.limit(self.limited_request(queue.demand).get(WTime))
 
-    def note_waiting(self, worker: Worker) -> None:
-        """Note that other calls of a worker wait for calls that they have made than before.
+    def restrict_slots(self, worker: Worker) -> None:
+        """Set the floor of a worker by the calls on it that wait for calls that they have made.
 
         Once there are twice as many as slots, or more, its slots are kept for calls inside of more
         others than these: else all that waits might begin there, and wait too.
         """
-        worker.note_suspended()
         depths, most = worker.waiting_depths(), 2 * worker.hello.slots
         floor = depths[most - 1] if len(depths) >= most else -1
         if floor == worker.floor:
@@ -457,16 +436,3 @@ class CoreState:
         if worker.open and self.shared:
             self.packer.restrict(worker.id, above=floor)
             self.agenda.room_freed = True
-
-    def enter(self, worker: Worker, phase: Phase) -> None:
-        """Change the phase of a worker; an illegal change is a fault of this package."""
-        if phase not in NEXT_PHASES[worker.phase]:
-            raise AssertionError(f"a worker cannot go from {worker.phase} to {phase}")
-        self.count_phase(worker, -1)
-        worker.phase = phase
-        self.count_phase(worker, +1)
-
-    def count_phase(self, worker: Worker, sign: int) -> None:
-        """Count a worker that enters its phase, or leaves it, and its slots."""
-        self.phases[worker.phase] += sign
-        self.slots_by_phase[worker.phase] += sign * worker.hello.slots

@@ -21,6 +21,7 @@ from typing import Any
 from gridengine.dispatcher.core import (
     adoption,
     allocator,
+    books,
     cancellation,
     clients,
     dependencies,
@@ -199,9 +200,7 @@ def _open(
     submitter = state.submitters.get(task.submitter)
     if submitter is None or submitter.function is not function:
         submitter = _submitter_of(state, task, function, parent, detached=detached)
-    submitter.open += 1
-    submitter.count_unsettled(function, task.count)
-    function.open += 1
+    books.open_tasks(submitter, function, 1, task.count)
     state.last_order += 1
     state.open_tasks[task.id] = one = OpenTask(
         task, function, task.count, submitter, submitter.pace, needs, state.last_order, now
@@ -230,10 +229,7 @@ def _submitter_of(
             client = state.clients.get(number, client)
         submitter = Submitter(task.submitter, function, pace, client, depth=depth)
         submitter.plain = not depth and client is state.own
-        state.submitters[task.submitter] = submitter
-        if not client.submitters:
-            state.active_clients += 1
-        client.submitters += 1
+        books.add_submitter(state, submitter)
     elif submitter.function is not function:
         submitter.function, submitter.pace = function, Pace(function.pace.seconds)
     return submitter
@@ -246,9 +242,7 @@ def _submitted_alike(state: CoreState, event: SubmittedAlike, now: float) -> Non
         raise ValueError(f"a task of {task.id} to {task.id + count} was submitted twice")
     function = objects.use_function(state, event.function)
     submitter = _submitter_of(state, task, function)
-    submitter.open += count
-    submitter.count_unsettled(function, count)
-    function.open += count
+    books.open_tasks(submitter, function, count, count)
     block = TaskBlock(
         event.alike, function, submitter, submitter.pace, state.last_order + 1, now, state.blocks
     )

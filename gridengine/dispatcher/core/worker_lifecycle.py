@@ -10,7 +10,7 @@ from itertools import islice
 
 from msgspec.structs import replace
 
-from gridengine.dispatcher.core import adoption, allocator, failures, lineage
+from gridengine.dispatcher.core import adoption, allocator, books, failures, lineage
 from gridengine.dispatcher.core.calls import Span
 from gridengine.dispatcher.core.events import DrainHosts, Lost, Send
 from gridengine.dispatcher.core.model import READY, Phase, Run, TaskQueue, Worker
@@ -154,7 +154,7 @@ def _displaced(state: CoreState) -> list[TaskQueue]:
 def _set_silent(state: CoreState, worker: Worker) -> None:
     """Assign nothing more to a worker until it is heard again."""
     if worker.phase is Phase.READY:
-        state.enter(worker, Phase.SILENT)
+        books.enter(state, worker, Phase.SILENT)
         state.log.worker(SILENT, worker)
         _unlist(worker)
         allocator.pause_worker(state, worker)
@@ -162,14 +162,11 @@ def _set_silent(state: CoreState, worker: Worker) -> None:
 
 def heard_again(state: CoreState, worker: Worker) -> None:
     """Have a worker that was silent be assigned work again."""
-    state.enter(worker, Phase.READY)
-    if not worker.batches:
-        worker.provisioner.idle.add(worker.id)
+    books.enter(state, worker, Phase.READY)
     allocator.resume_worker(state, worker)
 
 
 def _unlist(worker: Worker) -> None:
-    worker.provisioner.idle.discard(worker.id)
     for group in worker.slot_groups:
         group.queue.unlist(group)
 
@@ -248,7 +245,7 @@ def _close(state: CoreState, worker: Worker, now: float) -> None:
     """Assign nothing to a worker any more."""
     worker.stopping_since = now
     state.retiring.pop(worker.id, None)
-    state.enter(worker, Phase.STOPPING)
+    books.enter(state, worker, Phase.STOPPING)
     state.log.worker(LEAVING, worker, worker.exit_reason)
     _unlist(worker)
     allocator.close_worker(state, worker)
@@ -306,12 +303,7 @@ def lose(state: CoreState, worker: Worker, reason: str, now: float) -> None:
     enough.
     """
     state.effects += state.log.lost(worker, reason, now)
-    state.enter(worker, Phase.GONE)
-    del state.workers[worker.id]
-    state.retiring.pop(worker.id, None)
-    worker.provisioner.workers -= 1
-    worker.provisioner.idle.discard(worker.id)
-    worker.provisioner.by_hand.discard(worker.id)
+    books.remove_worker(state, worker)
     allocator.close_worker(state, worker)
     forget_launch(state, worker.id, worker.launch, worker.provisioner)
     state.effects.append(Lost(worker.id))

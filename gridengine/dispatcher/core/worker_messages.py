@@ -8,7 +8,14 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gridengine.dispatcher.core import failures, growth, kept_results, nested, worker_lifecycle
+from gridengine.dispatcher.core import (
+    books,
+    failures,
+    growth,
+    kept_results,
+    nested,
+    worker_lifecycle,
+)
 from gridengine.dispatcher.core.calls import QUICK_SECONDS, EndedCall, Span
 from gridengine.dispatcher.core.events import Send
 from gridengine.dispatcher.core.model import Run, Worker
@@ -96,7 +103,7 @@ def _result(state: CoreState, run: Run, result: Result, payload: Payload, now: f
     if result.stop == span.stop:
         end_run(state, run)
     else:
-        run.slot_group.count_running(one, -calls)
+        books.count_running(run.slot_group, one, -calls)
         run.done = result.stop
         run.touched = now
     if run.batch.runs:
@@ -224,7 +231,7 @@ def shortened(
         _breach(state, worker, f"run {message.run} was answered beyond call {stop}", now)
         return
     rest = replace(run.span, start=stop)
-    run.slot_group.count_running(rest.open_task, -rest.calls)
+    books.count_running(run.slot_group, rest.open_task, -rest.calls)
     run.span = replace(run.span, stop=stop)
     requeue(state, rest)
     if run.done == stop:

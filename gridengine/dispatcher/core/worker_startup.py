@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from gridengine.dispatcher.core import adoption, allocator, scaling, worker_lifecycle
+from gridengine.dispatcher.core import adoption, allocator, books, scaling, worker_lifecycle
 from gridengine.dispatcher.core.events import (
     Explained,
     Launched,
@@ -58,21 +58,11 @@ def launched(state: CoreState, event: Launched, now: float) -> None:
 def _move(state: CoreState, worker: Worker, provisioner: Provisioner, now: float) -> None:
     """Move a worker to the provisioner that launched it: it connected before that was known."""
     if worker.provisioner is not provisioner:
-        _move_to(worker, provisioner)
+        books.move_worker(worker, provisioner)
     if not (worker.open or worker.absent or worker.to_release is not None) and (
         worker.phase is not Phase.STOPPING
     ):
         _open(state, worker, now)
-
-
-def _move_to(worker: Worker, provisioner: Provisioner) -> None:
-    before, worker.provisioner = worker.provisioner, provisioner
-    before.workers -= 1
-    before.by_hand.discard(worker.id)
-    provisioner.workers += 1
-    if worker.id in before.idle:
-        before.idle.remove(worker.id)
-        provisioner.idle.add(worker.id)
 
 
 def launch_failed(state: CoreState, event: LaunchFailed, now: float) -> None:
@@ -203,12 +193,11 @@ def connected(state: CoreState, id: bytes, hello: Hello, now: float) -> None:
         return
     provisioner.reset_failures()
     worker = absent or _add(state, id, hello, provisioner, now)
-    state.count_phase(worker, -1)  # one that is back may have other slots than was thought
+    books.change_slots(state, worker, hello.slots)
     worker.hello, worker.launch, worker.heard_at, worker.idle_since = hello, launch, now, now
     worker.held = held
-    state.count_phase(worker, +1)
     if worker.provisioner is not provisioner:
-        _move_to(worker, provisioner)
+        books.move_worker(worker, provisioner)
     if is_by_hand(state, worker) and not provisioner.requested:
         provisioner.by_hand.add(id)
     state.effects.append(Send(id, Welcome(state.policy.epoch)))
@@ -252,10 +241,7 @@ def is_by_hand(state: CoreState, worker: Worker) -> bool:
 
 def _add(state: CoreState, id: bytes, hello: Hello, provisioner: Provisioner, now: float) -> Worker:
     worker = Worker(id, hello, now, now, provisioner, since=now, generation=state.generation)
-    state.workers[id] = worker
-    state.count_phase(worker, +1)
-    provisioner.workers += 1
-    provisioner.idle.add(id)
+    books.add_worker(state, worker)
     return worker
 
 
@@ -294,8 +280,7 @@ def restored(state: CoreState, event: Restored, now: float) -> None:
         worker.launch, worker.absent = launch, True
         if state.shared is not None:  # else it is refused when it comes back
             worker.held = _held_by(state, hello)
-        provisioner.idle.discard(id)
-        state.enter(worker, Phase.SILENT)
+        books.enter(state, worker, Phase.SILENT)
 
 
 def _limit_stay(state: CoreState, worker: Worker, now: float) -> None:

@@ -1,0 +1,224 @@
+"""The counts that the core keeps beside its tables; no other module changes them.
+
+A count tells in constant time what else a walk over all calls or workers would tell: who has which
+share of the workers, what waits, who is idle. `invariants` counts all of them again and compares.
+
+| of | counts |
+|---|---|
+| a client | `load`, `share`, `unsettled`, `running`, `done`, `failed`, `submitters` |
+| a submitter | `open` tasks, `batches`, `load` |
+| functions of a name | `unsettled`, `running`, `done`, `failed`, `retried` |
+| a function | `open` tasks |
+| a slot group | `batches` |
+| a worker | `batches`, `calls`, `waiting` |
+| a queue | `running` (its `calls` and `slots` it counts itself) |
+| a provisioner | `workers`, `idle`, `by_hand`, `suspended` |
+| the core | `active_clients`, `done`, `failed`, `retried`, `phases`, `slots_by_phase` |
+"""
+
+from __future__ import annotations
+
+from gridengine.dispatcher.core.calls import Client, OpenTask, RemoteObject, Submitter
+from gridengine.dispatcher.core.model import NEXT_PHASES, READY, Batch, Phase, SlotGroup, Worker
+from gridengine.dispatcher.core.provisioner import Provisioner
+from gridengine.dispatcher.core.state import CoreState, turn_of
+
+# ------------------------------------------------------------------ tasks and their calls
+
+
+def open_tasks(submitter: Submitter, function: RemoteObject, tasks: int, calls: int) -> None:
+    """Count new tasks of a submitter, with so many calls together."""
+    submitter.open += tasks
+    function.open += tasks
+    count_unsettled(submitter, function, calls)
+
+
+def count_unsettled(submitter: Submitter, function: RemoteObject, calls: int) -> None:
+    """Count so many more calls without an outcome, or fewer."""
+    submitter.client.unsettled += calls
+    function.counts.unsettled += calls
+
+
+def add_submitter(state: CoreState, submitter: Submitter) -> None:
+    """Take in a submitter that is to have open tasks."""
+    state.submitters[submitter.number] = submitter
+    client = submitter.client
+    if not client.submitters:
+        state.active_clients += 1
+        state.clients.setdefault(client.number, client)
+    client.submitters += 1
+
+
+def close_task(state: CoreState, one: OpenTask) -> None:
+    """Count a task that has ended; forget its submitter, and a client that has left, with their
+    last.
+    """
+    submitter = one.submitter
+    one.function.open -= 1
+    submitter.open -= 1
+    if submitter.open:
+        return
+    del state.submitters[submitter.number]
+    client = submitter.client
+    client.submitters -= 1
+    if not client.submitters:
+        state.active_clients -= 1
+        if client.left and state.clients.get(client.number) is client:
+            del state.clients[client.number]
+        if client.left or state.active_clients == 1:
+            # A client that alone is left asks for slots in the order in which its calls came.
+            state.first_turn = turn_of(state.packer.furthest) + 1
+            state.agenda.reorder = True
+
+
+def settle(state: CoreState, one: OpenTask, calls: int, done: bool | None) -> None:
+    """Count calls that have an outcome: a value, or a failure, or None when they were recalled."""
+    client, counts = one.submitter.client, one.function.counts
+    one.unsettled -= calls
+    client.unsettled -= calls
+    counts.unsettled -= calls
+    if done is None or one.remade:
+        return
+    if done:
+        state.done += calls
+        client.done += calls
+        counts.done += calls
+    else:
+        state.failed += calls
+        client.failed += calls
+        counts.failed += calls
+
+
+def retry(state: CoreState, one: OpenTask, calls: int) -> None:
+    """Count calls that have failed and run again."""
+    state.retried += calls
+    one.function.counts.retried += calls
+
+
+# ------------------------------------------------------------------ batches and shares
+
+
+def count_running(group: SlotGroup, one: OpenTask, calls: int) -> None:
+    """Count so many more calls of a task at a worker, or fewer."""
+    group.queue.running += calls
+    group.worker.calls += calls
+    one.submitter.client.running += calls
+    one.function.counts.running += calls
+
+
+def begin_batch(group: SlotGroup, batch: Batch, submitter: Submitter) -> None:
+    """Count a batch that a worker was given."""
+    worker = group.worker
+    worker.batches += 1
+    worker.provisioner.idle.discard(worker.id)
+    take_slot(group, batch, submitter)
+    if worker.waiting:
+        note_suspended(worker)
+
+
+def end_batch(group: SlotGroup, batch: Batch, submitter: Submitter) -> None:
+    """Count a batch that has ended; one that waits for calls of its own has no slot."""
+    worker = group.worker
+    worker.batches = left = worker.batches - 1
+    if batch.waiting:
+        worker.waiting -= 1
+    else:
+        leave_slot(group, batch, submitter)
+    if worker.waiting or batch.waiting:
+        note_suspended(worker)
+    if not left and worker.phase is READY:
+        worker.provisioner.idle.add(worker.id)
+
+
+def take_slot(group: SlotGroup, batch: Batch, submitter: Submitter) -> None:
+    """Count a batch that has a slot, for its submitter and its client."""
+    client, load = submitter.client, batch.load
+    group.batches += 1
+    submitter.batches += 1
+    submitter.load += load
+    client.load = client_load = client.load + load
+    client.share = client_load / client.weight
+
+
+def leave_slot(group: SlotGroup, batch: Batch, submitter: Submitter) -> None:
+    """Count a batch that has its slot no more."""
+    client, load = submitter.client, batch.load
+    group.batches -= 1
+    submitter.batches -= 1
+    submitter.load -= load
+    client.load = client_load = client.load - load
+    client.share = client_load / client.weight
+
+
+def set_weight(client: Client, weight: float) -> None:
+    """Give a client a weight, from which its share follows."""
+    client.weight, client.share = weight, client.load / weight
+
+
+def count_waiting(worker: Worker, batches: int) -> None:
+    """Count so many more batches of a worker that wait for calls that they have made, or fewer."""
+    worker.waiting += batches
+    note_suspended(worker)
+
+
+def note_suspended(worker: Worker) -> None:
+    """Note whether all batches of a worker wait for calls that they have made."""
+    suspended, share = worker.provisioner.suspended, worker.provisioner.policy.jobs_per_worker
+    if 0 < worker.waiting == worker.batches:
+        suspended[worker.id] = share is not None and worker.taken >= share
+    else:
+        suspended.pop(worker.id, None)
+
+
+# ------------------------------------------------------------------ workers
+
+
+def add_worker(state: CoreState, worker: Worker) -> None:
+    """Take in a worker."""
+    state.workers[worker.id] = worker
+    worker.provisioner.workers += 1
+    _count_phase(state, worker, +1)
+
+
+def enter(state: CoreState, worker: Worker, phase: Phase) -> None:
+    """Change the phase of a worker; one that `NEXT_PHASES` does not name is a fault of ours."""
+    if phase not in NEXT_PHASES[worker.phase]:
+        raise AssertionError(f"a worker cannot go from {worker.phase} to {phase}")
+    _count_phase(state, worker, -1)
+    worker.phase = phase
+    _count_phase(state, worker, +1)
+
+
+def change_slots(state: CoreState, worker: Worker, slots: int) -> None:
+    """Count a worker that has come back, with other slots maybe."""
+    state.slots_by_phase[worker.phase] += slots - worker.hello.slots
+
+
+def _count_phase(state: CoreState, worker: Worker, sign: int) -> None:
+    """Count a worker that enters its phase, or leaves it, and its slots."""
+    state.phases[worker.phase] += sign
+    state.slots_by_phase[worker.phase] += sign * worker.hello.slots
+    if sign > 0 and worker.phase is READY and not worker.batches:
+        worker.provisioner.idle.add(worker.id)
+    else:
+        worker.provisioner.idle.discard(worker.id)
+
+
+def remove_worker(state: CoreState, worker: Worker) -> None:
+    """Forget a worker that is gone."""
+    enter(state, worker, Phase.GONE)
+    del state.workers[worker.id]
+    state.retiring.pop(worker.id, None)
+    worker.provisioner.workers -= 1
+    worker.provisioner.by_hand.discard(worker.id)
+
+
+def move_worker(worker: Worker, provisioner: Provisioner) -> None:
+    """Count a worker where it belongs, as is known only now."""
+    before, worker.provisioner = worker.provisioner, provisioner
+    before.workers -= 1
+    before.by_hand.discard(worker.id)
+    provisioner.workers += 1
+    if worker.id in before.idle:
+        before.idle.remove(worker.id)
+        provisioner.idle.add(worker.id)
