@@ -49,10 +49,14 @@ def function(number: int) -> Function:
 
 
 class Play:
-    """A core, a clock, and the words of those around it."""
+    """A core, a clock, and the words of those around it; all invariants are checked after each
+    event, unless there are too many calls for that.
+    """
 
-    def __init__(self, **policy: Any) -> None:
-        self.core = state_machine.StateMachine(Policy(**{"max_workers": 10, **GOOD, **policy}))
+    def __init__(self, *, checked: bool = True, **policy: Any) -> None:
+        self.core = state_machine.StateMachine(
+            Policy(**{"max_workers": 10, **GOOD, **policy}), checked=checked
+        )
         self.now = 100.0
         self.effects: list[Effect] = []
         self.last_task = 0

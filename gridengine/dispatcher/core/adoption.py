@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from gridengine.dispatcher.core import allocator, books, failures
 from gridengine.dispatcher.core.calls import OpenTask, Span
 from gridengine.dispatcher.core.events import Restored, Send
-from gridengine.dispatcher.core.model import Batch, Phase, Run, SlotGroup, TaskQueue, Worker
+from gridengine.dispatcher.core.model import Batch, Run, SlotGroup, TaskQueue, Worker
 from gridengine.dispatcher.core.outcomes import (
     begin_run,
     end_run,
@@ -26,6 +26,7 @@ from gridengine.dispatcher.core.outcomes import (
     settle_failed,
 )
 from gridengine.dispatcher.core.state import CoreState
+from gridengine.dispatcher.core.states import Phase
 from gridengine.wire.messages import NAME_BYTES, Cancel, Forget, Held, HeldBatch, HeldRun, Release
 
 Ranges: TypeAlias = list[tuple[int, int]]
@@ -46,6 +47,9 @@ def assign_restored(state: CoreState, event: Restored, now: float) -> None:
         if (one := state.open_tasks.get(task)) is not None:
             calls = sum(stop - start for start, stop in ranges)
             books.settle(state, one, calls, None)
+            if state.story is not None:
+                for start, stop in ranges:
+                    state.story.move(Span(one, start, stop, one.task.demand), "settled", "before")
             one.settled = list(ranges)
             waiting[task] = _open_calls(one)
     assigned = []

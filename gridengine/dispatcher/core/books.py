@@ -19,9 +19,10 @@ share of the workers, what waits, who is idle. `invariants` counts all of them a
 from __future__ import annotations
 
 from gridengine.dispatcher.core.calls import Client, OpenTask, RemoteObject, Submitter
-from gridengine.dispatcher.core.model import NEXT_PHASES, READY, Batch, Phase, SlotGroup, Worker
+from gridengine.dispatcher.core.model import Batch, SlotGroup, Worker
 from gridengine.dispatcher.core.provisioner import Provisioner
 from gridengine.dispatcher.core.state import CoreState, turn_of
+from gridengine.dispatcher.core.states import NEXT_PHASES, READY, Phase
 
 # ------------------------------------------------------------------ tasks and their calls
 
@@ -184,6 +185,8 @@ def enter(state: CoreState, worker: Worker, phase: Phase) -> None:
     """Change the phase of a worker; one that `NEXT_PHASES` does not name is a fault of ours."""
     if phase not in NEXT_PHASES[worker.phase]:
         raise AssertionError(f"a worker cannot go from {worker.phase} to {phase}")
+    if state.story is not None:
+        state.story.add(worker.id, f"{worker.phase.value}, then {phase.value}")
     _count_phase(state, worker, -1)
     worker.phase = phase
     _count_phase(state, worker, +1)

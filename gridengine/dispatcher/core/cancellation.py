@@ -9,9 +9,10 @@ from itertools import islice
 
 from gridengine.dispatcher.core.calls import OpenTask, Span, Unwanted
 from gridengine.dispatcher.core.events import CancelRequested, Rebalance, RecallRequested, Send
-from gridengine.dispatcher.core.model import Phase, Run, Worker
+from gridengine.dispatcher.core.model import Run, Worker
 from gridengine.dispatcher.core.outcomes import cut, settle_unwanted
 from gridengine.dispatcher.core.state import CoreState
+from gridengine.dispatcher.core.states import Phase
 from gridengine.wire.messages import Cancel, Recall
 
 LATE_SECONDS = 0.05

@@ -10,9 +10,10 @@ from collections.abc import Iterable, Sequence
 from gridengine.dispatcher.core import dependencies, lineage, objects
 from gridengine.dispatcher.core.calls import AwaitedResult, OpenTask, Span
 from gridengine.dispatcher.core.events import ResultAsked, ResultFetched, Send
-from gridengine.dispatcher.core.model import READY, Phase, SlotGroup, TaskQueue, Worker
+from gridengine.dispatcher.core.model import SlotGroup, TaskQueue, Worker
 from gridengine.dispatcher.core.outcomes import has_failed, settle_failed_input, unwritable
 from gridengine.dispatcher.core.state import CoreState
+from gridengine.dispatcher.core.states import READY, Phase
 from gridengine.dispatcher.core.tasks import ResultData
 from gridengine.errors import GridEngineError
 from gridengine.serialize.payload import Payload
@@ -54,6 +55,8 @@ def _has_inputs(state: CoreState, span: Span, worker: Worker, now: float) -> boo
         return True
     near = _is_sooner_there(state, span, away, now)
     one.missing, one.again = len(away), (span.demand, span.attempt)
+    if state.story is not None:
+        state.story.move(span, "missing", "its inputs are elsewhere")
     for awaited in away:
         awaited.add_waiting(one)
         if not near:
@@ -122,6 +125,8 @@ def _go_on(state: CoreState, one: OpenTask) -> bool:
     for awaited in missing:
         awaited.drop_waiting(one)
     one.missing, span = 0, one.only_span()
+    if state.story is not None:
+        state.story.move(span, "waiting", "for any worker")
     queue = state.queue_for(span.demand)
     queue.put_back(span)
     state.agenda.changed_queues[queue] = None

@@ -119,7 +119,10 @@ def _open_again(state: CoreState, awaited: AwaitedResult) -> list[AwaitedResult]
             known.add_waiting(one)
             one.missing += 1
     one.inputs = tuple(inputs)
-    if not one.missing:
+    if one.missing:
+        if state.story is not None:
+            state.story.move(one.only_span(), "missing", "to be made again")
+    else:
         queue = state.queue_for(task.demand)
         queue.put_back(Span(one, index, index + 1, task.demand))
         state.agenda.begun[queue] = one

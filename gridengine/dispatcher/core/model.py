@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import math
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -16,6 +15,7 @@ from gridengine.dispatcher.core.fair_queue import PLAIN, FairQueue, first_of
 from gridengine.dispatcher.core.growth import Growth
 from gridengine.dispatcher.core.policy import spare_of
 from gridengine.dispatcher.core.provisioner import LaunchedWorker, Provisioner
+from gridengine.dispatcher.core.states import READY, Phase
 from gridengine.dispatcher.core.task_blocks import TaskBlock
 from gridengine.resources.base import Resource
 from gridengine.resources.demand import ANY, Demand
@@ -95,28 +95,6 @@ class Run(Struct):
     def rest(self) -> Span:
         """The calls that are not settled."""
         return replace(self.span, start=self.done)
-
-
-class Phase(enum.Enum):
-    """The state of a worker that is connected."""
-
-    READY = "ready"
-    SILENT = "silent"
-    STOPPING = "stopping"
-    GONE = "gone"
-
-
-READY, SILENT = Phase.READY, Phase.SILENT
-"""To look up a member of its enumeration takes longer than to compare it, as is done for each
-message and, each tick, for each worker.
-"""
-
-NEXT_PHASES = {
-    Phase.READY: {Phase.SILENT, Phase.STOPPING, Phase.GONE},
-    Phase.SILENT: {Phase.READY, Phase.STOPPING, Phase.GONE},
-    Phase.STOPPING: {Phase.GONE},
-    Phase.GONE: set(),
-}
 
 
 @dataclass(slots=True, eq=False)

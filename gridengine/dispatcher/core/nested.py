@@ -16,8 +16,9 @@ from gridengine.dispatcher.core import allocator, books, cancellation
 from gridengine.dispatcher.core.calls import OpenTask
 from gridengine.dispatcher.core.events import CancelRequested, Send
 from gridengine.dispatcher.core.feasibility import booked, without_time
-from gridengine.dispatcher.core.model import READY, Run, SlotGroup, Worker
+from gridengine.dispatcher.core.model import Run, SlotGroup, Worker
 from gridengine.dispatcher.core.state import CoreState
+from gridengine.dispatcher.core.states import READY
 from gridengine.errors import safe_repr
 from gridengine.resources.kinds import WTime
 from gridengine.resources.units import plural

@@ -47,6 +47,8 @@ def begin_run(
         one.runs[number] = None
     else:
         one.runs = {number: None}
+    if state.story is not None:
+        state.story.move(span, "assigned", f"to {worker.id.hex()[:8]} as run {number}")
     return run
 
 
@@ -142,7 +144,11 @@ def requeue(state: CoreState, span: Span) -> None:
             settle_failed_input(state, one, failed[0])
         elif one.missing:
             one.again = part.demand, part.attempt
+            if state.story is not None:
+                state.story.move(part, "missing", "again")
         else:
+            if state.story is not None:
+                state.story.move(part, "waiting", "again")
             queue = state.queue_for(part.demand)
             queue.put_back(part)
             state.agenda.changed_queues[queue] = None
@@ -273,6 +279,8 @@ def settle(
     books.settle(state, one, calls, done if done or not recalled else None)
     attempts = tuple(one.attempts.get(start, ())) if one.attempts and calls == 1 else ()
     last = not one.unsettled
+    if state.story is not None:
+        state.story.move(span, "settled")
     if one.kept and payload is not None:
         if type(payload) is KeptPayload:
             state.effects += [] if one.remade else [ResultKept(payload)]

@@ -12,7 +12,8 @@ from msgspec import Struct, field
 from gridengine.dispatcher.core.calls import Span
 from gridengine.dispatcher.core.events import Effect, Inform, Launched
 from gridengine.dispatcher.core.failures import name_of
-from gridengine.dispatcher.core.model import Phase, Worker
+from gridengine.dispatcher.core.model import Worker
+from gridengine.dispatcher.core.states import Phase
 from gridengine.dispatcher.core.status import WatchEvent
 from gridengine.dispatcher.core.watch_events import (
     CONNECTED,

@@ -10,9 +10,10 @@ from msgspec.structs import replace
 
 from gridengine.dispatcher.core import allocator, cancellation, worker_lifecycle
 from gridengine.dispatcher.core.events import Scaled
-from gridengine.dispatcher.core.model import READY, Phase, Worker
+from gridengine.dispatcher.core.model import Worker
 from gridengine.dispatcher.core.provisioner import LaunchedWorker, Provisioner
 from gridengine.dispatcher.core.state import CoreState
+from gridengine.dispatcher.core.states import READY, Phase
 from gridengine.schedulers.launcher import WorkerStatus
 
 

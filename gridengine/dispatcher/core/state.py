@@ -21,7 +21,7 @@ from gridengine.dispatcher.core.calls import (
     Submitter,
 )
 from gridengine.dispatcher.core.events import Effect
-from gridengine.dispatcher.core.model import Phase, Run, TaskQueue, Worker
+from gridengine.dispatcher.core.model import Run, TaskQueue, Worker
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.provisioner import (
     ANNOUNCED,
@@ -31,6 +31,8 @@ from gridengine.dispatcher.core.provisioner import (
 )
 from gridengine.dispatcher.core.run_log import RunLog
 from gridengine.dispatcher.core.snapshot import ClientCounts, DemandCounts, Snapshot
+from gridengine.dispatcher.core.states import Phase
+from gridengine.dispatcher.core.story import Story
 from gridengine.dispatcher.core.task_blocks import TaskBlock, TaskBlocks
 from gridengine.dispatcher.core.tasks import MOST_PRIORITY
 from gridengine.resources.base import Resource
@@ -70,6 +72,8 @@ class CoreState:
 
     def __init__(self, policy: Policy) -> None:
         self.policy = self.first_policy = policy
+        self.story: Story | None = None
+        """What has happened to calls and workers lately; None unless the core is checked."""
         self.closing = False
         # Whether nothing but calls of running calls may begin.
         self.draining = False

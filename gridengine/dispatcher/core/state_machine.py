@@ -69,9 +69,11 @@ from gridengine.dispatcher.core.events import (
 )
 from gridengine.dispatcher.core.feasibility import can_hold
 from gridengine.dispatcher.core.long_waits import LongWait
-from gridengine.dispatcher.core.model import SILENT, Phase, Run, TaskQueue
+from gridengine.dispatcher.core.model import Run, TaskQueue
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.state import CoreState
+from gridengine.dispatcher.core.states import SILENT, Phase
+from gridengine.dispatcher.core.story import Story, Subject
 from gridengine.dispatcher.core.task_blocks import TaskBlock
 from gridengine.dispatcher.core.tasks import Task
 from gridengine.dispatcher.core.watch_events import REQUESTED, WAITING
@@ -82,11 +84,21 @@ from gridengine.wire.messages import NUMBER_BITS, Hello
 class StateMachine:
     """Decides for one dispatcher. `handle` is the only way in; its effects are to be performed in
     order. `state` is for looking.
+
+    Args:
+        policy: the limits and intervals to keep to.
+        checked: check all invariants after each event, which takes time that grows with all that
+            waits and runs, and keep the last events of calls and workers.
     """
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: Policy, *, checked: bool = False) -> None:
         self.state = CoreState(policy)
         self._long_wait = LongWait()
+        self._check: Callable[[CoreState], None] | None = None
+        if checked:
+            from gridengine.dispatcher.core.invariants import check  # few ask
+
+            self._check, self.state.story = check, Story()
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         """Take one event at the (monotonic) time `now`; return what is to be done, in order."""
@@ -94,6 +106,8 @@ class StateMachine:
         state.effects = []
         if state.log.events is not None:
             state.log.events.now = now
+        if state.story is not None:
+            state.story.begin(event, now)
         tick = type(event) is Tick
         _HANDLERS[type(event)](state, event, now)
         if tick:
@@ -115,7 +129,15 @@ class StateMachine:
                 _scale(state, now)
         if state.draining and not state.runs:
             state.effects.append(Drained())
+        if self._check is not None:
+            self._check(state)
         return state.effects
+
+    def story_of(self, subject: Subject) -> list[str]:
+        """Return the last events of a task, by its number, or of a worker, by its id, the oldest
+        first; nothing unless the core is checked.
+        """
+        return [] if self.state.story is None else self.state.story.of(subject)
 
 
 def _scale(state: CoreState, now: float) -> None:
@@ -346,6 +368,8 @@ def _received(state: CoreState, event: Received, now: float) -> None:
         state.effects.append(Lost(event.worker))
         return
     worker.heard_at = now
+    if state.story is not None:
+        state.story.add(worker.id, f"says {type(message).__name__}")
     if worker.phase is SILENT:
         worker_lifecycle.heard_again(state, worker)
         worker_lifecycle.finished_batch(state, worker, now)

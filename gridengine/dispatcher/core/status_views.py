@@ -10,9 +10,10 @@ from itertools import islice
 from typing import TypeVar
 
 from gridengine.dispatcher.core.calls import Failure, FunctionCounts, OpenTask, shown_calls
-from gridengine.dispatcher.core.model import Phase, Run, TaskQueue, Worker
+from gridengine.dispatcher.core.model import Run, TaskQueue, Worker
 from gridengine.dispatcher.core.provisioner import Provisioner
 from gridengine.dispatcher.core.state import CoreState
+from gridengine.dispatcher.core.states import Phase
 from gridengine.dispatcher.core.status import (
     CallStatus,
     FailureStatus,

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from gridengine.dispatcher.core import adoption, allocator, books, failures, lineage
 from gridengine.dispatcher.core.calls import Span
 from gridengine.dispatcher.core.events import DrainHosts, Lost, Send
-from gridengine.dispatcher.core.model import READY, Phase, Run, TaskQueue, Worker
+from gridengine.dispatcher.core.model import Run, TaskQueue, Worker
 from gridengine.dispatcher.core.outcomes import (
     end_run,
     may_grow,
@@ -25,6 +25,7 @@ from gridengine.dispatcher.core.outcomes import (
 )
 from gridengine.dispatcher.core.provisioner import LaunchedWorker, Provisioner
 from gridengine.dispatcher.core.state import CoreState
+from gridengine.dispatcher.core.states import READY, Phase
 from gridengine.dispatcher.core.watch_events import IDLE, LEAVING, SILENT
 from gridengine.errors import OutOfMemory, TimeoutError
 from gridengine.schedulers.launcher import Report, WorkerStatus

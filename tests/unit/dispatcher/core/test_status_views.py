@@ -235,7 +235,7 @@ def test_figures_of_a_run_that_has_ended_are_dropped() -> None:
 
 
 def test_of_calls_that_have_ended_an_even_sample_is_kept() -> None:
-    play = Play(idle_seconds=1000)
+    play = Play(checked=False, idle_seconds=1000)
     one = play.running(MOST_SAMPLED * 3)
     for _ in range(MOST_SAMPLED * 3):
         play.now += 1
