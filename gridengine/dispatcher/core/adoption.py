@@ -37,7 +37,7 @@ LEFT_OUT = "its dispatcher was started again, and what came of the call is not k
 # ------------------------------------------------------------------ at the start
 
 
-def assign_restored(state: CoreState, event: Restored, now: float) -> None:
+def assign_restored(state: CoreState, event: Restored) -> None:
     """Take out of the queues what is settled of the tasks that were submitted again, and what is
     assigned already, and have the absent workers have that.
     """
@@ -73,7 +73,7 @@ def assign_restored(state: CoreState, event: Restored, now: float) -> None:
         queue = state.queue_for(one.task.demand)
         group = groups.setdefault((worker.id, queue), SlotGroup(worker, queue, 0))
         span = Span(one, start, stop, one.task.demand, run.attempt)
-        _begin(state, run.number, span, group, Batch(), now)
+        _begin(state, run.number, span, group, Batch(), state.now)
 
 
 def _open_calls(one: OpenTask) -> Ranges:
@@ -127,7 +127,7 @@ def _begin(
 # ------------------------------------------------------------------ a worker comes back
 
 
-def take_back(state: CoreState, worker: Worker, held: Held, now: float) -> None:
+def take_back(state: CoreState, worker: Worker, held: Held) -> None:
     """Have an absent worker go on with what it has and is still waited for; what else it had waits
     again, what else it has is ended.
 
@@ -144,7 +144,7 @@ def take_back(state: CoreState, worker: Worker, held: Held, now: float) -> None:
     books.enter(state, worker, Phase.READY)
     groups: dict[tuple[int, TaskQueue], SlotGroup] = {}
     for batch in held.batches:
-        _go_on(state, worker, batch, before, groups, now)
+        _go_on(state, worker, batch, before, groups)
     for run in reversed(before.values()):
         requeue(state, run.rest)  # it never came there, or was given back
     _end_others(state, worker, held)
@@ -161,11 +161,11 @@ def take_back(state: CoreState, worker: Worker, held: Held, now: float) -> None:
     _release(state, worker, released)
 
 
-def open_emptied(state: CoreState, worker: Worker, now: float) -> None:
+def open_emptied(state: CoreState, worker: Worker) -> None:
     """Have the slots of a worker given out all of whose runs of earlier have ended."""
     _release(state, worker, worker.to_release or [])
     worker.to_release = None
-    allocator.open_worker(state, worker, now)
+    allocator.open_worker(state, worker)
 
 
 def _go_on(
@@ -174,7 +174,6 @@ def _go_on(
     held: HeldBatch,
     before: dict[int, Run],
     groups: dict[tuple[int, TaskQueue], SlotGroup],
-    now: float,
 ) -> None:
     """Have a batch of a worker go on, but for what is settled or not waited for."""
     batch = Batch()
@@ -185,7 +184,7 @@ def _go_on(
         del before[item.run]
         span = run.rest
         start, stop = max(item.done, span.start), max(item.stop, span.start)
-        _leave_out(state, run, replace(span, stop=min(start, span.stop)), now)
+        _leave_out(state, run, replace(span, stop=min(start, span.stop)))
         requeue(state, replace(span, start=stop))
         if start < stop:
             queue = run.slot_group.queue
@@ -202,12 +201,12 @@ def _is_part(item: HeldRun, run: Run) -> bool:
     return item.task == run.span.open_task.task.id and item.done <= item.stop <= run.span.stop
 
 
-def _leave_out(state: CoreState, run: Run, span: Span, now: float) -> None:
+def _leave_out(state: CoreState, run: Run, span: Span) -> None:
     """Have calls run again, where they may, that the worker says it has answered."""
     if span.open_task.task.retries or not span.calls:
         requeue(state, span)
         return
-    record_attempt(run, span.start, now, LEFT_OUT)
+    record_attempt(run, span.start, state.now, LEFT_OUT)
     error = failures.why_lost(run.worker, span, f"comes back, but {LEFT_OUT}", None)
     settle_failed(state, span, error, -signal.SIGKILL)
 

@@ -28,7 +28,7 @@ from gridengine.wire.messages import Release
 # ------------------------------------------------------------------ workers
 
 
-def open_worker(state: CoreState, worker: Worker, now: float) -> GridEngineError | None:
+def open_worker(state: CoreState, worker: Worker) -> GridEngineError | None:
     """Have a worker's slots given out; return the error if it cannot give what it was launched
     for.
     """
@@ -38,7 +38,7 @@ def open_worker(state: CoreState, worker: Worker, now: float) -> GridEngineError
     if state.shared is None:
         return _give_all(state, worker)
     held = state.shared if worker.held is None else worker.held
-    state.packer.open(worker.id, lasting(held, worker.leave_at - now), now)
+    state.packer.open(worker.id, lasting(held, worker.leave_at - state.now), state.now)
     state.agenda.changed_queues.update(state.unheld)
     state.unheld.clear()
     state.agenda.room_freed = worker.open = True
@@ -110,7 +110,7 @@ def resume_worker(state: CoreState, worker: Worker) -> None:
 # ------------------------------------------------------------------ at the end of an event
 
 
-def settle(state: CoreState, now: float, *, again: bool = False) -> None:
+def settle(state: CoreState, *, again: bool = False) -> None:
     """Assign all that can be assigned, as the last act of an event; with `again` ask the packer
     though nothing has happened.
     """
@@ -124,15 +124,15 @@ def settle(state: CoreState, now: float, *, again: bool = False) -> None:
         else:
             group.queue.relist(group)
     agenda.freed_slots.clear()
-    fresh = _fill_queues(state, now) if agenda.changed_queues else []
+    fresh = _fill_queues(state) if agenda.changed_queues else []
     if pending and (agenda.room_freed or fresh or again):
         agenda.room_freed = False
         if state.active_clients > 1 or agenda.reorder:
             _reorder(state)
-        _allocate(state, now)
+        _allocate(state)
         for queue in fresh:
-            _gather_room(state, queue, now)
-        _fill_queues(state, now)
+            _gather_room(state, queue)
+        _fill_queues(state)
 
 
 def _is_wanted_by_others(state: CoreState, group: SlotGroup) -> bool:
@@ -141,7 +141,7 @@ def _is_wanted_by_others(state: CoreState, group: SlotGroup) -> bool:
     return others > 0 and group.worker.phase is Phase.READY and group.worker.open
 
 
-def _fill_queues(state: CoreState, now: float) -> list[TaskQueue]:
+def _fill_queues(state: CoreState) -> list[TaskQueue]:
     """Assign the calls of the queues that have changed to the slots they have; return those that
     now ask for one more allocation, and did not before.
     """
@@ -151,24 +151,24 @@ def _fill_queues(state: CoreState, now: float) -> list[TaskQueue]:
         changed, agenda.changed_queues = agenda.changed_queues, {}
         for queue in changed:
             if queue.calls:
-                fill(state, queue, now)
+                fill(state, queue)
             if not queue.calls:
                 if state.pending_requests:
                     _drop_request(state, queue)
                 if not queue.slots:
                     state.forget_if_unused(queue)
-            elif state.shared is not None and _asks_now(state, queue, now):
+            elif state.shared is not None and _asks_now(state, queue):
                 fresh.append(queue)
     return fresh
 
 
-def _asks_now(state: CoreState, queue: TaskQueue, now: float) -> bool:
+def _asks_now(state: CoreState, queue: TaskQueue) -> bool:
     """Have a queue ask for one more allocation, if it does not; return whether it does now."""
     asked = queue in state.pending_requests
     if (
         not queue.demand.function
         and not (asked and queue.asked_depth == queue.waiting.deepest)
-        and _request(state, queue, now)
+        and _request(state, queue)
     ):
         return True
     if queue in state.pending_requests and queue.asked_level != _next_level(queue):
@@ -179,7 +179,7 @@ def _asks_now(state: CoreState, queue: TaskQueue, now: float) -> bool:
 # ------------------------------------------------------------------ allocations
 
 
-def _request(state: CoreState, queue: TaskQueue, now: float) -> bool:
+def _request(state: CoreState, queue: TaskQueue) -> bool:
     """Have a queue ask for one more allocation; return whether it does. One that people have to
     start a worker for does not: else others would give back what they have for it again and again.
     """
@@ -191,7 +191,7 @@ def _request(state: CoreState, queue: TaskQueue, now: float) -> bool:
     state.last_allocation = number = state.last_allocation + 1
     try:
         request = booked(state.limited_request(queue.demand))
-        if state.policy.keeps_others and not state.packer.can_hold(request, now):
+        if state.policy.keeps_others and not state.packer.can_hold(request, state.now):
             state.unheld[queue] = None
             return False
         order, depth = state.place_of(first), queue.asked_depth
@@ -230,12 +230,12 @@ def _fail(state: CoreState, queue: TaskQueue, error: BaseException) -> None:
     outcomes.fail(state, [queue], failures.cannot_give(queue.demand.resources, error))
 
 
-def _allocate(state: CoreState, now: float) -> None:
+def _allocate(state: CoreState) -> None:
     """Have the packer decide whose turn it is, and assign calls to what it allocates."""
     while True:
         try:
-            for placed in state.packer.place(now):
-                _add_slot(state, placed, now)
+            for placed in state.packer.place(state.now):
+                _add_slot(state, placed)
             return
         except RequestFailed as error:
             for queue in [state.requesting_queues[number] for number in error.tasks]:
@@ -262,20 +262,20 @@ def add_slot(
     return group
 
 
-def _add_slot(state: CoreState, placed: Placed[int, bytes], now: float) -> None:
+def _add_slot(state: CoreState, placed: Placed[int, bytes]) -> None:
     queue = state.requesting_queues.pop(placed.task)
     del state.pending_requests[queue]
     worker = state.workers[placed.holder]
     group = add_slot(state, queue, worker, placed)
     before = group.batches
     queue.relist(group)
-    fill(state, queue, now)
+    fill(state, queue)
     if group.batches == before < group.slots and queue.calls:
         # It may not be assigned anything, whatever the reason: else it would be allocated for ever.
         release(state, group)
         pause_worker(state, worker)
     if queue.calls:
-        _request(state, queue, now)
+        _request(state, queue)
 
 
 def _grant(state: CoreState, group: SlotGroup, given: Resource, takes: int) -> None:
@@ -287,7 +287,7 @@ def _cores(given: Resource, otherwise: int) -> int:
     return otherwise if cores is None else cores.N
 
 
-def _gather_room(state: CoreState, queue: TaskQueue, now: float) -> None:
+def _gather_room(state: CoreState, queue: TaskQueue) -> None:
     """Release what others have and do not use, until there is room for what this queue asks
     for.
     """
@@ -298,7 +298,7 @@ def _gather_room(state: CoreState, queue: TaskQueue, now: float) -> None:
             if other.demand.function:
                 break
             release(state, group)
-            _allocate(state, now)
+            _allocate(state)
 
 
 def release(state: CoreState, group: SlotGroup) -> None:

@@ -22,7 +22,7 @@ MOST_ASSIGNED = 2000
 """How many runs of one queue an event assigns at most: some ten milliseconds' work."""
 
 
-def fill(state: CoreState, queue: TaskQueue, now: float) -> None:
+def fill(state: CoreState, queue: TaskQueue) -> None:
     """Assign calls to the slots of a queue while it has both."""
     last = state.last_run + MOST_ASSIGNED
     while queue.calls and not (state.draining and is_held(state)):
@@ -35,8 +35,8 @@ def fill(state: CoreState, queue: TaskQueue, now: float) -> None:
             state.deferred[queue] = None
             return
         worker = group.worker
-        if worker.leave_at == inf or worker.has_seconds(_seconds_of(queue, worker), now):
-            _assign(state, queue, group, now)
+        if worker.leave_at == inf or worker.has_seconds(_seconds_of(queue, worker), state.now):
+            _assign(state, queue, group)
 
 
 def is_held(state: CoreState) -> bool:
@@ -56,23 +56,23 @@ def _seconds_of(queue: TaskQueue, worker: Worker) -> float:
     return max(queue.soft, one.pace.seconds or 0.0) if once else queue.soft
 
 
-def _assign(state: CoreState, queue: TaskQueue, group: SlotGroup, now: float) -> None:
+def _assign(state: CoreState, queue: TaskQueue, group: SlotGroup) -> None:
     """Assign the next calls of a queue, as one batch."""
     worker = group.worker
     spans = queue.next_spans(worker)
     if state.has_away:
-        spans = kept_results.at_hand(state, spans, worker, now)
+        spans = kept_results.at_hand(state, spans, worker)
         if not spans:
             queue.relist(group)
             return
     ahead, load = group.batches >= group.slots, 1 if may_go_ahead(spans[0]) else 2
-    batch = Batch(len(spans), load, None if ahead else now)
+    batch = Batch(len(spans), load, None if ahead else state.now)
     assignments: list[Assignment] = []
     payload: list[Buffer] = []
     calls = 0
     for span in spans:
         calls += span.stop - span.start
-        assignments.append(_begin_run(state, span, group, batch, now, payload))
+        assignments.append(_begin_run(state, span, group, batch, payload))
     one = span.open_task
     if worker.id not in one.function.workers:
         objects.define(state, worker, one.function)
@@ -102,7 +102,7 @@ def _note_batch(
 
 
 def _begin_run(
-    state: CoreState, span: Span, group: SlotGroup, batch: Batch, now: float, payload: list[Buffer]
+    state: CoreState, span: Span, group: SlotGroup, batch: Batch, payload: list[Buffer]
 ) -> Assignment:
     """Note a run, and add what it needs to the payload of its batch."""
     one, worker, begin = span.open_task, group.worker, len(payload)
@@ -115,7 +115,7 @@ def _begin_run(
         if worker.id not in shared.workers:
             objects.define(state, worker, shared)
     state.last_run = number = state.last_run + 1
-    run = begin_run(state, number, span, group, batch, now)
+    run = begin_run(state, number, span, group, batch, state.now)
     events = state.log.events
     if events is not None and events.takes(STARTED, span.calls):
         events.add(_started(run))

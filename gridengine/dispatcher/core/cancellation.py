@@ -22,7 +22,7 @@ MOST_SEARCHED = 200
 """How many runs are searched for workers that have too much."""
 
 
-def cancel_requested(state: CoreState, event: CancelRequested, now: float) -> None:
+def cancel_requested(state: CoreState, event: CancelRequested) -> None:
     """Settle what waits of tasks or calls that are to end, and have workers end what they have."""
     state.open(event.tasks)
     tasks = [state.open_tasks[task] for task in event.tasks if task in state.open_tasks]
@@ -33,14 +33,14 @@ def cancel_requested(state: CoreState, event: CancelRequested, now: float) -> No
     state.agenda.scale = True
 
 
-def recall_requested(state: CoreState, event: RecallRequested, now: float) -> None:
+def recall_requested(state: CoreState, event: RecallRequested) -> None:
     """Take calls out of the queues, and have workers that have some that have not begun give back
     all that has not begun: runners let go of it as a whole.
     """
     for worker, runs in reject(state, event.calls, 0):
         begun = worker.under_way()
         if any(run.number not in begun or _is_unwanted_after(run) for run in runs):
-            recall(state, worker, worker.spare(), now)
+            recall(state, worker, worker.spare())
     state.agenda.scale = True
 
 
@@ -118,17 +118,17 @@ def _by_worker(runs: Iterable[Run]) -> list[tuple[Worker, list[Run]]]:
 # ------------------------------------------------------------------ for the sake of others
 
 
-def recall_for_new_submitter(state: CoreState, now: float) -> None:
+def recall_for_new_submitter(state: CoreState) -> None:
     """Have workers give back what they have not begun, for a submitter that has no share of them
     yet; every now and then.
     """
-    if state.rebalance_due and now - state.recalled_for_new_at >= SHARE_SECONDS:
-        state.recalled_for_new_at = now
+    if state.rebalance_due and state.now - state.recalled_for_new_at >= SHARE_SECONDS:
+        state.recalled_for_new_at = state.now
         for worker in _busy_workers(state):
-            recall(state, worker, worker.spare(), now)
+            recall(state, worker, worker.spare())
 
 
-def rebalance(state: CoreState, event: Rebalance, now: float) -> None:
+def rebalance(state: CoreState, event: Rebalance) -> None:
     """Where calls take longer than those before them did, recall what has not begun: it must not
     wait behind them.
     """
@@ -140,17 +140,17 @@ def rebalance(state: CoreState, event: Rebalance, now: float) -> None:
             run
             for number in begun
             if not (run := worker.runs[number]).batch.waiting
-            and now - _last_sign(run, now) > LATE_SECONDS
+            and state.now - _last_sign(run, state.now) > LATE_SECONDS
         ]
         if worker.phase is not Phase.READY or not spare or not late:
             continue
         for run in late:
-            run.span.open_task.pace.exceeded(now - _last_sign(run, now))
+            run.span.open_task.pace.exceeded(state.now - _last_sign(run, state.now))
             if not run.late:
                 run.late = True
                 run.slot_group.late += 1
                 run.slot_group.queue.relist(run.slot_group)
-        recall(state, worker, spare, now)
+        recall(state, worker, spare)
 
 
 def _busy_workers(state: CoreState) -> list[Worker]:
@@ -166,9 +166,9 @@ def _last_sign(run: Run, now: float) -> float:
     return max(run.batch.answered_at, run.touched)
 
 
-def recall(state: CoreState, worker: Worker, runs: Sequence[Run], now: float) -> None:
+def recall(state: CoreState, worker: Worker, runs: Sequence[Run]) -> None:
     """Have a worker give back of these runs what it has not begun."""
     if worker.phase is Phase.READY and runs:
         for run in runs:
-            run.touched, run.recalled = now, True
+            run.touched, run.recalled = state.now, True
         state.effects.append(Send(worker.id, Recall([run.number for run in runs])))

@@ -11,7 +11,7 @@ from gridengine.dispatcher.core.events import CancelRequested, ClientJoined, Cli
 from gridengine.dispatcher.core.state import CoreState
 
 
-def joined(state: CoreState, event: ClientJoined, now: float) -> None:
+def joined(state: CoreState, event: ClientJoined) -> None:
     """Take in a client, or one that is back; its weight may have changed."""
     if event.number < 1 or not event.weight > 0:
         raise ValueError(f"a client cannot have number {event.number}, weight {event.weight}")
@@ -20,7 +20,7 @@ def joined(state: CoreState, event: ClientJoined, now: float) -> None:
     books.set_weight(client, event.weight)
 
 
-def left(state: CoreState, event: ClientLeft, now: float) -> None:
+def left(state: CoreState, event: ClientLeft) -> None:
     """End the tasks of a client; calls that they have made end with them."""
     client = state.clients.get(event.number)
     if client is None or client is state.own:
@@ -30,7 +30,7 @@ def left(state: CoreState, event: ClientLeft, now: float) -> None:
         state.open_blocks_of(client)
         found = [one for one in _tasks_of(state, client) if not (one.parent or one.remade)]
         tasks = [one.task.id for one in sorted(found, key=lambda one: one.order)]
-        cancellation.cancel_requested(state, CancelRequested(tasks, signal.SIGTERM), now)
+        cancellation.cancel_requested(state, CancelRequested(tasks, signal.SIGTERM))
     if not client.submitters:
         state.clients.pop(client.number, None)
 

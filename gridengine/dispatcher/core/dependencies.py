@@ -92,7 +92,7 @@ def _to_be_made(state: CoreState, reference: int) -> AwaitedResult:
 # ------------------------------------------------------------------ what clients say
 
 
-def wanted(state: CoreState, event: ResultWanted, now: float) -> None:
+def wanted(state: CoreState, event: ResultWanted) -> None:
     """Keep the results of calls that are not settled; the client is to supply those of others."""
     state.open(task for task, _, _ in event.calls)
     for task, index, reference in event.calls:
@@ -111,7 +111,7 @@ def wanted(state: CoreState, event: ResultWanted, now: float) -> None:
             state.effects.append(ResultExpected(reference))
 
 
-def supplied(state: CoreState, event: Supplied, now: float) -> None:
+def supplied(state: CoreState, event: Supplied) -> None:
     """Take in a result that the client has."""
     if event.reference in state.awaited or event.reference not in state.released_early:
         _arrive(state, _to_be_made(state, event.reference), event.data)
@@ -119,7 +119,7 @@ def supplied(state: CoreState, event: Supplied, now: float) -> None:
         state.released_early.discard(event.reference)
 
 
-def released(state: CoreState, event: ReferencesReleased, now: float) -> None:
+def released(state: CoreState, event: ReferencesReleased) -> None:
     """Forget results that nobody can refer to any more, once no call needs them."""
     for reference in event.references:
         awaited = state.awaited.get(reference)

@@ -23,7 +23,7 @@ TRANSFER_RATE = 50e6
 """How many bytes per second are taken to come from one worker to another."""
 
 
-def at_hand(state: CoreState, spans: Iterable[Span], worker: Worker, now: float) -> list[Span]:
+def at_hand(state: CoreState, spans: Iterable[Span], worker: Worker) -> list[Span]:
     """Return those of the calls of a batch whose inputs a worker can be given, or makes before
     them. The others wait in no queue until these are here, or the worker that has them has room, if
     that is sooner; or they have failed, as what was to make one again.
@@ -35,7 +35,7 @@ def at_hand(state: CoreState, spans: Iterable[Span], worker: Worker, now: float)
         if one.missing:  # it follows those that make what it needs
             fits = all(needed.data is not None or needed in coming for needed in one.inputs)
         else:
-            fits = not one.inputs or _has_inputs(state, span, worker, now)
+            fits = not one.inputs or _has_inputs(state, span, worker)
         if fits:
             found.append(span)
             if isinstance(one.kept, AwaitedResult):
@@ -43,7 +43,7 @@ def at_hand(state: CoreState, spans: Iterable[Span], worker: Worker, now: float)
     return found
 
 
-def _has_inputs(state: CoreState, span: Span, worker: Worker, now: float) -> bool:
+def _has_inputs(state: CoreState, span: Span, worker: Worker) -> bool:
     """Return whether a worker can be given the inputs of a call; have it wait for them if not."""
     one = span.open_task
     away = [awaited for awaited in one.inputs if _is_away(awaited, worker)]
@@ -53,7 +53,7 @@ def _has_inputs(state: CoreState, span: Span, worker: Worker, now: float) -> boo
             return False
     if not away:
         return True
-    near = _is_sooner_there(state, span, away, now)
+    near = _is_sooner_there(state, span, away)
     one.missing, one.again = len(away), (span.demand, span.attempt)
     if state.story is not None:
         state.story.move(span, "missing", "its inputs are elsewhere")
@@ -64,9 +64,7 @@ def _has_inputs(state: CoreState, span: Span, worker: Worker, now: float) -> boo
     return False
 
 
-def _is_sooner_there(
-    state: CoreState, span: Span, away: Sequence[AwaitedResult], now: float
-) -> bool:
+def _is_sooner_there(state: CoreState, span: Span, away: Sequence[AwaitedResult]) -> bool:
     """Have a call wait, once, for the worker that has all that it lacks elsewhere, if that is
     likely to have room sooner than it would take to fetch it; return whether it does.
     """
@@ -77,9 +75,9 @@ def _is_sooner_there(
         return False
     waiting = state.near.get(holder.id, {})
     seconds = sum(one.remote.size for one in away if one.remote) / TRANSFER_RATE
-    if _seconds_to_room(holder, span, now) * (1 + len(waiting)) > seconds:
+    if _seconds_to_room(holder, span, state.now) * (1 + len(waiting)) > seconds:
         return False
-    span.open_task.near_until = now + seconds
+    span.open_task.near_until = state.now + seconds
     state.near.setdefault(holder.id, {})[span.open_task.task.id] = span.open_task
     return True
 
@@ -105,12 +103,12 @@ def go_near(state: CoreState, worker: Worker) -> None:
         state.near.pop(worker.id, None)
 
 
-def give_up_waiting(state: CoreState, now: float) -> None:
+def give_up_waiting(state: CoreState) -> None:
     """Have calls go anywhere that have waited long enough for a worker, or for one that is gone."""
     for id, waiting in list(state.near.items()):
         worker = state.workers.get(id)
         for task, one in list(waiting.items()):
-            if worker is None or worker.phase is not READY or now >= one.near_until:
+            if worker is None or worker.phase is not READY or state.now >= one.near_until:
                 del waiting[task]
                 _go_on(state, one)
         if not waiting:
@@ -158,9 +156,7 @@ def nearest(state: CoreState, queue: TaskQueue) -> SlotGroup | None:
     return None
 
 
-def fetched(
-    state: CoreState, worker: Worker, message: Fetched, buffers: Payload, now: float
-) -> None:
+def fetched(state: CoreState, worker: Worker, message: Fetched, buffers: Payload) -> None:
     """Take in a result that has come from a worker: one that was asked of it, or that it hands over
     since it leaves; or hear that it does not have it.
     """
@@ -176,7 +172,7 @@ def fetched(
         return
     del state.away[name]
     if worker.phase is Phase.STOPPING:
-        worker.stopping_since = now  # it is getting on: what is left has its own time
+        worker.stopping_since = state.now  # it is getting on: what is left has its own time
     payload = unwritable(buffers)
     known.function = objects.result_function(name, payload)
     known.away, known.asked = False, None
@@ -187,7 +183,7 @@ def fetched(
     dependencies.begin_waiting(state, awaited)
 
 
-def asked(state: CoreState, event: ResultAsked, now: float) -> None:
+def asked(state: CoreState, event: ResultAsked) -> None:
     """Have a result come here that the caller asks for."""
     awaited = state.awaited.get(event.reference)
     if awaited is None:

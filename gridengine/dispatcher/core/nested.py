@@ -37,7 +37,7 @@ def adopt(parent: Run, child: OpenTask) -> None:
 # ------------------------------------------------------------------ what workers say
 
 
-def waits(state: CoreState, worker: Worker, message: Waits, buffers: Payload, now: float) -> None:
+def waits(state: CoreState, worker: Worker, message: Waits, buffers: Payload) -> None:
     """Have a call that waits for others give its slot back. Its worker gives back what has not
     begun: the others come before that.
     """
@@ -58,9 +58,7 @@ def waits(state: CoreState, worker: Worker, message: Waits, buffers: Payload, no
     state.agenda.scale = True
 
 
-def resumes(
-    state: CoreState, worker: Worker, message: Resumes, buffers: Payload, now: float
-) -> None:
+def resumes(state: CoreState, worker: Worker, message: Resumes, buffers: Payload) -> None:
     """Have a call that waits no more have a slot as soon as there is one; one that was not known to
     wait may go on.
     """
@@ -80,20 +78,20 @@ def _answer(state: CoreState, worker: Worker, message: Resumed) -> None:
 # ------------------------------------------------------------------ at the end of an event
 
 
-def settle(state: CoreState, now: float) -> None:
+def settle(state: CoreState) -> None:
     """Give calls that go on their slots, where there are some by now; end those whose parents have
     ended. The next generation ends when the runs of these do.
     """
     returning, state.agenda.returning = state.agenda.returning, {}
     for worker in returning.values():
         if worker.phase is READY:
-            _resume(state, worker, now)
+            _resume(state, worker)
     orphans, state.agenda.orphans = state.agenda.orphans, []
     if orphans:
-        cancellation.cancel_requested(state, CancelRequested(orphans, signal.SIGTERM), now)
+        cancellation.cancel_requested(state, CancelRequested(orphans, signal.SIGTERM))
 
 
-def _resume(state: CoreState, worker: Worker, now: float) -> None:
+def _resume(state: CoreState, worker: Worker) -> None:
     """Give the calls of a worker that ask for their slots what there is, the deepest first. While
     it is not enough nothing else is given any.
     """
@@ -101,32 +99,32 @@ def _resume(state: CoreState, worker: Worker, now: float) -> None:
     for run in sorted(runs, key=lambda run: -run.span.open_task.submitter.depth):
         runner = worker.resuming[run.number]
         try:
-            group = _find_slot(state, worker, run, now)
+            group = _find_slot(state, worker, run)
         except BaseException as error:  # a kind may be a user's own
             del worker.resuming[run.number]
             words = f"what the call had cannot be given again: {safe_repr(error)}"
             _answer(state, worker, Resumed(runner, run.number, refused=words))
             continue
         if group is None:
-            _withhold(state, worker, now)
+            _withhold(state, worker)
             return
         del worker.resuming[run.number]
-        _take_slot(state, run, group, now)
+        _take_slot(state, run, group)
         _answer(state, worker, Resumed(runner, run.number, group.allocation))
     if worker.withheld:
         allocator.resume_worker(state, worker)
 
 
-def _withhold(state: CoreState, worker: Worker, now: float) -> None:
+def _withhold(state: CoreState, worker: Worker) -> None:
     if not worker.withheld:
         worker.withheld = True
         allocator.pause_worker(state, worker)
         for group in worker.slot_groups:
             group.queue.unlist(group)
-    cancellation.recall(state, worker, worker.spare(), now)
+    cancellation.recall(state, worker, worker.spare())
 
 
-def _find_slot(state: CoreState, worker: Worker, run: Run, now: float) -> SlotGroup | None:
+def _find_slot(state: CoreState, worker: Worker, run: Run) -> SlotGroup | None:
     """Return where a call may go on: where it was, or has its like, or where requests share the
     workers in what is free now.
     """
@@ -141,7 +139,7 @@ def _find_slot(state: CoreState, worker: Worker, run: Run, now: float) -> SlotGr
     asked = booked(state.limited_request(queue.demand))
     state.last_allocation += 1
     # It has begun: its time goes on, whatever is left of the worker's.
-    placed = state.packer.place_at(worker.id, state.last_allocation, without_time(asked), now)
+    placed = state.packer.place_at(worker.id, state.last_allocation, without_time(asked), state.now)
     if placed is None:
         return None
     if (time := asked.get(WTime)) is not None:
@@ -163,7 +161,7 @@ def _leave_slot(state: CoreState, run: Run) -> None:
         state.agenda.returning[run.worker.id] = run.worker
 
 
-def _take_slot(state: CoreState, run: Run, group: SlotGroup, now: float) -> None:
+def _take_slot(state: CoreState, run: Run, group: SlotGroup) -> None:
     """Have a batch that has waited have a slot of this group."""
     batch, worker = run.batch, group.worker
     for one in worker.runs.values() if group is not run.slot_group else ():
@@ -171,7 +169,7 @@ def _take_slot(state: CoreState, run: Run, group: SlotGroup, now: float) -> None
             one.slot_group.late -= one.late
             group.late += one.late
             one.slot_group = group
-    batch.waiting, batch.answered_at = False, now
+    batch.waiting, batch.answered_at = False, state.now
     books.count_waiting(worker, -1)
     state.restrict_slots(worker)
     books.take_slot(group, batch, run.span.open_task.submitter)

@@ -167,7 +167,7 @@ def clear(state: CoreState) -> None:
     state.idle_results.clear()
 
 
-def released(state: CoreState, event: Released, now: float) -> None:
+def released(state: CoreState, event: Released) -> None:
     """Note that the last handle of a shared object is gone."""
     known = state.objects.get(event.name)
     if known is not None:

@@ -203,9 +203,7 @@ def fail(state: CoreState, queues: Iterable[TaskQueue], error: GridEngineError) 
     drop_waiting(state, queues, lambda state, span: settle(state, span, error=error, exitcode=1))
 
 
-def give_up(
-    state: CoreState, error: GridEngineError, now: float, provisioners: Iterable[Provisioner]
-) -> None:
+def give_up(state: CoreState, error: GridEngineError, provisioners: Iterable[Provisioner]) -> None:
     """Fail all that waits for these, since no worker can be had; the next that is submitted asks
     anew.
     """
@@ -214,7 +212,7 @@ def give_up(
             text = f"the workers that are to be there (min_workers={least}) cannot be had"
             state.effects.append(Warn(f"{text}: {error.message}"))
         fail(state, (queue for queue in state.queues.values() if queue.provisioner is one), error)
-        state.effects += one.give_up(now)
+        state.effects += one.give_up(state.now)
 
 
 # ------------------------------------------------------------------ calls that are settled

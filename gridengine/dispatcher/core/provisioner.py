@@ -326,10 +326,7 @@ class Provisioner(Struct, eq=False):
             else "the cluster job"
         )
         return (JobDeleted if deleted else WorkerNotStarted)(
-            f"{which} {text}",
-            job=one.handle.id,
-            log=one.handle.log or None,
-            hint=hint,
+            f"{which} {text}", job=one.handle.id, log=one.handle.log or None, hint=hint
         )
 
     def overdue(self, now: float) -> list[LaunchedWorker]:

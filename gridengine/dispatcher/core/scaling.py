@@ -17,7 +17,7 @@ from gridengine.dispatcher.core.states import READY, Phase
 from gridengine.schedulers.launcher import WorkerStatus
 
 
-def scaled(state: CoreState, event: Scaled, now: float) -> None:
+def scaled(state: CoreState, event: Scaled) -> None:
     """Have as many workers as these bounds say: more are asked for at once, too many leave."""
     first = state.first_policy
     minimum = first.min_workers if event.minimum is None else event.minimum
@@ -27,12 +27,12 @@ def scaled(state: CoreState, event: Scaled, now: float) -> None:
     state.policy = replace(state.policy, min_workers=minimum, max_workers=maximum)
     for one in state.provisioners.values():
         one.policy = state.policy
-        one.demand_since, one.keep_again_at = -math.inf, now
-    keep_bounds(state, now)
+        one.demand_since, one.keep_again_at = -math.inf, state.now
+    keep_bounds(state)
     state.agenda.scale = True
 
 
-def keep_bounds(state: CoreState, now: float) -> None:
+def keep_bounds(state: CoreState) -> None:
     """Have those leave that are more than `max_workers`: of each demand first who has not come yet,
     then who has nothing to do, then, once they have ended what they are at, others. The last to
     come are the first to leave. While there are fewer, who was to leave stays.
@@ -53,7 +53,7 @@ def keep_bounds(state: CoreState, now: float) -> None:
         for worker in retiring[: max(-excess, 0)]:
             _keep(state, worker)
         if excess > 0:
-            _reduce(state, one, here[one], excess, now)
+            _reduce(state, one, here[one], excess)
         total += _staying(one, here[one], one.suspended)
 
 
@@ -66,17 +66,15 @@ def _staying(one: Provisioner, workers: Iterable[Worker], suspended: Container[b
     )
 
 
-def _reduce(
-    state: CoreState, one: Provisioner, workers: Iterable[Worker], excess: int, now: float
-) -> None:
+def _reduce(state: CoreState, one: Provisioner, workers: Iterable[Worker], excess: int) -> None:
     coming = sorted(one.expected.values(), key=_is_queued)[::-1][:excess]
     state.effects += one.withdraw(coming)
     staying = [worker for worker in workers if not worker.is_leaving]
     for worker in sorted(staying, key=_is_busy)[: excess - len(coming)]:
-        _retire(state, worker, now)
+        _retire(state, worker)
 
 
-def make_room(state: CoreState, now: float) -> None:
+def make_room(state: CoreState) -> None:
     """Where calls of each demand have workers of their own, and there may be no more of them, have
     one leave for calls of a client that has no share of any. One at a time: the next may have
     become idle by then.
@@ -97,8 +95,8 @@ def make_room(state: CoreState, now: float) -> None:
     )
     if busy is not None:
         state.yielding = busy.id
-        worker_lifecycle.drain_worker(state, busy, now)
-        cancellation.recall(state, busy, busy.spare(), now)
+        worker_lifecycle.drain_worker(state, busy)
+        cancellation.recall(state, busy, busy.spare())
 
 
 def _lacks_room(state: CoreState) -> bool:
@@ -125,12 +123,12 @@ def _is_queued(one: LaunchedWorker) -> bool:
     return one.state is WorkerStatus.QUEUED
 
 
-def _retire(state: CoreState, worker: Worker, now: float) -> None:
+def _retire(state: CoreState, worker: Worker) -> None:
     """Have a worker leave when it has ended what it is at."""
-    worker_lifecycle.drain_worker(state, worker, now)
+    worker_lifecycle.drain_worker(state, worker)
     if worker.phase is not Phase.STOPPING:
         state.retiring[worker.id] = worker
-        cancellation.recall(state, worker, worker.spare(), now)
+        cancellation.recall(state, worker, worker.spare())
 
 
 def _keep(state: CoreState, worker: Worker) -> None:

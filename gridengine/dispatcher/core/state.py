@@ -81,6 +81,8 @@ class CoreState:
         # effects.
         self.agenda = Agenda()
         self.effects: list[Effect] = []
+        # When it came, on a clock that never jumps.
+        self.now = 0.0
 
         self.open_tasks: dict[int, OpenTask] = {}
         # The tasks that are not open yet.
@@ -393,11 +395,11 @@ class CoreState:
             del self.queues[queue.demand]
         self.unheld.pop(queue, None)
 
-    def forget_provisioners(self, now: float) -> None:
+    def forget_provisioners(self) -> None:
         """Forget the provisioners without calls and workers that may ask for workers again."""
         used = {queue.provisioner for queue in self.queues.values()}
         for one in list(self.provisioners.values()):
-            if one not in used and one is not self.common and one.is_spent(now):
+            if one not in used and one is not self.common and one.is_spent(self.now):
                 del self.provisioners[one.demand]
 
     # ---------------------------------------------------------------- what is learnt

@@ -103,30 +103,30 @@ class StateMachine:
     def handle(self, event: Event, now: float) -> list[Effect]:
         """Take one event at the (monotonic) time `now`; return what is to be done, in order."""
         state = self.state
-        state.effects = []
+        state.effects, state.now = [], now
         if state.log.events is not None:
             state.log.events.now = now
         if state.story is not None:
             state.story.begin(event, now)
         tick = type(event) is Tick
-        _HANDLERS[type(event)](state, event, now)
+        _HANDLERS[type(event)](state, event)
         if tick:
-            state.effects += self._long_wait.check(state, now)
+            state.effects += self._long_wait.check(state)
         agenda = state.agenda
         while True:
             if agenda.returning or agenda.orphans:
-                nested.settle(state, now)
+                nested.settle(state)
             if agenda.linked or agenda.begun:
-                _begin_dependents(state, now)
+                _begin_dependents(state)
             if tick or agenda.freed_slots or agenda.changed_queues or agenda.room_freed:
-                allocator.settle(state, now, again=tick)
+                allocator.settle(state, again=tick)
             if not (agenda.linked or agenda.begun):
                 break
             tick = False
         if agenda.scale:
             agenda.scale = False
             if not (state.closing or state.draining):
-                _scale(state, now)
+                _scale(state)
         if state.draining and not state.runs:
             state.effects.append(Drained())
         if self._check is not None:
@@ -140,7 +140,7 @@ class StateMachine:
         return [] if self.state.story is None else self.state.story.of(subject)
 
 
-def _scale(state: CoreState, now: float) -> None:
+def _scale(state: CoreState) -> None:
     """Have as many workers requested, or withdrawn, as the queues need."""
     total = sum(one.size_for_others for one in state.provisioners.values())
     needed_slots = list(state.needed_slots().items())
@@ -151,7 +151,7 @@ def _scale(state: CoreState, now: float) -> None:
     for one, needed in needed_slots:
         total -= one.size_for_others
         least = state.policy.min_workers if one is state.common else 0
-        effects = one.scale(now, needed, others=total, least=least)
+        effects = one.scale(state.now, needed, others=total, least=least)
         if state.log.events is not None:
             _note_requested(state, effects)
         state.effects += effects
@@ -171,7 +171,7 @@ def _note_requested(state: CoreState, effects: Sequence[Effect]) -> None:
 # ------------------------------------------------------------------ what clients ask
 
 
-def _submitted(state: CoreState, event: Submitted, now: float) -> None:
+def _submitted(state: CoreState, event: Submitted) -> None:
     if not event.tasks:
         return
     known, blocks = state.open_tasks, state.blocks
@@ -188,7 +188,7 @@ def _submitted(state: CoreState, event: Submitted, now: float) -> None:
     function.open += 1
     queues: dict[TaskQueue, None] = {}
     for task in event.tasks:
-        one = _open(state, task, function, now, parent, event.detached)
+        one = _open(state, task, function, parent, event.detached)
         if (not task.after and not task.kept) or dependencies.link(state, one):
             demand = task.demand
             queue = state.common_queue if demand is ANY else state.queue_for(demand)
@@ -205,14 +205,13 @@ def _submitted(state: CoreState, event: Submitted, now: float) -> None:
         if state.log.events is not None:
             calls = sum(one.count for one in event.tasks)
             state.log.note(WAITING, calls, function=event.function.name)
-        _provide(state, queues, one.submitter, one.task.name, now)
+        _provide(state, queues, one.submitter, one.task.name)
 
 
 def _open(
     state: CoreState,
     task: Task,
     function: RemoteObject,
-    now: float,
     parent: Run | None,
     detached: bool,
 ) -> OpenTask:
@@ -225,7 +224,7 @@ def _open(
     books.open_tasks(submitter, function, 1, task.count)
     state.last_order += 1
     state.open_tasks[task.id] = one = OpenTask(
-        task, function, task.count, submitter, submitter.pace, needs, state.last_order, now
+        task, function, task.count, submitter, submitter.pace, needs, state.last_order, state.now
     )
     if parent is not None and not detached:
         nested.adopt(parent, one)
@@ -257,7 +256,7 @@ def _submitter_of(
     return submitter
 
 
-def _submitted_alike(state: CoreState, event: SubmittedAlike, now: float) -> None:
+def _submitted_alike(state: CoreState, event: SubmittedAlike) -> None:
     """Have tasks wait as a block."""
     task, count = event.alike.task, len(event.alike.payloads)
     if state.has_any(range(task.id, task.id + count)):
@@ -265,9 +264,8 @@ def _submitted_alike(state: CoreState, event: SubmittedAlike, now: float) -> Non
     function = objects.use_function(state, event.function)
     submitter = _submitter_of(state, task, function)
     books.open_tasks(submitter, function, count, count)
-    block = TaskBlock(
-        event.alike, function, submitter, submitter.pace, state.last_order + 1, now, state.blocks
-    )
+    order, pace = state.last_order + 1, submitter.pace
+    block = TaskBlock(event.alike, function, submitter, pace, order, state.now, state.blocks)
     state.last_order += count
     state.blocks.add(block)
     queue = state.queue_for(task.demand)
@@ -277,25 +275,21 @@ def _submitted_alike(state: CoreState, event: SubmittedAlike, now: float) -> Non
         cancellation.reject(state, [(one, 0, 1) for one in block.numbers], signal.SIGKILL)
     else:
         state.log.note(WAITING, count, function=event.function.name)
-        _provide(state, (queue,), submitter, task.name, now)
+        _provide(state, (queue,), submitter, task.name)
 
 
-def _begin_dependents(state: CoreState, now: float) -> None:
+def _begin_dependents(state: CoreState) -> None:
     """Pass on what has become of calls, and assign to workers those that can begin now."""
     dependencies.settle(state)
     agenda = state.agenda
     begun, agenda.begun = agenda.begun, {}
     agenda.changed_queues.update(dict.fromkeys(begun))
     for queue, one in begun.items():
-        _provide(state, (queue,), one.submitter, one.task.name, now)
+        _provide(state, (queue,), one.submitter, one.task.name)
 
 
 def _provide(
-    state: CoreState,
-    queues: Collection[TaskQueue],
-    submitter: Submitter,
-    name: str,
-    now: float,
+    state: CoreState, queues: Collection[TaskQueue], submitter: Submitter, name: str
 ) -> None:
     """Assign calls that have just come, such as one of this submitter and name, to workers, and get
     more of these if they are too few.
@@ -304,25 +298,25 @@ def _provide(
         if queue.soft:
             _check_possible(state, queue)
     if state.agenda.changed_queues:
-        allocator.settle(state, now)
+        allocator.settle(state)
     for queue in queues:
         if not queue.calls:
             continue
         if not submitter.load and not queue.idle:
-            cancellation.recall_for_new_submitter(state, now)
+            cancellation.recall_for_new_submitter(state)
         provisioner = queue.provisioner
-        if provisioner.size < state.policy.max_workers and provisioner.may_ask(now):
+        if provisioner.size < state.policy.max_workers and provisioner.may_ask(state.now):
             provisioner.label = name or submitter.function.function.name
             state.agenda.scale = True
 
 
-def _restored(state: CoreState, event: Restored, now: float) -> None:
-    worker_startup.restored(state, event, now)
+def _restored(state: CoreState, event: Restored) -> None:
+    worker_startup.restored(state, event)
     for submitted in event.submitted:
-        _submitted(state, submitted, now)
-    adoption.assign_restored(state, event, now)
+        _submitted(state, submitted)
+    adoption.assign_restored(state, event)
     for worker in [one for one in state.workers.values() if one.hello is worker_startup.UNKNOWN]:
-        worker_lifecycle.lose(state, worker, "ended with its dispatcher", now)
+        worker_lifecycle.lose(state, worker, "ended with its dispatcher")
     state.agenda.scale = True
 
 
@@ -333,11 +327,11 @@ def _check_possible(state: CoreState, queue: TaskQueue) -> None:
         outcomes.fail(state, [queue], failures.cannot_give(queue.demand.resources, error))
 
 
-def _draining(state: CoreState, event: Draining, now: float) -> None:
+def _draining(state: CoreState, event: Draining) -> None:
     state.draining = True
 
 
-def _closing(state: CoreState, event: Closing, now: float) -> None:
+def _closing(state: CoreState, event: Closing) -> None:
     state.closing = True
     state.open_all()
     everything = [(task, 0, one.task.count) for task, one in state.open_tasks.items()]
@@ -348,54 +342,54 @@ def _closing(state: CoreState, event: Closing, now: float) -> None:
     kept_results.forget_before_closing(state, everything=event.for_good)
     for worker in list(state.workers.values()):
         if worker.exit_reason:
-            worker_lifecycle.lose(state, worker, worker.exit_reason, now)
+            worker_lifecycle.lose(state, worker, worker.exit_reason)
         elif worker.phase is not Phase.STOPPING:
-            worker_lifecycle.stop(state, worker, now)
+            worker_lifecycle.stop(state, worker)
     for provisioner in state.provisioners.values():
         state.effects += provisioner.withdraw()
-    state.effects += state.log.closed(state.figures, now)
+    state.effects += state.log.closed(state.figures, state.now)
 
 
 # ------------------------------------------------------------------ what workers say, and time
 
 
-def _received(state: CoreState, event: Received, now: float) -> None:
+def _received(state: CoreState, event: Received) -> None:
     message, worker = event.message, state.workers.get(event.worker)
     if type(message) is Hello:
-        worker_startup.connected(state, event.worker, message, now)
+        worker_startup.connected(state, event.worker, message)
         return
     if worker is None:
         state.effects.append(Lost(event.worker))
         return
-    worker.heard_at = now
+    worker.heard_at = state.now
     if state.story is not None:
         state.story.add(worker.id, f"says {type(message).__name__}")
     if worker.phase is SILENT:
         worker_lifecycle.heard_again(state, worker)
-        worker_lifecycle.finished_batch(state, worker, now)
+        worker_lifecycle.finished_batch(state, worker)
     handler = worker_messages.HANDLERS.get(type(message))
     if handler is not None:
-        handler(state, worker, message, event.buffers, now)
+        handler(state, worker, message, event.buffers)
 
 
-def _tick(state: CoreState, event: Tick, now: float) -> None:
-    worker_lifecycle.check_workers(state, now)
+def _tick(state: CoreState, event: Tick) -> None:
+    worker_lifecycle.check_workers(state)
     if state.retiring:
-        scaling.keep_bounds(state, now)
+        scaling.keep_bounds(state)
     if state.active_clients > 1 and state.policy.pooled:
-        scaling.make_room(state, now)
-    worker_startup.check_launches(state, now)
-    kept_results.give_up_waiting(state, now)
-    state.effects += state.log.tick(state.figures, now, busy=state.has_tasks)
+        scaling.make_room(state)
+    worker_startup.check_launches(state)
+    kept_results.give_up_waiting(state)
+    state.effects += state.log.tick(state.figures, state.now, busy=state.has_tasks)
     state.agenda.scale = True
 
 
-def _continue(state: CoreState, event: Continue, now: float) -> None:
+def _continue(state: CoreState, event: Continue) -> None:
     state.agenda.changed_queues.update(state.deferred)
     state.deferred = {}
 
 
-_HANDLERS: dict[type, Callable[[CoreState, Any, float], None]] = {
+_HANDLERS: dict[type, Callable[[CoreState, Any], None]] = {
     ClientJoined: clients.joined,
     ClientLeft: clients.left,
     Submitted: _submitted,

@@ -48,15 +48,15 @@ not to be tried for ever.
 # ------------------------------------------------------------------ watching
 
 
-def check_workers(state: CoreState, now: float) -> None:
+def check_workers(state: CoreState) -> None:
     """See whether the workers are still there, and still needed."""
-    displaced, heard_since = _displaced(state), now - 3 * state.policy.beat_seconds
+    displaced, heard_since = _displaced(state), state.now - 3 * state.policy.beat_seconds
     suspended = WorkerStatus.SUSPENDED
     for worker in list(state.workers.values()):
         if (
             worker.batches
             and worker.heard_at >= heard_since
-            and worker.leave_at > now
+            and worker.leave_at > state.now
             and worker.phase is READY
             and (
                 (launch := worker.launch) is None
@@ -64,13 +64,13 @@ def check_workers(state: CoreState, now: float) -> None:
             )
         ):
             continue  # it works, as most do
-        _check(state, worker, displaced, now)
+        _check(state, worker, displaced)
     if state.log.events is not None:
-        state.log.events.ticked_at = now
+        state.log.events.ticked_at = state.now
 
 
-def _check(state: CoreState, worker: Worker, displaced: list[TaskQueue], now: float) -> None:
-    launch, silence = worker.launch, now - worker.heard_at
+def _check(state: CoreState, worker: Worker, displaced: list[TaskQueue]) -> None:
+    launch, silence = worker.launch, state.now - worker.heard_at
     beat, ready = state.policy.beat_seconds, worker.phase is Phase.READY
     events = state.log.events
     if events is not None and ready and worker.idle_since > events.ticked_at and not worker.batches:
@@ -78,27 +78,27 @@ def _check(state: CoreState, worker: Worker, displaced: list[TaskQueue], now: fl
     if (
         launch is not None
         and launch.ended_at is not None
-        and now - max(launch.ended_at, worker.heard_at) > _settle_seconds(state, worker, launch)
+        and min(state.now - launch.ended_at, silence) > _settle_seconds(state, worker, launch)
     ):
         reason = launch.report.reason if launch.report is not None else ""
-        lose(state, worker, f"ended: {reason}" if reason else "ended", now)
-    elif worker.phase is Phase.STOPPING and now - worker.stopping_since > _leave_seconds(
+        lose(state, worker, f"ended: {reason}" if reason else "ended")
+    elif worker.phase is Phase.STOPPING and state.now - worker.stopping_since > _leave_seconds(
         state, worker
     ):
-        dismiss(state, worker, worker.exit_reason or "does not leave", now)
+        dismiss(state, worker, worker.exit_reason or "does not leave")
     elif launch is not None and launch.state is WorkerStatus.SUSPENDED:
-        worker.heard_at = now
+        worker.heard_at = state.now
         _set_silent(state, worker)
     elif silence > state.policy.lease_seconds + 2 * beat:
-        dismiss(state, worker, f"has not been heard of for {silence:.0f} s", now)
+        dismiss(state, worker, f"has not been heard of for {silence:.0f} s")
     elif silence > 3 * beat:
         _set_silent(state, worker)
     elif ready and worker.hello.functions:
         return  # nobody else has them, and it was not asked for
-    elif ready and not worker.batches and _is_superfluous(state, worker, displaced, now):
-        stop(state, worker, now)
-    elif ready and now >= worker.leave_at:
-        _relieve(state, worker, now)
+    elif ready and not worker.batches and _is_superfluous(state, worker, displaced):
+        stop(state, worker)
+    elif ready and state.now >= worker.leave_at:
+        _relieve(state, worker)
 
 
 def _leave_seconds(state: CoreState, worker: Worker) -> float:
@@ -117,15 +117,13 @@ def _settle_seconds(state: CoreState, worker: Worker, launch: LaunchedWorker) ->
     return SETTLE_SECONDS
 
 
-def _is_superfluous(
-    state: CoreState, worker: Worker, displaced: list[TaskQueue], now: float
-) -> bool:
+def _is_superfluous(state: CoreState, worker: Worker, displaced: list[TaskQueue]) -> bool:
     """Return whether a worker that has nothing to do has had nothing for long, and there are more
     than are to be kept; or is in others' way, or has too little time left.
     """
     if worker.id in worker.provisioner.by_hand:
         return False
-    idle, leaving = now - worker.idle_since, state.phases[Phase.STOPPING]
+    idle, leaving = state.now - worker.idle_since, state.phases[Phase.STOPPING]
     elastic = (one for one in state.provisioners.values() if one.elastic)
     staying = sum(one.workers - len(one.by_hand) for one in elastic) - leaving
     if (idle >= state.policy.idle_seconds and staying > state.policy.min_workers) or (
@@ -134,7 +132,7 @@ def _is_superfluous(
     ):
         return True
     waiting = [group.queue.soft for group in worker.slot_groups if group.queue.calls]
-    return not worker.has_seconds(max(waiting, default=0.0), now)
+    return not worker.has_seconds(max(waiting, default=0.0), state.now)
 
 
 def _displaced(state: CoreState) -> list[TaskQueue]:
@@ -175,35 +173,35 @@ def _unlist(worker: Worker) -> None:
 # ------------------------------------------------------------------ leaving
 
 
-def finished_batch(state: CoreState, worker: Worker, now: float) -> None:
+def finished_batch(state: CoreState, worker: Worker) -> None:
     """If a worker has nothing to do, note since when; have it leave when it has done its share."""
     if worker.phase is READY and not worker.batches:
-        worker.idle_since = now
+        worker.idle_since = state.now
         if worker.to_release is not None:
-            adoption.open_emptied(state, worker, now)
+            adoption.open_emptied(state, worker)
         share = state.policy.jobs_per_worker
         if worker.draining or (share is not None and worker.taken >= share):
-            stop(state, worker, now)
+            stop(state, worker)
 
 
-def drain(state: CoreState, event: DrainHosts, now: float) -> None:
+def drain(state: CoreState, event: DrainHosts) -> None:
     """Have the workers on these hosts leave when what they have is done."""
     for worker in list(state.workers.values()):
         if worker.hello.host in event.hosts and worker.phase is READY and not worker.draining:
-            drain_worker(state, worker, now)
+            drain_worker(state, worker)
     state.agenda.scale = True
 
 
-def drain_worker(state: CoreState, worker: Worker, now: float) -> None:
+def drain_worker(state: CoreState, worker: Worker) -> None:
     """Have a worker leave when what it has is done."""
     worker.draining = True
     _unlist(worker)
     allocator.pause_worker(state, worker)
     if worker.phase is READY and not worker.batches:
-        stop(state, worker, now)
+        stop(state, worker)
 
 
-def _relieve(state: CoreState, worker: Worker, now: float) -> None:
+def _relieve(state: CoreState, worker: Worker) -> None:
     """Have a worker leave whose walltime is nearly over. Its calls go elsewhere, uncharged; those
     that had all of it have failed. Which of those that run only once have begun it is to say.
     """
@@ -212,15 +210,15 @@ def _relieve(state: CoreState, worker: Worker, now: float) -> None:
             continue
         end_run(state, run)
         span = run.rest
-        if not _had_whole_life(worker, run, now) or span.open_task.cancelled_by(span.start):
+        if not _had_whole_life(worker, run, state.now) or span.open_task.cancelled_by(span.start):
             requeue(state, span)
             continue
         requeue(state, replace(span, start=span.start + 1))
         span = replace(span, stop=span.start + 1)
-        record_attempt(run, run.done, now, "the walltime of its worker was over")
+        record_attempt(run, run.done, state.now, "the walltime of its worker was over")
         error = failures.why_relieved(worker, span, run.touched, _asked_for(state, worker))
         settle(state, span, error=error, exitcode=-signal.SIGKILL)
-    stop(state, worker, now)
+    stop(state, worker)
     state.agenda.scale = True
 
 
@@ -236,15 +234,15 @@ def _asked_for(state: CoreState, worker: Worker) -> bool:
     return state.policy.stay(worker.provisioner.demand.resources) < math.inf
 
 
-def stop(state: CoreState, worker: Worker, now: float) -> None:
+def stop(state: CoreState, worker: Worker) -> None:
     """Tell a worker to leave."""
-    _close(state, worker, now)
+    _close(state, worker)
     state.effects.append(Send(worker.id, Stop()))
 
 
-def _close(state: CoreState, worker: Worker, now: float) -> None:
+def _close(state: CoreState, worker: Worker) -> None:
     """Assign nothing to a worker any more."""
-    worker.stopping_since = now
+    worker.stopping_since = state.now
     state.retiring.pop(worker.id, None)
     books.enter(state, worker, Phase.STOPPING)
     state.log.worker(LEAVING, worker, worker.exit_reason)
@@ -252,9 +250,7 @@ def _close(state: CoreState, worker: Worker, now: float) -> None:
     allocator.close_worker(state, worker)
 
 
-def goodbye(
-    state: CoreState, worker: Worker, message: Goodbye, buffers: Payload, now: float
-) -> None:
+def goodbye(state: CoreState, worker: Worker, message: Goodbye, buffers: Payload) -> None:
     """Take leave of a worker. It has sent all its results before: only the calls that its runners
     were in can be to blame.
 
@@ -264,7 +260,7 @@ def goodbye(
     worker.blamed_runs = set(message.begun or ()) or worker.under_way()
     worker.knows_begun = message.begun is not None
     reason, launch = f"left ({message.reason})", worker.launch
-    if now >= worker.leave_at:
+    if state.now >= worker.leave_at:
         reason = "had to leave: its walltime was nearly over"
     awaited = (
         state.policy.pooled
@@ -275,18 +271,18 @@ def goodbye(
     terminated = message.reason == TERMINATED and worker.phase is not Phase.STOPPING
     if terminated and awaited and worker.runs:
         worker.exit_reason = reason
-        _close(state, worker, now)
+        _close(state, worker)
     else:
-        lose(state, worker, reason, now)
+        lose(state, worker, reason)
 
 
-def dismiss(state: CoreState, worker: Worker, reason: str, now: float) -> None:
+def dismiss(state: CoreState, worker: Worker, reason: str) -> None:
     """Do without a worker that may still be there: its calls go elsewhere, so its cluster task must
     end.
     """
     if worker.launch is not None:
         state.effects += worker.provisioner.withdraw([worker.launch])
-    lose(state, worker, reason, now)
+    lose(state, worker, reason)
 
 
 def forget_launch(
@@ -299,11 +295,11 @@ def forget_launch(
         del state.unmatched[key]
 
 
-def lose(state: CoreState, worker: Worker, reason: str, now: float) -> None:
+def lose(state: CoreState, worker: Worker, reason: str) -> None:
     """Forget a worker that is no more: what it was assigned waits again, or has been tried often
     enough.
     """
-    state.effects += state.log.lost(worker, reason, now)
+    state.effects += state.log.lost(worker, reason, state.now)
     books.remove_worker(state, worker)
     allocator.close_worker(state, worker)
     forget_launch(state, worker.id, worker.launch, worker.provisioner)
@@ -317,11 +313,11 @@ def lose(state: CoreState, worker: Worker, reason: str, now: float) -> None:
     lineage.bring_again(state, asked)
     for run in reversed(list(worker.runs.values())):
         end_run(state, run)
-        _end_lost(state, worker, run, reason, now)
+        _end_lost(state, worker, run, reason)
     state.agenda.scale = True
 
 
-def _end_lost(state: CoreState, worker: Worker, run: Run, reason: str, now: float) -> None:
+def _end_lost(state: CoreState, worker: Worker, run: Run, reason: str) -> None:
     """Have the calls of a run whose worker is lost wait again, or fail.
 
     With `blamed_runs` only the first open calls of these are charged with an attempt, else all that
@@ -338,13 +334,13 @@ def _end_lost(state: CoreState, worker: Worker, run: Run, reason: str, now: floa
     if blamed is not None and span.calls > 1:
         requeue(state, replace(span, start=span.start + 1))
         span = replace(span, stop=span.start + 1)
-    record_attempt(run, run.done, now, f"the worker {reason}")
+    record_attempt(run, run.done, state.now, f"the worker {reason}")
     report = worker.launch.report if worker.launch is not None else None
     retries = span.open_task.task.retries
-    if now >= worker.leave_at and not retries:
+    if state.now >= worker.leave_at and not retries:
         error = failures.why_relieved(worker, span, run.touched, _asked_for(state, worker))
         settle_failed(state, span, error, -signal.SIGKILL)
-    elif _is_cut_short(report) and retries and not _had_whole_life(worker, run, now):
+    elif _is_cut_short(report) and retries and not _had_whole_life(worker, run, state.now):
         requeue(state, span)  # the worker had used its time up, not the call
     else:
         _retry_lost(state, worker, span, reason)

@@ -63,9 +63,7 @@ MOST_FRUITLESS = 3
 """How often in a row a worker may give back all it was assigned."""
 
 
-def results(
-    state: CoreState, worker: Worker, message: Results, buffers: Payload, now: float
-) -> None:
+def results(state: CoreState, worker: Worker, message: Results, buffers: Payload) -> None:
     """Take in the results of calls."""
     offset, buffers = 0, tuple(buffers)  # what is made of these the collector need not look at
     runs = worker.runs
@@ -78,15 +76,15 @@ def results(
             continue
         if not _fits(result, run):
             words = f"calls {result.start} to {result.stop} of run {result.run} cannot be answered"
-            _breach(state, worker, f"{words} so", now)
+            _breach(state, worker, f"{words} so")
             return
         worker.fruitless = 0
-        _result(state, run, result, payload, now)
+        _result(state, run, result, payload)
     if not worker.batches:
-        worker_lifecycle.finished_batch(state, worker, now)
+        worker_lifecycle.finished_batch(state, worker)
 
 
-def _result(state: CoreState, run: Run, result: Result, payload: Payload, now: float) -> None:
+def _result(state: CoreState, run: Run, result: Result, payload: Payload) -> None:
     span, calls, seconds = run.span, result.stop - result.start, result.seconds
     one, raised = span.open_task, result.status != VALUES
     function, pace = one.function, one.pace
@@ -99,15 +97,15 @@ def _result(state: CoreState, run: Run, result: Result, payload: Payload, now: f
         sample = state.sample
         sample.left_out = left_out = sample.left_out + 1
         if left_out >= sample.every:
-            _sample(state, run, result, now)
+            _sample(state, run, result)
     if result.stop == span.stop:
         end_run(state, run)
     else:
         books.count_running(run.slot_group, one, -calls)
         run.done = result.stop
-        run.touched = now
+        run.touched = state.now
     if run.batch.runs:
-        run.batch.answered_at = now
+        run.batch.answered_at = state.now
     stdout = stderr = b""
     if result.held is not None:
         payload = KeptPayload(*result.held, run.worker.id)
@@ -118,7 +116,7 @@ def _result(state: CoreState, run: Run, result: Result, payload: Payload, now: f
         state.learn_seconds(run.slot_group.queue, seconds / calls)
     if raised or one.task.watched:
         outcome = _OUTCOMES[result.status]
-        record_attempt(run, result.start, now, outcome, int(raised), result.peak_memory)
+        record_attempt(run, result.start, state.now, outcome, int(raised), result.peak_memory)
     if calls < span.stop - span.start:
         span = replace(span, start=result.start, stop=result.stop)
     if raised and _is_retried(state, span, result):
@@ -127,11 +125,11 @@ def _result(state: CoreState, run: Run, result: Result, payload: Payload, now: f
     settle(state, span, payload, raised, None, int(raised), stdout, stderr, False, seconds)
 
 
-def _sample(state: CoreState, run: Run, result: Result, now: float) -> None:
+def _sample(state: CoreState, run: Run, result: Result) -> None:
     worker, calls = run.worker, result.stop - result.start
     where = f"{worker.hello.host} {worker.job or worker.hello.pid}"
     name, failed = run.span.open_task.function.function.name, result.status != VALUES
-    state.sample.add(EndedCall(name, where, now, result.seconds, calls, failed))
+    state.sample.add(EndedCall(name, where, state.now, result.seconds, calls, failed))
 
 
 def _is_retried(state: CoreState, span: Span, result: Result) -> bool:
@@ -140,9 +138,7 @@ def _is_retried(state: CoreState, span: Span, result: Result) -> bool:
     return again and span.attempt <= one.task.retries and not one.cancelled_by(span.start)
 
 
-def crashed(
-    state: CoreState, worker: Worker, message: Crashed, buffers: Payload, now: float
-) -> None:
+def crashed(state: CoreState, worker: Worker, message: Crashed, buffers: Payload) -> None:
     """A runner died or was ended in a call, or left out a run that was to be ended."""
     run, index = worker.runs.get(message.run), message.index
     if run is None:
@@ -151,22 +147,22 @@ def crashed(
         index == -1 or run.done <= index < run.span.stop
     ):
         words = f"run {message.run} cannot have ended at call {index} by {message.reason!r}"
-        _breach(state, worker, words, now)
+        _breach(state, worker, words)
         return
     if index == -1 and message.reason != CANCELLED:
-        returned(state, worker, Returned([message.run]), (), now)
+        returned(state, worker, Returned([message.run]), ())
         return
     worker.fruitless = 0
     end_run(state, run)
     if index != -1:
         outcome = failures.OUTCOMES[message.reason](message.exitcode)
-        record_attempt(run, index, now, outcome, message.exitcode, message.peak_memory)
+        record_attempt(run, index, state.now, outcome, message.exitcode, message.peak_memory)
         requeue(state, replace(run.span, start=index + 1))
         _unanswered_calls(state, run, message)
         _crashed_call(state, run, message, buffers)
     else:
         requeue(state, run.rest)
-    worker_lifecycle.finished_batch(state, worker, now)
+    worker_lifecycle.finished_batch(state, worker)
 
 
 def _unanswered_calls(state: CoreState, run: Run, message: Crashed) -> None:
@@ -202,33 +198,29 @@ def _crashed_call(state: CoreState, run: Run, message: Crashed, buffers: Payload
     settle(state, call, error=error, exitcode=exitcode, **output)
 
 
-def returned(
-    state: CoreState, worker: Worker, message: Returned, buffers: Payload, now: float
-) -> None:
+def returned(state: CoreState, worker: Worker, message: Returned, buffers: Payload) -> None:
     """Have what a worker gives back wait again."""
     runs = [worker.runs[number] for number in reversed(message.runs) if number in worker.runs]
     left = message.reason in (PROCESS_LEFT, NO_INPUT)
     worker.fruitless += not left and any(not run.recalled for run in runs)
     if worker.fruitless > MOST_FRUITLESS:
-        worker.provisioner.hold_back(now)
+        worker.provisioner.hold_back(state.now)
         words = message.reason or "it gave back all it was given"
-        worker_lifecycle.dismiss(state, worker, f"could run nothing: {words}", now)
+        worker_lifecycle.dismiss(state, worker, f"could run nothing: {words}")
         return
     for run in runs:
         end_run(state, run)
         requeue(state, run.rest)
-    worker_lifecycle.finished_batch(state, worker, now)
+    worker_lifecycle.finished_batch(state, worker)
 
 
-def shortened(
-    state: CoreState, worker: Worker, message: Shortened, buffers: Payload, now: float
-) -> None:
+def shortened(state: CoreState, worker: Worker, message: Shortened, buffers: Payload) -> None:
     """Have the rest of a run, which was recalled, wait again."""
     run, stop = worker.runs.get(message.run), message.stop
     if run is None or not run.span.start < stop < run.span.stop:
         return
     if stop < run.done:
-        _breach(state, worker, f"run {message.run} was answered beyond call {stop}", now)
+        _breach(state, worker, f"run {message.run} was answered beyond call {stop}")
         return
     rest = replace(run.span, start=stop)
     books.count_running(run.slot_group, rest.open_task, -rest.calls)
@@ -236,32 +228,28 @@ def shortened(
     requeue(state, rest)
     if run.done == stop:
         end_run(state, run)
-    worker_lifecycle.finished_batch(state, worker, now)
+    worker_lifecycle.finished_batch(state, worker)
 
 
-def started(
-    state: CoreState, worker: Worker, message: Started, buffers: Payload, now: float
-) -> None:
+def started(state: CoreState, worker: Worker, message: Started, buffers: Payload) -> None:
     """Note that a watched run has begun."""
     run = worker.runs.get(message.run)
     if run is not None:
-        run.since = now
+        run.since = state.now
         task = run.span.open_task.task.id
         state.effects.append(TaskStarted(task, message.pid, worker.hello.host, run.span.attempt))
 
 
-def pushed(state: CoreState, worker: Worker, message: Pushed, buffers: Payload, now: float) -> None:
+def pushed(state: CoreState, worker: Worker, message: Pushed, buffers: Payload) -> None:
     """Pass on a value that a watched run has pushed, or what calls have logged."""
     run = worker.runs.get(message.run)
     if run is not None:
         state.effects.append(TaskMessage(run.span.open_task.task.id, buffers, message.log))
 
 
-def measured(
-    state: CoreState, worker: Worker, message: Measured, buffers: Payload, now: float
-) -> None:
+def measured(state: CoreState, worker: Worker, message: Measured, buffers: Payload) -> None:
     """Note what a worker measures, for who watches."""
-    worker.measured, worker.measured_at = message, now
+    worker.measured, worker.measured_at = message, state.now
     worker.growth = growth.of_processes(worker.growth, message.runners)
     for figures in message.runners:
         run = worker.runs.get(figures.run)
@@ -274,12 +262,12 @@ def measured(
                 counts.asked_memory = max(counts.asked_memory, run.span.demand.memory_limit)
 
 
-def _breach(state: CoreState, worker: Worker, what: str, now: float) -> None:
+def _breach(state: CoreState, worker: Worker, what: str) -> None:
     """Dismiss a worker that broke the protocol: a call would wait for ever for a result that
     fits.
     """
     state.effects.append(Send(worker.id, Refuse(what)))
-    worker_lifecycle.dismiss(state, worker, f"broke the protocol: {what}", now)
+    worker_lifecycle.dismiss(state, worker, f"broke the protocol: {what}")
 
 
 def _fits(result: Result, run: Run) -> bool:
@@ -303,7 +291,7 @@ _OUTCOMES = {
     OUT_OF_MEMORY: "it ran out of memory",
 }
 
-HANDLERS: dict[type, Callable[[CoreState, Worker, Any, Payload, float], None]] = {
+HANDLERS: dict[type, Callable[[CoreState, Worker, Any, Payload], None]] = {
     Results: results,
     Crashed: crashed,
     Returned: returned,
