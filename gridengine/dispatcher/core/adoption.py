@@ -118,10 +118,11 @@ def _begin(
 ) -> None:
     """Note that a worker has a run."""
     begin_run(state, number, span, group, batch, now)
-    books.count_running(group, span.open_task, span.calls)
+    if batch.runs:
+        books.count_running(group, span.open_task, span.calls)
+    else:
+        books.begin_batch(group, batch, span.open_task, span.calls)
     batch.runs += 1
-    if batch.runs == 1:
-        books.begin_batch(group, batch, span.open_task.submitter)
 
 
 # ------------------------------------------------------------------ a worker comes back

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import inf
 
 from gridengine.dispatcher.core import books, kept_results, objects
-from gridengine.dispatcher.core.calls import AwaitedResult, OpenTask, Span
+from gridengine.dispatcher.core.calls import AwaitedResult, Span
 from gridengine.dispatcher.core.events import Send
 from gridengine.dispatcher.core.failures import name_of
 from gridengine.dispatcher.core.model import Batch, Run, SlotGroup, TaskQueue, Worker, may_go_ahead
@@ -78,7 +78,11 @@ def _assign(state: CoreState, queue: TaskQueue, group: SlotGroup) -> None:
         objects.define(state, worker, one.function)
     if worker.generation != state.generation:
         objects.reload(state, worker)
-    _note_batch(state, group, batch, one, calls)
+    worker.taken += calls
+    books.begin_batch(group, batch, one, calls)
+    submitter = one.submitter
+    submitter.last_run = state.last_run
+    submitter.client.last_turn = state.last_batch = state.last_batch + 1
     if calls > 1 or ahead:
         state.rebalance_due = True
     state.effects.append(Send(worker.id, Assign(assignments, group.allocation), payload))
@@ -87,18 +91,6 @@ def _assign(state: CoreState, queue: TaskQueue, group: SlotGroup) -> None:
     if share is not None and worker.taken >= share:
         for other in worker.slot_groups:
             other.queue.unlist(other)
-
-
-def _note_batch(
-    state: CoreState, group: SlotGroup, batch: Batch, one: OpenTask, calls: int
-) -> None:
-    """Note a new batch, of so many calls of a task."""
-    submitter = one.submitter
-    group.worker.taken += calls
-    books.count_running(group, one, calls)
-    books.begin_batch(group, batch, submitter)
-    submitter.last_run = state.last_run
-    submitter.client.last_turn = state.last_batch = state.last_batch + 1
 
 
 def _begin_run(

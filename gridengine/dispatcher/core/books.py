@@ -51,10 +51,11 @@ def add_submitter(state: CoreState, submitter: Submitter) -> None:
 
 
 def close_task(state: CoreState, one: OpenTask) -> None:
-    """Count a task that has ended; forget its submitter, and a client that has left, with their
+    """Forget a task that has ended; and its submitter, and a client that has left, with their
     last.
     """
     submitter = one.submitter
+    del state.open_tasks[one.task.id]
     one.function.open -= 1
     submitter.open -= 1
     if submitter.open:
@@ -107,12 +108,21 @@ def count_running(group: SlotGroup, one: OpenTask, calls: int) -> None:
     one.function.counts.running += calls
 
 
-def begin_batch(group: SlotGroup, batch: Batch, submitter: Submitter) -> None:
-    """Count a batch that a worker was given."""
-    worker = group.worker
+def begin_batch(group: SlotGroup, batch: Batch, one: OpenTask, calls: int) -> None:
+    """Count a batch that a worker was given, and so many calls of it, of a task."""
+    worker, submitter = group.worker, one.submitter
+    group.queue.running += calls
+    worker.calls += calls
+    submitter.client.running += calls
+    one.function.counts.running += calls
     worker.batches += 1
     worker.provisioner.idle.discard(worker.id)
-    take_slot(group, batch, submitter)
+    client, load = submitter.client, batch.load  # as `count_slot`: a call more would be felt
+    group.batches += 1
+    submitter.batches += 1
+    submitter.load += load
+    client.load = client_load = client.load + load
+    client.share = client_load / client.weight
     if worker.waiting:
         note_suspended(worker)
 
@@ -124,30 +134,25 @@ def end_batch(group: SlotGroup, batch: Batch, submitter: Submitter) -> None:
     if batch.waiting:
         worker.waiting -= 1
     else:
-        leave_slot(group, batch, submitter)
+        client, load = submitter.client, batch.load
+        group.batches -= 1
+        submitter.batches -= 1
+        submitter.load -= load
+        client.load = client_load = client.load - load
+        client.share = client_load / client.weight
     if worker.waiting or batch.waiting:
         note_suspended(worker)
     if not left and worker.phase is READY:
         worker.provisioner.idle.add(worker.id)
 
 
-def take_slot(group: SlotGroup, batch: Batch, submitter: Submitter) -> None:
-    """Count a batch that has a slot, for its submitter and its client."""
-    client, load = submitter.client, batch.load
-    group.batches += 1
-    submitter.batches += 1
+def count_slot(group: SlotGroup, batch: Batch, submitter: Submitter, sign: int) -> None:
+    """Count a batch that gets a slot, or with a negative sign leaves it, in its client's share."""
+    client, load = submitter.client, sign * batch.load
+    group.batches += sign
+    submitter.batches += sign
     submitter.load += load
     client.load = client_load = client.load + load
-    client.share = client_load / client.weight
-
-
-def leave_slot(group: SlotGroup, batch: Batch, submitter: Submitter) -> None:
-    """Count a batch that has its slot no more."""
-    client, load = submitter.client, batch.load
-    group.batches -= 1
-    submitter.batches -= 1
-    submitter.load -= load
-    client.load = client_load = client.load - load
     client.share = client_load / client.weight
 
 

@@ -153,7 +153,7 @@ def _leave_slot(state: CoreState, run: Run) -> None:
     run.batch.waiting = True
     books.count_waiting(run.worker, +1)
     state.restrict_slots(run.worker)
-    books.leave_slot(group, run.batch, run.span.open_task.submitter)
+    books.count_slot(group, run.batch, run.span.open_task.submitter, -1)
     state.agenda.freed_slots[group] = None
     if group.queue.calls:
         state.agenda.changed_queues[group.queue] = None
@@ -172,5 +172,5 @@ def _take_slot(state: CoreState, run: Run, group: SlotGroup) -> None:
     batch.waiting, batch.answered_at = False, state.now
     books.count_waiting(worker, -1)
     state.restrict_slots(worker)
-    books.take_slot(group, batch, run.span.open_task.submitter)
+    books.count_slot(group, batch, run.span.open_task.submitter, +1)
     group.queue.relist(group)

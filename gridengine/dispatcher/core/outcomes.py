@@ -15,7 +15,6 @@ from gridengine.dispatcher.core.calls import (
     Failure,
     OpenTask,
     Span,
-    Submitter,
     Unwanted,
     shown_calls,
 )
@@ -53,7 +52,9 @@ def begin_run(
 
 
 def end_run(state: CoreState, run: Run) -> None:
-    """Forget a run, whatever way it ended."""
+    """Forget a run, whatever way it ended. The last of a batch frees its slot, unless the batch
+    waits for calls that it has made, and has none.
+    """
     number, one, group, batch = run.number, run.span.open_task, run.slot_group, run.batch
     worker = group.worker
     del state.runs[number], worker.runs[number]
@@ -61,7 +62,6 @@ def end_run(state: CoreState, run: Run) -> None:
         del one.runs[number]
     else:
         one.runs = NONE
-    submitter = one.submitter
     books.count_running(group, one, run.done - run.span.stop)
     if run.late:
         group.late -= 1
@@ -71,18 +71,14 @@ def end_run(state: CoreState, run: Run) -> None:
         worker.resuming.pop(number, None)
         state.agenda.returning[worker.id] = worker
     batch.runs = left = batch.runs - 1
-    if not left:
-        _end_batch(state, group, batch, submitter)
-
-
-def _end_batch(state: CoreState, group: SlotGroup, batch: Batch, submitter: Submitter) -> None:
-    """Free the slot of a batch, unless it has none since it waits for calls that it has made."""
-    queue = group.queue
-    books.end_batch(group, batch, submitter)
+    if left:
+        return
+    books.end_batch(group, batch, one.submitter)
     if batch.waiting:
-        state.restrict_slots(group.worker)
+        state.restrict_slots(worker)
     else:
         state.agenda.freed_slots[group] = None
+    queue = group.queue
     if queue.calls or not queue.slots:
         state.agenda.changed_queues[queue] = None
 
@@ -380,7 +376,6 @@ def unwritable(payload: Payload) -> Payload:
 
 
 def _close_task(state: CoreState, one: OpenTask) -> None:
-    del state.open_tasks[one.task.id]
     books.close_task(state, one)
     if not one.function.open:
         objects.retire(state, one.function)

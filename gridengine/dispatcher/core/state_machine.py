@@ -362,8 +362,6 @@ def _received(state: CoreState, event: Received) -> None:
         state.effects.append(Lost(event.worker))
         return
     worker.heard_at = state.now
-    if state.story is not None:
-        state.story.add(worker.id, f"says {type(message).__name__}")
     if worker.phase is SILENT:
         worker_lifecycle.heard_again(state, worker)
         worker_lifecycle.finished_batch(state, worker)

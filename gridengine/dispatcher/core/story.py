@@ -8,6 +8,7 @@ from collections import OrderedDict, deque
 from typing import TypeAlias
 
 from gridengine.dispatcher.core.calls import OpenTask, Span
+from gridengine.dispatcher.core.events import Received
 from gridengine.dispatcher.core.states import CALL_MOVES, CallState
 
 MOST_LINES, MOST_SUBJECTS = 30, 10_000
@@ -32,6 +33,8 @@ class Story:
     def begin(self, event: object, now: float) -> None:
         """Note which event is being handled."""
         self._event = f"{now:.3f} {type(event).__name__}"
+        if isinstance(event, Received):
+            self.add(event.worker, f"says {type(event.message).__name__}")
 
     def add(self, subject: Subject, words: str) -> None:
         """Note what has happened to a task or worker."""

@@ -50,13 +50,14 @@ not to be tried for ever.
 
 def check_workers(state: CoreState) -> None:
     """See whether the workers are still there, and still needed."""
-    displaced, heard_since = _displaced(state), state.now - 3 * state.policy.beat_seconds
+    now, displaced = state.now, _displaced(state)
+    heard_since = now - 3 * state.policy.beat_seconds
     suspended = WorkerStatus.SUSPENDED
     for worker in list(state.workers.values()):
         if (
             worker.batches
             and worker.heard_at >= heard_since
-            and worker.leave_at > state.now
+            and worker.leave_at > now
             and worker.phase is READY
             and (
                 (launch := worker.launch) is None
@@ -66,7 +67,7 @@ def check_workers(state: CoreState) -> None:
             continue  # it works, as most do
         _check(state, worker, displaced)
     if state.log.events is not None:
-        state.log.events.ticked_at = state.now
+        state.log.events.ticked_at = now
 
 
 def _check(state: CoreState, worker: Worker, displaced: list[TaskQueue]) -> None:

@@ -75,7 +75,7 @@ def test_its_message_tells_what_has_happened_to_the_worker() -> None:
         play.later(20)
     first, *story = str(caught.value).splitlines()
     assert first == "what it has: (1, 2, 0) is kept, (1, 1, 0) is found"
-    assert story == ["  120.000 Tick: ready, then silent"]
+    assert story == ["  100.000 Received: says Hello", "  120.000 Tick: ready, then silent"]
 
 
 def test_a_core_that_is_not_checked_goes_on() -> None:

@@ -25,6 +25,7 @@ def test_the_story_of_a_call_and_of_its_worker_can_be_asked_for() -> None:
         "101.000 Received: calls 0 to 1 are settled",
     ]
     assert play.core.story_of(b"w") == [
+        "100.000 Received: says Hello",
         "101.000 Received: says Returned",
         "101.000 Received: says Results",
     ]
