@@ -14,8 +14,8 @@ from gridengine.dispatcher.core import failures, kept_results, outcomes
 from gridengine.dispatcher.core.assigner import fill
 from gridengine.dispatcher.core.events import Grant, Send, Warn
 from gridengine.dispatcher.core.fair_queue import Level, level_of
-from gridengine.dispatcher.core.feasibility import asked_only, booked, lasting
 from gridengine.dispatcher.core.model import SlotGroup, TaskQueue, Worker
+from gridengine.dispatcher.core.policy import asked_only, booked, lasting
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.states import Phase
 from gridengine.errors import GridEngineError, safe_repr

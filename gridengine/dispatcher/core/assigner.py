@@ -11,9 +11,9 @@ from gridengine.dispatcher.core.events import Send
 from gridengine.dispatcher.core.failures import name_of
 from gridengine.dispatcher.core.model import Batch, Run, SlotGroup, TaskQueue, Worker, may_go_ahead
 from gridengine.dispatcher.core.outcomes import begin_run
+from gridengine.dispatcher.core.run_log import STARTED
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.status import WatchEvent
-from gridengine.dispatcher.core.watch_events import STARTED
 from gridengine.resources.demand import ANY
 from gridengine.serialize.payload import Buffer
 from gridengine.wire.messages import Assign, Assignment, Input

@@ -8,7 +8,7 @@ loop: `settle` takes one task after the other that the event has brought an end 
 
 from __future__ import annotations
 
-from gridengine.dispatcher.core import failures, lineage, objects, outcomes
+from gridengine.dispatcher.core import failures, objects, outcomes
 from gridengine.dispatcher.core.calls import AwaitedResult, OpenTask
 from gridengine.dispatcher.core.events import (
     ReferencesReleased,
@@ -128,7 +128,7 @@ def released(state: CoreState, event: ReferencesReleased) -> None:
         else:
             awaited.held -= 1
             if not awaited.held and not awaited.open:
-                lineage.forget(state, awaited)
+                objects.forget(state, awaited)
 
 
 # ------------------------------------------------------------------ what becomes of them
@@ -160,7 +160,7 @@ def _let_go(state: CoreState, one: OpenTask) -> None:
         if awaited.open:
             continue
         if not awaited.held:
-            lineage.forget(state, awaited)
+            objects.forget(state, awaited)
         elif awaited.remote is not None:
             objects.rest_result(state, awaited.remote)
 
@@ -217,7 +217,7 @@ def _keep_away(
     if not one.remade:
         awaited.told, awaited.held = True, awaited.held + 1
     if reference in state.awaited and awaited.data is None:
-        lineage.note_maker(awaited, one, index)
+        objects.note_maker(awaited, one, index)
         _arrive(state, awaited, ResultData(payload))
     elif worker is not None and (name := input_name(reference)) not in worker.functions:
         state.effects.append(Send(worker.id, Forget([name])))
@@ -248,7 +248,7 @@ def _arrive(state: CoreState, awaited: AwaitedResult, data: ResultData) -> None:
         awaited.data = ResultData(())  # it goes when the caller has it no more
         objects.keep_away(state, awaited, payload.size, state.workers.get(payload.worker))
         if awaited.asked:
-            lineage.bring(state, awaited)
+            objects.bring(state, awaited)
     elif payload is not None and not data.raised:
         objects.keep_result(state, awaited, payload)
     if awaited.told and type(payload) is not KeptPayload:
@@ -256,7 +256,7 @@ def _arrive(state: CoreState, awaited: AwaitedResult, data: ResultData) -> None:
     if awaited.waiting:
         begin_waiting(state, awaited)
     elif not awaited.open and not awaited.held:
-        lineage.forget(state, awaited)
+        objects.forget(state, awaited)
 
 
 def begin_waiting(state: CoreState, awaited: AwaitedResult) -> None:

@@ -10,12 +10,11 @@ from itertools import pairwise
 from typing import TypeAlias, TypeVar
 
 from gridengine.dispatcher.core.calls import Client, OpenTask, Submitter
+from gridengine.dispatcher.core.fair_queue import TaskBlock
 from gridengine.dispatcher.core.model import Batch, Run, SlotGroup, TaskQueue, Worker
 from gridengine.dispatcher.core.provisioner import KEPT_WITHDRAWN
 from gridengine.dispatcher.core.state import CoreState
-from gridengine.dispatcher.core.states import READY, CallState, Phase
-from gridengine.dispatcher.core.story import Story, Subject
-from gridengine.dispatcher.core.task_blocks import TaskBlock
+from gridengine.dispatcher.core.states import READY, CallState, Phase, Story, Subject
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)

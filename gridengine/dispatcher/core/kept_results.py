@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from gridengine.dispatcher.core import dependencies, lineage, objects
+from gridengine.dispatcher.core import dependencies, objects
 from gridengine.dispatcher.core.calls import AwaitedResult, OpenTask, Span
 from gridengine.dispatcher.core.events import ResultAsked, ResultFetched, Send
 from gridengine.dispatcher.core.model import SlotGroup, TaskQueue, Worker
@@ -60,7 +60,7 @@ def _has_inputs(state: CoreState, span: Span, worker: Worker) -> bool:
     for awaited in away:
         awaited.add_waiting(one)
         if not near:
-            lineage.bring(state, awaited)
+            objects.bring(state, awaited)
     return False
 
 
@@ -168,7 +168,7 @@ def fetched(state: CoreState, worker: Worker, message: Fetched, buffers: Payload
         known.workers.discard(worker.id)
         worker.functions.discard(name)
         if known.asked == worker.id:
-            lineage.bring_again(state, [name])
+            objects.bring_again(state, [name])
         return
     del state.away[name]
     if worker.phase is Phase.STOPPING:
@@ -177,7 +177,7 @@ def fetched(state: CoreState, worker: Worker, message: Fetched, buffers: Payload
     known.function = objects.result_function(name, payload)
     known.away, known.asked = False, None
     awaited.data = ResultData(payload)
-    lineage.forget_maker(state, awaited)
+    objects.forget_maker(state, awaited)
     if awaited.told:
         state.effects.append(ResultFetched(awaited.reference, awaited.data))
     dependencies.begin_waiting(state, awaited)
@@ -191,7 +191,7 @@ def asked(state: CoreState, event: ResultAsked) -> None:
         state.effects.append(ResultFetched(event.reference, ResultData(error=error)))
     elif awaited.remote is not None and awaited.remote.away:
         awaited.asked = True
-        lineage.bring(state, awaited)
+        objects.bring(state, awaited)
     elif awaited.data is None:
         awaited.asked = True  # it is being made again
     else:

@@ -11,12 +11,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gridengine.dispatcher.core.calls import AwaitedResult, OpenTask, Span
-from gridengine.dispatcher.core.fair_queue import PLAIN, FairQueue, first_of
-from gridengine.dispatcher.core.growth import Growth
+from gridengine.dispatcher.core.fair_queue import PLAIN, FairQueue, TaskBlock, first_of
+from gridengine.dispatcher.core.figures import Growth
 from gridengine.dispatcher.core.policy import spare_of
 from gridengine.dispatcher.core.provisioner import LaunchedWorker, Provisioner
 from gridengine.dispatcher.core.states import READY, Phase
-from gridengine.dispatcher.core.task_blocks import TaskBlock
 from gridengine.resources.base import Resource
 from gridengine.resources.demand import ANY, Demand
 from gridengine.resources.kinds import WTime

@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from gridengine.dispatcher.core import allocator, books, cancellation
 from gridengine.dispatcher.core.calls import OpenTask
 from gridengine.dispatcher.core.events import CancelRequested, Send
-from gridengine.dispatcher.core.feasibility import booked, without_time
 from gridengine.dispatcher.core.model import Run, SlotGroup, Worker
+from gridengine.dispatcher.core.policy import booked, without_time
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.states import READY
 from gridengine.errors import safe_repr

@@ -21,10 +21,10 @@ from gridengine.dispatcher.core.calls import (
 from gridengine.dispatcher.core.events import ResultKept, Warn
 from gridengine.dispatcher.core.model import Batch, Run, SlotGroup, TaskQueue, Worker
 from gridengine.dispatcher.core.provisioner import Provisioner
+from gridengine.dispatcher.core.run_log import DONE, FAILED
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.status import WatchEvent
 from gridengine.dispatcher.core.tasks import Attempt, CallsFinished, ResultData
-from gridengine.dispatcher.core.watch_events import DONE, FAILED
 from gridengine.errors import Cancelled, GridEngineError
 from gridengine.serialize.kept_payload import KeptPayload
 from gridengine.serialize.payload import Payload

@@ -1,20 +1,49 @@
-"""How many workers there may be, changed while they work: who leaves when there are too many."""
+"""How many workers there are to be: requests for more, and who leaves when there are too many."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Sequence
 
 from msgspec.structs import replace
 
 from gridengine.dispatcher.core import allocator, cancellation, worker_lifecycle
-from gridengine.dispatcher.core.events import Scaled
+from gridengine.dispatcher.core.events import Effect, Launch, Scaled
 from gridengine.dispatcher.core.model import Worker
 from gridengine.dispatcher.core.provisioner import LaunchedWorker, Provisioner
+from gridengine.dispatcher.core.run_log import REQUESTED
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.states import READY, Phase
 from gridengine.schedulers.launcher import WorkerStatus
+
+
+def scale(state: CoreState) -> None:
+    """Have as many workers requested, or withdrawn, as the queues need."""
+    total = sum(one.size_for_others for one in state.provisioners.values())
+    needed_slots = list(state.needed_slots().items())
+    if state.active_clients > 1:
+        # First those that have no workers: else others would take the place again that was made
+        # for them.
+        needed_slots.sort(key=lambda pair: pair[0].size > 0)
+    for one, needed in needed_slots:
+        total -= one.size_for_others
+        least = state.policy.min_workers if one is state.common else 0
+        effects = one.scale(state.now, needed, others=total, least=least)
+        if state.log.events is not None:
+            _note_requested(state, effects)
+        state.effects += effects
+        total += one.size_for_others
+
+
+def _note_requested(state: CoreState, effects: Sequence[Effect]) -> None:
+    """Have who follows told of the workers that the scheduler is asked for."""
+    from gridengine.dispatcher.core.status_views import request_words  # few follow
+
+    for effect in effects:
+        if isinstance(effect, Launch):
+            request = request_words(effect.demand.request)
+            state.log.note(REQUESTED, effect.count, function=effect.label, reason=request)
 
 
 def scaled(state: CoreState, event: Scaled) -> None:

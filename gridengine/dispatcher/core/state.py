@@ -8,21 +8,20 @@ import math
 from collections import deque
 from collections.abc import Iterable
 
-from gridengine.dispatcher.core import feasibility
 from gridengine.dispatcher.core.agenda import Agenda
 from gridengine.dispatcher.core.calls import (
     AwaitedResult,
-    CallSample,
     Client,
     Failure,
-    FunctionCounts,
     OpenTask,
     RemoteObject,
     Submitter,
 )
 from gridengine.dispatcher.core.events import Effect
+from gridengine.dispatcher.core.fair_queue import TaskBlock, TaskBlocks
+from gridengine.dispatcher.core.figures import CallSample, FunctionCounts
 from gridengine.dispatcher.core.model import Run, TaskQueue, Worker
-from gridengine.dispatcher.core.policy import Policy
+from gridengine.dispatcher.core.policy import Policy, fitting, holds, limited, offered
 from gridengine.dispatcher.core.provisioner import (
     ANNOUNCED,
     AnnouncedProvisioner,
@@ -31,9 +30,7 @@ from gridengine.dispatcher.core.provisioner import (
 )
 from gridengine.dispatcher.core.run_log import RunLog
 from gridengine.dispatcher.core.snapshot import ClientCounts, DemandCounts, Snapshot
-from gridengine.dispatcher.core.states import Phase
-from gridengine.dispatcher.core.story import Story
-from gridengine.dispatcher.core.task_blocks import TaskBlock, TaskBlocks
+from gridengine.dispatcher.core.states import Phase, Story
 from gridengine.dispatcher.core.tasks import MOST_PRIORITY
 from gridengine.resources.base import Resource
 from gridengine.resources.demand import ANY, MOST_REMEMBERED, Demand
@@ -137,7 +134,7 @@ class CoreState:
         self.shared = shared = policy.resources
         offers = None
         if shared is not None and not policy.keeps_others:
-            offers = [feasibility.offered(policy, shared)]
+            offers = [offered(policy, shared)]
         self.packer: Packer[int, bytes] = Packer(offers, overtake_seconds=policy.overtake_seconds)
         # The queues that ask the packer for one more allocation, and its number.
         self.pending_requests: dict[TaskQueue, int] = {}
@@ -280,7 +277,7 @@ class CoreState:
             return True
         staying = (one for one in self.workers.values() if not one.is_leaving)
         held = {self.shared if one.held is None else one.held for one in staying}
-        return any(one is None or feasibility.holds(one, demand.request) for one in held)
+        return any(one is None or holds(one, demand.request) for one in held)
 
     def missing_worker(self, demand: Demand) -> str | None:
         """Return the command that starts a worker for calls of this demand, where none holds what
@@ -294,7 +291,7 @@ class CoreState:
         if demand not in self._fitting_known:
             if len(self._fitting_known) >= MOST_REMEMBERED:
                 self._fitting_known.clear()
-            self._fitting_known[demand] = feasibility.fitting(self.policy, demand.request)
+            self._fitting_known[demand] = fitting(self.policy, demand.request)
         return self._fitting_known[demand]
 
     def snapshot(self) -> Snapshot:
@@ -406,7 +403,7 @@ class CoreState:
 
     def limited_request(self, demand: Demand) -> Resource:
         """Return what a call of this demand asks for by now."""
-        return feasibility.limited(self.policy, self.times, demand)
+        return limited(self.policy, self.times, demand)
 
     def learn_seconds(self, queue: TaskQueue, seconds: float) -> None:
         """Learn how long a call took that came to its end: the limits of all calls of its group

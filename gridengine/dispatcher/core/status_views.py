@@ -9,7 +9,8 @@ from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
 from typing import TypeVar
 
-from gridengine.dispatcher.core.calls import Failure, FunctionCounts, OpenTask, shown_calls
+from gridengine.dispatcher.core.calls import Failure, OpenTask, shown_calls
+from gridengine.dispatcher.core.figures import FunctionCounts
 from gridengine.dispatcher.core.model import Run, TaskQueue, Worker
 from gridengine.dispatcher.core.provisioner import Provisioner
 from gridengine.dispatcher.core.state import CoreState

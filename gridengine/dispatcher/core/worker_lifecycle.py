@@ -10,7 +10,7 @@ from itertools import islice
 
 from msgspec.structs import replace
 
-from gridengine.dispatcher.core import adoption, allocator, books, failures, lineage
+from gridengine.dispatcher.core import adoption, allocator, books, failures, objects
 from gridengine.dispatcher.core.calls import Span
 from gridengine.dispatcher.core.events import DrainHosts, Lost, Send
 from gridengine.dispatcher.core.model import Run, TaskQueue, Worker
@@ -24,9 +24,9 @@ from gridengine.dispatcher.core.outcomes import (
     settle_failed,
 )
 from gridengine.dispatcher.core.provisioner import LaunchedWorker, Provisioner
+from gridengine.dispatcher.core.run_log import IDLE, LEAVING, SILENT
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.states import READY, Phase
-from gridengine.dispatcher.core.watch_events import IDLE, LEAVING, SILENT
 from gridengine.errors import OutOfMemory, TimeoutError
 from gridengine.schedulers.launcher import Report, WorkerStatus
 from gridengine.serialize.payload import Payload
@@ -311,7 +311,7 @@ def lose(state: CoreState, worker: Worker, reason: str) -> None:
         known.workers.discard(worker.id)
         if known.asked == worker.id:
             asked.append(digest)
-    lineage.bring_again(state, asked)
+    objects.bring_again(state, asked)
     for run in reversed(list(worker.runs.values())):
         end_run(state, run)
         _end_lost(state, worker, run, reason)

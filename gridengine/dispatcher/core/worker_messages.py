@@ -11,13 +11,13 @@ from msgspec.structs import replace
 from gridengine.dispatcher.core import (
     books,
     failures,
-    growth,
     kept_results,
     nested,
     worker_lifecycle,
 )
-from gridengine.dispatcher.core.calls import QUICK_SECONDS, EndedCall, Span
+from gridengine.dispatcher.core.calls import Span
 from gridengine.dispatcher.core.events import Send
+from gridengine.dispatcher.core.figures import QUICK_SECONDS, EndedCall, of_processes
 from gridengine.dispatcher.core.model import Run, Worker
 from gridengine.dispatcher.core.outcomes import (
     end_run,
@@ -250,13 +250,13 @@ def pushed(state: CoreState, worker: Worker, message: Pushed, buffers: Payload) 
 def measured(state: CoreState, worker: Worker, message: Measured, buffers: Payload) -> None:
     """Note what a worker measures, for who watches."""
     worker.measured, worker.measured_at = message, state.now
-    worker.growth = growth.of_processes(worker.growth, message.runners)
-    for figures in message.runners:
-        run = worker.runs.get(figures.run)
+    worker.growth = of_processes(worker.growth, message.runners)
+    for one in message.runners:
+        run = worker.runs.get(one.run)
         if run is not None:
             counts = run.span.open_task.function.counts
-            counts.peak_memory = max(counts.peak_memory, figures.memory)
-            grown = worker.growth[figures.pid].note((figures.run, figures.index), figures.memory)
+            counts.peak_memory = max(counts.peak_memory, one.memory)
+            grown = worker.growth[one.pid].note((one.run, one.index), one.memory)
             counts.grown_memory = max(counts.grown_memory, grown)
             if run.span.demand is not ANY:
                 counts.asked_memory = max(counts.asked_memory, run.span.demand.memory_limit)

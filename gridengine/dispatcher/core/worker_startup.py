@@ -16,14 +16,13 @@ from gridengine.dispatcher.core.events import (
     Send,
     Warn,
 )
-from gridengine.dispatcher.core.feasibility import booked
 from gridengine.dispatcher.core.model import Worker
 from gridengine.dispatcher.core.outcomes import fail, give_up
-from gridengine.dispatcher.core.policy import spare_of
+from gridengine.dispatcher.core.policy import booked, spare_of
 from gridengine.dispatcher.core.provisioner import LaunchedWorker, Provisioner, keys_of
+from gridengine.dispatcher.core.run_log import RUNNING, SCHEDULER
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.states import Phase
-from gridengine.dispatcher.core.watch_events import RUNNING, SCHEDULER
 from gridengine.errors import ConfigurationError, VersionMismatch
 from gridengine.resources.base import Resource
 from gridengine.resources.encoding import decode_demand

@@ -16,8 +16,8 @@ COUNTS = {
     *("failed", "retried", "workers", "active_clients", "phases", "slots_by_phase"),
 }
 OTHERS = {
-    "calls": {"model", "growth", "worker_messages"},
-    "open": {"objects", "lineage", "dependencies", "state_machine"},
+    "calls": {"model", "figures", "worker_messages"},
+    "open": {"objects", "dependencies", "clients"},
 }
 """Counts of the same names that other things have, by the modules that count those."""
 

@@ -11,7 +11,7 @@ import pytest
 from gridengine.dispatcher.core.calls import Span
 from gridengine.dispatcher.core.events import Tick
 from gridengine.dispatcher.core.state import CoreState
-from gridengine.dispatcher.core.story import Broken
+from gridengine.dispatcher.core.states import Broken
 from tests.support.core_play import Play
 
 

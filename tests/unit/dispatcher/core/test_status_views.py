@@ -6,8 +6,8 @@ from itertools import pairwise
 
 import pytest
 
-from gridengine.dispatcher.core.calls import MOST_SAMPLED, FunctionCounts
 from gridengine.dispatcher.core.events import CancelRequested, Explained, Launched
+from gridengine.dispatcher.core.figures import MOST_SAMPLED, FunctionCounts
 from gridengine.dispatcher.core.state import KEPT_FAILURES, MOST_FUNCTIONS, OTHER_FUNCTIONS
 from gridengine.dispatcher.core.status import Status
 from gridengine.dispatcher.core.status_views import call_status, find_calls, status_of

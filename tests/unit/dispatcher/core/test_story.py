@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gridengine.dispatcher.core import story as module
+from gridengine.dispatcher.core import states as module
 from gridengine.dispatcher.core.calls import Span
-from gridengine.dispatcher.core.states import CALL_MOVES, NEXT_PHASES
-from gridengine.dispatcher.core.story import Broken, Story
+from gridengine.dispatcher.core.states import CALL_MOVES, NEXT_PHASES, Broken, Story
 from gridengine.wire.messages import Returned
 from tests.support.core_play import Play
 
