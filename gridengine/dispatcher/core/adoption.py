@@ -1,8 +1,8 @@
-"""What a dispatcher before this one has left: calls that its workers may be at, which wait for
-these, and the workers that come back with them.
+"""What an earlier dispatcher process has left: calls that its workers may be running, and the
+workers that come back with them.
 
 A worker that has not come back yet is *absent*: it is silent, and has the runs that it was known to
-have. So it is lost as others are, and its calls run again, or not, by the same rules.
+have. So it is lost as other workers are, and its calls run again, or not, by the same rules.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ LEFT_OUT = "its dispatcher was started again, and what came of the call is not k
 
 
 def assign_restored(state: CoreState, event: Restored) -> None:
-    """Take out of the queues what is settled of the tasks that were submitted again, and what is
-    assigned already, and have the absent workers have that.
+    """Take settled and assigned calls of the resubmitted tasks out of the queues, and give the
+    assigned ones to their absent workers.
     """
     waiting: dict[int, Ranges] = {}
     state.open((*event.settled, *(run.task for run in event.runs)))
@@ -81,7 +81,7 @@ def _open_calls(one: OpenTask) -> Ranges:
 
 
 def _without(ranges: Ranges, others: Sequence[tuple[int, int]]) -> Ranges:
-    """Return what these ranges have and the others have not."""
+    """Return the first ranges without the second ones."""
     for start, stop in others:
         ranges = [
             part
@@ -93,7 +93,7 @@ def _without(ranges: Ranges, others: Sequence[tuple[int, int]]) -> Ranges:
 
 
 def _take_out(state: CoreState, waiting: Mapping[int, Ranges]) -> None:
-    """Have of these tasks those calls wait, and no others."""
+    """Have only these calls of these tasks wait."""
 
     def split(span: Span) -> tuple[list[Span], list[Span]]:
         ranges = waiting.get(span.open_task.task.id)
@@ -129,12 +129,12 @@ def _begin(
 
 
 def take_back(state: CoreState, worker: Worker, held: Held) -> None:
-    """Have an absent worker go on with what it has and is still waited for; what else it had waits
-    again, what else it has is ended.
+    """Let an absent worker go on with the calls that it has and that are still wanted. What it lost
+    waits again; what nobody wants is ended.
 
-    Its slots are given out at once where all of them are one queue's, which goes on with the
-    allocation that it has. Else that is when all that runs there has ended: nobody knows which of
-    the worker's resources that has.
+    Its slots are given out at once if one queue has all of them, which keeps its allocation.
+    Otherwise they are given out when all its runs have ended: nobody knows which resources these
+    have.
     """
     worker.absent = False
     worker.taken = held.taken
@@ -163,7 +163,7 @@ def take_back(state: CoreState, worker: Worker, held: Held) -> None:
 
 
 def open_emptied(state: CoreState, worker: Worker) -> None:
-    """Have the slots of a worker given out all of whose runs of earlier have ended."""
+    """Give out the slots of a worker whose earlier runs have all ended."""
     _release(state, worker, worker.to_release or [])
     worker.to_release = None
     allocator.open_worker(state, worker)
@@ -176,7 +176,7 @@ def _go_on(
     before: dict[int, Run],
     groups: dict[tuple[int, TaskQueue], SlotGroup],
 ) -> None:
-    """Have a batch of a worker go on, but for what is settled or not waited for."""
+    """Let a worker go on with a batch, but for calls that are settled or unwanted."""
     batch = Batch()
     for item in held.runs:
         run = before.get(item.run)
@@ -198,12 +198,12 @@ def _go_on(
 
 
 def _is_part(item: HeldRun, run: Run) -> bool:
-    """Return whether what a worker says that it has of a run is a part of what it was assigned."""
+    """Return whether the run that a worker reports is part of the run that it was assigned."""
     return item.task == run.span.open_task.task.id and item.done <= item.stop <= run.span.stop
 
 
 def _leave_out(state: CoreState, run: Run, span: Span) -> None:
-    """Have calls run again, where they may, that the worker says it has answered."""
+    """Run calls again, where allowed, that the worker says it has answered."""
     if span.open_task.task.retries or not span.calls:
         requeue(state, span)
         return
@@ -213,7 +213,7 @@ def _leave_out(state: CoreState, run: Run, span: Span) -> None:
 
 
 def _end_others(state: CoreState, worker: Worker, held: Held) -> None:
-    """Have a worker end the runs that nobody waits for, and forget what no task uses."""
+    """Have a worker end the runs that nobody wants, and forget the objects that no task uses."""
     runs = [item.run for batch in held.batches for item in batch.runs]
     _end(state, worker, [run for run in runs if run not in worker.runs], signal.SIGKILL)
     unwanted = defaultdict[int, list[int]](list)
@@ -246,6 +246,6 @@ def _release(state: CoreState, worker: Worker, allocations: Sequence[int]) -> No
 
 
 def drop(state: CoreState, worker: Worker, held: Held) -> None:
-    """Have a worker that was not waited for, and is as good as a new one, end what it has."""
+    """Have a worker that is as good as a new one end all that it has."""
     _end_others(state, worker, held)
     _release(state, worker, held.allocations)

@@ -1,11 +1,10 @@
 """Gives task queues slots on workers; on shared workers the packer decides which.
 
-A worker that was launched for one demand offers exactly that: all of it is its queue's for life.
-Where requests share the workers, what each holds is given out in *allocations*: one allocation is
-what one request asks for, as the packer decides. It is a slot of its queue, and is given batch
-after batch without asking the packer again. Only when another queue waits for room is it released
-at the end of its batch, and the packer decides anew whose turn it is. So calls that have the
-workers to themselves cost the packer nothing.
+A worker that was launched for one demand offers exactly that, and belongs to its queue for life.
+Where requests share the workers, their resources are given out in *allocations*: an allocation is
+what one request asks for. It is a slot of its queue, and gets batch after batch without asking the
+packer again. Only when another queue waits for room is it released, at the end of its batch, and
+the packer decides anew. So calls that have the workers to themselves cost the packer nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from gridengine.wire.messages import Release
 
 
 def open_worker(state: CoreState, worker: Worker) -> GridEngineError | None:
-    """Have a worker's slots given out; return the error if it cannot give what it was launched
+    """Give out the slots of a worker; return the error if it cannot provide what it was launched
     for.
     """
     if worker.hello.functions:
@@ -65,9 +64,7 @@ def _give_all(state: CoreState, worker: Worker) -> GridEngineError | None:
 
 
 def _give_functions(state: CoreState, worker: Worker) -> None:
-    """Have a worker be given calls of the functions that it announces, of each for all its slots:
-    it makes them in the order in which they come.
-    """
+    """Give calls of each announced function all slots of the worker, which runs them in order."""
     for name in dict.fromkeys(worker.hello.functions):
         queue = state.queue_for(Demand(function=name))
         queue.add(SlotGroup(worker, queue, worker.hello.slots))
@@ -75,7 +72,7 @@ def _give_functions(state: CoreState, worker: Worker) -> None:
 
 
 def close_worker(state: CoreState, worker: Worker) -> None:
-    """Give out nothing of a worker any more: it leaves, or has gone."""
+    """Take back the slots of a worker that leaves or is gone."""
     for group in list(worker.slot_groups):
         group.queue.remove(group)
         state.agenda.changed_queues[group.queue] = None
@@ -86,13 +83,13 @@ def close_worker(state: CoreState, worker: Worker) -> None:
 
 
 def pause_worker(state: CoreState, worker: Worker) -> None:
-    """Allocate nothing more of a worker until it is resumed."""
+    """Allocate nothing more on a worker until it is resumed."""
     if worker.open and state.shared:
         state.packer.pause(worker.id)
 
 
 def resume_worker(state: CoreState, worker: Worker) -> None:
-    """Give out the slots of a worker again, first to the calls that ask for theirs."""
+    """Give out the slots of a worker again, first to calls that ask for theirs."""
     if worker.resuming:
         worker.withheld = True
         state.agenda.returning[worker.id] = worker
@@ -111,9 +108,7 @@ def resume_worker(state: CoreState, worker: Worker) -> None:
 
 
 def settle(state: CoreState, *, again: bool = False) -> None:
-    """Assign all that can be assigned, as the last act of an event; with `again` ask the packer
-    though nothing has happened.
-    """
+    """Assign all that can be assigned. With `again` ask the packer although nothing has changed."""
     agenda, pending = state.agenda, state.pending_requests
     if state.near:
         for group in agenda.freed_slots:
@@ -136,14 +131,14 @@ def settle(state: CoreState, *, again: bool = False) -> None:
 
 
 def _is_wanted_by_others(state: CoreState, group: SlotGroup) -> bool:
-    """Return whether other queues wait for what a slot group has."""
+    """Return whether other queues wait for the resources of a slot group."""
     others = len(state.pending_requests) - (group.queue in state.pending_requests)
     return others > 0 and group.worker.phase is Phase.READY and group.worker.open
 
 
 def _fill_queues(state: CoreState) -> list[TaskQueue]:
-    """Assign the calls of the queues that have changed to the slots they have; return those that
-    now ask for one more allocation, and did not before.
+    """Assign calls of the changed queues; return the queues that now request an allocation and did
+    not before.
     """
     fresh: list[TaskQueue] = []
     agenda = state.agenda
@@ -163,7 +158,7 @@ def _fill_queues(state: CoreState) -> list[TaskQueue]:
 
 
 def _asks_now(state: CoreState, queue: TaskQueue) -> bool:
-    """Have a queue ask for one more allocation, if it does not; return whether it does now."""
+    """Have a queue request one more allocation; return whether it has begun to."""
     asked = queue in state.pending_requests
     if (
         not queue.demand.function
@@ -180,8 +175,8 @@ def _asks_now(state: CoreState, queue: TaskQueue) -> bool:
 
 
 def _request(state: CoreState, queue: TaskQueue) -> bool:
-    """Have a queue ask for one more allocation; return whether it does. One that people have to
-    start a worker for does not: else others would give back what they have for it again and again.
+    """Request one more allocation for a queue; return whether that was possible. A queue that waits
+    for a worker started by hand does not: others would release their allocations for it in vain.
     """
     if queue in state.deferred or queue in state.unheld:
         return False
@@ -210,7 +205,7 @@ def _next_level(queue: TaskQueue) -> Level:
 
 
 def _reorder(state: CoreState) -> None:
-    """Have what is asked be in the order of the shares that clients have by now."""
+    """Put the requests in the order of the clients' present shares."""
     state.agenda.reorder = False
     for queue, number in state.pending_requests.items():
         first = queue.waiting.first().open_task
@@ -231,7 +226,7 @@ def _fail(state: CoreState, queue: TaskQueue, error: BaseException) -> None:
 
 
 def _allocate(state: CoreState) -> None:
-    """Have the packer decide whose turn it is, and assign calls to what it allocates."""
+    """Let the packer decide whose turn it is, and assign calls to its allocations."""
     while True:
         try:
             for placed in state.packer.place(state.now):
@@ -245,7 +240,7 @@ def _allocate(state: CoreState) -> None:
 def add_slot(
     state: CoreState, queue: TaskQueue, worker: Worker, placed: Placed[int, bytes]
 ) -> SlotGroup:
-    """Have a queue have what the packer has allocated for it."""
+    """Add an allocation of the packer to a slot group of its queue."""
     group = next(
         (one for one in worker.slot_groups if one.queue is queue and not one.allocation), None
     )
@@ -288,9 +283,7 @@ def _cores(given: Resource, otherwise: int) -> int:
 
 
 def _gather_room(state: CoreState, queue: TaskQueue) -> None:
-    """Release what others have and do not use, until there is room for what this queue asks
-    for.
-    """
+    """Release unused allocations of other queues until the request of this queue fits."""
     for other in list(state.queues.values()):
         for group in other.free_groups() if other is not queue else ():
             if queue not in state.pending_requests:
@@ -302,7 +295,7 @@ def _gather_room(state: CoreState, queue: TaskQueue) -> None:
 
 
 def release(state: CoreState, group: SlotGroup) -> None:
-    """Release the allocations of a slot group that have nothing to do."""
+    """Release the unused allocations of a slot group."""
     worker, queue = group.worker, group.queue
     while group.slots > max(group.batches, 0):
         try:

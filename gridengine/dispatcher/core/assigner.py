@@ -23,7 +23,7 @@ MOST_ASSIGNED = 2000
 
 
 def fill(state: CoreState, queue: TaskQueue) -> None:
-    """Assign calls to the slots of a queue while it has both."""
+    """Assign calls of a queue while it has calls and slots."""
     last = state.last_run + MOST_ASSIGNED
     while queue.calls and not (state.draining and is_held(state)):
         near = kept_results.nearest(state, queue) if state.has_away else None
@@ -40,16 +40,15 @@ def fill(state: CoreState, queue: TaskQueue) -> None:
 
 
 def is_held(state: CoreState) -> bool:
-    """Return whether no call may begin, while running ones are waited for: these may need what they
-    call themselves.
+    """Return whether no call may begin, since the dispatcher drains. Calls of running calls may:
+    these need them to end.
     """
     return not any(submitter.depth for submitter in state.submitters.values())
 
 
 def _seconds_of(queue: TaskQueue, worker: Worker) -> float:
-    """Return for how long a worker must be there to be assigned the next call: a call that may not
-    begin twice is expected to take as long as those before, where another worker may have more
-    time.
+    """Return for how long a worker must stay to be given the next call. A call that may run only
+    once is expected to take as long as those before it, if another worker may have more time.
     """
     one = queue.waiting.first(worker.floor).open_task
     once = not one.task.retries and worker.taken
@@ -57,7 +56,7 @@ def _seconds_of(queue: TaskQueue, worker: Worker) -> float:
 
 
 def _assign(state: CoreState, queue: TaskQueue, group: SlotGroup) -> None:
-    """Assign the next calls of a queue, as one batch."""
+    """Assign the next calls of a queue to a worker, as one batch."""
     worker = group.worker
     spans = queue.next_spans(worker)
     if state.has_away:
@@ -96,7 +95,7 @@ def _assign(state: CoreState, queue: TaskQueue, group: SlotGroup) -> None:
 def _begin_run(
     state: CoreState, span: Span, group: SlotGroup, batch: Batch, payload: list[Buffer]
 ) -> Assignment:
-    """Note a run, and add what it needs to the payload of its batch."""
+    """Note a run, and add its arguments and inputs to the payload of its batch."""
     one, worker, begin = span.open_task, group.worker, len(payload)
     task = one.task
     inputs: Sequence[Input] = ()

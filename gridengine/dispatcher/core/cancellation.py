@@ -1,5 +1,5 @@
-"""Calls that are cancelled, and calls that have not begun and are recalled from their workers: by
-their submitter, or by the core for the sake of others.
+"""Cancels calls, and recalls calls from workers that have not begun them: for their submitter, or
+for the sake of other calls.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MOST_SEARCHED = 200
 
 
 def cancel_requested(state: CoreState, event: CancelRequested) -> None:
-    """Settle what waits of tasks or calls that are to end, and have workers end what they have."""
+    """Settle the waiting ones of these tasks and calls, and have workers end the others."""
     state.open(event.tasks)
     tasks = [state.open_tasks[task] for task in event.tasks if task in state.open_tasks]
     calls = [*((one.task.id, 0, one.task.count) for one in tasks), *event.calls]
@@ -34,8 +34,8 @@ def cancel_requested(state: CoreState, event: CancelRequested) -> None:
 
 
 def recall_requested(state: CoreState, event: RecallRequested) -> None:
-    """Take calls out of the queues, and have workers that have some that have not begun give back
-    all that has not begun: runners let go of it as a whole.
+    """Settle the waiting ones of these calls, and have workers return what they have not begun. A
+    worker returns all of that: runners let go of it as a whole.
     """
     for worker, runs in reject(state, event.calls, 0):
         begun = worker.under_way()
@@ -45,7 +45,7 @@ def recall_requested(state: CoreState, event: RecallRequested) -> None:
 
 
 def _is_unwanted_after(run: Run) -> bool:
-    """Return whether some of the calls of a run are not wanted but the next."""
+    """Return whether calls of a run after its next one are unwanted."""
     unwanted = run.span.open_task.unwanted
     return any(one.start < run.span.stop and run.done + 1 < one.stop for one in unwanted)
 
@@ -53,8 +53,8 @@ def _is_unwanted_after(run: Run) -> bool:
 def reject(
     state: CoreState, calls: Iterable[tuple[int, int, int]], number: int
 ) -> list[tuple[Worker, list[Run]]]:
-    """Settle those of these calls of tasks, from one to before another, that wait; note that the
-    others are not wanted, and return their runs, by worker.
+    """Settle the waiting ones of these calls (task, start, stop) and mark the others as unwanted;
+    return the runs of the others by worker.
     """
     rejected: dict[int, list[Unwanted]] = {}
     calls = list(calls)
@@ -92,7 +92,7 @@ def _runs_of(state: CoreState, one: OpenTask, unwanted: Unwanted) -> list[Run]:
 def _take_waiting(
     state: CoreState, rejected: Mapping[int, list[Unwanted]], tasks: Collection[OpenTask]
 ) -> None:
-    """Take such calls of these tasks out of all queues, and settle them."""
+    """Take rejected calls of these tasks out of all queues, and settle them."""
 
     def split(span: Span) -> tuple[list[Span], list[Span]]:
         stays, goes = [span], list[Span]()
@@ -119,9 +119,7 @@ def _by_worker(runs: Iterable[Run]) -> list[tuple[Worker, list[Run]]]:
 
 
 def recall_for_new_submitter(state: CoreState) -> None:
-    """Have workers give back what they have not begun, for a submitter that has no share of them
-    yet; every now and then.
-    """
+    """Recall unbegun calls, at most every `SHARE_SECONDS`, for a submitter that has no share yet."""
     if state.rebalance_due and state.now - state.recalled_for_new_at >= SHARE_SECONDS:
         state.recalled_for_new_at = state.now
         for worker in _busy_workers(state):
@@ -129,9 +127,7 @@ def recall_for_new_submitter(state: CoreState) -> None:
 
 
 def rebalance(state: CoreState, event: Rebalance) -> None:
-    """Where calls take longer than those before them did, recall what has not begun: it must not
-    wait behind them.
-    """
+    """Where calls take longer than those before them, recall the calls that wait behind them."""
     state.rebalance_due = False
     for worker in _busy_workers(state):
         begun, spare = worker.under_way(), worker.spare()
@@ -158,8 +154,8 @@ def _busy_workers(state: CoreState) -> list[Worker]:
 
 
 def _last_sign(run: Run, now: float) -> float:
-    """Return since when a result of a run that is under way is waited for. One that waited at its
-    worker begins when that is first seen.
+    """Return since when the core waits for the next result of a run. A run that waited at its
+    worker begins when it is first looked at.
     """
     if run.batch.answered_at is None:
         run.batch.answered_at = now
@@ -167,7 +163,7 @@ def _last_sign(run: Run, now: float) -> float:
 
 
 def recall(state: CoreState, worker: Worker, runs: Sequence[Run]) -> None:
-    """Have a worker give back of these runs what it has not begun."""
+    """Have a worker return the unbegun calls of these runs."""
     if worker.phase is Phase.READY and runs:
         for run in runs:
             run.touched, run.recalled = state.now, True

@@ -1,9 +1,8 @@
-"""Calls that need the results of others: what they wait for, and what becomes of them when that is
-there, or has failed.
+"""Calls that need the results of others: what they wait for, and what follows from an outcome.
 
-A result that others need has a number, its *reference*. Who makes it (a call, or the client) and
-who needs it may come in any order, and so may its release. A chain of calls is worked off by a
-loop: `settle` takes one task after the other that the event has brought an end to.
+A result that others need has a number, its *reference*. Its maker (a call, or the client) and its
+dependents may come in any order, and so may its release. `settle` works off a chain of calls in a
+loop, one ended task after the other, without recursion.
 """
 
 from __future__ import annotations
@@ -32,8 +31,8 @@ MOST_NAMED = 6
 
 
 def link(state: CoreState, one: OpenTask) -> bool:
-    """Note which results of a new task others need, and which it needs; return whether it may
-    begin.
+    """Note the results that a new task makes for others and those that it needs; return whether it
+    may begin.
     """
     task, known, early = one.task, state.awaited, state.released_early
     for index, reference in task.kept:
@@ -78,8 +77,8 @@ def _keep(one: OpenTask, index: int, awaited: AwaitedResult) -> None:
 
 
 def _to_be_made(state: CoreState, reference: int) -> AwaitedResult:
-    """Return what a reference stands for, which a call is to make; it is known to nobody else when
-    it was released before.
+    """Return the result of a reference that a call is to make. If the reference was released
+    before, nobody else knows it.
     """
     awaited = state.awaited.get(reference)
     if awaited is None:
@@ -93,7 +92,7 @@ def _to_be_made(state: CoreState, reference: int) -> AwaitedResult:
 
 
 def wanted(state: CoreState, event: ResultWanted) -> None:
-    """Keep the results of calls that are not settled; the client is to supply those of others."""
+    """Keep the results of unsettled calls; ask the client for those of settled ones."""
     state.open(task for task, _, _ in event.calls)
     for task, index, reference in event.calls:
         one = state.open_tasks.get(task)
@@ -120,7 +119,7 @@ def supplied(state: CoreState, event: Supplied) -> None:
 
 
 def released(state: CoreState, event: ReferencesReleased) -> None:
-    """Forget results that nobody can refer to any more, once no call needs them."""
+    """Forget results to which no new call can refer, once no call needs them."""
     for reference in event.references:
         awaited = state.awaited.get(reference)
         if awaited is None:
@@ -135,8 +134,8 @@ def released(state: CoreState, event: ReferencesReleased) -> None:
 
 
 def settle(state: CoreState) -> None:
-    """Pass on what has become of the calls that were settled in this event, and of those that this
-    settles in turn.
+    """Pass on the outcomes of calls that were settled in this event, and of those that this settles
+    in turn.
     """
     while state.agenda.linked:
         linked, state.agenda.linked = state.agenda.linked, []
@@ -152,7 +151,7 @@ def settle(state: CoreState) -> None:
 
 
 def _let_go(state: CoreState, one: OpenTask) -> None:
-    """Forget the results that an ended call needed, if no other does, and none will."""
+    """Forget the inputs of an ended call that no other call needs."""
     for awaited in one.inputs:
         awaited.open -= 1
         if one.missing:
@@ -168,11 +167,10 @@ def _let_go(state: CoreState, one: OpenTask) -> None:
 def _settle_kept(
     state: CoreState, one: OpenTask, finished: CallsFinished, index: int, awaited: AwaitedResult
 ) -> None:
-    """Take in what came of a call whose result others need.
+    """Take in the outcome of a call whose result others need.
 
-    One that was taken back is handed in again, or the client supplies what became of it. So it does
-    when others were found to need the result only after the call had been assigned, and it cannot
-    go on as it came.
+    The client supplies the result instead if the call was recalled, or if others asked for the
+    result only after the call was assigned and its payload cannot be forwarded as it is.
     """
     payload = finished.payload
     known = awaited if awaited.held or awaited.open else state.awaited.get(awaited.reference)
@@ -204,9 +202,7 @@ def _settle_kept(
 def _keep_away(
     state: CoreState, one: OpenTask, payload: KeptPayload, index: int, awaited: AwaitedResult
 ) -> None:
-    """Note that a result stays with its worker, as long as the caller may ask for it, and others
-    need it.
-    """
+    """Note that a result stays at its worker, while the caller may ask for it or calls need it."""
     reference, worker = payload.reference, state.workers.get(payload.worker)
     if one.task.count == 1:
         one.kept = None  # it may be known as its maker: no circle
@@ -224,7 +220,7 @@ def _keep_away(
 
 
 def _failure_of(one: OpenTask, finished: CallsFinished, index: int) -> ResultData:
-    """Return what came of one of the calls that have failed, and by which way it goes on."""
+    """Return the failure of one call, with the functions through which it came."""
     function, path = one.function.function, finished.path
     name = function.name if path else call_words(function.name, one.task.first, index)
     if len(path) >= MOST_NAMED:
@@ -239,7 +235,7 @@ def _failure_of(one: OpenTask, finished: CallsFinished, index: int) -> ResultDat
 
 
 def _arrive(state: CoreState, awaited: AwaitedResult, data: ResultData) -> None:
-    """Begin the dependents that have waited for this result alone; settle all if it has failed."""
+    """Note that a result has come, and begin or settle the calls that wait for it."""
     if awaited.data is not None:
         return
     awaited.data = data
@@ -260,7 +256,7 @@ def _arrive(state: CoreState, awaited: AwaitedResult, data: ResultData) -> None:
 
 
 def begin_waiting(state: CoreState, awaited: AwaitedResult) -> None:
-    """Begin the calls that have waited for this result alone; settle all if it has failed."""
+    """Queue the calls that waited for this result alone; settle all if it has failed."""
     assert awaited.data is not None
     failed = outcomes.has_failed(awaited.data)
     waiting, awaited.waiting = awaited.waiting, ()

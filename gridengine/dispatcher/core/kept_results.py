@@ -1,5 +1,5 @@
-"""Large results that stay at the workers which have made them: calls that need them go there, or
-the results come here, once, for whoever else needs them.
+"""Large results that stay at the workers that made them: calls that need them go there, or the
+results come here, once, for all other users.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ TRANSFER_RATE = 50e6
 
 
 def at_hand(state: CoreState, spans: Iterable[Span], worker: Worker) -> list[Span]:
-    """Return those of the calls of a batch whose inputs a worker can be given, or makes before
-    them. The others wait in no queue until these are here, or the worker that has them has room, if
-    that is sooner; or they have failed, as what was to make one again.
+    """Return the calls of a batch whose inputs this worker has, can be sent, or makes before them.
+    The others wait, in no queue, until their inputs are here, or the worker that has them has room;
+    or their inputs have failed.
     """
     found: list[Span] = []
     coming: set[AwaitedResult] = set()
@@ -44,7 +44,9 @@ def at_hand(state: CoreState, spans: Iterable[Span], worker: Worker) -> list[Spa
 
 
 def _has_inputs(state: CoreState, span: Span, worker: Worker) -> bool:
-    """Return whether a worker can be given the inputs of a call; have it wait for them if not."""
+    """Return whether a worker can be given the inputs of a call; otherwise have the call wait for
+    them.
+    """
     one = span.open_task
     away = [awaited for awaited in one.inputs if _is_away(awaited, worker)]
     for awaited in away:
@@ -65,8 +67,8 @@ def _has_inputs(state: CoreState, span: Span, worker: Worker) -> bool:
 
 
 def _is_sooner_there(state: CoreState, span: Span, away: Sequence[AwaitedResult]) -> bool:
-    """Have a call wait, once, for the worker that has all that it lacks elsewhere, if that is
-    likely to have room sooner than it would take to fetch it; return whether it does.
+    """Have a call wait, once, for the worker that has its inputs, if that worker likely has room
+    before they could be fetched; return whether it waits.
     """
     holders = [one.remote.workers for one in away if one.remote and one.remote.asked is None]
     there = set.intersection(*holders) if len(holders) == len(away) else set()
@@ -83,7 +85,7 @@ def _is_sooner_there(state: CoreState, span: Span, away: Sequence[AwaitedResult]
 
 
 def _seconds_to_room(worker: Worker, span: Span, now: float) -> float:
-    """Return in how many seconds one of the calls there will have ended that a call waits for."""
+    """Return in how many seconds the first call on a worker ends that leaves room for this call."""
     return min(
         (
             max(run.span.open_task.pace.seconds - (now - run.touched), 0.0)
@@ -95,7 +97,7 @@ def _seconds_to_room(worker: Worker, span: Span, now: float) -> float:
 
 
 def go_near(state: CoreState, worker: Worker) -> None:
-    """Have a call that has waited for this worker, which has room, be the next."""
+    """Queue a call that has waited for this worker, which has room now."""
     waiting = state.near.get(worker.id, {})
     while waiting and not _go_on(state, waiting.pop(next(iter(waiting)))):
         pass
@@ -104,7 +106,9 @@ def go_near(state: CoreState, worker: Worker) -> None:
 
 
 def give_up_waiting(state: CoreState) -> None:
-    """Have calls go anywhere that have waited long enough for a worker, or for one that is gone."""
+    """Queue, for any worker, calls that have waited long enough for one worker, or for one that is
+    gone.
+    """
     for id, waiting in list(state.near.items()):
         worker = state.workers.get(id)
         for task, one in list(waiting.items()):
@@ -116,7 +120,7 @@ def give_up_waiting(state: CoreState) -> None:
 
 
 def _go_on(state: CoreState, one: OpenTask) -> bool:
-    """Have a call wait for any worker; return False if it does, or has ended."""
+    """Have a call wait for any worker; return False if it does already, or has ended."""
     missing = [awaited for awaited in one.inputs if one in awaited.waiting]
     if not missing:
         return False
@@ -139,8 +143,8 @@ def _is_away(awaited: AwaitedResult, worker: Worker) -> bool:
 
 
 def nearest(state: CoreState, queue: TaskQueue) -> SlotGroup | None:
-    """Return, and unlist, the free slots of the worker that has most of what the next call needs;
-    None when it has none.
+    """Return, and unlist, free slots of the worker that has most bytes of the next call's inputs;
+    None if it has none.
     """
     sizes: dict[bytes, int] = {}
     for awaited in queue.waiting.first().open_task.inputs:
@@ -157,8 +161,8 @@ def nearest(state: CoreState, queue: TaskQueue) -> SlotGroup | None:
 
 
 def fetched(state: CoreState, worker: Worker, message: Fetched, buffers: Payload) -> None:
-    """Take in a result that has come from a worker: one that was asked of it, or that it hands over
-    since it leaves; or hear that it does not have it.
+    """Take in a result that a worker sends, asked or because it leaves; or hear that it does not
+    have it.
     """
     name = message.name
     known, awaited = state.objects.get(name), state.awaited.get(int.from_bytes(name, "big"))
@@ -199,8 +203,8 @@ def asked(state: CoreState, event: ResultAsked) -> None:
 
 
 def forget_before_closing(state: CoreState, *, everything: bool) -> None:
-    """Have workers forget, before they leave for good, what the caller will not ask for: else they
-    would hand it over.
+    """Have workers forget results that the caller will not ask for; otherwise they would hand them
+    over before they leave.
     """
     for name in list(state.away):
         if everything or not state.awaited[int.from_bytes(name, "big")].told:
@@ -209,9 +213,7 @@ def forget_before_closing(state: CoreState, *, everything: bool) -> None:
 
 
 def drop_late(state: CoreState, worker: Worker, result: Result) -> None:
-    """Have a worker forget the result of a run that is no more, unless it is that of another,
-    too.
-    """
+    """Have a worker forget the result of a run that is no more, unless another run made it too."""
     if result.held is not None and (name := input_name(result.held[0])) not in worker.functions:
         state.effects.append(Send(worker.id, Forget([name])))
 

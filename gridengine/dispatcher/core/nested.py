@@ -1,9 +1,9 @@
-"""Calls that make calls: they wait for these without a slot, and end them when they end.
+"""Calls that make calls: they give up their slot while they wait for these, and end them when they
+end.
 
-A call that waits for its children gives its slot back, so that no depth can have all slots taken by
-calls that wait; the children come before what else waits, so that there are about as many waiting
-calls as slots times depth. A call that goes on is given a slot of the worker that it is on before
-anything else is.
+Because a waiting call gives its slot back, calls that wait can never occupy all slots, however deep
+they nest. Children are assigned before other calls, so that about slots times depth calls wait at
+most. A call that goes on gets the next slot of its worker.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ def adopt(parent: Run, child: OpenTask) -> None:
 
 
 def waits(state: CoreState, worker: Worker, message: Waits, buffers: Payload) -> None:
-    """Have a call that waits for others give its slot back. Its worker gives back what has not
-    begun: the others come before that.
+    """Free the slot of a call that waits for its children. Its worker returns unbegun calls:
+    children come before those.
     """
     run, most = worker.runs.get(message.run), state.policy.max_nesting
     if run is None or run.batch.waiting:
@@ -59,7 +59,7 @@ def waits(state: CoreState, worker: Worker, message: Waits, buffers: Payload) ->
 
 
 def resumes(state: CoreState, worker: Worker, message: Resumes, buffers: Payload) -> None:
-    """Have a call that waits no more have a slot as soon as there is one; one that was not known to
+    """Give a call that no longer waits a slot as soon as one is free. A call that was not known to
     wait may go on.
     """
     run = worker.runs.get(message.run)
@@ -79,8 +79,8 @@ def _answer(state: CoreState, worker: Worker, message: Resumed) -> None:
 
 
 def settle(state: CoreState) -> None:
-    """Give calls that go on their slots, where there are some by now; end those whose parents have
-    ended. The next generation ends when the runs of these do.
+    """Give calls that go on their slots, as far as there are some, and cancel tasks whose parents
+    have ended.
     """
     returning, state.agenda.returning = state.agenda.returning, {}
     for worker in returning.values():
@@ -92,8 +92,8 @@ def settle(state: CoreState) -> None:
 
 
 def _resume(state: CoreState, worker: Worker) -> None:
-    """Give the calls of a worker that ask for their slots what there is, the deepest first. While
-    it is not enough nothing else is given any.
+    """Give free slots of a worker to its calls that ask for one, the deepest first. While these are
+    too few, nothing else gets one.
     """
     runs = [worker.runs[number] for number in worker.resuming]
     for run in sorted(runs, key=lambda run: -run.span.open_task.submitter.depth):
@@ -125,8 +125,8 @@ def _withhold(state: CoreState, worker: Worker) -> None:
 
 
 def _find_slot(state: CoreState, worker: Worker, run: Run) -> SlotGroup | None:
-    """Return where a call may go on: where it was, or has its like, or where requests share the
-    workers in what is free now.
+    """Return a slot group where a call may go on: its own, one of its queue, or, where requests
+    share the workers, an allocation of what is free.
     """
     queue = run.slot_group.queue
     free = [group for group in worker.slot_groups if group.batches < group.slots]
@@ -162,7 +162,7 @@ def _leave_slot(state: CoreState, run: Run) -> None:
 
 
 def _take_slot(state: CoreState, run: Run, group: SlotGroup) -> None:
-    """Have a batch that has waited have a slot of this group."""
+    """Have a waiting batch take a slot of this group."""
     batch, worker = run.batch, group.worker
     for one in worker.runs.values() if group is not run.slot_group else ():
         if one.batch is batch:
