@@ -10,7 +10,6 @@ from typing import Any
 from gridengine.dispatcher.clients import Clients
 from gridengine.dispatcher.core.events import (
     Drained,
-    Effect,
     Explain,
     Grant,
     Inform,
@@ -24,7 +23,7 @@ from gridengine.dispatcher.core.events import (
     Warn,
     Withdraw,
 )
-from gridengine.dispatcher.core.tasks import CallsFinished, TaskMessage, TaskStarted
+from gridengine.dispatcher.core.tasks import CallsFinished, Effect, TaskMessage, TaskStarted
 from gridengine.dispatcher.kept_payloads import KeptPayloads
 from gridengine.dispatcher.launcher_thread import LauncherThread
 from gridengine.dispatcher.links import Link

@@ -9,7 +9,6 @@ from gridengine.dispatcher.core import (
     state_machine,
 )
 from gridengine.dispatcher.core.events import (
-    Effect,
     Event,
     Launched,
     Polled,
@@ -20,7 +19,7 @@ from gridengine.dispatcher.core.events import (
 )
 from gridengine.dispatcher.core.model import Run
 from gridengine.dispatcher.core.policy import Policy
-from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
+from gridengine.dispatcher.core.tasks import CallsFinished, Effect, Function, Task
 from gridengine.resources import Memory
 from gridengine.resources.demand import Demand
 from gridengine.schedulers.launcher import Handle, Report, WorkerStatus

@@ -14,17 +14,11 @@ from typing import TypeAlias
 
 from msgspec.structs import replace
 
-from gridengine.dispatcher.core import allocator, books, failures
+from gridengine.dispatcher.core import allocator, books, failures, outcomes
 from gridengine.dispatcher.core.calls import OpenTask, Span
 from gridengine.dispatcher.core.events import Restored, Send
 from gridengine.dispatcher.core.model import Batch, Run, SlotGroup, TaskQueue, Worker
-from gridengine.dispatcher.core.outcomes import (
-    begin_run,
-    end_run,
-    record_attempt,
-    requeue,
-    settle_failed,
-)
+from gridengine.dispatcher.core.outcomes import begin_run, end_run, note_move, requeue
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.states import Phase
 from gridengine.wire.messages import NAME_BYTES, Cancel, Forget, Held, HeldBatch, HeldRun, Release
@@ -32,9 +26,6 @@ from gridengine.wire.messages import NAME_BYTES, Cancel, Forget, Held, HeldBatch
 Ranges: TypeAlias = list[tuple[int, int]]
 """Calls of a task, each from one to before another, in order."""
 LEFT_OUT = "its dispatcher was started again, and what came of the call is not known"
-
-
-# ------------------------------------------------------------------ at the start
 
 
 def assign_restored(state: CoreState, event: Restored) -> None:
@@ -47,9 +38,8 @@ def assign_restored(state: CoreState, event: Restored) -> None:
         if (one := state.open_tasks.get(task)) is not None:
             calls = sum(stop - start for start, stop in ranges)
             books.settle(state, one, calls, None)
-            if state.story is not None:
-                for start, stop in ranges:
-                    state.story.move(Span(one, start, stop, one.task.demand), "settled", "before")
+            for start, stop in ranges:
+                note_move(state, Span(one, start, stop, one.task.demand), "settled", "before")
             one.settled = list(ranges)
             waiting[task] = _open_calls(one)
     assigned = []
@@ -123,9 +113,6 @@ def _begin(
     else:
         books.begin_batch(group, batch, span.open_task, span.calls)
     batch.runs += 1
-
-
-# ------------------------------------------------------------------ a worker comes back
 
 
 def take_back(state: CoreState, worker: Worker, held: Held) -> None:
@@ -207,9 +194,9 @@ def _leave_out(state: CoreState, run: Run, span: Span) -> None:
     if span.open_task.task.retries or not span.calls:
         requeue(state, span)
         return
-    record_attempt(run, span.start, state.now, LEFT_OUT)
+    outcomes.record_attempt(state, run, span.start, LEFT_OUT)
     error = failures.why_lost(run.worker, span, f"comes back, but {LEFT_OUT}", None)
-    settle_failed(state, span, error, -signal.SIGKILL)
+    outcomes.settle_failed(state, span, error, -signal.SIGKILL)
 
 
 def _end_others(state: CoreState, worker: Worker, held: Held) -> None:

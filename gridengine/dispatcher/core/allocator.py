@@ -104,9 +104,6 @@ def resume_worker(state: CoreState, worker: Worker) -> None:
         state.agenda.room_freed = True
 
 
-# ------------------------------------------------------------------ at the end of an event
-
-
 def settle(state: CoreState, *, again: bool = False) -> None:
     """Assign all that can be assigned. With `again` ask the packer although nothing has changed."""
     agenda, pending = state.agenda, state.pending_requests
@@ -169,9 +166,6 @@ def _asks_now(state: CoreState, queue: TaskQueue) -> bool:
     if queue in state.pending_requests and queue.asked_level != _next_level(queue):
         state.agenda.reorder = True
     return False
-
-
-# ------------------------------------------------------------------ allocations
 
 
 def _request(state: CoreState, queue: TaskQueue) -> bool:

@@ -115,11 +115,8 @@ def _by_worker(runs: Iterable[Run]) -> list[tuple[Worker, list[Run]]]:
     return list(found.values())
 
 
-# ------------------------------------------------------------------ for the sake of others
-
-
 def recall_for_new_submitter(state: CoreState) -> None:
-    """Recall unbegun calls, at most every `SHARE_SECONDS`, for a submitter that has no share yet."""
+    """Recall unbegun calls for a submitter without a share, at most every `SHARE_SECONDS`."""
     if state.rebalance_due and state.now - state.recalled_for_new_at >= SHARE_SECONDS:
         state.recalled_for_new_at = state.now
         for worker in _busy_workers(state):

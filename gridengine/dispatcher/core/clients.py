@@ -10,19 +10,13 @@ from gridengine.dispatcher.core import (
     books,
     cancellation,
     dependencies,
+    events,
     failures,
     nested,
     objects,
     outcomes,
 )
 from gridengine.dispatcher.core.calls import Client, OpenTask, RemoteObject, Span, Submitter
-from gridengine.dispatcher.core.events import (
-    CancelRequested,
-    ClientJoined,
-    ClientLeft,
-    Submitted,
-    SubmittedAlike,
-)
 from gridengine.dispatcher.core.fair_queue import TaskBlock
 from gridengine.dispatcher.core.figures import Pace
 from gridengine.dispatcher.core.model import Run, TaskQueue
@@ -34,7 +28,7 @@ from gridengine.resources.demand import ANY
 from gridengine.wire.messages import NUMBER_BITS
 
 
-def joined(state: CoreState, event: ClientJoined) -> None:
+def joined(state: CoreState, event: events.ClientJoined) -> None:
     """Add a client, or change the weight of one that is back."""
     if event.number < 1 or not event.weight > 0:
         raise ValueError(f"a client cannot have number {event.number}, weight {event.weight}")
@@ -43,7 +37,7 @@ def joined(state: CoreState, event: ClientJoined) -> None:
     books.set_weight(client, event.weight)
 
 
-def left(state: CoreState, event: ClientLeft) -> None:
+def left(state: CoreState, event: events.ClientLeft) -> None:
     """Cancel the tasks of a client; calls that they have made end with them."""
     client = state.clients.get(event.number)
     if client is None or client is state.own:
@@ -53,7 +47,7 @@ def left(state: CoreState, event: ClientLeft) -> None:
         state.open_blocks_of(client)
         found = [one for one in _tasks_of(state, client) if not (one.parent or one.remade)]
         tasks = [one.task.id for one in sorted(found, key=lambda one: one.order)]
-        cancellation.cancel_requested(state, CancelRequested(tasks, signal.SIGTERM))
+        cancellation.cancel_requested(state, events.CancelRequested(tasks, signal.SIGTERM))
     if not client.submitters:
         state.clients.pop(client.number, None)
 
@@ -73,10 +67,7 @@ def _tasks_of(state: CoreState, client: Client) -> Iterator[OpenTask]:
                 return
 
 
-# ------------------------------------------------------------------ tasks
-
-
-def submitted(state: CoreState, event: Submitted) -> None:
+def submitted(state: CoreState, event: events.Submitted) -> None:
     """Open tasks of one function, queue the calls that may begin, and assign what can be."""
     if not event.tasks:
         return
@@ -133,7 +124,7 @@ def _open(
     return one
 
 
-def submitted_alike(state: CoreState, event: SubmittedAlike) -> None:
+def submitted_alike(state: CoreState, event: events.SubmittedAlike) -> None:
     """Queue tasks that are alike as one block."""
     task, count = event.alike.task, len(event.alike.payloads)
     if state.has_any(range(task.id, task.id + count)):

@@ -7,17 +7,8 @@ loop, one ended task after the other, without recursion.
 
 from __future__ import annotations
 
-from gridengine.dispatcher.core import failures, objects, outcomes
+from gridengine.dispatcher.core import events, failures, objects, outcomes
 from gridengine.dispatcher.core.calls import AwaitedResult, OpenTask
-from gridengine.dispatcher.core.events import (
-    ReferencesReleased,
-    ResultExpected,
-    ResultFetched,
-    ResultMissing,
-    ResultWanted,
-    Send,
-    Supplied,
-)
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.tasks import CallsFinished, ResultData
 from gridengine.errors import Cancelled, GridEngineError, call_words
@@ -54,8 +45,8 @@ def link(state: CoreState, one: OpenTask) -> bool:
         elif outcomes.has_failed(awaited.data):
             failed = awaited
     one.inputs, one.missing = tuple(inputs), missing
-    if missing and state.story is not None:
-        state.story.move(one.only_span(), "missing")
+    if missing:
+        outcomes.note_move(state, one.only_span(), "missing")
     if failed is not None:
         outcomes.settle_failed_input(state, one, failed)
     elif missing and (one.kept in inputs or (early and not early.isdisjoint(after))):
@@ -88,16 +79,13 @@ def _to_be_made(state: CoreState, reference: int) -> AwaitedResult:
     return awaited
 
 
-# ------------------------------------------------------------------ what clients say
-
-
-def wanted(state: CoreState, event: ResultWanted) -> None:
+def wanted(state: CoreState, event: events.ResultWanted) -> None:
     """Keep the results of unsettled calls; ask the client for those of settled ones."""
     state.open(task for task, _, _ in event.calls)
     for task, index, reference in event.calls:
         one = state.open_tasks.get(task)
         if one is None or one.is_settled(index):
-            state.effects.append(ResultMissing(reference))
+            state.effects.append(events.ResultMissing(reference))
             continue
         _keep(one, index, _to_be_made(state, reference))
         if one.runs:
@@ -105,12 +93,12 @@ def wanted(state: CoreState, event: ResultWanted) -> None:
             for run in map(state.runs.__getitem__, one.runs):
                 if run.done <= index < run.span.stop:
                     keep = Keep(run.number, index, reference)
-                    state.effects.append(Send(run.worker.id, keep))
+                    state.effects.append(events.Send(run.worker.id, keep))
         else:
-            state.effects.append(ResultExpected(reference))
+            state.effects.append(events.ResultExpected(reference))
 
 
-def supplied(state: CoreState, event: Supplied) -> None:
+def supplied(state: CoreState, event: events.Supplied) -> None:
     """Take in a result that the client has."""
     if event.reference in state.awaited or event.reference not in state.released_early:
         _arrive(state, _to_be_made(state, event.reference), event.data)
@@ -118,7 +106,7 @@ def supplied(state: CoreState, event: Supplied) -> None:
         state.released_early.discard(event.reference)
 
 
-def released(state: CoreState, event: ReferencesReleased) -> None:
+def released(state: CoreState, event: events.ReferencesReleased) -> None:
     """Forget results to which no new call can refer, once no call needs them."""
     for reference in event.references:
         awaited = state.awaited.get(reference)
@@ -128,9 +116,6 @@ def released(state: CoreState, event: ReferencesReleased) -> None:
             awaited.held -= 1
             if not awaited.held and not awaited.open:
                 objects.forget(state, awaited)
-
-
-# ------------------------------------------------------------------ what becomes of them
 
 
 def settle(state: CoreState) -> None:
@@ -184,9 +169,9 @@ def _settle_kept(
             and type(payload) is not KeptPayload
             and not can_go_on(payload, values)
         ):
-            state.effects.append(ResultMissing(awaited.reference))
+            state.effects.append(events.ResultMissing(awaited.reference))
             return
-        state.effects.append(ResultExpected(awaited.reference))
+        state.effects.append(events.ResultExpected(awaited.reference))
     if finished.recalled and not finished.path:
         return
     if type(payload) is KeptPayload:
@@ -216,7 +201,7 @@ def _keep_away(
         objects.note_maker(awaited, one, index)
         _arrive(state, awaited, ResultData(payload))
     elif worker is not None and (name := input_name(reference)) not in worker.functions:
-        state.effects.append(Send(worker.id, Forget([name])))
+        state.effects.append(events.Send(worker.id, Forget([name])))
 
 
 def _failure_of(one: OpenTask, finished: CallsFinished, index: int) -> ResultData:
@@ -248,7 +233,7 @@ def _arrive(state: CoreState, awaited: AwaitedResult, data: ResultData) -> None:
     elif payload is not None and not data.raised:
         objects.keep_result(state, awaited, payload)
     if awaited.told and type(payload) is not KeptPayload:
-        state.effects.append(ResultFetched(awaited.reference, data))
+        state.effects.append(events.ResultFetched(awaited.reference, data))
     if awaited.waiting:
         begin_waiting(state, awaited)
     elif not awaited.open and not awaited.held:
@@ -271,8 +256,7 @@ def begin_waiting(state: CoreState, awaited: AwaitedResult) -> None:
         elif not one.missing:  # before others: what its inputs take is free the sooner
             span = one.only_span()
             demand = span.demand
-            if state.story is not None:
-                state.story.move(span, "waiting", "its inputs are there")
+            outcomes.note_move(state, span, "waiting", "its inputs are there")
             queue = state.common_queue if demand is ANY else state.queue_for(demand)
             queue.put_back(span)
             state.agenda.begun[queue] = one

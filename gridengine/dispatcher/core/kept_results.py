@@ -11,7 +11,12 @@ from gridengine.dispatcher.core import dependencies, objects
 from gridengine.dispatcher.core.calls import AwaitedResult, OpenTask, Span
 from gridengine.dispatcher.core.events import ResultAsked, ResultFetched, Send
 from gridengine.dispatcher.core.model import SlotGroup, TaskQueue, Worker
-from gridengine.dispatcher.core.outcomes import has_failed, settle_failed_input, unwritable
+from gridengine.dispatcher.core.outcomes import (
+    has_failed,
+    note_move,
+    settle_failed_input,
+    unwritable,
+)
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.states import READY, Phase
 from gridengine.dispatcher.core.tasks import ResultData
@@ -57,8 +62,7 @@ def _has_inputs(state: CoreState, span: Span, worker: Worker) -> bool:
         return True
     near = _is_sooner_there(state, span, away)
     one.missing, one.again = len(away), (span.demand, span.attempt)
-    if state.story is not None:
-        state.story.move(span, "missing", "its inputs are elsewhere")
+    note_move(state, span, "missing", "its inputs are elsewhere")
     for awaited in away:
         awaited.add_waiting(one)
         if not near:
@@ -127,8 +131,7 @@ def _go_on(state: CoreState, one: OpenTask) -> bool:
     for awaited in missing:
         awaited.drop_waiting(one)
     one.missing, span = 0, one.only_span()
-    if state.story is not None:
-        state.story.move(span, "waiting", "for any worker")
+    note_move(state, span, "waiting", "for any worker")
     queue = state.queue_for(span.demand)
     queue.put_back(span)
     state.agenda.changed_queues[queue] = None

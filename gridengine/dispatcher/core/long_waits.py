@@ -13,9 +13,9 @@ from itertools import islice
 
 from msgspec import Struct
 
-from gridengine.dispatcher.core.events import Effect, Warn
+from gridengine.dispatcher.core.events import Warn
 from gridengine.dispatcher.core.state import CoreState
-from gridengine.dispatcher.core.tasks import Task
+from gridengine.dispatcher.core.tasks import Effect, Task
 from gridengine.resources.units import plural
 
 LONG_WAIT_SECONDS = 10.0

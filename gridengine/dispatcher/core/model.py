@@ -233,8 +233,6 @@ class TaskQueue:
         if time is not None:
             self.hard, self.soft = time.T, time.softT or 0.0
 
-    # ---------------------------------------------------------------- slots
-
     def add(self, group: SlotGroup) -> None:
         """Take in a slot group."""
         self.slots += group.slots
@@ -310,8 +308,6 @@ class TaskQueue:
     def free_groups(self) -> list[SlotGroup]:
         """Return those with a free slot."""
         return [*self.idle, *(group for groups in self.kept.values() for group in groups)]
-
-    # ---------------------------------------------------------------- calls
 
     def put(self, span: Span) -> bool:
         """Have calls wait behind all others of their submitter; return whether they are its first,

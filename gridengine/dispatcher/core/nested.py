@@ -34,9 +34,6 @@ def adopt(parent: Run, child: OpenTask) -> None:
     parent.children[child.task.id] = None
 
 
-# ------------------------------------------------------------------ what workers say
-
-
 def waits(state: CoreState, worker: Worker, message: Waits, buffers: Payload) -> None:
     """Free the slot of a call that waits for its children. Its worker returns unbegun calls:
     children come before those.
@@ -73,9 +70,6 @@ def resumes(state: CoreState, worker: Worker, message: Resumes, buffers: Payload
 
 def _answer(state: CoreState, worker: Worker, message: Resumed) -> None:
     state.effects.append(Send(worker.id, message))
-
-
-# ------------------------------------------------------------------ at the end of an event
 
 
 def settle(state: CoreState) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from msgspec.structs import replace
@@ -23,6 +23,7 @@ from gridengine.dispatcher.core.model import Batch, Run, SlotGroup, TaskQueue, W
 from gridengine.dispatcher.core.provisioner import Provisioner
 from gridengine.dispatcher.core.run_log import DONE, FAILED
 from gridengine.dispatcher.core.state import CoreState
+from gridengine.dispatcher.core.states import CallState
 from gridengine.dispatcher.core.status import WatchEvent
 from gridengine.dispatcher.core.tasks import Attempt, CallsFinished, ResultData
 from gridengine.errors import Cancelled, GridEngineError
@@ -84,32 +85,15 @@ def end_run(state: CoreState, run: Run) -> None:
 
 
 def record_attempt(
-    run: Run,
-    index: int,
-    now: float,
-    outcome: str,
-    exitcode: int | None = None,
-    peak_memory: int = 0,
+    state: CoreState, run: Run, index: int, how: str, exitcode: int | None = None, peak: int = 0
 ) -> None:
-    """Note how an attempt of a call ended, for its history."""
-    worker = run.worker
-    attempt = Attempt(
-        worker.hello.host,
-        worker.job,
-        run.since,
-        now,
-        outcome,
-        worker.hello.log,
-        exitcode,
-        peak_memory,
-    )
-    one = run.span.open_task
+    """Add an attempt to the history of a call: how it ended, and its process's peak memory."""
+    worker, one = run.worker, run.span.open_task
+    ended = state.now, how, worker.hello.log, exitcode, peak
+    attempt = Attempt(worker.hello.host, worker.job, run.since, *ended)
     if one.attempts is None:
         one.attempts = {}
     one.attempts.setdefault(index, []).append(attempt)
-
-
-# ------------------------------------------------------------------ calls that wait again
 
 
 def retry(state: CoreState, span: Span, *, out_of_memory: bool = False) -> None:
@@ -129,6 +113,12 @@ def may_grow(state: CoreState, span: Span) -> bool:
     return factor > 1 and state.is_held(grown)
 
 
+def note_move(state: CoreState, span: Span, to: CallState, words: str = "") -> None:
+    """Note in the story, if there is one, that calls enter a state."""
+    if state.story is not None:
+        state.story.move(span, to, words)
+
+
 def requeue(state: CoreState, span: Span) -> None:
     """Have calls that were assigned wait again, before all others; settle those that are not wanted
     any more.
@@ -140,11 +130,9 @@ def requeue(state: CoreState, span: Span) -> None:
             settle_failed_input(state, one, failed[0])
         elif one.missing:
             one.again = part.demand, part.attempt
-            if state.story is not None:
-                state.story.move(part, "missing", "again")
+            note_move(state, part, "missing", "again")
         else:
-            if state.story is not None:
-                state.story.move(part, "waiting", "again")
+            note_move(state, part, "waiting", "again")
             queue = state.queue_for(part.demand)
             queue.put_back(part)
             state.agenda.changed_queues[queue] = None
@@ -184,19 +172,12 @@ def cut(spans: Iterable[Span], unwanted: Unwanted) -> tuple[list[Span], list[Spa
     return outside, inside
 
 
-def drop_waiting(
-    state: CoreState, queues: Iterable[TaskQueue], settle: Callable[[CoreState, Span], None]
-) -> None:
-    """Take all out of these queues, and settle it."""
+def fail(state: CoreState, queues: Iterable[TaskQueue], error: GridEngineError) -> None:
+    """Settle all calls that wait in these queues with an error."""
     for queue in list(queues):
         for span in queue.take_out(lambda span: ([], [span])):
-            settle(state, span)
+            settle(state, span, error=error, exitcode=1)
         state.agenda.changed_queues[queue] = None
-
-
-def fail(state: CoreState, queues: Iterable[TaskQueue], error: GridEngineError) -> None:
-    """Fail all calls that wait in these queues."""
-    drop_waiting(state, queues, lambda state, span: settle(state, span, error=error, exitcode=1))
 
 
 def give_up(state: CoreState, error: GridEngineError, provisioners: Iterable[Provisioner]) -> None:
@@ -209,9 +190,6 @@ def give_up(state: CoreState, error: GridEngineError, provisioners: Iterable[Pro
             state.effects.append(Warn(f"{text}: {error.message}"))
         fail(state, (queue for queue in state.queues.values() if queue.provisioner is one), error)
         state.effects += one.give_up(state.now)
-
-
-# ------------------------------------------------------------------ calls that are settled
 
 
 def settle_unwanted(state: CoreState, span: Span, number: int) -> None:

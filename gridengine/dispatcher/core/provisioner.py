@@ -10,8 +10,9 @@ from typing import ClassVar
 
 from msgspec import Struct, field
 
-from gridengine.dispatcher.core.events import Effect, Explain, Launch, Withdraw
+from gridengine.dispatcher.core.events import Explain, Launch, Withdraw
 from gridengine.dispatcher.core.policy import Policy
+from gridengine.dispatcher.core.tasks import Effect
 from gridengine.errors import UNREACHABLE, GridEngineError, JobDeleted, WorkerNotStarted
 from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers.launcher import Handle, Report, WorkerStatus

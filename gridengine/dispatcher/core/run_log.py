@@ -12,11 +12,12 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from gridengine.dispatcher.core.calls import Span
-from gridengine.dispatcher.core.events import Effect, Inform, Launched
+from gridengine.dispatcher.core.events import Inform, Launched
 from gridengine.dispatcher.core.failures import name_of
 from gridengine.dispatcher.core.model import Worker
 from gridengine.dispatcher.core.states import Phase
 from gridengine.dispatcher.core.status import Status, WatchEvent
+from gridengine.dispatcher.core.tasks import Effect
 from gridengine.resources.units import plural
 from gridengine.schedulers.launcher import Handle, compress
 

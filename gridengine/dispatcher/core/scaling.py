@@ -9,12 +9,13 @@ from collections.abc import Container, Iterable, Sequence
 from msgspec.structs import replace
 
 from gridengine.dispatcher.core import allocator, cancellation, worker_lifecycle
-from gridengine.dispatcher.core.events import Effect, Launch, Scaled
+from gridengine.dispatcher.core.events import Launch, Scaled
 from gridengine.dispatcher.core.model import Worker
 from gridengine.dispatcher.core.provisioner import LaunchedWorker, Provisioner
 from gridengine.dispatcher.core.run_log import REQUESTED
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.states import READY, Phase
+from gridengine.dispatcher.core.tasks import Effect
 from gridengine.schedulers.launcher import WorkerStatus
 
 

@@ -17,7 +17,6 @@ from gridengine.dispatcher.core.calls import (
     RemoteObject,
     Submitter,
 )
-from gridengine.dispatcher.core.events import Effect
 from gridengine.dispatcher.core.fair_queue import TaskBlock, TaskBlocks
 from gridengine.dispatcher.core.figures import CallSample, FunctionCounts
 from gridengine.dispatcher.core.model import Run, TaskQueue, Worker
@@ -31,7 +30,7 @@ from gridengine.dispatcher.core.provisioner import (
 from gridengine.dispatcher.core.run_log import RunLog
 from gridengine.dispatcher.core.snapshot import ClientCounts, DemandCounts, Snapshot
 from gridengine.dispatcher.core.states import Phase, Story
-from gridengine.dispatcher.core.tasks import MOST_PRIORITY
+from gridengine.dispatcher.core.tasks import MOST_PRIORITY, Effect
 from gridengine.resources.base import Resource
 from gridengine.resources.demand import ANY, MOST_REMEMBERED, Demand
 from gridengine.resources.encoding import worker_command
@@ -161,8 +160,6 @@ class CoreState:
         self.rebalance_due = False
         # When calls were last recalled for a submitter that had no share of the workers.
         self.recalled_for_new_at = -math.inf
-
-    # ---------------------------------------------------------------- what there is
 
     @property
     def has_tasks(self) -> bool:
@@ -340,8 +337,6 @@ class CoreState:
         depth, order = one.submitter.depth, (MOST_PRIORITY - one.task.priority << 40) + one.order
         return (turn << TURN_SHIFT) - (depth << 80) + order
 
-    # ---------------------------------------------------------------- queues
-
     def queue_for(self, demand: Demand) -> TaskQueue:
         """Return the queue of a demand, made if need be."""
         shared = self.shared is not None
@@ -398,8 +393,6 @@ class CoreState:
         for one in list(self.provisioners.values()):
             if one not in used and one is not self.common and one.is_spent(self.now):
                 del self.provisioners[one.demand]
-
-    # ---------------------------------------------------------------- what is learnt
 
     def limited_request(self, demand: Demand) -> Resource:
         """Return what a call of this demand asks for by now."""

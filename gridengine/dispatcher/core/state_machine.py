@@ -63,11 +63,12 @@ from gridengine.dispatcher.core import (
     worker_messages,
     worker_startup,
 )
-from gridengine.dispatcher.core.events import Effect, Event
+from gridengine.dispatcher.core.events import Event
 from gridengine.dispatcher.core.long_waits import LongWait
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.states import SILENT, Phase, Story, Subject
+from gridengine.dispatcher.core.tasks import Effect
 from gridengine.wire.messages import Hello
 
 
@@ -178,9 +179,6 @@ def _closing(state: CoreState, event: events.Closing) -> None:
     for provisioner in state.provisioners.values():
         state.effects += provisioner.withdraw()
     state.effects += state.log.closed(state.figures, state.now)
-
-
-# ------------------------------------------------------------------ what workers say, and time
 
 
 def _received(state: CoreState, event: events.Received) -> None:

@@ -10,19 +10,10 @@ from itertools import islice
 
 from msgspec.structs import replace
 
-from gridengine.dispatcher.core import adoption, allocator, books, failures, objects
+from gridengine.dispatcher.core import adoption, allocator, books, failures, objects, outcomes
 from gridengine.dispatcher.core.calls import Span
 from gridengine.dispatcher.core.events import DrainHosts, Lost, Send
 from gridengine.dispatcher.core.model import Run, TaskQueue, Worker
-from gridengine.dispatcher.core.outcomes import (
-    end_run,
-    may_grow,
-    record_attempt,
-    requeue,
-    retry,
-    settle,
-    settle_failed,
-)
 from gridengine.dispatcher.core.provisioner import LaunchedWorker, Provisioner
 from gridengine.dispatcher.core.run_log import IDLE, LEAVING, SILENT
 from gridengine.dispatcher.core.state import CoreState
@@ -171,9 +162,6 @@ def _unlist(worker: Worker) -> None:
         group.queue.unlist(group)
 
 
-# ------------------------------------------------------------------ leaving
-
-
 def finished_batch(state: CoreState, worker: Worker) -> None:
     """If a worker has nothing to do, note since when; have it leave when it has done its share."""
     if worker.phase is READY and not worker.batches:
@@ -209,16 +197,16 @@ def _relieve(state: CoreState, worker: Worker) -> None:
     for run in reversed(list(worker.runs.values())):
         if not run.span.open_task.task.retries:
             continue
-        end_run(state, run)
+        outcomes.end_run(state, run)
         span = run.rest
         if not _had_whole_life(worker, run, state.now) or span.open_task.cancelled_by(span.start):
-            requeue(state, span)
+            outcomes.requeue(state, span)
             continue
-        requeue(state, replace(span, start=span.start + 1))
+        outcomes.requeue(state, replace(span, start=span.start + 1))
         span = replace(span, stop=span.start + 1)
-        record_attempt(run, run.done, state.now, "the walltime of its worker was over")
+        outcomes.record_attempt(state, run, run.done, "the walltime of its worker was over")
         error = failures.why_relieved(worker, span, run.touched, _asked_for(state, worker))
-        settle(state, span, error=error, exitcode=-signal.SIGKILL)
+        outcomes.settle(state, span, error=error, exitcode=-signal.SIGKILL)
     stop(state, worker)
     state.agenda.scale = True
 
@@ -313,7 +301,7 @@ def lose(state: CoreState, worker: Worker, reason: str) -> None:
             asked.append(digest)
     objects.bring_again(state, asked)
     for run in reversed(list(worker.runs.values())):
-        end_run(state, run)
+        outcomes.end_run(state, run)
         _end_lost(state, worker, run, reason)
     state.agenda.scale = True
 
@@ -330,19 +318,19 @@ def _end_lost(state: CoreState, worker: Worker, run: Run, reason: str) -> None:
     blamed = None if unknown else worker.blamed_runs
     innocent = blamed is not None and run.number not in blamed
     if innocent or (not unknown and span.open_task.cancelled_by(span.start)):
-        requeue(state, span)
+        outcomes.requeue(state, span)
         return
     if blamed is not None and span.calls > 1:
-        requeue(state, replace(span, start=span.start + 1))
+        outcomes.requeue(state, replace(span, start=span.start + 1))
         span = replace(span, stop=span.start + 1)
-    record_attempt(run, run.done, state.now, f"the worker {reason}")
+    outcomes.record_attempt(state, run, run.done, f"the worker {reason}")
     report = worker.launch.report if worker.launch is not None else None
     retries = span.open_task.task.retries
     if state.now >= worker.leave_at and not retries:
         error = failures.why_relieved(worker, span, run.touched, _asked_for(state, worker))
-        settle_failed(state, span, error, -signal.SIGKILL)
+        outcomes.settle_failed(state, span, error, -signal.SIGKILL)
     elif _is_cut_short(report) and retries and not _had_whole_life(worker, run, state.now):
-        requeue(state, span)  # the worker had used its time up, not the call
+        outcomes.requeue(state, span)  # the worker had used its time up, not the call
     else:
         _retry_lost(state, worker, span, reason)
 
@@ -355,12 +343,12 @@ def _retry_lost(state: CoreState, worker: Worker, span: Span, reason: str) -> No
     report = worker.launch.report if worker.launch is not None else None
     retries = span.open_task.task.retries
     fault = report.fault if report is not None else None
-    grown = fault is OutOfMemory and may_grow(state, span)
+    grown = fault is OutOfMemory and outcomes.may_grow(state, span)
     stuck = fault is OutOfMemory and not grown and state.shared is not None
     if report is not None and report.blameless and retries:
-        requeue(state, span)
+        outcomes.requeue(state, span)
     elif span.attempt <= retries and fault is not TimeoutError and not stuck:
-        retry(state, span, out_of_memory=grown)
+        outcomes.retry(state, span, out_of_memory=grown)
     else:
         error = failures.why_lost(worker, span, reason, report)
-        settle_failed(state, span, error, -signal.SIGKILL)
+        outcomes.settle_failed(state, span, error, -signal.SIGKILL)

@@ -13,22 +13,13 @@ from gridengine.dispatcher.core import (
     failures,
     kept_results,
     nested,
+    outcomes,
     worker_lifecycle,
 )
 from gridengine.dispatcher.core.calls import Span
 from gridengine.dispatcher.core.events import Send
 from gridengine.dispatcher.core.figures import QUICK_SECONDS, EndedCall, of_processes
 from gridengine.dispatcher.core.model import Run, Worker
-from gridengine.dispatcher.core.outcomes import (
-    end_run,
-    may_grow,
-    record_attempt,
-    requeue,
-    retry,
-    settle,
-    settle_cancelled,
-    settle_failed,
-)
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.tasks import TaskMessage, TaskStarted
 from gridengine.resources.demand import ANY
@@ -99,7 +90,7 @@ def _result(state: CoreState, run: Run, result: Result, payload: Payload) -> Non
         if left_out >= sample.every:
             _sample(state, run, result)
     if result.stop == span.stop:
-        end_run(state, run)
+        outcomes.end_run(state, run)
     else:
         books.count_running(run.slot_group, one, -calls)
         run.done = result.stop
@@ -116,13 +107,13 @@ def _result(state: CoreState, run: Run, result: Result, payload: Payload) -> Non
         state.learn_seconds(run.slot_group.queue, seconds / calls)
     if raised or one.task.watched:
         outcome = _OUTCOMES[result.status]
-        record_attempt(run, result.start, state.now, outcome, int(raised), result.peak_memory)
+        outcomes.record_attempt(state, run, result.start, outcome, int(raised), result.peak_memory)
     if calls < span.stop - span.start:
         span = replace(span, start=result.start, stop=result.stop)
     if raised and _is_retried(state, span, result):
-        retry(state, span, out_of_memory=result.status == OUT_OF_MEMORY)
+        outcomes.retry(state, span, out_of_memory=result.status == OUT_OF_MEMORY)
         return
-    settle(state, span, payload, raised, None, int(raised), stdout, stderr, False, seconds)
+    outcomes.settle(state, span, payload, raised, None, int(raised), stdout, stderr, False, seconds)
 
 
 def _sample(state: CoreState, run: Run, result: Result) -> None:
@@ -133,7 +124,9 @@ def _sample(state: CoreState, run: Run, result: Result) -> None:
 
 
 def _is_retried(state: CoreState, span: Span, result: Result) -> bool:
-    again = result.status == RETRYABLE or (result.status == OUT_OF_MEMORY and may_grow(state, span))
+    again = result.status == RETRYABLE or (
+        result.status == OUT_OF_MEMORY and outcomes.may_grow(state, span)
+    )
     one = span.open_task
     return again and span.attempt <= one.task.retries and not one.cancelled_by(span.start)
 
@@ -153,15 +146,15 @@ def crashed(state: CoreState, worker: Worker, message: Crashed, buffers: Payload
         returned(state, worker, Returned([message.run]), ())
         return
     worker.fruitless = 0
-    end_run(state, run)
+    outcomes.end_run(state, run)
     if index != -1:
         outcome = failures.OUTCOMES[message.reason](message.exitcode)
-        record_attempt(run, index, state.now, outcome, message.exitcode, message.peak_memory)
-        requeue(state, replace(run.span, start=index + 1))
+        outcomes.record_attempt(state, run, index, outcome, message.exitcode, message.peak_memory)
+        outcomes.requeue(state, replace(run.span, start=index + 1))
         _unanswered_calls(state, run, message)
         _crashed_call(state, run, message, buffers)
     else:
-        requeue(state, run.rest)
+        outcomes.requeue(state, run.rest)
     worker_lifecycle.finished_batch(state, worker)
 
 
@@ -171,10 +164,10 @@ def _unanswered_calls(state: CoreState, run: Run, message: Crashed) -> None:
     """
     calls = replace(run.span, start=run.done, stop=message.index)
     if run.span.open_task.task.retries:
-        requeue(state, calls)
+        outcomes.requeue(state, calls)
     elif calls.calls:
         error = failures.why_crashed(run, run.done, message)
-        settle_failed(state, calls, error, message.exitcode)
+        outcomes.settle_failed(state, calls, error, message.exitcode)
 
 
 def _crashed_call(state: CoreState, run: Run, message: Crashed, buffers: Payload) -> None:
@@ -183,19 +176,19 @@ def _crashed_call(state: CoreState, run: Run, message: Crashed, buffers: Payload
     call, exitcode = replace(run.span, start=index, stop=index + 1), message.exitcode
     output: dict[str, Any] = dict(zip(("stdout", "stderr"), map(bytes, buffers), strict=True))
     if call.open_task.cancelled_by(index):
-        settle_cancelled(state, call, exitcode, run.worker, **output)
+        outcomes.settle_cancelled(state, call, exitcode, run.worker, **output)
         return
     if reason == CANCELLED and retries:  # for the sake of another call
-        requeue(state, call)
+        outcomes.requeue(state, call)
         return
-    grown = reason == MEMORY and may_grow(state, call)
+    grown = reason == MEMORY and outcomes.may_grow(state, call)
     stuck = reason == MEMORY and call.open_task.task.escalate_memory > 1 and not grown
     if reason in (CRASH, MEMORY) and call.attempt <= retries and not stuck:
-        retry(state, call, out_of_memory=grown)
+        outcomes.retry(state, call, out_of_memory=grown)
         return
     error = failures.why_crashed(run, index, message)
     error.step = message.step
-    settle(state, call, error=error, exitcode=exitcode, **output)
+    outcomes.settle(state, call, error=error, exitcode=exitcode, **output)
 
 
 def returned(state: CoreState, worker: Worker, message: Returned, buffers: Payload) -> None:
@@ -209,8 +202,8 @@ def returned(state: CoreState, worker: Worker, message: Returned, buffers: Paylo
         worker_lifecycle.dismiss(state, worker, f"could run nothing: {words}")
         return
     for run in runs:
-        end_run(state, run)
-        requeue(state, run.rest)
+        outcomes.end_run(state, run)
+        outcomes.requeue(state, run.rest)
     worker_lifecycle.finished_batch(state, worker)
 
 
@@ -225,9 +218,9 @@ def shortened(state: CoreState, worker: Worker, message: Shortened, buffers: Pay
     rest = replace(run.span, start=stop)
     books.count_running(run.slot_group, rest.open_task, -rest.calls)
     run.span = replace(run.span, stop=stop)
-    requeue(state, rest)
+    outcomes.requeue(state, rest)
     if run.done == stop:
-        end_run(state, run)
+        outcomes.end_run(state, run)
     worker_lifecycle.finished_batch(state, worker)
 
 

@@ -5,17 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from gridengine.dispatcher.core import adoption, allocator, books, scaling, worker_lifecycle
-from gridengine.dispatcher.core.events import (
-    Explained,
-    Launched,
-    LaunchFailed,
-    Lost,
-    Polled,
-    Restored,
-    Send,
-    Warn,
-)
+from gridengine.dispatcher.core import adoption, allocator, books, events, scaling, worker_lifecycle
 from gridengine.dispatcher.core.model import Worker
 from gridengine.dispatcher.core.outcomes import fail, give_up
 from gridengine.dispatcher.core.policy import booked, spare_of
@@ -36,7 +26,7 @@ UNKNOWN = Hello(VERSION, "", "", "", "the dispatcher's machine", 0, 1, "")
 # ------------------------------------------------------------------ what the scheduler reports
 
 
-def launched(state: CoreState, event: Launched) -> None:
+def launched(state: CoreState, event: events.Launched) -> None:
     """Note the workers that the scheduler has started, some of which may have connected already."""
     provisioner = state.provisioner_for(event.demand)
     state.effects += state.log.launched(event, provisioner.label, state.now)
@@ -65,7 +55,7 @@ def _move(state: CoreState, worker: Worker, provisioner: Provisioner) -> None:
         _open(state, worker)
 
 
-def launch_failed(state: CoreState, event: LaunchFailed) -> None:
+def launch_failed(state: CoreState, event: events.LaunchFailed) -> None:
     """Note that the scheduler has started none."""
     provisioner = state.provisioner_for(event.demand)
     provisioner.requested = 0
@@ -74,7 +64,7 @@ def launch_failed(state: CoreState, event: LaunchFailed) -> None:
     if event.for_now or provisioner.size:
         provisioner.hold_back(state.now)
         state.effects.append(
-            Warn(
+            events.Warn(
                 f"no workers were started{' for now' if event.for_now else ''}: "
                 f"{event.error.message}"
             )
@@ -83,7 +73,7 @@ def launch_failed(state: CoreState, event: LaunchFailed) -> None:
         give_up(state, event.error, [provisioner])
 
 
-def polled(state: CoreState, event: Polled) -> None:
+def polled(state: CoreState, event: events.Polled) -> None:
     """Note what the scheduler reports of workers."""
     if state.log.events is not None:
         _note_running(state, event.reports)
@@ -110,7 +100,7 @@ def _note_running(state: CoreState, reports: Mapping[Handle, Report]) -> None:
             state.log.note(RUNNING, job=launch.handle.id, reason=report.reason)
 
 
-def explained(state: CoreState, event: Explained) -> None:
+def explained(state: CoreState, event: events.Explained) -> None:
     """Note what a queued worker waits for, or keeps one that runs from connecting."""
     if not event.running:
         state.log.note(SCHEDULER, job=event.handle.id, reason=event.words)
@@ -127,7 +117,7 @@ def check_launches(state: CoreState) -> None:
         for launch in provisioner.overdue(state.now):
             if provisioner.knows(launch):
                 state.effects.append(
-                    Warn(
+                    events.Warn(
                         f"cluster job {launch.handle.id} runs and has not connected in time; it "
                         "is stopped"
                     )
@@ -147,12 +137,9 @@ def _start_failed(state: CoreState, provisioner: Provisioner, launch: LaunchedWo
     none_connected = not state.log.connected_workers
     error = provisioner.start_failed(launch, state.now, none_connected=none_connected)
     if error is not None and provisioner.workers:
-        state.effects.append(Warn(error.message))
+        state.effects.append(events.Warn(error.message))
     elif error is not None:
         give_up(state, error, [provisioner])
-
-
-# ------------------------------------------------------------------ who connects
 
 
 def connected(state: CoreState, id: bytes, hello: Hello) -> None:
@@ -198,11 +185,11 @@ def connected(state: CoreState, id: bytes, hello: Hello) -> None:
         books.move_worker(worker, provisioner)
     if is_by_hand(state, worker) and not provisioner.requested:
         provisioner.by_hand.add(id)
-    state.effects.append(Send(id, Welcome(state.policy.epoch)))
+    state.effects.append(events.Send(id, Welcome(state.policy.epoch)))
     if launch is not None:
         state.effects += state.log.connected(worker, state.now)
     if worker.phase is Phase.STOPPING:
-        state.effects.append(Send(id, Stop()))
+        state.effects.append(events.Send(id, Stop()))
     elif withdrawn or state.closing:
         worker_lifecycle.stop(state, worker)
     else:
@@ -259,7 +246,7 @@ def _admit(state: CoreState, worker: Worker) -> None:
     # else it may be any of them, and waits for its launch to be known
 
 
-def restored(state: CoreState, event: Restored) -> None:
+def restored(state: CoreState, event: events.Restored) -> None:
     """Note what a dispatcher before this one has launched, and its workers: those that are to come
     back, and those that have ended with it, for what they had to be lost.
     """
@@ -322,7 +309,7 @@ def _recognise(
 
 
 def _refuse(state: CoreState, id: bytes, reason: str) -> None:
-    state.effects += [Send(id, Refuse(reason)), Lost(id)]
+    state.effects += [events.Send(id, Refuse(reason)), events.Lost(id)]
 
 
 def _mismatch(
