@@ -9,7 +9,7 @@ the packer decides anew. So calls that have the workers to themselves cost the p
 
 from __future__ import annotations
 
-from gridengine.dispatcher.core import failures, kept_results, outcomes
+from gridengine.dispatcher.core import books, failures, kept_results, outcomes
 from gridengine.dispatcher.core.assigner import fill
 from gridengine.dispatcher.core.events import Grant, Send, Warn
 from gridengine.dispatcher.core.fair_queue import Level, level_of
@@ -183,7 +183,7 @@ def _request(state: CoreState, queue: TaskQueue) -> bool:
         if state.policy.keeps_others and not state.packer.can_hold(request, state.now):
             state.unheld[queue] = None
             return False
-        order, depth = state.place_of(first), queue.asked_depth
+        order, depth = books.place_of(state, first), queue.asked_depth
         state.packer.add(number, request, first.since, order=order, depth=depth)
     # a kind may be a user's own, here as below: what it raises is the error of its calls alone
     except BaseException as error:
@@ -204,7 +204,7 @@ def _reorder(state: CoreState) -> None:
     for queue, number in state.pending_requests.items():
         first = queue.waiting.first().open_task
         queue.asked_level = level_of(first)
-        state.packer.reorder(number, first.since, state.place_of(first))
+        state.packer.reorder(number, first.since, books.place_of(state, first))
 
 
 def _drop_request(state: CoreState, queue: TaskQueue) -> None:

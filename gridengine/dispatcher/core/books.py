@@ -21,8 +21,9 @@ from __future__ import annotations
 from gridengine.dispatcher.core.calls import Client, OpenTask, RemoteObject, Submitter
 from gridengine.dispatcher.core.model import Batch, SlotGroup, Worker
 from gridengine.dispatcher.core.provisioner import Provisioner
-from gridengine.dispatcher.core.state import CoreState, turn_of
+from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.states import NEXT_PHASES, READY, Phase
+from gridengine.dispatcher.core.tasks import MOST_PRIORITY
 
 # ------------------------------------------------------------------ tasks and their calls
 
@@ -127,12 +128,12 @@ def begin_batch(group: SlotGroup, batch: Batch, one: OpenTask, calls: int) -> No
         note_suspended(worker)
 
 
-def end_batch(group: SlotGroup, batch: Batch, submitter: Submitter) -> None:
+def end_batch(state: CoreState, group: SlotGroup, batch: Batch, submitter: Submitter) -> None:
     """Count a batch that has ended; one that waits for calls of its own has no slot."""
     worker = group.worker
     worker.batches = left = worker.batches - 1
     if batch.waiting:
-        worker.waiting -= 1
+        count_waiting(state, worker, -1)
     else:
         client, load = submitter.client, batch.load
         group.batches -= 1
@@ -140,8 +141,9 @@ def end_batch(group: SlotGroup, batch: Batch, submitter: Submitter) -> None:
         submitter.load -= load
         client.load = client_load = client.load - load
         client.share = client_load / client.weight
-    if worker.waiting or batch.waiting:
-        note_suspended(worker)
+        state.agenda.freed_slots[group] = None
+        if worker.waiting:
+            note_suspended(worker)
     if not left and worker.phase is READY:
         worker.provisioner.idle.add(worker.id)
 
@@ -161,10 +163,26 @@ def set_weight(client: Client, weight: float) -> None:
     client.weight, client.share = weight, client.load / weight
 
 
-def count_waiting(worker: Worker, batches: int) -> None:
-    """Count so many more batches of a worker that wait for calls that they have made, or fewer."""
+def count_waiting(state: CoreState, worker: Worker, batches: int) -> None:
+    """Count batches that begin to wait for calls that they have made, or (if negative) go on.
+
+    When twice as many wait as the worker has slots, its slots are kept for deeper calls than these
+    (`floor`). Otherwise all that waits for a slot might begin there, and wait for its children too.
+    """
     worker.waiting += batches
     note_suspended(worker)
+    depths, most = worker.waiting_depths(), 2 * worker.hello.slots
+    floor = depths[most - 1] if len(depths) >= most else -1
+    if floor == worker.floor:
+        return
+    worker.floor = floor
+    for group in worker.slot_groups:
+        state.agenda.freed_slots[group] = None
+        if group.queue.calls:
+            state.agenda.changed_queues[group.queue] = None
+    if worker.open and state.shared:
+        state.packer.restrict(worker.id, above=floor)
+        state.agenda.room_freed = True
 
 
 def note_suspended(worker: Worker) -> None:
@@ -174,6 +192,29 @@ def note_suspended(worker: Worker) -> None:
         suspended[worker.id] = share is not None and worker.taken >= share
     else:
         suspended.pop(worker.id, None)
+
+
+SHARE_TURNS = 1000
+"""By so many turns who has a share of the workers asks later than who has none."""
+TURN_SHIFT = 120
+"""Above an order (40 bits), a priority (34), and a depth."""
+
+
+def turn_of(place: int) -> int:
+    """Return the turn of a place in the packer's queue."""
+    return place + (1 << TURN_SHIFT - 1) >> TURN_SHIFT
+
+
+def place_of(state: CoreState, one: OpenTask) -> int:
+    """Return the place in the packer's queue of what is asked for a task: while several clients
+    ask, before all of those that have more of the workers for their weight; of one client's
+    before all that are inside of fewer calls, have a lower priority, or came later.
+    """
+    client, turn = one.submitter.client, state.first_turn
+    if state.active_clients > 1:
+        turn = max(turn, client.last_turn) + int(SHARE_TURNS * client.share)
+    depth, order = one.submitter.depth, (MOST_PRIORITY - one.task.priority << 40) + one.order
+    return (turn << TURN_SHIFT) - (depth << 80) + order
 
 
 # ------------------------------------------------------------------ workers

@@ -145,8 +145,7 @@ def _leave_slot(state: CoreState, run: Run) -> None:
     """Have a batch wait without its slot."""
     group = run.slot_group
     run.batch.waiting = True
-    books.count_waiting(run.worker, +1)
-    state.restrict_slots(run.worker)
+    books.count_waiting(state, run.worker, +1)
     books.count_slot(group, run.batch, run.span.open_task.submitter, -1)
     state.agenda.freed_slots[group] = None
     if group.queue.calls:
@@ -164,7 +163,6 @@ def _take_slot(state: CoreState, run: Run, group: SlotGroup) -> None:
             group.late += one.late
             one.slot_group = group
     batch.waiting, batch.answered_at = False, state.now
-    books.count_waiting(worker, -1)
-    state.restrict_slots(worker)
+    books.count_waiting(state, worker, -1)
     books.count_slot(group, batch, run.span.open_task.submitter, +1)
     group.queue.relist(group)

@@ -74,11 +74,7 @@ def end_run(state: CoreState, run: Run) -> None:
     batch.runs = left = batch.runs - 1
     if left:
         return
-    books.end_batch(group, batch, one.submitter)
-    if batch.waiting:
-        state.restrict_slots(worker)
-    else:
-        state.agenda.freed_slots[group] = None
+    books.end_batch(state, group, batch, one.submitter)
     queue = group.queue
     if queue.calls or not queue.slots:
         state.agenda.changed_queues[queue] = None
