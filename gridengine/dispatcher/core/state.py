@@ -46,7 +46,7 @@ KEPT_FAILURES = 200
 """How many of the last calls that have failed are kept, to tell of them."""
 
 
-@dataclass(eq=False)
+@dataclass(slots=True, eq=False)
 class CoreState:
     """All that the core knows. Each queue belongs to the provisioner that launches its workers.
 
@@ -57,6 +57,10 @@ class CoreState:
     """
 
     policy: Policy
+    first_policy: Policy = field(init=False)
+    """The policy before any `Scaled`."""
+    shared: Resource | None = field(init=False)
+    """What each worker holds, if requests share the workers."""
     story: Story | None = None
     """The last events of tasks and workers; None unless the core is checked."""
     closing: bool = False
@@ -70,13 +74,19 @@ class CoreState:
     # Tasks and who submits them.
     open_tasks: dict[int, OpenTask] = field(default_factory=dict)
     """All tasks that have not ended, but for those in `blocks`."""
+    blocks: TaskBlocks = field(init=False)
     submitters: dict[int, Submitter] = field(default_factory=dict)
     """The submitters of open tasks."""
     own: Client = field(default_factory=lambda: Client(0))
     """The dispatcher's own process."""
+    clients: dict[int, Client] = field(init=False)
+    """By number: the own one, those that have joined, and those that have open tasks."""
     active_clients: int = 0
     """How many clients have open tasks."""
     runs: dict[int, Run] = field(default_factory=dict)
+    last_run: int = field(init=False)
+    last_allocation: int = field(init=False)
+    """Processes that are the same dispatcher, one after the other, use different numbers."""
     last_order: int = 0
     last_remade: int = 0
     last_batch: int = 0
@@ -114,6 +124,10 @@ class CoreState:
     # Queues. A request is for one more allocation.
     queues: dict[Demand, TaskQueue] = field(default_factory=dict)
     provisioners: dict[Demand, Provisioner] = field(default_factory=dict)
+    common: Provisioner = field(init=False)
+    common_queue: TaskQueue = field(init=False)
+    """The queue of calls that ask for nothing, and its provisioner."""
+    packer: Packer[int, bytes] = field(init=False)
     pending_requests: dict[TaskQueue, int] = field(default_factory=dict)
     requesting_queues: dict[int, TaskQueue] = field(default_factory=dict)
     unheld: dict[TaskQueue, None] = field(default_factory=dict)
@@ -129,6 +143,9 @@ class CoreState:
     recalled_for_new_at: float = -math.inf
     times: GroupTimes = field(default_factory=GroupTimes)
 
+    _fitting_known: dict[Demand, int] = field(default_factory=dict)
+    _common_demand: Demand = field(init=False)
+
     # Figures since the beginning.
     done: int = 0
     failed: int = 0
@@ -143,13 +160,11 @@ class CoreState:
         self.first_policy, self.shared = policy, shared
         self.blocks = TaskBlocks(self.open_tasks)
         self.clients = {0: self.own}
-        # Processes that are the same dispatcher, one after the other, use different numbers.
         self.last_run = self.last_allocation = policy.epoch << NUMBER_BITS
         offers = None
         if shared is not None and not policy.keeps_others:
             offers = [offered(policy, shared)]
-        self.packer: Packer[int, bytes] = Packer(offers, overtake_seconds=policy.overtake_seconds)
-        self._fitting_known: dict[Demand, int] = {}
+        self.packer = Packer(offers, overtake_seconds=policy.overtake_seconds)
         self._common_demand = ANY if shared is None else Demand(shared)
         self.common = self._add_provisioner(self._common_demand)
         self.common_queue = self.queues[ANY] = TaskQueue(self.common)

@@ -84,11 +84,9 @@ class StateMachine:
     def __init__(self, policy: Policy, *, checked: bool = False) -> None:
         self.state = CoreState(policy)
         self._long_wait = LongWait()
-        self._check: Callable[[CoreState], None] | None = None
         if checked:
-            from gridengine.dispatcher.core.invariants import check  # few ask
-
-            self._check, self.state.story = check, Story()
+            self.state.story = Story()
+            self.handle = self._handle_checked  # type: ignore[method-assign]
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         """Return the effects of one event, in order.
@@ -104,8 +102,6 @@ class StateMachine:
         state.effects, state.now = [], now
         if state.log.events is not None:
             state.log.events.now = now
-        if state.story is not None:
-            state.story.begin(event, now)
         tick = type(event) is events.Tick
         _HANDLERS[type(event)](state, event)
         if tick:
@@ -127,9 +123,16 @@ class StateMachine:
                 scaling.scale(state)
         if state.draining and not state.runs:
             state.effects.append(events.Drained())
-        if self._check is not None:
-            self._check(state)
         return state.effects
+
+    def _handle_checked(self, event: Event, now: float) -> list[Effect]:
+        from gridengine.dispatcher.core.invariants import check  # few ask
+
+        assert self.state.story is not None
+        self.state.story.begin(event, now)
+        effects = StateMachine.handle(self, event, now)
+        check(self.state)
+        return effects
 
     def story_of(self, subject: Subject) -> list[str]:
         """Return the last events of a task, by its number, or of a worker, by its id, the oldest
