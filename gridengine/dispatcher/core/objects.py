@@ -61,7 +61,7 @@ def _shared(state: CoreState, needed: SharedObject) -> RemoteObject:
 
 
 def define(state: CoreState, worker: Worker, known: RemoteObject) -> None:
-    """Send a worker a function or a shared object that it does not have."""
+    """Send a worker a function or an object that it does not have."""
     function = known.function
     known.workers.add(worker.id)
     worker.functions.add(function.digest)
@@ -88,7 +88,7 @@ def keep_result(state: CoreState, awaited: AwaitedResult, payload: Payload) -> N
 
 
 def keep_away(state: CoreState, awaited: AwaitedResult, size: int, worker: Worker | None) -> None:
-    """Note that a result, of so many bytes, lies with a worker; None is one that is gone by now."""
+    """Note that a worker has a result of this size; None is a worker that is gone by now."""
     name = input_name(awaited.reference)
     known = RemoteObject(result_function(name, ()), size, result=True, away=True)
     if worker is not None:
@@ -99,16 +99,14 @@ def keep_away(state: CoreState, awaited: AwaitedResult, size: int, worker: Worke
 
 
 def result_function(name: bytes, payload: Payload) -> Function:
-    """Return a result as functions are known, by its name."""
+    """Return a result in the form of a function, by its name."""
     return Function(name, payload, (), b"", "the result of a call")
 
 
 def give_inputs(
     state: CoreState, worker: Worker, inputs: Iterable[AwaitedResult], payload: list[Buffer]
 ) -> list[Input]:
-    """Add the results that a call needs to its payload, or define them to its worker; return what
-    they are.
-    """
+    """Add a call's inputs to its payload, or define them at its worker; return which."""
     given = []
     for awaited in inputs:
         data, remote = awaited.data, awaited.remote
@@ -127,15 +125,15 @@ def give_inputs(
 
 
 def forget_result(state: CoreState, known: RemoteObject) -> None:
-    """Have workers forget a result that no call needs, and none will."""
+    """Have workers forget a result that no call needs or will need."""
     state.idle_results.pop(known.function.digest, None)
     state.away.pop(known.function.digest, None)
     _forget(state, known.function.digest)
 
 
 def rest_result(state: CoreState, known: RemoteObject) -> None:
-    """Let workers keep a result a while that no call needs just now; have them forget those that
-    were kept longest, each of which takes descriptors there. They are sent it again if need be.
+    """Let workers keep an unused result for a while; forget the ones kept longest, which take
+    descriptors there. They are sent again if needed.
     """
     idle = state.idle_results
     if known.workers and not known.away:
@@ -147,24 +145,20 @@ def rest_result(state: CoreState, known: RemoteObject) -> None:
 
 
 def reload(state: CoreState, worker: Worker) -> None:
-    """Have a worker start new runners, since modules have changed that those it has may have
-    loaded.
-    """
+    """Have a worker start new runners: modules have changed that the present ones may have loaded."""
     worker.generation = state.generation
     state.effects.append(Send(worker.id, Reload()))
 
 
 def let_go(state: CoreState, needs: tuple[RemoteObject, ...]) -> None:
-    """Release the shared objects that an ended task used."""
+    """Release the shared objects of an ended task."""
     for known in needs:
         known.open -= 1
         _forget_shared(state, known)
 
 
 def clear(state: CoreState) -> None:
-    """Forget all data: there are no workers any more, and whoever still refers to this core needs
-    none of it.
-    """
+    """Forget all data. There are no workers any more, and other users of this core need no data."""
     for awaited in state.awaited.values():  # circles that the collector does not look for
         awaited.waiting, awaited.maker = (), None
     for kept in (state.objects, state.retired, state.open_tasks, state.awaited, state.effects):
@@ -184,8 +178,8 @@ def released(state: CoreState, event: Released) -> None:
 
 
 def _forget_shared(state: CoreState, known: RemoteObject) -> None:
-    """Have workers forget a shared object that has no handle and no user, and the retired functions
-    that refer to it.
+    """Have workers forget a shared object without handles and users, and the unused functions that
+    refer to it.
     """
     if known.held or known.open:
         return
@@ -201,8 +195,8 @@ def _forget_shared(state: CoreState, known: RemoteObject) -> None:
 
 
 def retire(state: CoreState, known: RemoteObject) -> None:
-    """Keep a function that no task uses a while, since the next call is often of the same one; have
-    workers forget those that were kept longest. One with results of calls in it is not kept.
+    """Keep an unused function for a while, since the next call often uses it again; forget the ones
+    kept longest. One that contains results of calls is not kept.
     """
     if known.size > KEPT_BYTES or known.function.after:
         _forget(state, known.function.digest)
@@ -219,7 +213,7 @@ def _forget(state: CoreState, digest: bytes) -> None:
 
 
 def forget_at_workers(state: CoreState, known: RemoteObject) -> None:
-    """Have the workers that have it forget an object."""
+    """Have all workers that have an object forget it."""
     digest = known.function.digest
     for worker in known.workers:
         state.workers[worker].functions.discard(digest)
@@ -228,7 +222,7 @@ def forget_at_workers(state: CoreState, known: RemoteObject) -> None:
 
 
 def note_maker(awaited: AwaitedResult, one: OpenTask, index: int) -> None:
-    """Note how a result was made that lies with a worker, if that is not known."""
+    """Note how a result was made that stays at a worker."""
     if awaited.maker is None:
         awaited.maker, awaited.made = one, index
         for needed in one.inputs:
@@ -236,7 +230,7 @@ def note_maker(awaited: AwaitedResult, one: OpenTask, index: int) -> None:
 
 
 def forget_maker(state: CoreState, awaited: AwaitedResult) -> None:
-    """Forget how a result was made that is here, unless others may have to be made of it again."""
+    """Forget how a result was made that is here, unless other results may have to be made from it."""
     if not awaited.heirs and (maker := awaited.maker) is not None:
         awaited.maker = None
         for needed in maker.inputs:
@@ -245,7 +239,7 @@ def forget_maker(state: CoreState, awaited: AwaitedResult) -> None:
 
 
 def forget(state: CoreState, awaited: AwaitedResult) -> None:
-    """Forget a result, unless somebody needs it, and in turn what only it was kept for."""
+    """Forget an unneeded result, and in turn the results that were kept only for it."""
     unsure = [awaited]
     while unsure:
         one = unsure.pop()
@@ -267,7 +261,7 @@ def forget(state: CoreState, awaited: AwaitedResult) -> None:
 
 
 def bring(state: CoreState, awaited: AwaitedResult) -> None:
-    """Have a result come here that lies with a worker, or have it made again if that is lost."""
+    """Have a result come here from a worker, or make it again if it is lost."""
     remote = awaited.remote
     if remote is None or remote.asked is not None or state.closing:
         return
@@ -279,16 +273,14 @@ def bring(state: CoreState, awaited: AwaitedResult) -> None:
 
 
 def bring_again(state: CoreState, names: Iterable[bytes]) -> None:
-    """Have results come from others that were asked of a worker which does not have them."""
+    """Ask others for results that a worker was asked for and does not have."""
     for name in names:
         state.objects[name].asked = None
         bring(state, state.awaited[int.from_bytes(name, "big")])
 
 
 def _make_again(state: CoreState, awaited: AwaitedResult) -> None:
-    """Have the call run again that has made a result, and those whose results it needs that are
-    gone.
-    """
+    """Run the call again that made a result, and the calls that made its missing inputs."""
     gone = [awaited]
     while gone:
         awaited = gone.pop()
@@ -299,9 +291,7 @@ def _make_again(state: CoreState, awaited: AwaitedResult) -> None:
 
 
 def _open_again(state: CoreState, awaited: AwaitedResult) -> list[AwaitedResult]:
-    """Open the task again that has made a result; return those of its inputs that are to be made,
-    too.
-    """
+    """Open the task again that made a result; return its inputs that have to be made, too."""
     maker, index = awaited.maker, awaited.made
     assert maker is not None
     state.last_remade -= 1

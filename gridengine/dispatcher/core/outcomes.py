@@ -1,4 +1,4 @@
-"""How runs end and calls are settled, fail, or wait for another attempt."""
+"""Runs that begin and end, and calls that are settled, fail, or wait for another attempt."""
 
 from __future__ import annotations
 
@@ -53,9 +53,7 @@ def begin_run(
 
 
 def end_run(state: CoreState, run: Run) -> None:
-    """Forget a run, whatever way it ended. The last of a batch frees its slot, unless the batch
-    waits for calls that it has made, and has none.
-    """
+    """Forget a run, whatever way it ended. The last of a batch frees its slot."""
     number, one, group, batch = run.number, run.span.open_task, run.slot_group, run.batch
     worker = group.worker
     del state.runs[number], worker.runs[number]
@@ -93,7 +91,7 @@ def record_attempt(
 
 
 def retry(state: CoreState, span: Span, *, out_of_memory: bool = False) -> None:
-    """Have calls that failed wait for another attempt, with more memory if they ran out of it."""
+    """Queue failed calls for another attempt, with more memory if they ran out of it."""
     demand, factor = span.demand, span.open_task.task.escalate_memory
     if out_of_memory and factor > 1:
         demand = demand.with_factor(demand.factor * factor)
@@ -116,9 +114,7 @@ def note_move(state: CoreState, span: Span, to: CallState, words: str = "") -> N
 
 
 def requeue(state: CoreState, span: Span) -> None:
-    """Have calls that were assigned wait again, before all others; settle those that are not wanted
-    any more.
-    """
+    """Queue calls that were assigned, before all others; settle those that are not wanted any more."""
     for part in reversed(_wanted(state, span, recalled=span.attempt == 1)):
         one = part.open_task
         failed = [needed for needed in one.inputs if needed.data and has_failed(needed.data)]
@@ -135,15 +131,13 @@ def requeue(state: CoreState, span: Span) -> None:
 
 
 def settle_failed(state: CoreState, span: Span, error: GridEngineError, exitcode: int) -> None:
-    """Settle calls that will not run again, those that were cancelled as such."""
+    """Settle calls that will not run again; cancelled ones are settled as cancelled."""
     for part in _wanted(state, span, recalled=False):
         settle(state, part, error=error, exitcode=exitcode)
 
 
 def _wanted(state: CoreState, span: Span, *, recalled: bool) -> list[Span]:
-    """Settle of calls those that were cancelled, and with `recalled` those that were recalled;
-    return the others.
-    """
+    """Settle cancelled calls, and with `recalled` recalled ones; return the others."""
     wanted, newest_first = [span], span.open_task.unwanted[::-1]
     signals = [one for one in newest_first if one.signal]  # the last signal counts
     recalls = [one for one in newest_first if not one.signal and recalled]
@@ -155,7 +149,7 @@ def _wanted(state: CoreState, span: Span, *, recalled: bool) -> list[Span]:
 
 
 def cut(spans: Iterable[Span], unwanted: Unwanted) -> tuple[list[Span], list[Span]]:
-    """Return what of spans of a task is wanted, and what is not."""
+    """Split spans of a task into wanted and unwanted parts."""
     outside, inside = list[Span](), list[Span]()
     for span in spans:
         start, stop = max(unwanted.start, span.start), min(unwanted.stop, span.stop)
@@ -177,8 +171,8 @@ def fail(state: CoreState, queues: Iterable[TaskQueue], error: GridEngineError) 
 
 
 def give_up(state: CoreState, error: GridEngineError, provisioners: Iterable[Provisioner]) -> None:
-    """Fail all that waits for these, since no worker can be had; the next that is submitted asks
-    anew.
+    """Fail all calls that wait for these provisioners' workers, since none can be had. The next
+    submission asks again.
     """
     for one in list(provisioners):
         if one is state.common and (least := state.policy.min_workers):
@@ -189,7 +183,7 @@ def give_up(state: CoreState, error: GridEngineError, provisioners: Iterable[Pro
 
 
 def settle_unwanted(state: CoreState, span: Span, number: int) -> None:
-    """Settle calls that somebody cancelled by a signal, or with 0 recalled before they began."""
+    """Settle calls that were cancelled by a signal, or with 0 recalled before they began."""
     if number:
         settle_cancelled(state, span, -number)
     else:
@@ -198,12 +192,12 @@ def settle_unwanted(state: CoreState, span: Span, number: int) -> None:
 
 
 def has_failed(data: ResultData) -> bool:
-    """Return whether there is no value: whoever needs it fails too."""
+    """Return whether there is no value, so that calls that need it fail too."""
     return data.payload is None or data.raised
 
 
 def settle_failed_input(state: CoreState, one: OpenTask, awaited: AwaitedResult) -> None:
-    """Settle a call that needs the result of one that has failed, with the same outcome."""
+    """Settle a call whose input has failed, with the same outcome."""
     data, span = awaited.data, one.only_span()
     assert data is not None
     error = data.error
@@ -224,7 +218,7 @@ def settle_failed_input(state: CoreState, one: OpenTask, awaited: AwaitedResult)
 def settle_cancelled(
     state: CoreState, span: Span, exitcode: int, worker: Worker | None = None, **output: Any
 ) -> None:
-    """Settle calls that somebody cancelled; `worker` is where the first of them ran."""
+    """Settle cancelled calls; `worker` is where the first of them ran."""
     settle(state, span, error=failures.why_cancelled(span, worker), exitcode=exitcode, **output)
 
 
@@ -313,7 +307,7 @@ def _words(error: GridEngineError) -> str:
 
 
 def _failure(finished: CallsFinished, one: OpenTask) -> Failure:
-    """Return what is kept of calls that have failed: nothing large."""
+    """Return the record of failed calls: nothing large."""
     task, payload, error = one.task, finished.payload, finished.error
     pickled = payload and one.function.function.codec == "pickle"
     cause = memoryview(payload[0])[:EXCEPTION_BYTES] if payload and pickled else b""
@@ -336,8 +330,8 @@ def _failure(finished: CallsFinished, one: OpenTask) -> Failure:
 
 
 def unwritable(payload: Payload) -> Payload:
-    """Return a payload whose buffers whoever loads it cannot write to: others will load it too.
-    Small ones are copied, since they may lie in a larger message.
+    """Return the payload with read-only buffers, since several users load it. Small buffers are
+    copied: they may lie in a larger message.
     """
     return [
         buffer

@@ -20,7 +20,7 @@ from gridengine.schedulers.launcher import WorkerStatus
 
 
 def scale(state: CoreState) -> None:
-    """Have as many workers requested, or withdrawn, as the queues need."""
+    """Request or withdraw workers, as the queues need."""
     total = sum(one.size_for_others for one in state.provisioners.values())
     needed_slots = list(state.needed_slots().items())
     if state.active_clients > 1:
@@ -38,7 +38,7 @@ def scale(state: CoreState) -> None:
 
 
 def _note_requested(state: CoreState, effects: Sequence[Effect]) -> None:
-    """Have who follows told of the workers that the scheduler is asked for."""
+    """Tell followers which workers are requested."""
     from gridengine.dispatcher.core.status_views import request_words  # few follow
 
     for effect in effects:
@@ -48,7 +48,7 @@ def _note_requested(state: CoreState, effects: Sequence[Effect]) -> None:
 
 
 def scaled(state: CoreState, event: Scaled) -> None:
-    """Have as many workers as these bounds say: more are asked for at once, too many leave."""
+    """Change the bounds: workers are requested at once, and too many leave."""
     first = state.first_policy
     minimum = first.min_workers if event.minimum is None else event.minimum
     maximum = first.max_workers if event.maximum is None else event.maximum
@@ -63,9 +63,9 @@ def scaled(state: CoreState, event: Scaled) -> None:
 
 
 def keep_bounds(state: CoreState) -> None:
-    """Have those leave that are more than `max_workers`: of each demand first who has not come yet,
-    then who has nothing to do, then, once they have ended what they are at, others. The last to
-    come are the first to leave. While there are fewer, who was to leave stays.
+    """Have workers leave that exceed `max_workers`: of each demand first those that have not come
+    yet, then idle ones, then busy ones when their calls have ended; the last to come leaves first.
+    If there are too few, workers that were to leave stay.
     """
     here = defaultdict[Provisioner, list[Worker]](list)
     for worker in reversed(state.workers.values()):
@@ -88,9 +88,7 @@ def keep_bounds(state: CoreState) -> None:
 
 
 def _staying(one: Provisioner, workers: Iterable[Worker], suspended: Container[bytes]) -> int:
-    """Return how many of these workers do not leave, and are not suspended, and how many of their
-    provisioner are still to come.
-    """
+    """Return how many of these workers stay and are not suspended, and how many are still to come."""
     return len(one.expected) + sum(
         not (worker.is_leaving or worker.id in suspended) for worker in workers
     )
@@ -105,9 +103,8 @@ def _reduce(state: CoreState, one: Provisioner, workers: Iterable[Worker], exces
 
 
 def make_room(state: CoreState) -> None:
-    """Where calls of each demand have workers of their own, and there may be no more of them, have
-    one leave for calls of a client that has no share of any. One at a time: the next may have
-    become idle by then.
+    """Have one worker leave for calls of a client that has no share of the workers, where demands
+    have workers of their own and there may be no more. One at a time: another may be idle by then.
     """
     if state.yielding in state.workers or not _lacks_room(state):
         return
@@ -141,7 +138,7 @@ def _lacks_room(state: CoreState) -> bool:
 
 
 def _share_of(worker: Worker) -> float:
-    """Return the greatest share of a client that has calls there."""
+    """Return the greatest share of a client with calls on this worker."""
     return max(run.span.open_task.submitter.client.share for run in worker.runs.values())
 
 
@@ -154,7 +151,7 @@ def _is_queued(one: LaunchedWorker) -> bool:
 
 
 def _retire(state: CoreState, worker: Worker) -> None:
-    """Have a worker leave when it has ended what it is at."""
+    """Have a worker leave when its calls have ended."""
     worker_lifecycle.drain_worker(state, worker)
     if worker.phase is not Phase.STOPPING:
         state.retiring[worker.id] = worker
@@ -162,7 +159,7 @@ def _retire(state: CoreState, worker: Worker) -> None:
 
 
 def _keep(state: CoreState, worker: Worker) -> None:
-    """Have a worker that was to leave stay."""
+    """Have a worker stay that was to leave."""
     worker.draining = False
     del state.retiring[worker.id]
     if worker.phase is READY:

@@ -9,15 +9,8 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from gridengine.dispatcher.core import calls
 from gridengine.dispatcher.core.agenda import Agenda
-from gridengine.dispatcher.core.calls import (
-    AwaitedResult,
-    Client,
-    Failure,
-    OpenTask,
-    RemoteObject,
-    Submitter,
-)
 from gridengine.dispatcher.core.fair_queue import TaskBlock, TaskBlocks
 from gridengine.dispatcher.core.figures import CallSample, FunctionCounts
 from gridengine.dispatcher.core.model import Run, TaskQueue, Worker
@@ -72,14 +65,14 @@ class CoreState:
     agenda: Agenda = field(default_factory=Agenda)
 
     # Tasks and who submits them.
-    open_tasks: dict[int, OpenTask] = field(default_factory=dict)
+    open_tasks: dict[int, calls.OpenTask] = field(default_factory=dict)
     """All tasks that have not ended, but for those in `blocks`."""
     blocks: TaskBlocks = field(init=False)
-    submitters: dict[int, Submitter] = field(default_factory=dict)
+    submitters: dict[int, calls.Submitter] = field(default_factory=dict)
     """The submitters of open tasks."""
-    own: Client = field(default_factory=lambda: Client(0))
+    own: calls.Client = field(default_factory=lambda: calls.Client(0))
     """The dispatcher's own process."""
-    clients: dict[int, Client] = field(init=False)
+    clients: dict[int, calls.Client] = field(init=False)
     """By number: the own one, those that have joined, and those that have open tasks."""
     active_clients: int = 0
     """How many clients have open tasks."""
@@ -106,17 +99,17 @@ class CoreState:
     """Workers that may not connect any more."""
 
     # Functions by their digests, shared objects and large results by their names.
-    objects: dict[bytes, RemoteObject] = field(default_factory=dict)
+    objects: dict[bytes, calls.RemoteObject] = field(default_factory=dict)
     retired: dict[bytes, int] = field(default_factory=dict)
     """Functions that no task uses, the oldest first, with their sizes in bytes."""
     idle_results: dict[bytes, int] = field(default_factory=dict)
     """Results that no call needs at the moment, but new ones may; with their sizes."""
-    awaited: dict[int, AwaitedResult] = field(default_factory=dict)
+    awaited: dict[int, calls.AwaitedResult] = field(default_factory=dict)
     """Results that calls refer to, by reference."""
     away: dict[bytes, None] = field(default_factory=dict)
     """Results that only workers have; `has_away` says whether there ever were any."""
     has_away: bool = False
-    near: dict[bytes, dict[int, OpenTask]] = field(default_factory=dict)
+    near: dict[bytes, dict[int, calls.OpenTask]] = field(default_factory=dict)
     """Calls that wait for the worker that has their inputs, by worker."""
     released_early: set[int] = field(default_factory=set)
     """References that were released before their result was here."""
@@ -151,7 +144,7 @@ class CoreState:
     failed: int = 0
     retried: int = 0
     functions: dict[str, FunctionCounts] = field(default_factory=dict)
-    failures: deque[Failure] = field(default_factory=lambda: deque(maxlen=KEPT_FAILURES))
+    failures: deque[calls.Failure] = field(default_factory=lambda: deque(maxlen=KEPT_FAILURES))
     sample: CallSample = field(default_factory=CallSample)
     log: RunLog = field(default_factory=RunLog)
 
@@ -198,7 +191,7 @@ class CoreState:
         """Have all tasks be open."""
         self._open_blocks(self.blocks)
 
-    def open_blocks_of(self, client: Client) -> None:
+    def open_blocks_of(self, client: calls.Client) -> None:
         """Have all tasks of a client be open."""
         self._open_blocks([one for one in self.blocks if one.submitter.client is client])
 

@@ -1,6 +1,4 @@
-"""Connected workers: those that are silent, leave, are stopped or lost, and what becomes of the
-calls that they had.
-"""
+"""Connected workers that fall silent, leave, are stopped or lost, and what follows for their calls."""
 
 from __future__ import annotations
 
@@ -40,7 +38,7 @@ not to be tried for ever.
 
 
 def check_workers(state: CoreState) -> None:
-    """See whether the workers are still there, and still needed."""
+    """Look whether workers are still there, and still needed."""
     now, displaced = state.now, _displaced(state)
     heard_since = now - 3 * state.policy.beat_seconds
     suspended = WorkerStatus.SUSPENDED
@@ -94,14 +92,14 @@ def _check(state: CoreState, worker: Worker, displaced: list[TaskQueue]) -> None
 
 
 def _leave_seconds(state: CoreState, worker: Worker) -> float:
-    """Return how long a worker may take to leave: it hands over the results that it alone has."""
+    """Return how long a worker may take to leave: it hands over the results that only it has."""
     held = sum(state.objects[one].size for one in worker.functions & state.away.keys())
     return LEAVE_SECONDS + held / HAND_OVER_RATE
 
 
 def _settle_seconds(state: CoreState, worker: Worker, launch: LaunchedWorker) -> float:
-    """Return how long a worker may be silent whose cluster task has ended: one that the batch
-    system only lost sight of may live as long as its lease.
+    """Return how long a worker may be silent after its cluster task has ended. If the batch system
+    only lost sight of the task, that is as long as its lease.
     """
     report = launch.report
     if report is not None and report.uncertain and worker.phase is not Phase.STOPPING:
@@ -110,8 +108,8 @@ def _settle_seconds(state: CoreState, worker: Worker, launch: LaunchedWorker) ->
 
 
 def _is_superfluous(state: CoreState, worker: Worker, displaced: list[TaskQueue]) -> bool:
-    """Return whether a worker that has nothing to do has had nothing for long, and there are more
-    than are to be kept; or is in others' way, or has too little time left.
+    """Return whether an idle worker is to leave: it was idle for long and more than `min_workers`
+    stay, another demand needs its place, or its time is nearly over.
     """
     if worker.id in worker.provisioner.by_hand:
         return False
@@ -128,9 +126,7 @@ def _is_superfluous(state: CoreState, worker: Worker, displaced: list[TaskQueue]
 
 
 def _displaced(state: CoreState) -> list[TaskQueue]:
-    """Return queues whose calls wait for workers that there is no room for, or that `max_workers`
-    does not allow; two tell enough.
-    """
+    """Return up to two queues whose calls wait for workers that there is no room for."""
     short = (
         queue
         for queue in state.queues.values()
@@ -143,7 +139,7 @@ def _displaced(state: CoreState) -> list[TaskQueue]:
 
 
 def _set_silent(state: CoreState, worker: Worker) -> None:
-    """Assign nothing more to a worker until it is heard again."""
+    """Assign nothing to a worker until it is heard again."""
     if worker.phase is Phase.READY:
         books.enter(state, worker, Phase.SILENT)
         state.log.worker(SILENT, worker)
@@ -152,7 +148,7 @@ def _set_silent(state: CoreState, worker: Worker) -> None:
 
 
 def heard_again(state: CoreState, worker: Worker) -> None:
-    """Have a worker that was silent be assigned work again."""
+    """Assign calls again to a worker that was silent."""
     books.enter(state, worker, Phase.READY)
     allocator.resume_worker(state, worker)
 
@@ -163,7 +159,7 @@ def _unlist(worker: Worker) -> None:
 
 
 def finished_batch(state: CoreState, worker: Worker) -> None:
-    """If a worker has nothing to do, note since when; have it leave when it has done its share."""
+    """If a worker is idle, note since when; stop it if it drains or has done its share."""
     if worker.phase is READY and not worker.batches:
         worker.idle_since = state.now
         if worker.to_release is not None:
@@ -174,7 +170,7 @@ def finished_batch(state: CoreState, worker: Worker) -> None:
 
 
 def drain(state: CoreState, event: DrainHosts) -> None:
-    """Have the workers on these hosts leave when what they have is done."""
+    """Have the workers on these hosts leave when their calls have ended."""
     for worker in list(state.workers.values()):
         if worker.hello.host in event.hosts and worker.phase is READY and not worker.draining:
             drain_worker(state, worker)
@@ -182,7 +178,7 @@ def drain(state: CoreState, event: DrainHosts) -> None:
 
 
 def drain_worker(state: CoreState, worker: Worker) -> None:
-    """Have a worker leave when what it has is done."""
+    """Have a worker leave when its calls have ended."""
     worker.draining = True
     _unlist(worker)
     allocator.pause_worker(state, worker)
@@ -191,8 +187,9 @@ def drain_worker(state: CoreState, worker: Worker) -> None:
 
 
 def _relieve(state: CoreState, worker: Worker) -> None:
-    """Have a worker leave whose walltime is nearly over. Its calls go elsewhere, uncharged; those
-    that had all of it have failed. Which of those that run only once have begun it is to say.
+    """Stop a worker whose walltime is nearly over. Its calls run elsewhere, uncharged; a call that
+    had nearly all of that time fails. Calls that run only once stay: the worker says which have
+    begun.
     """
     for run in reversed(list(worker.runs.values())):
         if not run.span.open_task.task.retries:
@@ -212,14 +209,14 @@ def _relieve(state: CoreState, worker: Worker) -> None:
 
 
 def _had_whole_life(worker: Worker, run: Run, now: float) -> bool:
-    """Return whether the call in progress had nearly all of its worker's life: another worker's
-    life would not do either.
+    """Return whether the call in progress had nearly all of its worker's life, so that another
+    worker would not do either.
     """
     return now - run.touched > WHOLE_LIFE * (now - worker.since)
 
 
 def _asked_for(state: CoreState, worker: Worker) -> bool:
-    """Return whether the script has said how long its workers may be there."""
+    """Return whether the script limits how long its workers stay."""
     return state.policy.stay(worker.provisioner.demand.resources) < math.inf
 
 
@@ -240,11 +237,10 @@ def _close(state: CoreState, worker: Worker) -> None:
 
 
 def goodbye(state: CoreState, worker: Worker, message: Goodbye, buffers: Payload) -> None:
-    """Take leave of a worker. It has sent all its results before: only the calls that its runners
+    """Handle a worker's goodbye. It has sent all results before, so only the calls that its runners
     were in can be to blame.
 
-    Whether they are, when somebody else ended the worker, is the batch system's to say, a little
-    later.
+    If somebody else ended the worker, the batch system says a little later whether they are.
     """
     worker.blamed_runs = set(message.begun or ()) or worker.under_way()
     worker.knows_begun = message.begun is not None
@@ -266,8 +262,8 @@ def goodbye(state: CoreState, worker: Worker, message: Goodbye, buffers: Payload
 
 
 def dismiss(state: CoreState, worker: Worker, reason: str) -> None:
-    """Do without a worker that may still be there: its calls go elsewhere, so its cluster task must
-    end.
+    """Give up a worker that may still be there: its cluster task must end, since its calls run
+    elsewhere.
     """
     if worker.launch is not None:
         state.effects += worker.provisioner.withdraw([worker.launch])
@@ -277,7 +273,7 @@ def dismiss(state: CoreState, worker: Worker, reason: str) -> None:
 def forget_launch(
     state: CoreState, id: bytes, launch: LaunchedWorker | None, provisioner: Provisioner
 ) -> None:
-    """Forget how a worker was launched, and what it may be recognised by."""
+    """Forget how a worker was launched, and how it may be recognised."""
     if launch is not None:
         provisioner.drop(launch)
     for key in [key for key, unmatched in state.unmatched.items() if unmatched == id]:
@@ -285,9 +281,7 @@ def forget_launch(
 
 
 def lose(state: CoreState, worker: Worker, reason: str) -> None:
-    """Forget a worker that is no more: what it was assigned waits again, or has been tried often
-    enough.
-    """
+    """Forget a worker that is gone; its calls wait again, or fail after their last attempt."""
     state.effects += state.log.lost(worker, reason, state.now)
     books.remove_worker(state, worker)
     allocator.close_worker(state, worker)
@@ -307,11 +301,11 @@ def lose(state: CoreState, worker: Worker, reason: str) -> None:
 
 
 def _end_lost(state: CoreState, worker: Worker, run: Run, reason: str) -> None:
-    """Have the calls of a run whose worker is lost wait again, or fail.
+    """Requeue or fail the calls of a run whose worker is lost.
 
-    With `blamed_runs` only the first open calls of these are charged with an attempt, else all that
-    the worker held; and none when the batch system says that they are not to blame. Calls that may
-    run only once, and may have begun, have failed.
+    With `blamed_runs`, only the first open call of each of these is charged with an attempt;
+    otherwise all calls of the worker are, unless the batch system says that they are not to blame.
+    Calls that run only once, and may have begun, fail.
     """
     span = run.rest
     unknown = not (worker.knows_begun or span.open_task.task.retries)

@@ -1,4 +1,4 @@
-"""What workers say of the runs that they were assigned, and what becomes of their calls."""
+"""Messages of workers about their runs, and what follows for the calls."""
 
 from __future__ import annotations
 
@@ -25,37 +25,14 @@ from gridengine.dispatcher.core.tasks import TaskMessage, TaskStarted
 from gridengine.resources.demand import ANY
 from gridengine.serialize.kept_payload import KeptPayload
 from gridengine.serialize.payload import Payload
-from gridengine.wire.messages import (
-    CANCELLED,
-    CRASH,
-    MEMORY,
-    NO_INPUT,
-    OUT_OF_MEMORY,
-    PROCESS_LEFT,
-    RAISED,
-    RETRYABLE,
-    VALUES,
-    Crashed,
-    Fetched,
-    Goodbye,
-    Measured,
-    Pushed,
-    Refuse,
-    Result,
-    Results,
-    Resumes,
-    Returned,
-    Shortened,
-    Started,
-    Waits,
-)
+from gridengine.wire import messages
 
 MOST_FRUITLESS = 3
 """How often in a row a worker may give back all it was assigned."""
 
 
-def results(state: CoreState, worker: Worker, message: Results, buffers: Payload) -> None:
-    """Take in the results of calls."""
+def results(state: CoreState, worker: Worker, message: messages.Results, buffers: Payload) -> None:
+    """Take in results of calls."""
     offset, buffers = 0, tuple(buffers)  # what is made of these the collector need not look at
     runs = worker.runs
     for result in message.results:
@@ -75,9 +52,9 @@ def results(state: CoreState, worker: Worker, message: Results, buffers: Payload
         worker_lifecycle.finished_batch(state, worker)
 
 
-def _result(state: CoreState, run: Run, result: Result, payload: Payload) -> None:
+def _result(state: CoreState, run: Run, result: messages.Result, payload: Payload) -> None:
     span, calls, seconds = run.span, result.stop - result.start, result.seconds
-    one, raised = span.open_task, result.status != VALUES
+    one, raised = span.open_task, result.status != messages.VALUES
     function, pace = one.function, one.pace
     pace.measured(calls, seconds)
     function.pace, counts = pace, function.counts
@@ -111,28 +88,28 @@ def _result(state: CoreState, run: Run, result: Result, payload: Payload) -> Non
     if calls < span.stop - span.start:
         span = replace(span, start=result.start, stop=result.stop)
     if raised and _is_retried(state, span, result):
-        outcomes.retry(state, span, out_of_memory=result.status == OUT_OF_MEMORY)
+        outcomes.retry(state, span, out_of_memory=result.status == messages.OUT_OF_MEMORY)
         return
     outcomes.settle(state, span, payload, raised, None, int(raised), stdout, stderr, False, seconds)
 
 
-def _sample(state: CoreState, run: Run, result: Result) -> None:
+def _sample(state: CoreState, run: Run, result: messages.Result) -> None:
     worker, calls = run.worker, result.stop - result.start
     where = f"{worker.hello.host} {worker.job or worker.hello.pid}"
-    name, failed = run.span.open_task.function.function.name, result.status != VALUES
+    name, failed = run.span.open_task.function.function.name, result.status != messages.VALUES
     state.sample.add(EndedCall(name, where, state.now, result.seconds, calls, failed))
 
 
-def _is_retried(state: CoreState, span: Span, result: Result) -> bool:
-    again = result.status == RETRYABLE or (
-        result.status == OUT_OF_MEMORY and outcomes.may_grow(state, span)
+def _is_retried(state: CoreState, span: Span, result: messages.Result) -> bool:
+    again = result.status == messages.RETRYABLE or (
+        result.status == messages.OUT_OF_MEMORY and outcomes.may_grow(state, span)
     )
     one = span.open_task
     return again and span.attempt <= one.task.retries and not one.cancelled_by(span.start)
 
 
-def crashed(state: CoreState, worker: Worker, message: Crashed, buffers: Payload) -> None:
-    """A runner died or was ended in a call, or left out a run that was to be ended."""
+def crashed(state: CoreState, worker: Worker, message: messages.Crashed, buffers: Payload) -> None:
+    """A runner died or was ended in a call, or a run was skipped that was to be ended."""
     run, index = worker.runs.get(message.run), message.index
     if run is None:
         return
@@ -142,8 +119,8 @@ def crashed(state: CoreState, worker: Worker, message: Crashed, buffers: Payload
         words = f"run {message.run} cannot have ended at call {index} by {message.reason!r}"
         _breach(state, worker, words)
         return
-    if index == -1 and message.reason != CANCELLED:
-        returned(state, worker, Returned([message.run]), ())
+    if index == -1 and message.reason != messages.CANCELLED:
+        returned(state, worker, messages.Returned([message.run]), ())
         return
     worker.fruitless = 0
     outcomes.end_run(state, run)
@@ -158,9 +135,9 @@ def crashed(state: CoreState, worker: Worker, message: Crashed, buffers: Payload
     worker_lifecycle.finished_batch(state, worker)
 
 
-def _unanswered_calls(state: CoreState, run: Run, message: Crashed) -> None:
-    """Have those before the call in progress, whose results went with their runner, run again where
-    they may.
+def _unanswered_calls(state: CoreState, run: Run, message: messages.Crashed) -> None:
+    """Run the calls before the one in progress again, where allowed: their results died with the
+    runner.
     """
     calls = replace(run.span, start=run.done, stop=message.index)
     if run.span.open_task.task.retries:
@@ -170,20 +147,20 @@ def _unanswered_calls(state: CoreState, run: Run, message: Crashed) -> None:
         outcomes.settle_failed(state, calls, error, message.exitcode)
 
 
-def _crashed_call(state: CoreState, run: Run, message: Crashed, buffers: Payload) -> None:
-    """Decide on the one call that its runner was in when it died."""
+def _crashed_call(state: CoreState, run: Run, message: messages.Crashed, buffers: Payload) -> None:
+    """Decide on the call that its runner was in when it died."""
     index, reason, retries = message.index, message.reason, run.span.open_task.task.retries
     call, exitcode = replace(run.span, start=index, stop=index + 1), message.exitcode
     output: dict[str, Any] = dict(zip(("stdout", "stderr"), map(bytes, buffers), strict=True))
     if call.open_task.cancelled_by(index):
         outcomes.settle_cancelled(state, call, exitcode, run.worker, **output)
         return
-    if reason == CANCELLED and retries:  # for the sake of another call
+    if reason == messages.CANCELLED and retries:  # for the sake of another call
         outcomes.requeue(state, call)
         return
-    grown = reason == MEMORY and outcomes.may_grow(state, call)
-    stuck = reason == MEMORY and call.open_task.task.escalate_memory > 1 and not grown
-    if reason in (CRASH, MEMORY) and call.attempt <= retries and not stuck:
+    grown = reason == messages.MEMORY and outcomes.may_grow(state, call)
+    stuck = reason == messages.MEMORY and call.open_task.task.escalate_memory > 1 and not grown
+    if reason in (messages.CRASH, messages.MEMORY) and call.attempt <= retries and not stuck:
         outcomes.retry(state, call, out_of_memory=grown)
         return
     error = failures.why_crashed(run, index, message)
@@ -191,10 +168,12 @@ def _crashed_call(state: CoreState, run: Run, message: Crashed, buffers: Payload
     outcomes.settle(state, call, error=error, exitcode=exitcode, **output)
 
 
-def returned(state: CoreState, worker: Worker, message: Returned, buffers: Payload) -> None:
-    """Have what a worker gives back wait again."""
+def returned(
+    state: CoreState, worker: Worker, message: messages.Returned, buffers: Payload
+) -> None:
+    """Requeue what a worker gives back."""
     runs = [worker.runs[number] for number in reversed(message.runs) if number in worker.runs]
-    left = message.reason in (PROCESS_LEFT, NO_INPUT)
+    left = message.reason in (messages.PROCESS_LEFT, messages.NO_INPUT)
     worker.fruitless += not left and any(not run.recalled for run in runs)
     if worker.fruitless > MOST_FRUITLESS:
         worker.provisioner.hold_back(state.now)
@@ -207,8 +186,10 @@ def returned(state: CoreState, worker: Worker, message: Returned, buffers: Paylo
     worker_lifecycle.finished_batch(state, worker)
 
 
-def shortened(state: CoreState, worker: Worker, message: Shortened, buffers: Payload) -> None:
-    """Have the rest of a run, which was recalled, wait again."""
+def shortened(
+    state: CoreState, worker: Worker, message: messages.Shortened, buffers: Payload
+) -> None:
+    """Requeue the rest of a recalled run."""
     run, stop = worker.runs.get(message.run), message.stop
     if run is None or not run.span.start < stop < run.span.stop:
         return
@@ -224,7 +205,7 @@ def shortened(state: CoreState, worker: Worker, message: Shortened, buffers: Pay
     worker_lifecycle.finished_batch(state, worker)
 
 
-def started(state: CoreState, worker: Worker, message: Started, buffers: Payload) -> None:
+def started(state: CoreState, worker: Worker, message: messages.Started, buffers: Payload) -> None:
     """Note that a watched run has begun."""
     run = worker.runs.get(message.run)
     if run is not None:
@@ -233,15 +214,17 @@ def started(state: CoreState, worker: Worker, message: Started, buffers: Payload
         state.effects.append(TaskStarted(task, message.pid, worker.hello.host, run.span.attempt))
 
 
-def pushed(state: CoreState, worker: Worker, message: Pushed, buffers: Payload) -> None:
-    """Pass on a value that a watched run has pushed, or what calls have logged."""
+def pushed(state: CoreState, worker: Worker, message: messages.Pushed, buffers: Payload) -> None:
+    """Forward a value that a watched run has pushed, or what calls have logged."""
     run = worker.runs.get(message.run)
     if run is not None:
         state.effects.append(TaskMessage(run.span.open_task.task.id, buffers, message.log))
 
 
-def measured(state: CoreState, worker: Worker, message: Measured, buffers: Payload) -> None:
-    """Note what a worker measures, for who watches."""
+def measured(
+    state: CoreState, worker: Worker, message: messages.Measured, buffers: Payload
+) -> None:
+    """Note a worker's measurements, for who watches."""
     worker.measured, worker.measured_at = message, state.now
     worker.growth = of_processes(worker.growth, message.runners)
     for one in message.runners:
@@ -256,45 +239,43 @@ def measured(state: CoreState, worker: Worker, message: Measured, buffers: Paylo
 
 
 def _breach(state: CoreState, worker: Worker, what: str) -> None:
-    """Dismiss a worker that broke the protocol: a call would wait for ever for a result that
-    fits.
-    """
-    state.effects.append(Send(worker.id, Refuse(what)))
+    """Dismiss a worker that broke the protocol: its calls would wait for fitting results for ever."""
+    state.effects.append(Send(worker.id, messages.Refuse(what)))
     worker_lifecycle.dismiss(state, worker, f"broke the protocol: {what}")
 
 
-def _fits(result: Result, run: Run) -> bool:
-    """Return whether a result is of the next calls of a run, as the protocol has it."""
+def _fits(result: messages.Result, run: Run) -> bool:
+    """Return whether a result is of the next calls of a run, as the protocol demands."""
     if not (
         result.start == run.done
         and result.stop <= run.span.stop
-        and (result.status == VALUES or result.stop == result.start + 1)
+        and (result.status == messages.VALUES or result.stop == result.start + 1)
         and -inf < result.seconds < inf
     ):
         return False
     if result.held is not None:
-        return result.status == VALUES and kept_results.is_kept(run.span.open_task, result)
+        return result.status == messages.VALUES and kept_results.is_kept(run.span.open_task, result)
     return result.buffers > 2 * result.output and result.status in _OUTCOMES
 
 
 _OUTCOMES = {
-    VALUES: "it returned",
-    RAISED: "it raised an exception",
-    RETRYABLE: "it raised an exception of those to be retried",
-    OUT_OF_MEMORY: "it ran out of memory",
+    messages.VALUES: "it returned",
+    messages.RAISED: "it raised an exception",
+    messages.RETRYABLE: "it raised an exception of those to be retried",
+    messages.OUT_OF_MEMORY: "it ran out of memory",
 }
 
 HANDLERS: dict[type, Callable[[CoreState, Worker, Any, Payload], None]] = {
-    Results: results,
-    Crashed: crashed,
-    Returned: returned,
-    Shortened: shortened,
-    Started: started,
-    Pushed: pushed,
-    Measured: measured,
-    Waits: nested.waits,
-    Resumes: nested.resumes,
-    Fetched: kept_results.fetched,
-    Goodbye: worker_lifecycle.goodbye,
+    messages.Results: results,
+    messages.Crashed: crashed,
+    messages.Returned: returned,
+    messages.Shortened: shortened,
+    messages.Started: started,
+    messages.Pushed: pushed,
+    messages.Measured: measured,
+    messages.Waits: nested.waits,
+    messages.Resumes: nested.resumes,
+    messages.Fetched: kept_results.fetched,
+    messages.Goodbye: worker_lifecycle.goodbye,
 }
 """By the type of a message: what handles it."""

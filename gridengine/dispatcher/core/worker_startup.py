@@ -27,7 +27,7 @@ UNKNOWN = Hello(VERSION, "", "", "", "the dispatcher's machine", 0, 1, "")
 
 
 def launched(state: CoreState, event: events.Launched) -> None:
-    """Note the workers that the scheduler has started, some of which may have connected already."""
+    """Note the workers that the scheduler has started; some may have connected already."""
     provisioner = state.provisioner_for(event.demand)
     state.effects += state.log.launched(event, provisioner.label, state.now)
     for id, launch in provisioner.add_launched(event.handles, state.now):
@@ -46,7 +46,7 @@ def launched(state: CoreState, event: events.Launched) -> None:
 
 
 def _move(state: CoreState, worker: Worker, provisioner: Provisioner) -> None:
-    """Move a worker to the provisioner that launched it: it connected before that was known."""
+    """Move a worker to the provisioner that launched it: it connected before its launch was known."""
     if worker.provisioner is not provisioner:
         books.move_worker(worker, provisioner)
     if not (worker.open or worker.absent or worker.to_release is not None) and (
@@ -56,7 +56,7 @@ def _move(state: CoreState, worker: Worker, provisioner: Provisioner) -> None:
 
 
 def launch_failed(state: CoreState, event: events.LaunchFailed) -> None:
-    """Note that the scheduler has started none."""
+    """Note that the scheduler has started no workers."""
     provisioner = state.provisioner_for(event.demand)
     provisioner.requested = 0
     provisioner.reason = event.error.message
@@ -74,7 +74,7 @@ def launch_failed(state: CoreState, event: events.LaunchFailed) -> None:
 
 
 def polled(state: CoreState, event: events.Polled) -> None:
-    """Note what the scheduler reports of workers."""
+    """Note the scheduler's reports of workers."""
     if state.log.events is not None:
         _note_running(state, event.reports)
     for provisioner in list(state.provisioners.values()):
@@ -92,7 +92,7 @@ def polled(state: CoreState, event: events.Polled) -> None:
 
 
 def _note_running(state: CoreState, reports: Mapping[Handle, Report]) -> None:
-    """Have who follows told of the jobs that the batch system has begun to run."""
+    """Tell followers which jobs the batch system has begun to run."""
     begun = WorkerStatus.RUNNING
     for launch in state.launched_workers():
         report = reports.get(launch.handle)
@@ -101,7 +101,7 @@ def _note_running(state: CoreState, reports: Mapping[Handle, Report]) -> None:
 
 
 def explained(state: CoreState, event: events.Explained) -> None:
-    """Note what a queued worker waits for, or keeps one that runs from connecting."""
+    """Note what a queued worker waits for, or what keeps a running one from connecting."""
     if not event.running:
         state.log.note(SCHEDULER, job=event.handle.id, reason=event.words)
     for provisioner in state.provisioners.values():
@@ -109,8 +109,8 @@ def explained(state: CoreState, event: events.Explained) -> None:
 
 
 def check_launches(state: CoreState) -> None:
-    """Withdraw the workers that have not connected in time, and fail calls that have waited for
-    too long for the first.
+    """Withdraw workers that have not connected in time, and fail calls that waited too long for
+    one.
     """
     needed = state.needed_slots()
     for provisioner in list(state.provisioners.values()):
@@ -133,7 +133,7 @@ def check_launches(state: CoreState) -> None:
 
 
 def _start_failed(state: CoreState, provisioner: Provisioner, launch: LaunchedWorker) -> None:
-    """A launched worker ended and never connected."""
+    """Note that a launched worker ended before it connected."""
     none_connected = not state.log.connected_workers
     error = provisioner.start_failed(launch, state.now, none_connected=none_connected)
     if error is not None and provisioner.workers:
@@ -197,11 +197,11 @@ def connected(state: CoreState, id: bytes, hello: Hello) -> None:
 
 
 def _held_by(state: CoreState, hello: Hello) -> Resource | None:
-    """Return what a worker says that it holds, one core where it does not say how many; None when
-    it says nothing.
+    """Return the resources that a worker says it holds, with one core if it names none; None if it
+    says nothing.
 
     Raises:
-        ConfigurationError: it says nothing that can be understood; or calls do not share workers.
+        ConfigurationError: its words cannot be understood, or calls do not share workers.
     """
     if not hello.resources:
         return None
@@ -218,8 +218,8 @@ def _held_by(state: CoreState, hello: Hello) -> Resource | None:
 
 
 def is_by_hand(state: CoreState, worker: Worker) -> bool:
-    """Return whether a worker was started by no scheduler, where such are kept: no launch script
-    says since when it runs. One of the scheduler's whose launch is not known yet may look the same.
+    """Return whether no scheduler started this worker, where such workers may come. A scheduler's
+    worker whose launch is not known yet may look the same.
     """
     return state.policy.keeps_others and worker.launch is None and not worker.hello.elapsed
 
@@ -232,7 +232,7 @@ def _add(state: CoreState, id: bytes, hello: Hello, provisioner: Provisioner) ->
 
 
 def _admit(state: CoreState, worker: Worker) -> None:
-    """Have a worker go on with what it has, and work."""
+    """Let a worker go on with what it has, and give out its slots."""
     held = worker.hello.held
     if worker.absent:
         adoption.take_back(state, worker, held or Held())
@@ -247,8 +247,8 @@ def _admit(state: CoreState, worker: Worker) -> None:
 
 
 def restored(state: CoreState, event: events.Restored) -> None:
-    """Note what a dispatcher before this one has launched, and its workers: those that are to come
-    back, and those that have ended with it, for what they had to be lost.
+    """Note launches and workers of an earlier dispatcher process. Workers that ended with it are
+    added too, to be lost with their calls.
     """
     for known in event.launched:
         state.agenda.changed_queues[state.queue_for(known.demand)] = None
@@ -270,10 +270,10 @@ def restored(state: CoreState, event: events.Restored) -> None:
 
 
 def _limit_stay(state: CoreState, worker: Worker) -> None:
-    """Note when a worker is to leave: in time before the batch system ends it.
+    """Note when a worker is to leave: a little before the batch system ends it.
 
-    The batch system's own word on that goes before what the script has asked for: the limit may be
-    the site's, and an administrator may have changed it meanwhile.
+    The batch system's word on that counts more than the script's request: the limit may be the
+    site's, and an administrator may have changed it.
     """
     if worker.hello.functions:
         return
@@ -286,7 +286,7 @@ def _limit_stay(state: CoreState, worker: Worker) -> None:
 
 
 def _open(state: CoreState, worker: Worker) -> None:
-    """Note for how long a worker will be there, and have its slots given out."""
+    """Note how long a worker stays, and give out its slots."""
     provisioner = worker.provisioner
     _limit_stay(state, worker)
     error = allocator.open_worker(state, worker)
@@ -298,7 +298,7 @@ def _open(state: CoreState, worker: Worker) -> None:
 def _recognise(
     state: CoreState, id: bytes, keys: list[str]
 ) -> tuple[Provisioner, LaunchedWorker | None]:
-    """Return the provisioner of a worker that connects, and its launch, if that is known yet."""
+    """Return the provisioner of a connecting worker, and its launch if that is known yet."""
     for provisioner in state.provisioners.values():
         launch = provisioner.recognise(id, keys)
         if launch is not None:
