@@ -50,6 +50,7 @@ from gridengine.serialize import pickling
 from gridengine.serialize.itemwise_unpickler import Unloadable
 from gridengine.serialize.payload import SINGLE, STAR, Payload
 from gridengine.serialize.shared_objects import resolving_locally
+from gridengine.settings.values import settings
 from gridengine.wire.messages import (
     CANCELLED,
     NO_INPUT,
@@ -174,7 +175,8 @@ class InlineRun:
         """
         self._calls: Sequence[Any] = ()
         self._given: Resource = ZERO
-        self._core = StateMachine(Policy(version=__version__, python=python_version()))
+        policy = Policy(version=__version__, python=python_version())
+        self._core = StateMachine(policy, checked=settings().check)
         # Threads that a call has started may push values. Reentrant: a listener may submit.
         self._handling = threading.RLock()
         self._unsettled = UnsettledTasks()

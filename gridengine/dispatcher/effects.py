@@ -15,7 +15,6 @@ from typing import Any
 
 from gridengine.dispatcher.core.events import (
     Drained,
-    Effect,
     Explain,
     Grant,
     Inform,
@@ -29,7 +28,13 @@ from gridengine.dispatcher.core.events import (
     Warn,
     Withdraw,
 )
-from gridengine.dispatcher.core.tasks import CallsFinished, ResultData, TaskMessage, TaskStarted
+from gridengine.dispatcher.core.tasks import (
+    CallsFinished,
+    Effect,
+    ResultData,
+    TaskMessage,
+    TaskStarted,
+)
 from gridengine.dispatcher.interface import UnsettledTasks
 from gridengine.dispatcher.launcher_thread import LauncherThread
 from gridengine.dispatcher.links import Link

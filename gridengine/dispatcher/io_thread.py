@@ -97,7 +97,7 @@ class DispatcherThread(PostingDispatcher):
         self._policy = replace(
             policy_of(scheduler, settings, self._link.context), keeps_others=home is not None
         )
-        self._core = StateMachine(self._policy)
+        self._core = StateMachine(self._policy, checked=settings.check)
         if journal is not None:
             assert not isinstance(link, LocalWorkers)  # who has a journal has a home
             self._link = RecordedLink(link, journal, self._core.state.runs, self._queue.wake)

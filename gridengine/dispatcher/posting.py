@@ -24,8 +24,7 @@ from gridengine.dispatcher.core.events import (
     Submitted,
     Supplied,
 )
-from gridengine.dispatcher.core.feasibility import can_hold
-from gridengine.dispatcher.core.policy import Policy
+from gridengine.dispatcher.core.policy import Policy, can_hold
 from gridengine.dispatcher.core.tasks import Function, ResultData, Task
 from gridengine.dispatcher.interface import DispatcherBase, Listener, UnsettledTasks
 from gridengine.dispatcher.thread_queues import EventQueue

@@ -18,13 +18,12 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from gridengine._version import __version__
-from gridengine.dispatcher.core.call_window import call_window
 from gridengine.dispatcher.core.calls import OpenTask
 from gridengine.dispatcher.core.events import CancelRequested, DrainHosts, Event
-from gridengine.dispatcher.core.graph_view import graph_of
 from gridengine.dispatcher.core.state import KEPT_FAILURES, CoreState
 from gridengine.dispatcher.core.status import FileFault
 from gridengine.dispatcher.core.status_views import call_status, find_calls, status_of
+from gridengine.dispatcher.core.task_views import call_window, graph_of
 from gridengine.dispatcher.kept_reports import keep
 from gridengine.dispatcher.named_calls import NamedCalls
 from gridengine.dispatcher.run_directory import python_version

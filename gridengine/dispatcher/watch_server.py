@@ -23,9 +23,8 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gridengine.dispatcher.core.run_log import RunLog
+from gridengine.dispatcher.core.run_log import EventRecorder, Position, RunLog
 from gridengine.dispatcher.core.status import Status
-from gridengine.dispatcher.core.watch_events import EventRecorder, Position
 from gridengine.dispatcher.watch_messages import Answer, Request
 from gridengine.wire.runtime_folder import SOCKET, make_runtime_folder
 from gridengine.worker.poller import Poller

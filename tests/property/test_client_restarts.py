@@ -241,7 +241,7 @@ class World:
         policy = Policy(
             max_workers=4, epoch=self.epoch, version="1", python="3.11", run_id="run", pooled=True
         )
-        self.core = StateMachine(policy)
+        self.core = StateMachine(policy, checked=True)
         self.link = Link(self.workers)
         self.link.lasts = lambda peer: self.lasts  # type: ignore[method-assign]
         self.recorded = RecordedLink(

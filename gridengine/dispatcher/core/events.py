@@ -1,21 +1,14 @@
-"""What goes into the core (events) and comes out of it (effects): plain frozen data."""
+"""What goes into the core (each an `Event`) and comes out of it (each an `Effect`): plain frozen
+data.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from typing import TypeAlias
 
 from msgspec import Struct
 
-from gridengine.dispatcher.core.tasks import (
-    AlikeTasks,
-    CallsFinished,
-    Function,
-    ResultData,
-    Task,
-    TaskMessage,
-    TaskStarted,
-)
+from gridengine.dispatcher.core.tasks import AlikeTasks, Effect, Function, ResultData, Task
 from gridengine.errors import GridEngineError
 from gridengine.resources.base import Resource
 from gridengine.resources.demand import ANY, Demand
@@ -24,10 +17,12 @@ from gridengine.serialize.kept_payload import KeptPayload
 from gridengine.serialize.payload import Payload
 from gridengine.wire.messages import Hello, Message
 
-# ------------------------------------------------------------------ events
+
+class Event(Struct, frozen=True):
+    """What the core is told."""
 
 
-class ClientJoined(Struct, frozen=True):
+class ClientJoined(Event, frozen=True):
     """A client has come, or has come back; it has turns by its `weight`, which is above 0. The
     numbers of its tasks and submitters are `number << NUMBER_BITS | n`; the number 0 is that of the
     dispatcher's own process, which is always there.
@@ -37,13 +32,13 @@ class ClientJoined(Struct, frozen=True):
     weight: float = 1.0
 
 
-class ClientLeft(Struct, frozen=True):
+class ClientLeft(Event, frozen=True):
     """A client has gone, and its tasks with it."""
 
     number: int
 
 
-class Submitted(Struct, frozen=True):
+class Submitted(Event, frozen=True):
     """Tasks of one function, to be run in order, by runners that have loaded no modules of an
     earlier `generation` than this; for a call of the run `parent`, with which they end unless they
     are `detached`, or 0. They are of the client that the number of their submitter says, or of the
@@ -57,14 +52,14 @@ class Submitted(Struct, frozen=True):
     detached: bool = False
 
 
-class SubmittedAlike(Struct, frozen=True):
+class SubmittedAlike(Event, frozen=True):
     """As `Submitted`, where tasks are alike. No call is their parent."""
 
     function: Function
     alike: AlikeTasks
 
 
-class CancelRequested(Struct, frozen=True):
+class CancelRequested(Event, frozen=True):
     """End these tasks, and of others these `calls` (the number of the task, the first call and the
     one after the last): what has not started never runs, what runs is sent `signal`.
 
@@ -76,7 +71,7 @@ class CancelRequested(Struct, frozen=True):
     calls: Sequence[tuple[int, int, int]] = ()
 
 
-class RecallRequested(Struct, frozen=True):
+class RecallRequested(Event, frozen=True):
     """Take back what has not begun of these calls: the number of each task, the first call and the
     one after the last.
 
@@ -87,13 +82,13 @@ class RecallRequested(Struct, frozen=True):
     calls: Sequence[tuple[int, int, int]]
 
 
-class Released(Struct, frozen=True):
+class Released(Event, frozen=True):
     """Nobody can hand in this shared object any more."""
 
     name: bytes
 
 
-class ResultWanted(Struct, frozen=True):
+class ResultWanted(Event, frozen=True):
     """Others need the results of these calls, which were handed in before: the number of each task,
     the call, and the reference that stands for its result from now on.
     """
@@ -101,20 +96,20 @@ class ResultWanted(Struct, frozen=True):
     calls: Sequence[tuple[int, int, int]]
 
 
-class Supplied(Struct, frozen=True):
+class Supplied(Event, frozen=True):
     """What a reference stands for is here, and comes from the client."""
 
     reference: int
     data: ResultData
 
 
-class ReferencesReleased(Struct, frozen=True):
+class ReferencesReleased(Event, frozen=True):
     """No new task can refer to these results."""
 
     references: Sequence[int]
 
 
-class ResultAsked(Struct, frozen=True):
+class ResultAsked(Event, frozen=True):
     """The caller asks for a result that a worker has."""
 
     reference: int
@@ -140,7 +135,7 @@ class RestoredWorker(Struct, frozen=True):
     hello: Hello
 
 
-class Restored(Struct, frozen=True):
+class Restored(Event, frozen=True):
     """What a dispatcher before this one has left; handled before any worker connects.
 
     It may come in two events around those that submit its tasks again (`submitted` being another
@@ -169,13 +164,13 @@ class Restored(Struct, frozen=True):
     launched: Sequence[Launched] = ()
 
 
-class DrainHosts(Struct, frozen=True):
+class DrainHosts(Event, frozen=True):
     """Assign nothing more to the workers on these hosts; each leaves when what it has is done."""
 
     hosts: Set[str]
 
 
-class Received(Struct, frozen=True, gc=False):
+class Received(Event, frozen=True, gc=False):
     """A message of a worker."""
 
     worker: bytes
@@ -183,7 +178,7 @@ class Received(Struct, frozen=True, gc=False):
     buffers: Sequence[bytes | bytearray | memoryview] = ()
 
 
-class Scaled(Struct, frozen=True):
+class Scaled(Event, frozen=True):
     """From now on there are to be at least and at most so many workers; None is as it was at first.
     Of too many those leave first that have nothing to do, the others when what they are at has
     ended.
@@ -193,7 +188,7 @@ class Scaled(Struct, frozen=True):
     maximum: int | None = None
 
 
-class Launched(Struct, frozen=True):
+class Launched(Event, frozen=True):
     """The scheduler has started these workers; `asked` is for what, in its own words."""
 
     handles: Sequence[Handle]
@@ -201,7 +196,7 @@ class Launched(Struct, frozen=True):
     asked: str = ""
 
 
-class LaunchFailed(Struct, frozen=True):
+class LaunchFailed(Event, frozen=True):
     """The scheduler has started none; `for_now`: it may later."""
 
     error: GridEngineError
@@ -209,13 +204,13 @@ class LaunchFailed(Struct, frozen=True):
     demand: Demand = ANY
 
 
-class Polled(Struct, frozen=True):
+class Polled(Event, frozen=True):
     """What the scheduler reports of workers."""
 
     reports: Mapping[Handle, Report]
 
 
-class Explained(Struct, frozen=True):
+class Explained(Event, frozen=True):
     """The batch system's words on what a queued worker waits for; or, of one that is `running`, its
     own on which addresses of the dispatcher do not answer it.
     """
@@ -225,63 +220,33 @@ class Explained(Struct, frozen=True):
     running: bool = False
 
 
-class Tick(Struct, frozen=True):
+class Tick(Event, frozen=True):
     """Time has passed."""
 
 
-class Rebalance(Struct, frozen=True):
+class Rebalance(Event, frozen=True):
     """Recall calls that have not begun from workers that are at slow ones."""
 
 
-class Continue(Struct, frozen=True):
+class Continue(Event, frozen=True):
     """Assign more of what waits: one event assigns so much at most, so that others are not kept
     waiting.
     """
 
 
-class Closing(Struct, frozen=True):
+class Closing(Event, frozen=True):
     """End everything; `for_good`: nobody will ask for a result any more."""
 
     for_good: bool = False
 
 
-class Draining(Struct, frozen=True):
+class Draining(Event, frozen=True):
     """Have no call begin any more but those that running ones need; `Drained` tells when none
     runs.
     """
 
 
-Event: TypeAlias = (
-    ClientJoined
-    | ClientLeft
-    | Submitted
-    | SubmittedAlike
-    | CancelRequested
-    | RecallRequested
-    | Released
-    | ResultWanted
-    | Supplied
-    | ReferencesReleased
-    | ResultAsked
-    | DrainHosts
-    | Restored
-    | Received
-    | Scaled
-    | Launched
-    | LaunchFailed
-    | Polled
-    | Explained
-    | Tick
-    | Rebalance
-    | Continue
-    | Draining
-    | Closing
-)
-
-# ------------------------------------------------------------------ effects
-
-
-class Send(Struct, frozen=True, gc=False):
+class Send(Effect, frozen=True, gc=False):
     """Send a worker a message."""
 
     worker: bytes
@@ -289,7 +254,7 @@ class Send(Struct, frozen=True, gc=False):
     buffers: Payload = ()
 
 
-class Grant(Struct, frozen=True):
+class Grant(Effect, frozen=True):
     """Tell a worker what it is to give to the calls of an allocation; `takes` is how many of its
     cores are booked for them.
     """
@@ -300,7 +265,7 @@ class Grant(Struct, frozen=True):
     takes: int
 
 
-class Launch(Struct, frozen=True):
+class Launch(Effect, frozen=True):
     """Ask the scheduler for workers; `label` is what the calls are called that they are for."""
 
     count: int
@@ -308,19 +273,19 @@ class Launch(Struct, frozen=True):
     label: str = ""
 
 
-class Withdraw(Struct, frozen=True):
+class Withdraw(Effect, frozen=True):
     """Have the scheduler stop these workers."""
 
     handles: Sequence[Handle]
 
 
-class Lost(Struct, frozen=True):
+class Lost(Effect, frozen=True):
     """A worker is gone: forget its connection."""
 
     worker: bytes
 
 
-class ResultMissing(Struct, frozen=True):
+class ResultMissing(Effect, frozen=True):
     """A result that is wanted was told before that was known: the client, who has it, is to supply
     it.
     """
@@ -328,13 +293,13 @@ class ResultMissing(Struct, frozen=True):
     reference: int
 
 
-class ResultExpected(Struct, frozen=True):
+class ResultExpected(Effect, frozen=True):
     """A result that is wanted will be kept when it is there."""
 
     reference: int
 
 
-class ResultKept(Struct, frozen=True):
+class ResultKept(Effect, frozen=True):
     """This stands for a result that stays at its worker, and is about to be told. When nobody has
     it any more, `ReferencesReleased` is to say so, once more than else.
     """
@@ -342,14 +307,14 @@ class ResultKept(Struct, frozen=True):
     payload: KeptPayload
 
 
-class ResultFetched(Struct, frozen=True):
+class ResultFetched(Effect, frozen=True):
     """A result is here that has stayed at its worker; or it cannot be had any more."""
 
     reference: int
     data: ResultData
 
 
-class Explain(Struct, frozen=True):
+class Explain(Effect, frozen=True):
     """Tell the user what these queued workers wait for, in the batch system's words; or, of those
     that are `running`, what keeps the first from connecting, in its own.
     """
@@ -359,37 +324,17 @@ class Explain(Struct, frozen=True):
     running: bool = False
 
 
-class Drained(Struct, frozen=True):
+class Drained(Effect, frozen=True):
     """No call runs any more, and none begins: this was asked for by `Draining`."""
 
 
-class Warn(Struct, frozen=True):
+class Warn(Effect, frozen=True):
     """Tell the user something that does not stop the run."""
 
     text: str
 
 
-class Inform(Struct, frozen=True):
+class Inform(Effect, frozen=True):
     """Tell who reads the log how the run goes."""
 
     text: str
-
-
-Effect: TypeAlias = (
-    Send
-    | Grant
-    | Launch
-    | Withdraw
-    | CallsFinished
-    | TaskStarted
-    | TaskMessage
-    | Lost
-    | ResultMissing
-    | ResultExpected
-    | ResultKept
-    | ResultFetched
-    | Explain
-    | Drained
-    | Warn
-    | Inform
-)

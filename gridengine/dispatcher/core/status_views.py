@@ -9,26 +9,19 @@ from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
 from typing import TypeVar
 
-from gridengine.dispatcher.core.calls import Failure, FunctionCounts, OpenTask, shown_calls
-from gridengine.dispatcher.core.model import Phase, Run, TaskQueue, Worker
+from gridengine.dispatcher.core import status
+from gridengine.dispatcher.core.calls import Failure, OpenTask, shown_calls
+from gridengine.dispatcher.core.figures import FunctionCounts
+from gridengine.dispatcher.core.model import Run, TaskQueue, Worker
 from gridengine.dispatcher.core.provisioner import Provisioner
 from gridengine.dispatcher.core.state import CoreState
-from gridengine.dispatcher.core.status import (
-    CallStatus,
-    FailureStatus,
-    FunctionStatus,
-    LaunchStatus,
-    QueueStatus,
-    RunStatus,
-    Status,
-    WorkerStatus,
-)
+from gridengine.dispatcher.core.states import Phase
 from gridengine.errors import UNNUMBERED, call_words, safe_repr
 from gridengine.resources.base import Resource
 from gridengine.schedulers import launcher
 
 T = TypeVar("T")
-N = TypeVar("N", RunStatus, FailureStatus)
+N = TypeVar("N", status.RunStatus, status.FailureStatus)
 
 MOST_QUEUES = 50
 """How many demands, and requests of workers, are told of at most."""
@@ -46,7 +39,7 @@ def status_of(
     most: int,
     epoch: float = 0.0,
     names: Collection[str] = (),
-) -> Status:
+) -> status.Status:
     """Return what is told of a dispatcher that began then; of workers, runs and failures at most so
     many each, and with `names` only those of such a worker, host, cluster job or function. `epoch`
     is what is to be added to `now` for seconds of the epoch, 0 where that is not known.
@@ -55,7 +48,7 @@ def status_of(
     waits = state.has_tasks and not state.runs and not snapshot.waiting
     workers = _named_workers(state, names) if names else state.workers.values()
     queues = sorted(state.queues.values(), key=lambda queue: -queue.calls - queue.running)
-    return Status(
+    return status.Status(
         elapsed_seconds=now - began,
         left_seconds=_seconds_left(state, snapshot.waiting, snapshot.calls_running),
         waiting=snapshot.waiting,
@@ -102,7 +95,7 @@ def _named_workers(state: CoreState, names: Collection[str]) -> Collection[Worke
 
 def _failures(
     state: CoreState, now: float, names: Collection[str], most: int
-) -> list[FailureStatus]:
+) -> list[status.FailureStatus]:
     """Return the last that have failed."""
     found = list(_named((failure_status(one, now) for one in state.failures), names))
     return found[max(0, len(found) - most) :]
@@ -139,8 +132,8 @@ def _seconds_left(state: CoreState, waiting: int, running: int) -> float | None:
     return mean * (waiting + 0.5 * running) / slots
 
 
-def _function(one: FunctionCounts) -> FunctionStatus:
-    return FunctionStatus(
+def _function(one: FunctionCounts) -> status.FunctionStatus:
+    return status.FunctionStatus(
         one.name,
         one.done,
         one.failed,
@@ -156,9 +149,9 @@ def _function(one: FunctionCounts) -> FunctionStatus:
     )
 
 
-def _queue(state: CoreState, queue: TaskQueue) -> QueueStatus:
+def _queue(state: CoreState, queue: TaskQueue) -> status.QueueStatus:
     waits_for_people = queue.calls and not queue.slots and not queue.demand.function
-    return QueueStatus(
+    return status.QueueStatus(
         request_words(queue.demand.request),
         queue.calls,
         queue.running,
@@ -168,14 +161,14 @@ def _queue(state: CoreState, queue: TaskQueue) -> QueueStatus:
     )
 
 
-def _launches(one: Provisioner, now: float) -> LaunchStatus:
+def _launches(one: Provisioner, now: float) -> status.LaunchStatus:
     states = [launch.state for launch in one.expected.values()]
     queued = states.count(launcher.WorkerStatus.QUEUED)
     first = next(iter(one.expected.values()), None)
     reason = one.reason
     if first is not None and first.report is not None:
         reason = reason or first.report.reason
-    return LaunchStatus(
+    return status.LaunchStatus(
         request_words(one.demand.request),
         one.label,
         one.workers,
@@ -195,7 +188,7 @@ def _launches(one: Provisioner, now: float) -> LaunchStatus:
     )
 
 
-def worker_status(worker: Worker, now: float, epoch: float = 0.0) -> WorkerStatus:
+def worker_status(worker: Worker, now: float, epoch: float = 0.0) -> status.WorkerStatus:
     """Return what is told of a worker; `epoch`: see `status_of`."""
     hello, running = worker.hello, sum(min(one.batches, one.slots) for one in worker.slot_groups)
     phase, measured, memory = worker.phase.value, worker.measured, None
@@ -203,7 +196,7 @@ def worker_status(worker: Worker, now: float, epoch: float = 0.0) -> WorkerStatu
         memory = measured.memory + sum(one.memory for one in measured.runners)
     if phase == "ready":
         phase = "busy" if worker.batches else "idle"
-    return WorkerStatus(
+    return status.WorkerStatus(
         _short(worker),
         hello.host,
         hello.pid,
@@ -248,7 +241,7 @@ def _clock_ahead(worker: Worker, epoch: float) -> float | None:
     return measured.clock - (worker.measured_at + epoch)
 
 
-def _oldest_runs(state: CoreState, now: float) -> Iterator[RunStatus]:
+def _oldest_runs(state: CoreState, now: float) -> Iterator[status.RunStatus]:
     """Yield the runs that are under way, as far as is known here, those assigned first before
     others: in each batch the first that has not ended.
     """
@@ -266,7 +259,7 @@ def _oldest_runs(state: CoreState, now: float) -> Iterator[RunStatus]:
             yield run_status(run, now)
 
 
-def run_status(run: Run, now: float) -> RunStatus:
+def run_status(run: Run, now: float) -> status.RunStatus:
     """Return what is told of a run."""
     span, worker = run.span, run.worker
     task, name = span.open_task.task, span.open_task.function.function.name
@@ -274,7 +267,7 @@ def run_status(run: Run, now: float) -> RunStatus:
     began = max(run.touched, run.since)
     history = (span.open_task.attempts or {}).get(index, ())
     figures = worker.measured.runners if worker.measured is not None else ()
-    return RunStatus(
+    return status.RunStatus(
         f"{task.id}.{index}",
         call_words(name, task.first, index, task.name),
         name,
@@ -297,10 +290,10 @@ def run_status(run: Run, now: float) -> RunStatus:
     )
 
 
-def failure_status(one: Failure, now: float) -> FailureStatus:
+def failure_status(one: Failure, now: float) -> status.FailureStatus:
     """Return what is told of calls that have failed."""
     last = one.attempts[-1] if one.attempts else None
-    return FailureStatus(
+    return status.FailureStatus(
         f"{one.task}.{one.start}",
         call_words(one.function, one.first, one.start, one.name),
         one.function,
@@ -346,7 +339,7 @@ def find_calls(state: CoreState, word: str) -> list[tuple[OpenTask, int]]:
     return found
 
 
-def call_status(state: CoreState, one: OpenTask, index: int, now: float) -> CallStatus:
+def call_status(state: CoreState, one: OpenTask, index: int, now: float) -> status.CallStatus:
     """Return what is told of a call."""
     task, name = one.task, one.function.function.name
     history = (one.attempts or {}).get(index, ())
@@ -359,7 +352,7 @@ def call_status(state: CoreState, one: OpenTask, index: int, now: float) -> Call
         for run in (state.runs[number] for number in one.runs if number in state.runs)
     ):
         words = "running"
-    return CallStatus(
+    return status.CallStatus(
         f"{task.id}.{index}",
         call_words(name, task.first, index, task.name),
         name,

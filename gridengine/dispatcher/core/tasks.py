@@ -147,7 +147,11 @@ class Attempt(Struct, frozen=True):
         return f"on {where}, after {self.seconds:.1f} s: {self.outcome}"
 
 
-class CallsFinished(Struct, frozen=True, gc=False):
+class Effect(Struct, frozen=True):
+    """What the core has done: see `events` for most."""
+
+
+class CallsFinished(Effect, frozen=True, gc=False):
     """The outcome of the calls `start` to `stop` (exclusive) of a task. Each call of each task is
     settled exactly once.
 
@@ -177,7 +181,7 @@ class CallsFinished(Struct, frozen=True, gc=False):
     path: tuple[str, ...] = ()
 
 
-class TaskStarted(Struct, frozen=True):
+class TaskStarted(Effect, frozen=True):
     """A watched task has begun to run."""
 
     task: int
@@ -186,7 +190,7 @@ class TaskStarted(Struct, frozen=True):
     attempt: int
 
 
-class TaskMessage(Struct, frozen=True):
+class TaskMessage(Effect, frozen=True):
     """A watched task has pushed a value; or, with `log`, calls of a task have logged something."""
 
     task: int

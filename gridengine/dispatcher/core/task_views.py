@@ -1,18 +1,22 @@
-"""Tell which calls wait for each other's results, to who watches: those that have not ended."""
+"""What is told of the tasks that have not ended: a window of their calls, and who waits for whose
+result.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
 from msgspec import Struct
 
 from gridengine.dispatcher.core.calls import AwaitedResult, OpenTask
 from gridengine.dispatcher.core.state import CoreState
+from gridengine.dispatcher.core.status import CallStatus
+from gridengine.dispatcher.core.status_views import MOST_LOOKED_AT, call_status
 from gridengine.errors import call_words
 
-MOST_LOOKED_AT = 10_000
+MOST_OF_GRAPH = 10_000
 """How many tasks are looked at for one answer at most."""
 MISSING, WAITING, RUNNING = "missing", "waiting", "running"
 
@@ -57,7 +61,7 @@ class GraphStatus(Struct, frozen=True):
 
 def graph_of(state: CoreState, most: int) -> GraphStatus:
     """Return the graph; its nodes only when there are at most so many."""
-    seen = list(islice(state.open_tasks.values(), MOST_LOOKED_AT))
+    seen = list(islice(state.open_tasks.values(), MOST_OF_GRAPH))
     makers = {awaited: one for one in seen for awaited in _made(one)}
     tasks = [one for one in seen if one.inputs or one.kept]
     states = Counter((one.function.function.name, _state(one)) for one in tasks)
@@ -107,3 +111,44 @@ def _state(one: OpenTask) -> str:
     if one.runs:
         return RUNNING
     return MISSING if one.missing else WAITING
+
+
+def call_window(
+    state: CoreState, first: int, most: int, now: float
+) -> tuple[list[CallStatus], int]:
+    """Return so many calls from the `first` on, counted from 0 as they were submitted, and how many
+    there are in all.
+
+    Of very many tasks those before are not counted one by one, but taken to have equally many
+    calls: then a window that is far down may begin some calls off.
+    """
+    tasks, count = state.open_tasks, sum(one.unsettled for one in state.clients.values())
+    first, passed = max(0, min(first, count - most)), 0
+    if len(tasks) > MOST_LOOKED_AT:
+        passed, first = first * len(tasks) // count, 0
+    calls = _calls(islice(tasks.values(), passed, None), first)
+    return [call_status(state, one, index, now) for one, index in islice(calls, most)], count
+
+
+def _calls(tasks: Iterable[OpenTask], first: int) -> Iterator[tuple[OpenTask, int]]:
+    """Yield the calls that have not ended, without so many of the first."""
+    for one in tasks:
+        if first >= one.unsettled:
+            first -= one.unsettled
+            continue
+        for start, stop in _gaps(one):
+            begin = min(start + first, stop)
+            first -= begin - start
+            for index in range(begin, stop):
+                yield one, index
+
+
+def _gaps(one: OpenTask) -> Iterator[tuple[int, int]]:
+    """Yield the calls of a task that are not settled, as ranges."""
+    start = 0
+    for settled, stop in sorted(one.settled or ()):
+        if start < settled:
+            yield start, settled
+        start = stop
+    if start < one.task.count:
+        yield start, one.task.count
