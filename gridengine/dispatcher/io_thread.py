@@ -138,7 +138,7 @@ class DispatcherThread(PostingDispatcher):
             from gridengine.dispatcher.serving.client_journal import Journal
 
             journal.wake = self._queue.wake
-            clients.keep_in(Journal(journal))
+            clients.record_in(Journal(journal))
         self.listener: ClientListener | None = None
         """What takes in clients in other processes, if any may connect."""
         if server is not None:
