@@ -70,7 +70,9 @@ class NestedDispatcher(RequestingDispatcher):
             self.cancel(open_tasks)
 
     def end_call(self) -> None:
-        """End the nested calls of the call that has just ended, and everything that waits for them."""
+        """End the nested calls of the call that has just ended, and everything that waits for
+        them.
+        """
         GVAR.at_end = None
         slot, self.call_slot = self.call_slot, self._new_slot()
         slot.close()

@@ -265,7 +265,9 @@ class RemoteDispatcher(RequestingDispatcher):
         self._requests.expect(task.id for task in tasks)
 
     def _sendable(self, function: Function, tasks: Sequence[Task]) -> Sequence[Task]:
-        """Return the tasks that fit into the dispatcher's journal; settle the others with an error."""
+        """Return the tasks that fit into the dispatcher's journal; settle the others with an
+        error.
+        """
         if not (self._requests.journaled and journal_limits.may_refuse(function, tasks)):
             return tasks
         refused = set()

@@ -124,7 +124,9 @@ class PendingRequests:
                 self._asked.add(message.reference)
 
     def taken(self, requests: int) -> None:
-        """Remove the requests that are durable: the oldest `requests`, counted from the first ever."""
+        """Remove the requests that are durable: the oldest `requests`, counted from the first
+        ever.
+        """
         while self.durable < requests:
             message, _ = self._pending.popleft()
             self.durable += 1

@@ -160,7 +160,9 @@ class RequestingDispatcher(DispatcherBase, ABC):
         """Return the number of a submitter at the dispatcher."""
 
     def _admit(self, tasks: Sequence[Task]) -> None:  # optional
-        """Prepare for tasks that are about to be submitted, or raise the reason why they cannot be."""
+        """Prepare for tasks that are about to be submitted, or raise the reason why they cannot
+        be.
+        """
 
     def _note(self, tasks: Sequence[Task]) -> None:  # optional
         """Prepare for tasks that are about to be sent."""
