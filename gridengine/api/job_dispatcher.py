@@ -18,7 +18,7 @@ from gridengine.schedulers.base import SchedulerSpec
 
 if TYPE_CHECKING:
     from gridengine.api.job import Job
-    from gridengine.client.named_run_calls import KeptJobs
+    from gridengine.client.named_run_calls import RunJobs
 
 
 class JobDispatcher:
@@ -61,11 +61,11 @@ class JobDispatcher:
             forward_logging=forward_logging,
         )
         kept = run_options(run, type(self)) if run else None
-        self._kept: KeptJobs | None = None
+        self._kept: RunJobs | None = None
         if kept is not None:
-            from gridengine.client.named_run_calls import KeptJobs  # few need it
+            from gridengine.client.named_run_calls import RunJobs  # few need it
 
-            self._kept = KeptJobs(kept, scheduler)
+            self._kept = RunJobs(kept, scheduler)
             scheduler = self._kept.place
         try:
             self._dispatcher, self._scheduler, self._own = connect(scheduler)

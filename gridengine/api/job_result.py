@@ -42,7 +42,7 @@ class JobSource(Struct, frozen=True, eq=False):
     _name: str
     _mutable: bool
 
-    def keep(self, reference: Reference, dispatcher: Dispatcher) -> bool:
+    def bind_reference(self, reference: Reference, dispatcher: Dispatcher) -> bool:
         """Tell the dispatcher which job it is, if it runs it, and the result comes alone. One that
         runs what it is given at once makes nothing that it could keep, but may refuse.
         """
