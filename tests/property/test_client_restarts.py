@@ -259,7 +259,7 @@ class World:
             lambda demand: None,
             slots=4,
         )
-        self.clients.keep_in(Journal(self.file))
+        self.clients.record_in(Journal(self.file))
         self.heard = dict.fromkeys(self.workers, self.now)
         self.listener = ClientListener(self, self.clients, {}, Settings())  # type: ignore[arg-type]
         for event in self.listener.restore():
