@@ -150,7 +150,9 @@ class Worker:
 
     @property
     def job(self) -> str:
-        """The batch system's id, if known; empty for a process of this machine, which has no log."""
+        """The batch system's id, if known; empty for a process of this machine, which has no
+        log.
+        """
         return self.launch.handle.id if self.launch is not None and self.launch.handle.log else ""
 
     @property

@@ -114,7 +114,9 @@ def note_move(state: CoreState, span: Span, to: CallState, words: str = "") -> N
 
 
 def requeue(state: CoreState, span: Span) -> None:
-    """Queue calls that were assigned, before all others; settle those that are not wanted any more."""
+    """Queue calls that were assigned, before all others; settle those that are not wanted any
+    more.
+    """
     for part in reversed(_wanted(state, span, recalled=span.attempt == 1)):
         one = part.open_task
         failed = [needed for needed in one.inputs if needed.data and has_failed(needed.data)]

@@ -233,7 +233,9 @@ class Provisioner(Struct, eq=False):
         return [Withdraw(tuple(handles))] if handles else []
 
     def _turn_away(self, one: LaunchedWorker) -> None:
-        """Have this worker stopped if it still connects. The oldest are forgotten: they will not."""
+        """Have this worker stopped if it still connects. The oldest are forgotten: they will
+        not.
+        """
         self.withdrawn[key_of(one.handle)] = None
         if len(self.withdrawn) > KEPT_WITHDRAWN:
             del self.withdrawn[next(iter(self.withdrawn))]

@@ -181,18 +181,18 @@ class CoreState:
         return not self.open_tasks.keys().isdisjoint(tasks) or self.blocks.has_any(tasks)
 
     def open(self, tasks: Iterable[int]) -> None:
-        """Have those of these tasks be open that wait in blocks."""
+        """Open those of these tasks that are in blocks."""
         if self.blocks:
             known = self.open_tasks
             found = {self.blocks.find(task) for task in tasks if task not in known}
             self._open_blocks(one for one in found if one is not None)
 
     def open_all(self) -> None:
-        """Have all tasks be open."""
+        """Open all tasks."""
         self._open_blocks(self.blocks)
 
     def open_blocks_of(self, client: calls.Client) -> None:
-        """Have all tasks of a client be open."""
+        """Open all tasks of a client."""
         self._open_blocks([one for one in self.blocks if one.submitter.client is client])
 
     def _open_blocks(self, blocks: Iterable[TaskBlock]) -> None:
@@ -208,9 +208,7 @@ class CoreState:
         return sum(queue.calls for queue in self.queues.values())
 
     def counts_of(self, name: str) -> FunctionCounts:
-        """Return where the calls of functions of this name are counted; of very many names the last
-        have one place together.
-        """
+        """Return the counts for a function name; very many names share the last."""
         counts = self.functions.get(name)
         if counts is None:
             name = name if len(self.functions) < MOST_FUNCTIONS else OTHER_FUNCTIONS
@@ -229,14 +227,12 @@ class CoreState:
 
     @property
     def gathering(self) -> bool:
-        """Whether workers are about to be asked for."""
+        """Whether workers are about to be requested."""
         return any(one.demand_since is not None for one in self.provisioners.values())
 
     @property
     def is_idle(self) -> bool:
-        """Whether there is nothing to look after: no task, no worker, nor one that was asked
-        for.
-        """
+        """Whether there is nothing to look after: no task, and no worker here or requested."""
         return not (
             self.has_tasks
             or self.workers
@@ -246,7 +242,7 @@ class CoreState:
         )
 
     def launched_workers(self) -> list[LaunchedWorker]:
-        """Return the launched workers of which the scheduler has not said that they have ended."""
+        """Return the launched workers that, by the scheduler's word, have not ended."""
         return [
             worker
             for one in self.provisioners.values()
@@ -255,9 +251,8 @@ class CoreState:
         ]
 
     def needed_slots(self) -> dict[Provisioner, int]:
-        """Return for how many slots of workers calls wait, those of a worker that holds fewer of
-        them counting for more. Where calls wait for workers that people start, those that the
-        scheduler's own can never hold do not count.
+        """Return for how many slots calls wait; where a worker fits fewer calls than it has slots,
+        they count for more. Calls that only workers started by hand can hold do not count.
         """
         needed = dict.fromkeys(self.provisioners.values(), 0)
         slots = self.policy.slots
@@ -268,9 +263,7 @@ class CoreState:
         return needed
 
     def is_held(self, demand: Demand) -> bool:
-        """Return whether a worker that is here, or that the scheduler may start, can be given a
-        call of this demand.
-        """
+        """Return whether a worker that is here or may be started can hold a call of this demand."""
         if self.policy.max_workers and self._fitting(demand):
             return True
         staying = (one for one in self.workers.values() if not one.is_leaving)
@@ -278,8 +271,8 @@ class CoreState:
         return any(one is None or holds(one, demand.request) for one in held)
 
     def missing_worker(self, demand: Demand) -> str | None:
-        """Return the command that starts a worker for calls of this demand, where none holds what
-        they ask for: empty when no command does. None where one does, or comes by itself.
+        """Return the command that starts a worker for calls of this demand, empty if there is none;
+        None if a worker holds them or comes by itself.
         """
         if not self.policy.keeps_others or self.is_held(demand):
             return None
@@ -293,9 +286,7 @@ class CoreState:
         return self._fitting_known[demand]
 
     def snapshot(self) -> Snapshot:
-        """Return what others may see; the cost grows with the demands and submitters, not with
-        calls or workers.
-        """
+        """Return what others may see; the cost grows with the demands and submitters only."""
         queues, provisioners = self.queues.values(), self.provisioners.values()
         idle, phases = self.idle_workers, self.phases
         return Snapshot(
@@ -328,7 +319,7 @@ class CoreState:
         )
 
     def queue_for(self, demand: Demand) -> TaskQueue:
-        """Return the queue of a demand, made if need be."""
+        """Return the queue of a demand, made if needed."""
         shared = self.shared is not None
         if demand is ANY or not (shared or self.policy.pooled or demand.function):
             return self.common_queue
@@ -354,7 +345,7 @@ class CoreState:
         return one
 
     def provisioner_for(self, demand: Demand) -> Provisioner:
-        """Return the provisioner that asked for workers of this demand."""
+        """Return the provisioner that requested workers for this demand."""
         return self.provisioners.get(demand, self.common)
 
     def _add_provisioner(self, demand: Demand) -> Provisioner:
@@ -372,20 +363,18 @@ class CoreState:
         self.unheld.pop(queue, None)
 
     def forget_provisioners(self) -> None:
-        """Forget the provisioners without calls and workers that may ask for workers again."""
+        """Forget unused provisioners that may request workers again."""
         used = {queue.provisioner for queue in self.queues.values()}
         for one in list(self.provisioners.values()):
             if one not in used and one is not self.common and one.is_spent(self.now):
                 del self.provisioners[one.demand]
 
     def limited_request(self, demand: Demand) -> Resource:
-        """Return what a call of this demand asks for by now."""
+        """Return the present request of a demand."""
         return limited(self.policy, self.times, demand)
 
     def learn_seconds(self, queue: TaskQueue, seconds: float) -> None:
-        """Learn how long a call took that came to its end: the limits of all calls of its group
-        follow from it.
-        """
+        """Learn how long a call took: the limits of its group follow from it."""
         time = queue.demand.resources.get(WTime)
         if time is None or time.group is None:
             return
