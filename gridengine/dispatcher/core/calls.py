@@ -229,6 +229,15 @@ class OpenTask(Struct, eq=False, gc=False):
         """Return whether one of its calls is settled."""
         return any(start <= index < stop for start, stop in self.settled or ())
 
+    def add_settled(self, start: int, stop: int) -> None:
+        """Note that these calls are settled, and others are not."""
+        if self.settled is None:
+            self.settled = [(start, stop)]
+        elif self.settled[-1][1] == start:
+            self.settled[-1] = self.settled[-1][0], stop
+        else:
+            self.settled.append((start, stop))
+
     def cancelled_by(self, index: int) -> int:
         """Return the signal by which a call was cancelled last, or 0."""
         if not self.unwanted:

@@ -325,11 +325,7 @@ class TaskQueue:
         """Queue calls before all others of their submitter."""
         one = span.open_task
         level = self.waiting.level(one.submitter, one.task.priority)
-        spans = level.get(one.submitter)
-        if spans is None:
-            level[one.submitter] = deque((span,))
-        else:
-            spans.appendleft(span)
+        level.setdefault(one.submitter, deque()).appendleft(span)
         self.calls += span.stop - span.start
 
     def take_out(

@@ -281,12 +281,8 @@ def settle(
         state.failures.append(_failure(finished, one))
     if last:
         _close_task(state, one)
-    elif one.settled is None:
-        one.settled = [(start, stop)]
-    elif one.settled[-1][1] == start:
-        one.settled[-1] = one.settled[-1][0], stop
     else:
-        one.settled.append((start, stop))
+        one.add_settled(start, stop)
 
 
 def _ended(kind: str, span: Span, finished: CallsFinished) -> WatchEvent:

@@ -7,7 +7,6 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 from gridengine.dispatcher.core import calls
 from gridengine.dispatcher.core.agenda import Agenda
@@ -17,7 +16,6 @@ from gridengine.dispatcher.core.model import Run, TaskQueue, Worker
 from gridengine.dispatcher.core.policy import Policy, fitting, holds, limited, offered
 from gridengine.dispatcher.core.provisioner import (
     ANNOUNCED,
-    AnnouncedProvisioner,
     LaunchedWorker,
     Provisioner,
 )
@@ -39,7 +37,6 @@ KEPT_FAILURES = 200
 """How many of the last calls that have failed are kept, to tell of them."""
 
 
-@dataclass(slots=True, eq=False)
 class CoreState:
     """All that the core knows. Each queue belongs to the provisioner that launches its workers.
 
@@ -49,118 +46,110 @@ class CoreState:
     demand. Elsewhere demands do not matter, and there is one provisioner and one queue.
     """
 
-    policy: Policy
-    first_policy: Policy = field(init=False)
-    """The policy before any `Scaled`."""
-    shared: Resource | None = field(init=False)
-    """What each worker holds, if requests share the workers."""
-    story: Story | None = None
-    """The last events of tasks and workers; None unless the core is checked."""
-    closing: bool = False
-    draining: bool = False
-    """Whether no call may begin but those that running calls have made."""
-    now: float = 0.0
-    """When the event came that is being handled."""
-    effects: list[Effect] = field(default_factory=list)
-    agenda: Agenda = field(default_factory=Agenda)
+    def __init__(self, policy: Policy) -> None:
+        self.policy = self.first_policy = policy
+        """The limits to keep to; and those before any `Scaled`."""
+        self.shared = policy.resources
+        """What each worker holds, if requests share the workers."""
+        self.story: Story | None = None
+        """The last events of tasks and workers; None unless the core is checked."""
+        self.closing = self.draining = False
+        """Whether all is to end; whether no call may begin but those that running calls made."""
+        self.now = 0.0
+        """When the event came that is being handled."""
+        self.effects: list[Effect] = []
+        self.agenda = Agenda()
+        self._add_tasks()
+        self._add_workers()
+        self._add_results()
+        self._add_queues()
+        self._add_figures()
 
-    # Tasks and who submits them.
-    open_tasks: dict[int, calls.OpenTask] = field(default_factory=dict)
-    """All tasks that have not ended, but for those in `blocks`."""
-    blocks: TaskBlocks = field(init=False)
-    submitters: dict[int, calls.Submitter] = field(default_factory=dict)
-    """The submitters of open tasks."""
-    own: calls.Client = field(default_factory=lambda: calls.Client(0))
-    """The dispatcher's own process."""
-    clients: dict[int, calls.Client] = field(init=False)
-    """By number: the own one, those that have joined, and those that have open tasks."""
-    active_clients: int = 0
-    """How many clients have open tasks."""
-    runs: dict[int, Run] = field(default_factory=dict)
-    last_run: int = field(init=False)
-    last_allocation: int = field(init=False)
-    """Processes that are the same dispatcher, one after the other, use different numbers."""
-    last_order: int = 0
-    last_remade: int = 0
-    last_batch: int = 0
-    generation: int = 0
-    """The latest generation of the caller's modules that a task was submitted with."""
-
-    # Workers. Some may leave when their calls have ended, the first to be told so first.
-    workers: dict[bytes, Worker] = field(default_factory=dict)
-    retiring: dict[bytes, Worker] = field(default_factory=dict)
-    yielding: bytes = b""
-    """The last worker that was to leave for a client that had none."""
-    phases: dict[Phase, int] = field(default_factory=lambda: dict.fromkeys(Phase, 0))
-    slots_by_phase: dict[Phase, int] = field(default_factory=lambda: dict.fromkeys(Phase, 0))
-    unmatched: dict[str, bytes] = field(default_factory=dict)
-    """Workers that connected before their launch was known, by log or process id."""
-    withdrawn: dict[str, None] = field(default_factory=dict)
-    """Workers that may not connect any more."""
-
-    # Functions by their digests, shared objects and large results by their names.
-    objects: dict[bytes, calls.RemoteObject] = field(default_factory=dict)
-    retired: dict[bytes, int] = field(default_factory=dict)
-    """Functions that no task uses, the oldest first, with their sizes in bytes."""
-    idle_results: dict[bytes, int] = field(default_factory=dict)
-    """Results that no call needs at the moment, but new ones may; with their sizes."""
-    awaited: dict[int, calls.AwaitedResult] = field(default_factory=dict)
-    """Results that calls refer to, by reference."""
-    away: dict[bytes, None] = field(default_factory=dict)
-    """Results that only workers have; `has_away` says whether there ever were any."""
-    has_away: bool = False
-    near: dict[bytes, dict[int, calls.OpenTask]] = field(default_factory=dict)
-    """Calls that wait for the worker that has their inputs, by worker."""
-    released_early: set[int] = field(default_factory=set)
-    """References that were released before their result was here."""
-
-    # Queues. A request is for one more allocation.
-    queues: dict[Demand, TaskQueue] = field(default_factory=dict)
-    provisioners: dict[Demand, Provisioner] = field(default_factory=dict)
-    common: Provisioner = field(init=False)
-    common_queue: TaskQueue = field(init=False)
-    """The queue of calls that ask for nothing, and its provisioner."""
-    packer: Packer[int, bytes] = field(init=False)
-    pending_requests: dict[TaskQueue, int] = field(default_factory=dict)
-    requesting_queues: dict[int, TaskQueue] = field(default_factory=dict)
-    unheld: dict[TaskQueue, None] = field(default_factory=dict)
-    """Queues that make no request: no worker holds what their calls ask for."""
-    first_turn: int = 0
-    """The turn of a client while no other makes requests."""
-    deferred: dict[TaskQueue, None] = field(default_factory=dict)
-    """Queues with more calls for their workers than one event may assign: the next event is to be
-    `Continue`.
-    """
-    rebalance_due: bool = False
-    """Whether a `Rebalance` may find something: a worker holds calls that have not begun."""
-    recalled_for_new_at: float = -math.inf
-    times: GroupTimes = field(default_factory=GroupTimes)
-
-    _fitting_known: dict[Demand, int] = field(default_factory=dict)
-    _common_demand: Demand = field(init=False)
-
-    # Figures since the beginning.
-    done: int = 0
-    failed: int = 0
-    retried: int = 0
-    functions: dict[str, FunctionCounts] = field(default_factory=dict)
-    failures: deque[calls.Failure] = field(default_factory=lambda: deque(maxlen=KEPT_FAILURES))
-    sample: CallSample = field(default_factory=CallSample)
-    log: RunLog = field(default_factory=RunLog)
-
-    def __post_init__(self) -> None:
-        policy, shared = self.policy, self.policy.resources
-        self.first_policy, self.shared = policy, shared
+    def _add_tasks(self) -> None:
+        self.open_tasks: dict[int, calls.OpenTask] = {}
+        """All tasks that have not ended, but for those in `blocks`."""
         self.blocks = TaskBlocks(self.open_tasks)
+        self.submitters: dict[int, calls.Submitter] = {}
+        """The submitters of open tasks."""
+        self.own = calls.Client(0)
+        """The dispatcher's own process."""
         self.clients = {0: self.own}
-        self.last_run = self.last_allocation = policy.epoch << NUMBER_BITS
+        """By number: the own one, those that have joined, and those that have open tasks."""
+        self.active_clients = 0
+        """How many clients have open tasks."""
+        self.runs: dict[int, Run] = {}
+        self.last_run = self.last_allocation = self.policy.epoch << NUMBER_BITS
+        """Processes that are the same dispatcher, one after the other, use different numbers."""
+        self.last_order = self.last_remade = self.last_batch = 0
+        self.generation = 0
+        """The latest generation of the caller's modules that a task was submitted with."""
+
+    def _add_workers(self) -> None:
+        self.workers: dict[bytes, Worker] = {}
+        self.retiring: dict[bytes, Worker] = {}
+        """Workers that leave when their calls have ended, the first to be told so first."""
+        self.yielding = b""
+        """The last worker that was to leave for a client that had none."""
+        self.phases = dict.fromkeys(Phase, 0)
+        self.slots_by_phase = dict.fromkeys(Phase, 0)
+        self.unmatched: dict[str, bytes] = {}
+        """Workers that connected before their launch was known, by log or process id."""
+        self.withdrawn: dict[str, None] = {}
+        """Workers that may not connect any more."""
+
+    def _add_results(self) -> None:
+        self.objects: dict[bytes, calls.RemoteObject] = {}
+        """Functions by their digests, shared objects and large results by their names."""
+        self.retired: dict[bytes, int] = {}
+        """Functions that no task uses, the oldest first, with their sizes in bytes."""
+        self.idle_results: dict[bytes, int] = {}
+        """Results that no call needs at the moment, but new ones may; with their sizes."""
+        self.awaited: dict[int, calls.AwaitedResult] = {}
+        """Results that calls refer to, by reference."""
+        self.away: dict[bytes, None] = {}
+        self.has_away = False
+        """Results that only workers have; and whether there ever were any."""
+        self.near: dict[bytes, dict[int, calls.OpenTask]] = {}
+        """Calls that wait for the worker that has their inputs, by worker."""
+        self.released_early: set[int] = set()
+        """References that were released before their result was here."""
+
+    def _add_queues(self) -> None:
+        policy, shared = self.policy, self.shared
         offers = None
         if shared is not None and not policy.keeps_others:
             offers = [offered(policy, shared)]
-        self.packer = Packer(offers, overtake_seconds=policy.overtake_seconds)
+        self.packer: Packer[int, bytes] = Packer(offers, overtake_seconds=policy.overtake_seconds)
+        self.pending_requests: dict[TaskQueue, int] = {}
+        self.requesting_queues: dict[int, TaskQueue] = {}
+        """Queues that request one more allocation of the packer, and the requests' numbers."""
+        self.unheld: dict[TaskQueue, None] = {}
+        """Queues that request nothing: no worker holds what their calls ask for."""
+        self.first_turn = 0
+        """The turn of a client while no other requests anything."""
+        self.queues: dict[Demand, TaskQueue] = {}
+        self.provisioners: dict[Demand, Provisioner] = {}
+        self._fitting_known: dict[Demand, int] = {}
         self._common_demand = ANY if shared is None else Demand(shared)
         self.common = self._add_provisioner(self._common_demand)
         self.common_queue = self.queues[ANY] = TaskQueue(self.common)
+        """The queue of calls that ask for nothing, and its provisioner."""
+        self.deferred: dict[TaskQueue, None] = {}
+        """Queues with more calls for their workers than one event may assign: the next event is to
+        be `Continue`.
+        """
+        self.rebalance_due = False
+        """Whether a `Rebalance` may find something: a worker holds calls that have not begun."""
+        self.recalled_for_new_at = -math.inf
+        """When calls were last recalled for a submitter without a share."""
+        self.times = GroupTimes()
+
+    def _add_figures(self) -> None:
+        self.done = self.failed = self.retried = 0
+        self.functions: dict[str, FunctionCounts] = {}
+        self.failures: deque[calls.Failure] = deque(maxlen=KEPT_FAILURES)
+        self.sample = CallSample()
+        self.log = RunLog()
 
     @property
     def has_tasks(self) -> bool:
@@ -341,7 +330,7 @@ class CoreState:
         """The provisioner of the workers that announce functions."""
         one = self.provisioners.get(ANNOUNCED)
         if one is None:
-            one = self.provisioners[ANNOUNCED] = AnnouncedProvisioner(self.policy, ANNOUNCED)
+            one = self.provisioners[ANNOUNCED] = Provisioner(self.policy, ANNOUNCED, elastic=False)
         return one
 
     def provisioner_for(self, demand: Demand) -> Provisioner:
