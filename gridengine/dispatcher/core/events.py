@@ -244,7 +244,9 @@ class Send(Effect, frozen=True, gc=False):
 
 
 class Grant(Effect, frozen=True):
-    """Tell a worker what the calls of an allocation get; `takes`: how many of its cores are booked."""
+    """Tell a worker what the calls of an allocation get; `takes`: how many of its cores are
+    booked.
+    """
 
     worker: bytes
     allocation: int
