@@ -206,9 +206,8 @@ def turn_of(place: int) -> int:
 
 
 def place_of(state: CoreState, one: OpenTask) -> int:
-    """Return the place in the packer's queue of what is asked for a task: while several clients
-    ask, before all of those that have more of the workers for their weight; of one client's
-    before all that are inside of fewer calls, have a lower priority, or came later.
+    """Return the place of a task's request in the packer's queue. Clients with a smaller share go
+    first; within a client: deeper nesting, higher priority, earlier submission.
     """
     client, turn = one.submitter.client, state.first_turn
     if state.active_clients > 1:

@@ -23,9 +23,9 @@ class Event(Struct, frozen=True):
 
 
 class ClientJoined(Event, frozen=True):
-    """A client has come, or has come back; it has turns by its `weight`, which is above 0. The
-    numbers of its tasks and submitters are `number << NUMBER_BITS | n`; the number 0 is that of the
-    dispatcher's own process, which is always there.
+    """A client has come, or is back, with turns by its `weight` above 0. Its tasks and submitters
+    have the numbers `number << NUMBER_BITS | n`. Number 0 is the dispatcher's own process, which is
+    always there.
     """
 
     number: int
@@ -33,16 +33,15 @@ class ClientJoined(Event, frozen=True):
 
 
 class ClientLeft(Event, frozen=True):
-    """A client has gone, and its tasks with it."""
+    """A client is gone, and its tasks end."""
 
     number: int
 
 
 class Submitted(Event, frozen=True):
-    """Tasks of one function, to be run in order, by runners that have loaded no modules of an
-    earlier `generation` than this; for a call of the run `parent`, with which they end unless they
-    are `detached`, or 0. They are of the client that the number of their submitter says, or of the
-    parent's, and end with that.
+    """Tasks of one function, to run in order, by runners that have loaded no modules of an earlier
+    `generation`. With `parent` a call of that run has made them, and they end with it unless they
+    are `detached`. They belong to the parent's client, or to the one in their submitter's number.
     """
 
     function: Function
@@ -53,17 +52,17 @@ class Submitted(Event, frozen=True):
 
 
 class SubmittedAlike(Event, frozen=True):
-    """As `Submitted`, where tasks are alike. No call is their parent."""
+    """Tasks that are alike; no call is their parent."""
 
     function: Function
     alike: AlikeTasks
 
 
 class CancelRequested(Event, frozen=True):
-    """End these tasks, and of others these `calls` (the number of the task, the first call and the
-    one after the last): what has not started never runs, what runs is sent `signal`.
+    """End these tasks, and these `calls` of others (task, start, stop): what has not begun never
+    runs, what runs is sent `signal`.
 
-    Other calls that are with them at a worker run again, uncharged.
+    Other calls in the same batches run again, uncharged.
     """
 
     tasks: Sequence[int]
@@ -72,32 +71,27 @@ class CancelRequested(Event, frozen=True):
 
 
 class RecallRequested(Event, frozen=True):
-    """Take back what has not begun of these calls: the number of each task, the first call and the
-    one after the last.
-
-    They are settled, as `recalled`: those that wait at once, those that workers have when these
-    have given them back.
+    """Take back the unbegun ones of these calls (task, start, stop). They are settled as
+    `recalled`: waiting ones at once, others when their workers have returned them.
     """
 
     calls: Sequence[tuple[int, int, int]]
 
 
 class Released(Event, frozen=True):
-    """Nobody can hand in this shared object any more."""
+    """Nobody can use this shared object in a new task any more."""
 
     name: bytes
 
 
 class ResultWanted(Event, frozen=True):
-    """Others need the results of these calls, which were handed in before: the number of each task,
-    the call, and the reference that stands for its result from now on.
-    """
+    """Others need the results of calls that were submitted before (task, call, reference)."""
 
     calls: Sequence[tuple[int, int, int]]
 
 
 class Supplied(Event, frozen=True):
-    """What a reference stands for is here, and comes from the client."""
+    """The client supplies the result of a reference."""
 
     reference: int
     data: ResultData
@@ -116,9 +110,7 @@ class ResultAsked(Event, frozen=True):
 
 
 class RestoredRun(Struct, frozen=True, gc=False):
-    """Calls `start` to `stop` of a task that a worker was assigned by a dispatcher before this one;
-    `number` is the run's.
-    """
+    """Calls that an earlier dispatcher process assigned to a worker; `number` is the run's."""
 
     number: int
     worker: bytes
@@ -129,7 +121,7 @@ class RestoredRun(Struct, frozen=True, gc=False):
 
 
 class RestoredWorker(Struct, frozen=True):
-    """A worker that was connected to a dispatcher before this one, and its latest `Hello`."""
+    """A worker that was connected to an earlier dispatcher process, and its latest `Hello`."""
 
     id: bytes
     hello: Hello
@@ -165,7 +157,7 @@ class Restored(Event, frozen=True):
 
 
 class DrainHosts(Event, frozen=True):
-    """Assign nothing more to the workers on these hosts; each leaves when what it has is done."""
+    """The workers on these hosts are to leave when their calls have ended."""
 
     hosts: Set[str]
 
@@ -179,9 +171,8 @@ class Received(Event, frozen=True, gc=False):
 
 
 class Scaled(Event, frozen=True):
-    """From now on there are to be at least and at most so many workers; None is as it was at first.
-    Of too many those leave first that have nothing to do, the others when what they are at has
-    ended.
+    """The number of workers is to stay within these bounds; None is the initial bound. Of too many,
+    idle ones leave first, busy ones when their calls have ended.
     """
 
     minimum: int | None = None
@@ -189,7 +180,7 @@ class Scaled(Event, frozen=True):
 
 
 class Launched(Event, frozen=True):
-    """The scheduler has started these workers; `asked` is for what, in its own words."""
+    """The scheduler has started workers; `asked` says for what, in its own words."""
 
     handles: Sequence[Handle]
     demand: Demand = ANY
@@ -205,14 +196,14 @@ class LaunchFailed(Event, frozen=True):
 
 
 class Polled(Event, frozen=True):
-    """What the scheduler reports of workers."""
+    """The scheduler's reports of workers."""
 
     reports: Mapping[Handle, Report]
 
 
 class Explained(Event, frozen=True):
-    """The batch system's words on what a queued worker waits for; or, of one that is `running`, its
-    own on which addresses of the dispatcher do not answer it.
+    """What a queued worker waits for, by the batch system; or which addresses do not answer a
+    `running` one, by itself.
     """
 
     handle: Handle
@@ -225,25 +216,23 @@ class Tick(Event, frozen=True):
 
 
 class Rebalance(Event, frozen=True):
-    """Recall calls that have not begun from workers that are at slow ones."""
+    """Workers that are at slow calls are to return unbegun ones."""
 
 
 class Continue(Event, frozen=True):
-    """Assign more of what waits: one event assigns so much at most, so that others are not kept
-    waiting.
+    """More of the deferred calls may be assigned: one event assigns a limited number, so that
+    others are not kept waiting.
     """
 
 
 class Closing(Event, frozen=True):
-    """End everything; `for_good`: nobody will ask for a result any more."""
+    """Everything ends; `for_good`: nobody will ask for a result any more."""
 
     for_good: bool = False
 
 
 class Draining(Event, frozen=True):
-    """Have no call begin any more but those that running ones need; `Drained` tells when none
-    runs.
-    """
+    """No call may begin but those that running calls need. `Drained` tells when none runs."""
 
 
 class Send(Effect, frozen=True, gc=False):
@@ -255,8 +244,8 @@ class Send(Effect, frozen=True, gc=False):
 
 
 class Grant(Effect, frozen=True):
-    """Tell a worker what it is to give to the calls of an allocation; `takes` is how many of its
-    cores are booked for them.
+    """Tell a worker what the calls of an allocation get; `takes`: how many of its cores are
+    booked.
     """
 
     worker: bytes
@@ -266,7 +255,7 @@ class Grant(Effect, frozen=True):
 
 
 class Launch(Effect, frozen=True):
-    """Ask the scheduler for workers; `label` is what the calls are called that they are for."""
+    """Ask the scheduler for workers; `label`: what their calls are called."""
 
     count: int
     demand: Demand = ANY
@@ -286,37 +275,35 @@ class Lost(Effect, frozen=True):
 
 
 class ResultMissing(Effect, frozen=True):
-    """A result that is wanted was told before that was known: the client, who has it, is to supply
-    it.
-    """
+    """A wanted result was told before: the client has it and is to supply it."""
 
     reference: int
 
 
 class ResultExpected(Effect, frozen=True):
-    """A result that is wanted will be kept when it is there."""
+    """A wanted result will be kept when it is here."""
 
     reference: int
 
 
 class ResultKept(Effect, frozen=True):
-    """This stands for a result that stays at its worker, and is about to be told. When nobody has
-    it any more, `ReferencesReleased` is to say so, once more than else.
+    """A result stays at its worker, and is about to be told. When nobody has it any more,
+    `ReferencesReleased` names it once more than other results.
     """
 
     payload: KeptPayload
 
 
 class ResultFetched(Effect, frozen=True):
-    """A result is here that has stayed at its worker; or it cannot be had any more."""
+    """A result that stayed at a worker is here, or is lost for good."""
 
     reference: int
     data: ResultData
 
 
 class Explain(Effect, frozen=True):
-    """Tell the user what these queued workers wait for, in the batch system's words; or, of those
-    that are `running`, what keeps the first from connecting, in its own.
+    """Tell the user what these queued workers wait for, or what keeps the first `running` one from
+    connecting.
     """
 
     handles: Sequence[Handle]
@@ -325,7 +312,7 @@ class Explain(Effect, frozen=True):
 
 
 class Drained(Effect, frozen=True):
-    """No call runs any more, and none begins: this was asked for by `Draining`."""
+    """No call runs any more, and none begins, as `Draining` asked."""
 
 
 class Warn(Effect, frozen=True):

@@ -14,18 +14,18 @@ from gridengine.wire.messages import RunnerFigures
 
 @dataclass(slots=True, eq=False)
 class Pace:
-    """The mean duration of calls in seconds, as measured lately; None while it is not known."""
+    """The recent mean duration of calls in seconds; None while it is not known."""
 
     seconds: float | None = None
 
     def measured(self, calls: int, seconds: float) -> None:
-        """Learn from a result; a longer duration counts at once, a shorter one bit by bit."""
+        """Learn from a result: a longer duration counts at once, a shorter one by half."""
         mean = seconds / calls if seconds > 0.0 else 0.0
         known = self.seconds
         self.seconds = mean if known is None or mean > known else 0.5 * (known + mean)
 
     def exceeded(self, seconds: float) -> None:
-        """Learn that a call has taken so long already."""
+        """Learn that a call has taken this long already."""
         self.seconds = max(seconds, self.seconds or 0.0)
 
 
@@ -43,11 +43,10 @@ _BOUNDS = [2.0 ** (step / _STEPS) for step in range(_LEAST, _MOST + 1)]
 class FunctionCounts:
     """What became of the calls of functions of one name since the dispatcher began.
 
-    `calls` were measured, and took so many `seconds` together; `lasting` is by steps how many took
-    how long, of those that were not quick. Of those that are left, so many are `unsettled`, and
-    `running` at workers. `peak_memory` is what was seen of them at most, and
-    `asked_memory` the most that was asked for, in bytes; by `grown_memory` bytes a process has
-    grown from call to call.
+    `calls` were measured and took `seconds`; `lasting` counts, by steps of duration, those that
+    were not quick. `unsettled` ones are left, `running` ones at workers. `peak_memory` was seen at
+    most, `asked_memory` asked for at most, in bytes; by `grown_memory` bytes a process grew from
+    call to call.
     """
 
     name: str = ""
@@ -64,7 +63,7 @@ class FunctionCounts:
     lasting: list[int] | None = None
 
     def note_seconds(self, seconds: float, calls: int, peak_memory: int = 0) -> None:
-        """Note that calls took so long each, and what memory at most."""
+        """Note how long calls took each, and their peak memory."""
         if self.lasting is None:
             self.lasting = [0] * len(_BOUNDS)
         self.lasting[bisect_left(_BOUNDS, seconds, hi=_MOST - _LEAST)] += calls
@@ -72,13 +71,13 @@ class FunctionCounts:
             self.peak_memory = peak_memory
 
     def histogram(self) -> list[tuple[float, int]]:
-        """Return up to how many seconds how many calls took that were not quick."""
+        """Return (upper bound in seconds, calls) for calls that were not quick."""
         found = zip(_BOUNDS, self.lasting or (), strict=False)
         return [(bound, count) for bound, count in found if count]
 
     def quantile(self, part: float) -> float | None:
-        """Return how many seconds so great a part of the calls took at most, to a tenth of it; None
-        while nothing is known.
+        """Return the duration that this part of the calls took at most, to a tenth; None if
+        unknown.
         """
         if not self.calls:
             return None
@@ -96,9 +95,7 @@ MOST_SAMPLED = 2000
 
 
 class EndedCall(Struct, frozen=True, gc=False):
-    """Calls of a run that have ended: of which function, at which worker, when, and how long they
-    took.
-    """
+    """Calls of a run that have ended."""
 
     function: str
     worker: str
@@ -109,8 +106,8 @@ class EndedCall(Struct, frozen=True, gc=False):
 
 
 class CallSample:
-    """An even sample of the calls that have ended, but for quick ones: each `every`-th, a number
-    that is doubled whenever there would be too many.
+    """An even sample of ended calls that were not quick: each `every`-th, a number that doubles
+    when there are too many.
     """
 
     __slots__ = ("every", "kept", "left_out")
@@ -137,8 +134,8 @@ LEAST_BYTES = 50_000_000
 
 
 class Growth(Struct):
-    """The memory of a process in the calls in which it was measured: the most of the first ones,
-    and that of the last ones. `call` is the last of these.
+    """The memory of a process over its measured calls: the most in the first ones, and each of the
+    last ones. `call` is the last of these.
     """
 
     call: tuple[int, int] = (0, 0)
@@ -147,8 +144,8 @@ class Growth(Struct):
     last: deque[int] = field(default_factory=lambda: deque(maxlen=CALLS))
 
     def note(self, call: tuple[int, int], memory: int) -> int:
-        """Note what was measured in a call; return how many bytes more than in the first calls all
-        of the last ones had, 0 when that is no leak.
+        """Note a measurement of a call. Return by how many bytes all of the last calls exceed the
+        first ones, or 0 if that is no leak.
         """
         if call == self.call:  # the last that is measured of a call says most of what it leaves
             self.last[-1] = memory
@@ -166,5 +163,5 @@ class Growth(Struct):
 def of_processes(
     known: Mapping[int, Growth], runners: Iterable[RunnerFigures]
 ) -> dict[int, Growth]:
-    """Return what is known of the processes that a worker has now, by their ids."""
+    """Return the growth of the processes that a worker has now, by process id."""
     return {one.pid: known.get(one.pid) or Growth() for one in runners}

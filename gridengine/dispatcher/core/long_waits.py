@@ -1,8 +1,8 @@
-"""A warning, now and then, when calls have waited for long because jobs hold all the workers, or
-because nobody makes what they need.
+"""A warning, now and then, when calls have waited for long because jobs hold all workers, or
+because no call makes what they need.
 
-Jobs may wait for one another, or never end, and a future that a script sets itself may wait for
-what waits for it; then this is all that tells of it.
+Jobs may wait for one another or never end, and a future that a script sets itself may wait for
+calls that wait for it; then this is all that tells of it.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ MOST_NAMED = 5
 
 
 class LongWait(Struct):
-    """Since when calls have waited and none was assigned, and whether none can be before something
-    comes from elsewhere. The warning comes after `patience` seconds, and the next one after twice
-    as many; what waits, of which there may be very much, is not looked at before `look_at`.
+    """Since when calls have waited and none was assigned, and whether all are `blocked` until
+    something comes from elsewhere. The warning comes after `patience` seconds, the next after twice
+    as many; before `look_at` the waiting calls are not looked at.
     """
 
     last_run: int = 0
@@ -35,7 +35,7 @@ class LongWait(Struct):
     look_at: float = -math.inf
 
     def check(self, state: CoreState) -> list[Effect]:
-        """Warn of what waits for what, if something has waited for long enough."""
+        """Return a warning if something has waited long enough."""
         blocked = bool(state.open_tasks) and not state.runs and not state.calls_waiting
         waits = blocked or state.calls_waiting > 0
         if (self.last_run, self.blocked) != (state.last_run, blocked) or not waits:
@@ -65,9 +65,7 @@ class LongWait(Struct):
         return [Warn(f"{text}; these hold all of them{most}: {_named(under_way, len(under_way))}")]
 
     def _of_results(self, state: CoreState) -> Warn:
-        """Return the warning of calls none of which can begin before something comes from
-        elsewhere.
-        """
+        """Return the warning that no call can begin before something comes from elsewhere."""
         self.patience *= 2
         open_tasks = [one.task for one in state.open_tasks.values()]
         return Warn(
@@ -78,7 +76,7 @@ class LongWait(Struct):
 
 
 def _named(tasks: Sequence[Task], calls: int) -> str:
-    """Return jobs by their names, as long as they are few, and how many other calls there are."""
+    """Return some jobs by name, and how many others there are."""
     jobs = sum(task.watched for task in tasks)
     names = [task.name for task in islice((task for task in tasks if task.watched), MOST_NAMED)]
     if jobs > len(names):

@@ -150,7 +150,9 @@ class Worker:
 
     @property
     def job(self) -> str:
-        """The batch system's id, if known; empty for a process of this machine, which has no log."""
+        """The batch system's id, if known; empty for a process of this machine, which has no
+        log.
+        """
         return self.launch.handle.id if self.launch is not None and self.launch.handle.log else ""
 
     @property
@@ -323,11 +325,7 @@ class TaskQueue:
         """Queue calls before all others of their submitter."""
         one = span.open_task
         level = self.waiting.level(one.submitter, one.task.priority)
-        spans = level.get(one.submitter)
-        if spans is None:
-            level[one.submitter] = deque((span,))
-        else:
-            spans.appendleft(span)
+        level.setdefault(one.submitter, deque()).appendleft(span)
         self.calls += span.stop - span.start
 
     def take_out(

@@ -145,7 +145,9 @@ def rest_result(state: CoreState, known: RemoteObject) -> None:
 
 
 def reload(state: CoreState, worker: Worker) -> None:
-    """Have a worker start new runners: modules have changed that the present ones may have loaded."""
+    """Have a worker start new runners: modules have changed that the present ones may have
+    loaded.
+    """
     worker.generation = state.generation
     state.effects.append(Send(worker.id, Reload()))
 
@@ -230,7 +232,9 @@ def note_maker(awaited: AwaitedResult, one: OpenTask, index: int) -> None:
 
 
 def forget_maker(state: CoreState, awaited: AwaitedResult) -> None:
-    """Forget how a result was made that is here, unless other results may have to be made from it."""
+    """Forget how a result was made that is here, unless other results may have to be made
+    from it.
+    """
     if not awaited.heirs and (maker := awaited.maker) is not None:
         awaited.maker = None
         for needed in maker.inputs:

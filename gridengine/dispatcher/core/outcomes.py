@@ -114,7 +114,9 @@ def note_move(state: CoreState, span: Span, to: CallState, words: str = "") -> N
 
 
 def requeue(state: CoreState, span: Span) -> None:
-    """Queue calls that were assigned, before all others; settle those that are not wanted any more."""
+    """Queue calls that were assigned, before all others; settle those that are not wanted any
+    more.
+    """
     for part in reversed(_wanted(state, span, recalled=span.attempt == 1)):
         one = part.open_task
         failed = [needed for needed in one.inputs if needed.data and has_failed(needed.data)]
@@ -279,12 +281,8 @@ def settle(
         state.failures.append(_failure(finished, one))
     if last:
         _close_task(state, one)
-    elif one.settled is None:
-        one.settled = [(start, stop)]
-    elif one.settled[-1][1] == start:
-        one.settled[-1] = one.settled[-1][0], stop
     else:
-        one.settled.append((start, stop))
+        one.add_settled(start, stop)
 
 
 def _ended(kind: str, span: Span, finished: CallsFinished) -> WatchEvent:

@@ -63,8 +63,8 @@ class Policy(Struct, frozen=True):
     epoch: int = 0
 
     def stay(self, held: Resource) -> float:
-        """Return how long a worker that holds this may work, infinite when nobody limits it: then
-        it leaves, in order.
+        """Return how long a worker that holds this may work before it leaves in order; infinite
+        without a limit.
         """
         own = held.get(WTime)
         walltime = (
@@ -80,9 +80,7 @@ SPARE_SECONDS = 15.0
 
 
 def spare_of(walltime: float) -> float:
-    """Return how much of a walltime is kept for leaving in order, in seconds: of a short one a
-    tenth.
-    """
+    """Return how many seconds of a walltime are kept for leaving in order."""
     return min(SPARE_SECONDS, 0.1 * walltime)
 
 
@@ -90,8 +88,8 @@ MOST_FITTING = 1024
 
 
 def can_hold(policy: Policy, request: Resource) -> None:
-    """Check that workers can ever hold a request: those that are shared, or one of its own for as
-    long as the scheduler lets it work. Where people may start workers, these may hold anything.
+    """Check that workers can ever hold a request: shared ones, or one of its own within the time
+    that the scheduler gives it. Workers that people start may hold anything.
 
     Raises:
         ConfigurationError: they cannot; the text says what they hold.
@@ -112,8 +110,8 @@ def can_hold(policy: Policy, request: Resource) -> None:
 
 
 def fitting(policy: Policy, request: Resource) -> int:
-    """Return how many such requests one worker holds at a time, 0 if it can never hold one; a
-    worker that is launched for a request has as many slots as all.
+    """Return how many such requests one worker holds at a time, or 0. A worker launched for one
+    request has as many slots as all have.
     """
     if policy.resources is None:
         return policy.slots
@@ -130,15 +128,13 @@ def fitting(policy: Policy, request: Resource) -> int:
 
 
 def holds(held: Resource, request: Resource) -> bool:
-    """Return whether a worker that holds this, and has nothing to do, can be given a request."""
+    """Return whether an idle worker with these resources can be given a request."""
     request = booked(request)
     return FreeResources(held).of(request)._request(request)
 
 
 def limited(policy: Policy, times: GroupTimes, demand: Demand) -> Resource:
-    """Return what a call of this demand asks for by now. What is only estimated is no reason never
-    to begin it.
-    """
+    """Return the present request of a demand. An estimated time never makes it impossible."""
     request = times.limited(demand.request)
     time, own = request.get(WTime), demand.resources.get(WTime)
     if time is None or own is None or time.T is None or time == own:
@@ -149,33 +145,31 @@ def limited(policy: Policy, times: GroupTimes, demand: Demand) -> Resource:
 
 
 def booked(request: Resource) -> Resource:
-    """Return what is booked for a call that asks for this: one core, if it does not say how
-    many.
-    """
+    """Return what is booked for a request: one core if it names none."""
     return request if request.get(Cores) is not None else request & Cores(1)
 
 
 def lasting(held: Resource, seconds: float) -> Resource:
-    """Return the same, held for so long; at least a millisecond."""
+    """Return the resources, held for this many seconds, at least a millisecond."""
     if math.isinf(seconds):
         return held
     return without_time(held) & WTime(max(seconds, 1e-3))
 
 
 def without_time(resources: Resource) -> Resource:
-    """Return the same for any time."""
+    """Return the resources without their time."""
     return functools.reduce(
         operator.and_, (part for part in resources if type(part) is not WTime), ZERO
     )
 
 
 def asked_only(given: Resource, asked: Resource) -> Resource:
-    """Return of what was given the kinds that were asked for."""
+    """Return of given resources the kinds that were asked for."""
     return functools.reduce(
         operator.and_, (part for part in given if asked.get(type(part)) is not None), ZERO
     )
 
 
 def offered(policy: Policy, held: Resource) -> Resource:
-    """Return what a worker that holds this offers when it has connected."""
+    """Return what a worker with these resources offers when it has connected."""
     return lasting(held, policy.stay(held))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import ClassVar
 
 from msgspec import Struct, field
 
@@ -18,6 +17,8 @@ from gridengine.schedulers.launcher import Handle, Report, WorkerStatus
 EXPLAIN_SECONDS = 60.0
 FIRST_BACKOFF, LAST_BACKOFF = 1.0, 60.0
 KEPT_WITHDRAWN = 10_000
+ANNOUNCED = Demand(function="*")
+"""What workers that announce functions have together."""
 
 
 class LaunchedWorker(Struct):
@@ -64,10 +65,12 @@ class Provisioner(Struct, eq=False):
     never do. `unmatched` and `withdrawn` are shared by all provisioners.
     """
 
-    elastic: ClassVar[bool] = True
-    """Whether its workers are among those that there are at least and at most."""
     policy: Policy
     demand: Demand = ANY
+    elastic: bool = True
+    """Whether it requests workers, which count against `max_workers`; those that announce functions
+    come by themselves.
+    """
     launched: dict[str, LaunchedWorker] = field(default_factory=dict)
     expected: dict[str, LaunchedWorker] = field(default_factory=dict)
     workers: int = 0
@@ -169,6 +172,8 @@ class Provisioner(Struct, eq=False):
     @property
     def size_for_others(self) -> int:
         """How many there are, or are requested, without the suspended ones."""
+        if not self.elastic:
+            return 0
         own = self.workers - len(self.by_hand)
         return own - len(self.suspended) + len(self.expected) + self.requested
 
@@ -190,6 +195,8 @@ class Provisioner(Struct, eq=False):
         after a while of no need. `others`: how many workers of other demands there are, or are
         requested.
         """
+        if not self.elastic:
+            return []
         policy, have = self.policy, self.size
         idle = len(self.idle - self.by_hand) if self.by_hand else len(self.idle)
         busy = have - len(self.expected) - self.requested - idle
@@ -235,7 +242,9 @@ class Provisioner(Struct, eq=False):
         return [Withdraw(tuple(handles))] if handles else []
 
     def _turn_away(self, one: LaunchedWorker) -> None:
-        """Have this worker stopped if it still connects. The oldest are forgotten: they will not."""
+        """Have this worker stopped if it still connects. The oldest are forgotten: they will
+        not.
+        """
         self.withdrawn[key_of(one.handle)] = None
         if len(self.withdrawn) > KEPT_WITHDRAWN:
             del self.withdrawn[next(iter(self.withdrawn))]
@@ -390,26 +399,3 @@ class Provisioner(Struct, eq=False):
             hint="ask for less, or for another partition or queue; or give start_timeout= more "
             "seconds",
         )
-
-
-ANNOUNCED = Demand(function="*")
-"""What workers that announce functions have together."""
-
-
-class AnnouncedProvisioner(Provisioner):
-    """The provisioner of workers that announce functions: they come by themselves, beside all
-    others.
-    """
-
-    elastic: ClassVar[bool] = False
-
-    @property
-    def size_for_others(self) -> int:
-        """None: they take nobody's place."""
-        return 0
-
-    def scale(
-        self, now: float, calls_waiting: int, *, others: int = 0, least: int = 0
-    ) -> list[Effect]:
-        """Request nothing: calls wait until such a worker comes."""
-        return []

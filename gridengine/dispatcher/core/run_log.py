@@ -28,7 +28,7 @@ FIGURES_SECONDS = 10.0
 
 
 class Tally(Struct):
-    """The lines of one kind: since when they are counted, and how many were told and left out."""
+    """The lines of one kind since `since`: how many were told and left out."""
 
     since: float = -math.inf
     told: int = 0
@@ -36,9 +36,7 @@ class Tally(Struct):
 
 
 class RunLog(Struct):
-    """What has been told of a run, and what is still to be: each method returns the lines that are
-    due.
-    """
+    """What has been told of a run. Each method returns the lines that are due."""
 
     tallies: dict[str, Tally] = field(default_factory=dict)
     figures: tuple[int, int, int] = (0, 0, 0)
@@ -51,12 +49,12 @@ class RunLog(Struct):
     """What takes in what happens, while somebody follows."""
 
     def note(self, kind: str, count: int = 1, **facts: str) -> None:
-        """Have who follows told of something; see `WatchEvent`."""
+        """Tell followers of something; see `WatchEvent`."""
         if self.events is not None:
             self.events.note(WatchEvent(kind, count, **facts))  # type: ignore[arg-type]
 
     def worker(self, kind: str, worker: Worker, reason: str = "") -> None:
-        """Have who follows told of a worker."""
+        """Tell followers of a worker."""
         self.note(kind, host=worker.hello.host, job=worker.job, reason=reason)
 
     def launched(self, event: Launched, label: str, now: float) -> list[Effect]:
@@ -71,7 +69,7 @@ class RunLog(Struct):
         return self._line("launch request", f"launched {text}", now)
 
     def connected(self, worker: Worker, now: float) -> list[Effect]:
-        """Count a worker; tell of the first, and of the next that is the only one."""
+        """Count a worker; tell of the first, and of each next one that is alone."""
         self.connected_workers += 1
         self.worker(CONNECTED, worker)
         launch = worker.launch
@@ -81,7 +79,7 @@ class RunLog(Struct):
         return self._line("first worker", f"{_where(worker)} connected after {after}", now)
 
     def lost(self, worker: Worker, reason: str, now: float) -> list[Effect]:
-        """Tell of a worker that is gone, unless it was to leave and had nothing left to do."""
+        """Tell of a lost worker, unless it was to leave and had nothing left to do."""
         calls = sum(run.rest.calls for run in worker.runs.values())
         if worker.phase is Phase.STOPPING and not calls:
             self.worker(LEFT, worker, reason)
@@ -92,7 +90,7 @@ class RunLog(Struct):
         return self._line("lost worker", text, now)
 
     def retried(self, span: Span) -> list[Effect]:
-        """Tell that calls whose last attempt has just been noted are run again, and why."""
+        """Tell that calls run again, and why: their last attempt was just recorded."""
         one = span.open_task
         last = (one.attempts or {})[span.start][-1]
         name = name_of(span, span.start)
@@ -160,7 +158,7 @@ class RunLog(Struct):
 
 
 def _names(handles: Sequence[Handle]) -> str:
-    """Return the ids of workers, few words for many; a process of this machine has no log."""
+    """Return the ids of workers, compressed; processes of this machine have no log."""
     names = compress(handle.id for handle in handles)
     one, several = ("cluster job", "cluster jobs") if handles[0].log else ("process", "processes")
     return f"{one if len(names) == 1 else several} {', '.join(names)}"
@@ -189,8 +187,8 @@ SCHEDULER = "scheduler"
 
 
 class Position(Struct, frozen=True):
-    """Up to where somebody was told: how many events there were, the number of the last that was
-    kept, and by kind how many calls or workers there were events of.
+    """Up to where a follower was told: events seen, the number of the last kept one, and counts by
+    kind.
     """
 
     seen: int
@@ -199,8 +197,8 @@ class Position(Struct, frozen=True):
 
 
 class Kind(Struct):
-    """Events of one kind: how many calls or workers there were events of; and since when events are
-    counted, and how many of these are kept.
+    """Events of one kind: how many calls or workers; since when they are counted, and how many of
+    these are kept.
     """
 
     count: int = 0
@@ -209,8 +207,8 @@ class Kind(Struct):
 
 
 class EventRecorder(Struct):
-    """Takes in what happens, while somebody follows. An event costs some tenths of a microsecond
-    once enough of its kind are kept.
+    """Records events while somebody follows. An event costs some tenths of a microsecond once
+    enough of its kind are kept.
     """
 
     now: float = 0.0
@@ -225,7 +223,7 @@ class EventRecorder(Struct):
     )
 
     def takes(self, kind: str, count: int) -> bool:
-        """Count so many calls or workers; return whether the event is to be kept, by `add`."""
+        """Count calls or workers; return whether the event is to be kept, by `add`."""
         known = self.kinds[kind]
         known.count += count
         self.seen += 1
@@ -250,12 +248,12 @@ class EventRecorder(Struct):
 
     @property
     def position(self) -> Position:
-        """Where who begins to follow now begins."""
+        """Where a follower that begins now begins."""
         counts = {kind: known.count for kind, known in self.kinds.items()}
         return Position(self.seen, self.last, counts)
 
     def since(self, told: Position, now: float) -> tuple[list[WatchEvent], dict[str, int]]:
-        """Return the events since then that are kept, and by kind how many more there were."""
+        """Return the kept events since a position, and how many more there were by kind."""
         events = [
             replace(event, seconds_ago=now - at)
             for number, at, event in self.kept
@@ -270,7 +268,7 @@ class EventRecorder(Struct):
 
 
 def merged(before: Status, after: Status) -> Status:
-    """Return the later status, with the last events and all that was left out of both."""
+    """Return the later status with the last events and all left-out counts of both."""
     passed = after.elapsed_seconds - before.elapsed_seconds
     events = [replace(one, seconds_ago=one.seconds_ago + passed) for one in before.events]
     events += after.events

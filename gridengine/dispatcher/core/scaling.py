@@ -88,7 +88,9 @@ def keep_bounds(state: CoreState) -> None:
 
 
 def _staying(one: Provisioner, workers: Iterable[Worker], suspended: Container[bytes]) -> int:
-    """Return how many of these workers stay and are not suspended, and how many are still to come."""
+    """Return how many of these workers stay and are not suspended, and how many are still to
+    come.
+    """
     return len(one.expected) + sum(
         not (worker.is_leaving or worker.id in suspended) for worker in workers
     )

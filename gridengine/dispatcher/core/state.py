@@ -7,7 +7,6 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 from gridengine.dispatcher.core import calls
 from gridengine.dispatcher.core.agenda import Agenda
@@ -17,7 +16,6 @@ from gridengine.dispatcher.core.model import Run, TaskQueue, Worker
 from gridengine.dispatcher.core.policy import Policy, fitting, holds, limited, offered
 from gridengine.dispatcher.core.provisioner import (
     ANNOUNCED,
-    AnnouncedProvisioner,
     LaunchedWorker,
     Provisioner,
 )
@@ -38,7 +36,6 @@ KEPT_FAILURES = 200
 """How many of the last calls that have failed are kept, to tell of them."""
 
 
-@dataclass(slots=True, eq=False)
 class CoreState:
     """All that the core knows. Each queue belongs to the provisioner that launches its workers.
 
@@ -48,118 +45,110 @@ class CoreState:
     demand. Elsewhere demands do not matter, and there is one provisioner and one queue.
     """
 
-    policy: Policy
-    first_policy: Policy = field(init=False)
-    """The policy before any `Scaled`."""
-    shared: Resource | None = field(init=False)
-    """What each worker holds, if requests share the workers."""
-    story: Story | None = None
-    """The last events of tasks and workers; None unless the core is checked."""
-    closing: bool = False
-    draining: bool = False
-    """Whether no call may begin but those that running calls have made."""
-    now: float = 0.0
-    """When the event came that is being handled."""
-    effects: list[Effect] = field(default_factory=list)
-    agenda: Agenda = field(default_factory=Agenda)
+    def __init__(self, policy: Policy) -> None:
+        self.policy = self.first_policy = policy
+        """The limits to keep to; and those before any `Scaled`."""
+        self.shared = policy.resources
+        """What each worker holds, if requests share the workers."""
+        self.story: Story | None = None
+        """The last events of tasks and workers; None unless the core is checked."""
+        self.closing = self.draining = False
+        """Whether all is to end; whether no call may begin but those that running calls made."""
+        self.now = 0.0
+        """When the event came that is being handled."""
+        self.effects: list[Effect] = []
+        self.agenda = Agenda()
+        self._add_tasks()
+        self._add_workers()
+        self._add_results()
+        self._add_queues()
+        self._add_figures()
 
-    # Tasks and who submits them.
-    open_tasks: dict[int, calls.OpenTask] = field(default_factory=dict)
-    """All tasks that have not ended, but for those in `blocks`."""
-    blocks: TaskBlocks = field(init=False)
-    submitters: dict[int, calls.Submitter] = field(default_factory=dict)
-    """The submitters of open tasks."""
-    own: calls.Client = field(default_factory=lambda: calls.Client(0))
-    """The dispatcher's own process."""
-    clients: dict[int, calls.Client] = field(init=False)
-    """By number: the own one, those that have joined, and those that have open tasks."""
-    active_clients: int = 0
-    """How many clients have open tasks."""
-    runs: dict[int, Run] = field(default_factory=dict)
-    last_run: int = field(init=False)
-    last_allocation: int = field(init=False)
-    """Processes that are the same dispatcher, one after the other, use different numbers."""
-    last_order: int = 0
-    last_remade: int = 0
-    last_batch: int = 0
-    generation: int = 0
-    """The latest generation of the caller's modules that a task was submitted with."""
-
-    # Workers. Some may leave when their calls have ended, the first to be told so first.
-    workers: dict[bytes, Worker] = field(default_factory=dict)
-    retiring: dict[bytes, Worker] = field(default_factory=dict)
-    yielding: bytes = b""
-    """The last worker that was to leave for a client that had none."""
-    phases: dict[Phase, int] = field(default_factory=lambda: dict.fromkeys(Phase, 0))
-    slots_by_phase: dict[Phase, int] = field(default_factory=lambda: dict.fromkeys(Phase, 0))
-    unmatched: dict[str, bytes] = field(default_factory=dict)
-    """Workers that connected before their launch was known, by log or process id."""
-    withdrawn: dict[str, None] = field(default_factory=dict)
-    """Workers that may not connect any more."""
-
-    # Functions by their digests, shared objects and large results by their names.
-    objects: dict[bytes, calls.RemoteObject] = field(default_factory=dict)
-    retired: dict[bytes, int] = field(default_factory=dict)
-    """Functions that no task uses, the oldest first, with their sizes in bytes."""
-    idle_results: dict[bytes, int] = field(default_factory=dict)
-    """Results that no call needs at the moment, but new ones may; with their sizes."""
-    awaited: dict[int, calls.AwaitedResult] = field(default_factory=dict)
-    """Results that calls refer to, by reference."""
-    away: dict[bytes, None] = field(default_factory=dict)
-    """Results that only workers have; `has_away` says whether there ever were any."""
-    has_away: bool = False
-    near: dict[bytes, dict[int, calls.OpenTask]] = field(default_factory=dict)
-    """Calls that wait for the worker that has their inputs, by worker."""
-    released_early: set[int] = field(default_factory=set)
-    """References that were released before their result was here."""
-
-    # Queues. A request is for one more allocation.
-    queues: dict[Demand, TaskQueue] = field(default_factory=dict)
-    provisioners: dict[Demand, Provisioner] = field(default_factory=dict)
-    common: Provisioner = field(init=False)
-    common_queue: TaskQueue = field(init=False)
-    """The queue of calls that ask for nothing, and its provisioner."""
-    packer: Packer[int, bytes] = field(init=False)
-    pending_requests: dict[TaskQueue, int] = field(default_factory=dict)
-    requesting_queues: dict[int, TaskQueue] = field(default_factory=dict)
-    unheld: dict[TaskQueue, None] = field(default_factory=dict)
-    """Queues that make no request: no worker holds what their calls ask for."""
-    first_turn: int = 0
-    """The turn of a client while no other makes requests."""
-    deferred: dict[TaskQueue, None] = field(default_factory=dict)
-    """Queues with more calls for their workers than one event may assign: the next event is to be
-    `Continue`.
-    """
-    rebalance_due: bool = False
-    """Whether a `Rebalance` may find something: a worker holds calls that have not begun."""
-    recalled_for_new_at: float = -math.inf
-    times: GroupTimes = field(default_factory=GroupTimes)
-
-    _fitting_known: dict[Demand, int] = field(default_factory=dict)
-    _common_demand: Demand = field(init=False)
-
-    # Figures since the beginning.
-    done: int = 0
-    failed: int = 0
-    retried: int = 0
-    functions: dict[str, FunctionCounts] = field(default_factory=dict)
-    failures: deque[calls.Failure] = field(default_factory=lambda: deque(maxlen=KEPT_FAILURES))
-    sample: CallSample = field(default_factory=CallSample)
-    log: RunLog = field(default_factory=RunLog)
-
-    def __post_init__(self) -> None:
-        policy, shared = self.policy, self.policy.resources
-        self.first_policy, self.shared = policy, shared
+    def _add_tasks(self) -> None:
+        self.open_tasks: dict[int, calls.OpenTask] = {}
+        """All tasks that have not ended, but for those in `blocks`."""
         self.blocks = TaskBlocks(self.open_tasks)
+        self.submitters: dict[int, calls.Submitter] = {}
+        """The submitters of open tasks."""
+        self.own = calls.Client(0)
+        """The dispatcher's own process."""
         self.clients = {0: self.own}
-        self.last_run = self.last_allocation = policy.epoch << NUMBER_BITS
+        """By number: the own one, those that have joined, and those that have open tasks."""
+        self.active_clients = 0
+        """How many clients have open tasks."""
+        self.runs: dict[int, Run] = {}
+        self.last_run = self.last_allocation = self.policy.epoch << NUMBER_BITS
+        """Processes that are the same dispatcher, one after the other, use different numbers."""
+        self.last_order = self.last_remade = self.last_batch = 0
+        self.generation = 0
+        """The latest generation of the caller's modules that a task was submitted with."""
+
+    def _add_workers(self) -> None:
+        self.workers: dict[bytes, Worker] = {}
+        self.retiring: dict[bytes, Worker] = {}
+        """Workers that leave when their calls have ended, the first to be told so first."""
+        self.yielding = b""
+        """The last worker that was to leave for a client that had none."""
+        self.phases = dict.fromkeys(Phase, 0)
+        self.slots_by_phase = dict.fromkeys(Phase, 0)
+        self.unmatched: dict[str, bytes] = {}
+        """Workers that connected before their launch was known, by log or process id."""
+        self.withdrawn: dict[str, None] = {}
+        """Workers that may not connect any more."""
+
+    def _add_results(self) -> None:
+        self.objects: dict[bytes, calls.RemoteObject] = {}
+        """Functions by their digests, shared objects and large results by their names."""
+        self.retired: dict[bytes, int] = {}
+        """Functions that no task uses, the oldest first, with their sizes in bytes."""
+        self.idle_results: dict[bytes, int] = {}
+        """Results that no call needs at the moment, but new ones may; with their sizes."""
+        self.awaited: dict[int, calls.AwaitedResult] = {}
+        """Results that calls refer to, by reference."""
+        self.away: dict[bytes, None] = {}
+        self.has_away = False
+        """Results that only workers have; and whether there ever were any."""
+        self.near: dict[bytes, dict[int, calls.OpenTask]] = {}
+        """Calls that wait for the worker that has their inputs, by worker."""
+        self.released_early: set[int] = set()
+        """References that were released before their result was here."""
+
+    def _add_queues(self) -> None:
+        policy, shared = self.policy, self.shared
         offers = None
         if shared is not None and not policy.keeps_others:
             offers = [offered(policy, shared)]
-        self.packer = Packer(offers, overtake_seconds=policy.overtake_seconds)
+        self.packer: Packer[int, bytes] = Packer(offers, overtake_seconds=policy.overtake_seconds)
+        self.pending_requests: dict[TaskQueue, int] = {}
+        self.requesting_queues: dict[int, TaskQueue] = {}
+        """Queues that request one more allocation of the packer, and the requests' numbers."""
+        self.unheld: dict[TaskQueue, None] = {}
+        """Queues that request nothing: no worker holds what their calls ask for."""
+        self.first_turn = 0
+        """The turn of a client while no other requests anything."""
+        self.queues: dict[Demand, TaskQueue] = {}
+        self.provisioners: dict[Demand, Provisioner] = {}
+        self._fitting_known: dict[Demand, int] = {}
         self._common_demand = ANY if shared is None else Demand(shared)
         self.common = self._add_provisioner(self._common_demand)
         self.common_queue = self.queues[ANY] = TaskQueue(self.common)
+        """The queue of calls that ask for nothing, and its provisioner."""
+        self.deferred: dict[TaskQueue, None] = {}
+        """Queues with more calls for their workers than one event may assign: the next event is to
+        be `Continue`.
+        """
+        self.rebalance_due = False
+        """Whether a `Rebalance` may find something: a worker holds calls that have not begun."""
+        self.recalled_for_new_at = -math.inf
+        """When calls were last recalled for a submitter without a share."""
+        self.times = GroupTimes()
+
+    def _add_figures(self) -> None:
+        self.done = self.failed = self.retried = 0
+        self.functions: dict[str, FunctionCounts] = {}
+        self.failures: deque[calls.Failure] = deque(maxlen=KEPT_FAILURES)
+        self.sample = CallSample()
+        self.log = RunLog()
 
     @property
     def has_tasks(self) -> bool:
@@ -180,18 +169,18 @@ class CoreState:
         return not self.open_tasks.keys().isdisjoint(tasks) or self.blocks.has_any(tasks)
 
     def open(self, tasks: Iterable[int]) -> None:
-        """Have those of these tasks be open that wait in blocks."""
+        """Open those of these tasks that are in blocks."""
         if self.blocks:
             known = self.open_tasks
             found = {self.blocks.find(task) for task in tasks if task not in known}
             self._open_blocks(one for one in found if one is not None)
 
     def open_all(self) -> None:
-        """Have all tasks be open."""
+        """Open all tasks."""
         self._open_blocks(self.blocks)
 
     def open_blocks_of(self, client: calls.Client) -> None:
-        """Have all tasks of a client be open."""
+        """Open all tasks of a client."""
         self._open_blocks([one for one in self.blocks if one.submitter.client is client])
 
     def _open_blocks(self, blocks: Iterable[TaskBlock]) -> None:
@@ -207,9 +196,7 @@ class CoreState:
         return sum(queue.calls for queue in self.queues.values())
 
     def counts_of(self, name: str) -> FunctionCounts:
-        """Return where the calls of functions of this name are counted; of very many names the last
-        have one place together.
-        """
+        """Return the counts for a function name; very many names share the last."""
         counts = self.functions.get(name)
         if counts is None:
             name = name if len(self.functions) < MOST_FUNCTIONS else OTHER_FUNCTIONS
@@ -228,14 +215,12 @@ class CoreState:
 
     @property
     def gathering(self) -> bool:
-        """Whether workers are about to be asked for."""
+        """Whether workers are about to be requested."""
         return any(one.demand_since is not None for one in self.provisioners.values())
 
     @property
     def is_idle(self) -> bool:
-        """Whether there is nothing to look after: no task, no worker, nor one that was asked
-        for.
-        """
+        """Whether there is nothing to look after: no task, and no worker here or requested."""
         return not (
             self.has_tasks
             or self.workers
@@ -245,7 +230,7 @@ class CoreState:
         )
 
     def launched_workers(self) -> list[LaunchedWorker]:
-        """Return the launched workers of which the scheduler has not said that they have ended."""
+        """Return the launched workers that, by the scheduler's word, have not ended."""
         return [
             worker
             for one in self.provisioners.values()
@@ -254,9 +239,8 @@ class CoreState:
         ]
 
     def needed_slots(self) -> dict[Provisioner, int]:
-        """Return for how many slots of workers calls wait, those of a worker that holds fewer of
-        them counting for more. Where calls wait for workers that people start, those that the
-        scheduler's own can never hold do not count.
+        """Return for how many slots calls wait; where a worker fits fewer calls than it has slots,
+        they count for more. Calls that only workers started by hand can hold do not count.
         """
         needed = dict.fromkeys(self.provisioners.values(), 0)
         slots = self.policy.slots
@@ -267,9 +251,7 @@ class CoreState:
         return needed
 
     def is_held(self, demand: Demand) -> bool:
-        """Return whether a worker that is here, or that the scheduler may start, can be given a
-        call of this demand.
-        """
+        """Return whether a worker that is here or may be started can hold a call of this demand."""
         if self.policy.max_workers and self._fitting(demand):
             return True
         staying = (one for one in self.workers.values() if not one.is_leaving)
@@ -277,8 +259,8 @@ class CoreState:
         return any(one is None or holds(one, demand.request) for one in held)
 
     def missing_worker(self, demand: Demand) -> str | None:
-        """Return the command that starts a worker for calls of this demand, where none holds what
-        they ask for: empty when no command does. None where one does, or comes by itself.
+        """Return the command that starts a worker for calls of this demand, empty if there is none;
+        None if a worker holds them or comes by itself.
         """
         if not self.policy.keeps_others or self.is_held(demand):
             return None
@@ -292,9 +274,7 @@ class CoreState:
         return self._fitting_known[demand]
 
     def snapshot(self) -> Snapshot:
-        """Return what others may see; the cost grows with the demands and submitters, not with
-        calls or workers.
-        """
+        """Return what others may see; the cost grows with the demands and submitters only."""
         queues, provisioners = self.queues.values(), self.provisioners.values()
         idle, phases = self.idle_workers, self.phases
         return Snapshot(
@@ -327,7 +307,7 @@ class CoreState:
         )
 
     def queue_for(self, demand: Demand) -> TaskQueue:
-        """Return the queue of a demand, made if need be."""
+        """Return the queue of a demand, made if needed."""
         shared = self.shared is not None
         if demand is ANY or not (shared or self.policy.pooled or demand.function):
             return self.common_queue
@@ -349,11 +329,11 @@ class CoreState:
         """The provisioner of the workers that announce functions."""
         one = self.provisioners.get(ANNOUNCED)
         if one is None:
-            one = self.provisioners[ANNOUNCED] = AnnouncedProvisioner(self.policy, ANNOUNCED)
+            one = self.provisioners[ANNOUNCED] = Provisioner(self.policy, ANNOUNCED, elastic=False)
         return one
 
     def provisioner_for(self, demand: Demand) -> Provisioner:
-        """Return the provisioner that asked for workers of this demand."""
+        """Return the provisioner that requested workers for this demand."""
         return self.provisioners.get(demand, self.common)
 
     def _add_provisioner(self, demand: Demand) -> Provisioner:
@@ -371,20 +351,18 @@ class CoreState:
         self.unheld.pop(queue, None)
 
     def forget_provisioners(self) -> None:
-        """Forget the provisioners without calls and workers that may ask for workers again."""
+        """Forget unused provisioners that may request workers again."""
         used = {queue.provisioner for queue in self.queues.values()}
         for one in list(self.provisioners.values()):
             if one not in used and one is not self.common and one.is_spent(self.now):
                 del self.provisioners[one.demand]
 
     def limited_request(self, demand: Demand) -> Resource:
-        """Return what a call of this demand asks for by now."""
+        """Return the present request of a demand."""
         return limited(self.policy, self.times, demand)
 
     def learn_seconds(self, queue: TaskQueue, seconds: float) -> None:
-        """Learn how long a call took that came to its end: the limits of all calls of its group
-        follow from it.
-        """
+        """Learn how long a call took: the limits of its group follow from it."""
         time = queue.demand.resources.get(WTime)
         if time is None or time.group is None:
             return

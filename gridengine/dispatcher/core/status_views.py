@@ -1,5 +1,5 @@
-"""Tell what a dispatcher's core knows, to who watches it. Pure, and called only when somebody asks:
-the cost grows with the samples, the demands and the functions, not with calls.
+"""What is told of a core to those who watch it. Pure, and called only on request: the cost grows
+with the samples, demands and functions, not with calls.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ def status_of(
     epoch: float = 0.0,
     names: Collection[str] = (),
 ) -> status.Status:
-    """Return what is told of a dispatcher that began then; of workers, runs and failures at most so
-    many each, and with `names` only those of such a worker, host, cluster job or function. `epoch`
-    is what is to be added to `now` for seconds of the epoch, 0 where that is not known.
+    """Return the status of a dispatcher that began at `began`: at most so many workers, runs and
+    failures each; with `names` only those of such a worker, host, cluster job or function. `epoch`
+    converts `now` to seconds of the epoch; 0 if unknown.
     """
     snapshot, policy = state.snapshot(), state.policy
     waits = state.has_tasks and not state.runs and not snapshot.waiting
@@ -81,7 +81,7 @@ def status_of(
 
 
 def _named_workers(state: CoreState, names: Collection[str]) -> Collection[Worker]:
-    """Return the workers of these names, and those that have calls of functions of these names."""
+    """Return the workers of these names, and those with calls of these functions."""
     found = {
         worker.id: worker
         for worker in state.workers.values()
@@ -96,7 +96,7 @@ def _named_workers(state: CoreState, names: Collection[str]) -> Collection[Worke
 def _failures(
     state: CoreState, now: float, names: Collection[str], most: int
 ) -> list[status.FailureStatus]:
-    """Return the last that have failed."""
+    """Return the last failures."""
     found = list(_named((failure_status(one, now) for one in state.failures), names))
     return found[max(0, len(found) - most) :]
 
@@ -106,9 +106,7 @@ def _named(many: Iterable[N], names: Collection[str]) -> Iterator[N]:
 
 
 def is_named(one: object, names: Collection[str]) -> bool:
-    """Return whether a call or failure is of one of these workers, hosts, cluster jobs or
-    functions.
-    """
+    """Return whether a call or failure is of one of these workers, hosts, jobs or functions."""
     return any(getattr(one, field, "") in names for field in NAMING)
 
 
@@ -123,7 +121,7 @@ def sample(many: Collection[T], most: int) -> Iterable[T]:
 
 
 def _seconds_left(state: CoreState, waiting: int, running: int) -> float | None:
-    """Return after how long all will have ended if calls go on to take what they took so far."""
+    """Return an estimate of when all will have ended, by what calls took so far."""
     calls = sum(one.calls for one in state.functions.values())
     slots = sum(queue.slots for queue in state.queues.values())
     if not calls or not slots or not waiting + running:
@@ -189,7 +187,7 @@ def _launches(one: Provisioner, now: float) -> status.LaunchStatus:
 
 
 def worker_status(worker: Worker, now: float, epoch: float = 0.0) -> status.WorkerStatus:
-    """Return what is told of a worker; `epoch`: see `status_of`."""
+    """Return the status of a worker; `epoch`: see `status_of`."""
     hello, running = worker.hello, sum(min(one.batches, one.slots) for one in worker.slot_groups)
     phase, measured, memory = worker.phase.value, worker.measured, None
     if measured is not None:
@@ -222,9 +220,7 @@ def worker_status(worker: Worker, now: float, epoch: float = 0.0) -> status.Work
 
 
 def _processors(worker: Worker) -> tuple[float | None, float | None]:
-    """Return how many processors its runners use, and its agent. One that has nothing to do
-    measures nothing, and uses none.
-    """
+    """Return how many processors its runners and its agent use. An idle worker measures none."""
     measured = worker.measured
     if measured is None:
         return None, None
@@ -242,8 +238,8 @@ def _clock_ahead(worker: Worker, epoch: float) -> float | None:
 
 
 def _oldest_runs(state: CoreState, now: float) -> Iterator[status.RunStatus]:
-    """Yield the runs that are under way, as far as is known here, those assigned first before
-    others: in each batch the first that has not ended.
+    """Yield the runs under way, as far as is known, the oldest first: of each batch the first open
+    one.
     """
     seen: set[int] = set()
     taken: dict[int, int] = {}
@@ -260,7 +256,7 @@ def _oldest_runs(state: CoreState, now: float) -> Iterator[status.RunStatus]:
 
 
 def run_status(run: Run, now: float) -> status.RunStatus:
-    """Return what is told of a run."""
+    """Return the status of a run."""
     span, worker = run.span, run.worker
     task, name = span.open_task.task, span.open_task.function.function.name
     index = min(run.done, span.stop - 1)
@@ -291,7 +287,7 @@ def run_status(run: Run, now: float) -> status.RunStatus:
 
 
 def failure_status(one: Failure, now: float) -> status.FailureStatus:
-    """Return what is told of calls that have failed."""
+    """Return the status of failed calls."""
     last = one.attempts[-1] if one.attempts else None
     return status.FailureStatus(
         f"{one.task}.{one.start}",
@@ -317,9 +313,8 @@ def failure_status(one: Failure, now: float) -> status.FailureStatus:
 
 
 def find_calls(state: CoreState, word: str) -> list[tuple[OpenTask, int]]:
-    """Return the calls, of tasks that are open, that are meant by an id (`12.3`), a number among
-    all calls of a map, or a job's name, each with its index in its task; of very many tasks those
-    submitted first are looked at.
+    """Return the open calls meant by an id (`12.3`), a number among all calls of a map, or a job's
+    name, with their indices; of very many tasks the first are searched.
     """
     task, _, place = word.partition(".")
     number = int(task) if task.isdecimal() else None
@@ -340,7 +335,7 @@ def find_calls(state: CoreState, word: str) -> list[tuple[OpenTask, int]]:
 
 
 def call_status(state: CoreState, one: OpenTask, index: int, now: float) -> status.CallStatus:
-    """Return what is told of a call."""
+    """Return the status of a call."""
     task, name = one.task, one.function.function.name
     history = (one.attempts or {}).get(index, ())
     queue = state.queues.get(task.demand, state.common_queue)

@@ -1,6 +1,4 @@
-"""What is told of the tasks that have not ended: a window of their calls, and who waits for whose
-result.
-"""
+"""What is told of the tasks that have not ended: a window of their calls, and their graph."""
 
 from __future__ import annotations
 
@@ -24,10 +22,9 @@ MISSING, WAITING, RUNNING = "missing", "waiting", "running"
 class GraphNode(Struct, frozen=True):
     """A task that needs others' results, or whose result others need.
 
-    id: its number, with the place of its first call. call: what people call that.
-    state: `missing` when it waits for results, `waiting` for a worker, or `running`: a worker has
-        it.
-    after: the ids of those of which it needs results and that have not ended.
+    id: its number, with the place of its first call. call: how people call that. state: `missing`
+    (inputs), `waiting` (for a worker), or `running`. after: the ids of the unfinished tasks whose
+    results it needs.
     """
 
     id: str
@@ -38,8 +35,8 @@ class GraphNode(Struct, frozen=True):
 
 
 class GraphFunction(Struct, frozen=True):
-    """The tasks of a graph with functions of one name: how many there are in each state, and how
-    often they need results of others, by the names of these others' functions.
+    """The tasks of a graph by function name: how many are in each state, and how often they need
+    results of other functions.
     """
 
     name: str
@@ -48,8 +45,8 @@ class GraphFunction(Struct, frozen=True):
 
 
 class GraphStatus(Struct, frozen=True):
-    """The tasks of a graph that have not ended: one by one, unless there are too many, and by their
-    functions. looked_at, tasks: of so many tasks, of all that there are, this was told.
+    """The unfinished tasks of a graph: one by one, unless there are too many, and by function.
+    looked_at, tasks: how many of all tasks this is about.
     """
 
     nodes: Sequence[GraphNode] = ()
@@ -60,7 +57,7 @@ class GraphStatus(Struct, frozen=True):
 
 
 def graph_of(state: CoreState, most: int) -> GraphStatus:
-    """Return the graph; its nodes only when there are at most so many."""
+    """Return the graph; its nodes only if there are at most so many."""
     seen = list(islice(state.open_tasks.values(), MOST_OF_GRAPH))
     makers = {awaited: one for one in seen for awaited in _made(one)}
     tasks = [one for one in seen if one.inputs or one.kept]
@@ -116,11 +113,11 @@ def _state(one: OpenTask) -> str:
 def call_window(
     state: CoreState, first: int, most: int, now: float
 ) -> tuple[list[CallStatus], int]:
-    """Return so many calls from the `first` on, counted from 0 as they were submitted, and how many
-    there are in all.
+    """Return so many calls from the `first` on, counted from 0 in the order of submission, and how
+    many there are in all.
 
-    Of very many tasks those before are not counted one by one, but taken to have equally many
-    calls: then a window that is far down may begin some calls off.
+    With very many tasks, the tasks before are taken to have equally many calls: then a window far
+    down may begin some calls off.
     """
     tasks, count = state.open_tasks, sum(one.unsettled for one in state.clients.values())
     first, passed = max(0, min(first, count - most)), 0
@@ -144,7 +141,7 @@ def _calls(tasks: Iterable[OpenTask], first: int) -> Iterator[tuple[OpenTask, in
 
 
 def _gaps(one: OpenTask) -> Iterator[tuple[int, int]]:
-    """Yield the calls of a task that are not settled, as ranges."""
+    """Yield the unsettled calls of a task, as ranges."""
     start = 0
     for settled, stop in sorted(one.settled or ()):
         if start < settled:

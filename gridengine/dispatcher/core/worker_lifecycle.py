@@ -1,4 +1,6 @@
-"""Connected workers that fall silent, leave, are stopped or lost, and what follows for their calls."""
+"""Connected workers that fall silent, leave, are stopped or lost, and what follows for their
+calls.
+"""
 
 from __future__ import annotations
 

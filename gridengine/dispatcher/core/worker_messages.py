@@ -239,7 +239,9 @@ def measured(
 
 
 def _breach(state: CoreState, worker: Worker, what: str) -> None:
-    """Dismiss a worker that broke the protocol: its calls would wait for fitting results for ever."""
+    """Dismiss a worker that broke the protocol: its calls would wait for fitting results for
+    ever.
+    """
     state.effects.append(Send(worker.id, messages.Refuse(what)))
     worker_lifecycle.dismiss(state, worker, f"broke the protocol: {what}")
 

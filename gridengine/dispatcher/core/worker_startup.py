@@ -46,7 +46,9 @@ def launched(state: CoreState, event: events.Launched) -> None:
 
 
 def _move(state: CoreState, worker: Worker, provisioner: Provisioner) -> None:
-    """Move a worker to the provisioner that launched it: it connected before its launch was known."""
+    """Move a worker to the provisioner that launched it: it connected before its launch was
+    known.
+    """
     if worker.provisioner is not provisioner:
         books.move_worker(worker, provisioner)
     if not (worker.open or worker.absent or worker.to_release is not None) and (
