@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from gridengine.calls import inline_run
 from gridengine.calls.inline import InlineDispatcher
 from gridengine.client.functions import make_function
-from gridengine.dispatcher import inline_run
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.state_machine import StateMachine
 from gridengine.dispatcher.core.tasks import (
