@@ -131,8 +131,7 @@ class CommandRunner:
         self._system = system
 
     def run(self, command: Argv, seconds: float | None = None) -> str:
-        """Return what a command prints, within this time or that of the settings. "There is no such
-        job" is no error.
+        """Return what a command prints, within this time or that of the settings.
 
         Raises:
             Unreachable: the system does not answer, or not in time; nothing is known.
@@ -161,11 +160,23 @@ class CommandRunner:
             or error_text(output)
             or f"{command[0]} ended with status {done.returncode}"
         )
-        if self._system.gone.search(words):
-            return output
         if self._system.away.search(words) and not self._system.later.search(words):
             raise Unreachable(words)
         raise Refused(words, output)
+
+    def run_for_jobs(self, command: Argv, seconds: float | None = None) -> str:
+        """Return what a command prints that asks for jobs, or cancels some: that there are none
+        such is no error.
+
+        Raises:
+            Unreachable, Refused, Unavailable: as `run`.
+        """
+        try:
+            return self.run(command, seconds)
+        except Refused as error:
+            if self._system.gone.search(str(error)):
+                return error.output
+            raise
 
     def _check_configuration(self) -> None:
         name = self._system.configuration

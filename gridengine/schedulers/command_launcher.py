@@ -225,7 +225,7 @@ class CommandLauncher(BatchLauncher[CommandTask]):
         """Return whether any job of this user waits or runs; True when that is not known."""
         command = self.system.own_jobs()
         try:
-            return not command or bool(self.runner.run(command))
+            return not command or bool(self.runner.run_for_jobs(command))
         except BatchSystemError:
             return True
 
@@ -256,11 +256,11 @@ class CommandLauncher(BatchLauncher[CommandTask]):
         """Return what the system says of all jobs of our name.
 
         Raises:
-            BatchSystemError: it does not.
+            Unreachable, Unavailable: it does not.
         """
         try:
-            return self.system.parse(self.runner.run(self.system.listing(self.name)))
-        except ValueError as error:
+            return self.system.parse(self.runner.run_for_jobs(self.system.listing(self.name)))
+        except (ValueError, Refused) as error:
             raise Unreachable(str(error)) from error
 
     def _delete_unknown(self, seen: Mapping[str, Seen]) -> None:
@@ -343,7 +343,8 @@ class CommandLauncher(BatchLauncher[CommandTask]):
         command = self.system.why(handles[0].id)
         if command:
             try:
-                task.reason = self.system.because(self.runner.run(command)) or task.reason
+                said = self.runner.run_for_jobs(command)
+                task.reason = self.system.because(said) or task.reason
             except BatchSystemError as error:
                 logger.info("%s does not say what workers wait for: %s", self.title, error)
         return explanation(self.system, task.reason)
@@ -373,7 +374,7 @@ class CommandLauncher(BatchLauncher[CommandTask]):
         outputs = []
         for command in self.system.endings(ended):
             try:
-                outputs.append(self.runner.run(command))
+                outputs.append(self.runner.run_for_jobs(command))
             except BatchSystemError as error:
                 logger.info("%s does not say why workers ended: %s", self.title, error)
                 outputs.append("")
@@ -387,7 +388,7 @@ class CommandLauncher(BatchLauncher[CommandTask]):
 
     def _cancel(self, ids: Sequence[str]) -> None:
         for start in range(0, len(ids), MOST_NAMED):
-            self.runner.run(self.system.cancel(ids[start : start + MOST_NAMED]))
+            self.runner.run_for_jobs(self.system.cancel(ids[start : start + MOST_NAMED]))
 
     def delete(self, ids: Sequence[str]) -> None:
         try:

@@ -150,6 +150,19 @@ def test_a_submission_that_names_too_few_jobs_is_refused_and_leaves_none(scene: 
     assert scene.runner.of("drop") == [["drop", "7.1", "7.2"]]
 
 
+def test_words_that_tell_of_no_job_are_told_when_they_refuse_one(scene: Scene) -> None:
+    scene.runner.answers_of["put"] = Refused("dependency: no such job")
+    with pytest.raises(SubmissionRefused, match="dependency: no such job"):
+        scene.launcher.launch(1)
+
+
+def test_to_delete_what_is_gone_is_no_error(scene: Scene) -> None:
+    handles = scene.launcher.launch(1)
+    scene.runner.answers_of["drop"] = Refused("no such job")
+    scene.launcher.cancel(handles)
+    assert not scene.launcher.in_doubt
+
+
 def test_a_clean_refusal_has_nobody_look_for_jobs(scene: Scene) -> None:
     scene.runner.answers_of["put"] = Refused("no queue of that name")
     with pytest.raises(SubmissionRefused, match="`look --queues` lists the queues"):
