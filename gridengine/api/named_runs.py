@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gridengine.errors import JournalError, Pending, PicklingError, trimmed
+from gridengine.errors import JournalError, Pending, PicklingError, VersionMismatch, trimmed
 from gridengine.journal import kept_runs
 from gridengine.journal.kept_runs import KeptCall, RunSummary
 from gridengine.journal.run_file import RETURNED
@@ -105,7 +105,7 @@ class NamedRun:
                     continue
                 try:
                     yield call, kept_runs.outcome(connection, call)
-                except PicklingError:
+                except (PicklingError, VersionMismatch):
                     kept_runs.check_python(connection, call)
                     if known:
                         raise
