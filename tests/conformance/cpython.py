@@ -75,6 +75,7 @@ def run_source(
     with modules({**instead, **{f"{package}.{Path(file).stem}": here for file in files}}):
         for file in files:
             path = found / file
+            namespace["__file__"] = str(path)  # by which they know their own lines in what is told
             exec(compile(path.read_text(), str(path), "exec"), namespace)
 
 
