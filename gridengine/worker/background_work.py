@@ -52,10 +52,18 @@ def is_running(own_threads: int = 0) -> bool:
     )
 
 
+def is_left(own_threads: int = 0) -> bool:
+    """Return whether this process is to end by `finish`, and not at once: something is running, or
+    `multiprocessing` has to give back what it holds in the system's name (semaphores, folders).
+    """
+    util = sys.modules.get("multiprocessing.util")
+    return bool(util is not None and util._finalizer_registry) or is_running(own_threads)
+
+
 def finish(what: str = "") -> None:
-    """Wait for all of it, as `multiprocessing.process.BaseProcess._bootstrap` does. That takes as
-    long as it takes (a pool of loky's has its processes for minutes): after a while standard error
-    is told, of `what`, if that is said.
+    """Wait for all of it, and have `multiprocessing` give back what it holds, as its
+    `process.BaseProcess._bootstrap` does. That takes as long as it takes (a pool of loky's has its
+    processes for minutes): after a while standard error is told, of `what`, if that is said.
 
     After that this process can only end: executors that have finished take no more work.
     """

@@ -111,8 +111,7 @@ def main(descriptors: RunnerDescriptors, site: Site | None = None) -> NoReturn:
     try:
         runner.serve()
     except EOFError:
-        if background_work.is_running():
-            background_work.finish()
+        background_work.finish()
         exit_process(0)
 
 
@@ -249,7 +248,7 @@ class Runner:
                 self._result_buffer.end_batch()
         self._result_buffer.passed_on.clear()
         flush_output()
-        self._words[BACKGROUND] = background_work.is_running(self._result_buffer.threads)
+        self._words[BACKGROUND] = background_work.is_left(self._result_buffer.threads)
         self._result_buffer.flush()
         if GVAR.is_spent:
             raise EOFError
@@ -337,14 +336,11 @@ class Runner:
                 self._result_buffer.end()
         else:
             self._result_buffer.end()
-        if assignment.watched:
-            self._flush_output()
-            self._result_buffer.flush()
-            if self._finished:
-                self._words[RUN] = 0
-                exit_process(0)
-        elif assignment.once:
+        if assignment.watched or assignment.once:
             self._flush()
+        if self._finished:
+            self._words[RUN] = 0
+            exit_process(0)
 
     def _job_of(self, assignment: Assignment) -> CurrentJob:
         first, words = assignment.first, self._words
@@ -516,7 +512,7 @@ class Runner:
         self._exit_if_forked()
         self._flush_output()
         # before whoever waits for the results closes all
-        self._words[BACKGROUND] = background_work.is_running(self._result_buffer.threads)
+        self._words[BACKGROUND] = background_work.is_left(self._result_buffer.threads)
         with self._memory.lifted():
             self._result_buffer.flush()
 

@@ -16,7 +16,7 @@ CALL_STEP = 11
 The runner: `RUN` and `INDEX`, the run and the call in progress (run 0: none); `START`, when that
 call began (nanoseconds of the monotonic clock; 0: no call with a time limit is in progress);
 `DATA`, the bytes of data that the process had when it was new; `BACKGROUND`, whether calls have
-left threads running; `CALL_STEP`, which of several calls that are made as one is in progress, from
+left something for which it takes time to end; `CALL_STEP`, which of several calls that are made as one is in progress, from
 1; 0 when none is.
 
 The agent: `HOLD`, how many `Cancel` messages the runner is to read before it goes on; of the run
@@ -68,8 +68,8 @@ class RunnerStatus:
 
     @property
     def background(self) -> bool:
-        """Whether calls have left threads, or processes, running that the process waits for before
-        it ends.
+        """Whether calls have left what the process does, or waits for, before it ends: threads,
+        processes, semaphores.
         """
         return bool(self.words[BACKGROUND])
 
