@@ -16,8 +16,8 @@ CALL_STEP = 11
 The runner: `RUN` and `INDEX`, the run and the call in progress (run 0: none); `START`, when that
 call began (nanoseconds of the monotonic clock; 0: no call with a time limit is in progress);
 `DATA`, the bytes of data that the process had when it was new; `BACKGROUND`, whether calls have
-left something for which it takes time to end; `CALL_STEP`, which of several calls that are made as one is in progress, from
-1; 0 when none is.
+left something for which it takes time to end; `CALL_STEP`, which of several calls that are made as
+one is in progress, from 1; 0 when none is.
 
 The agent: `HOLD`, how many `Cancel` messages the runner is to read before it goes on; of the run
 `CUT_RUN` the calls from `CUT` on, and the runs `BARRED_FROM` to `BARRED_TO`, are not to begin;
