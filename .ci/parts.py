@@ -24,6 +24,7 @@ CALLS = ["executors", "jobs", "map", "nested", "runs", "test_differences.py"]
 SYSTEMS = ["clusters", "grid_engine", "slurm"]
 PARTS: dict[str, list[str]] = {
     "gridengine/api/": [*CALLS, "command_line", "dispatcher"],
+    "gridengine/calls/": [*CALLS, "dispatcher", "faults"],
     "gridengine/cli/": ["command_line", "dispatcher", "watching", *SYSTEMS],
     "gridengine/client/": [*CALLS, "dispatcher", "faults", NEWEST_PYTHON],
     "gridengine/joblib_backend.py": ["executors", "nested"],

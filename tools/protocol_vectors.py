@@ -19,8 +19,8 @@ from msgspec import inspect
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from gridengine.dispatcher import client_listener, clients  # noqa: E402
 from gridengine.dispatcher.core import worker_messages  # noqa: E402
+from gridengine.dispatcher.serving import client_listener, clients  # noqa: E402
 from gridengine.serialize.codecs import CODECS  # noqa: E402
 from gridengine.wire import framing, messages, session  # noqa: E402
 from gridengine.worker import agent  # noqa: E402

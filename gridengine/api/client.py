@@ -12,9 +12,9 @@ from gridengine.api.executor import Executor
 from gridengine.api.map import map as map_calls
 from gridengine.api.map import starmap
 from gridengine.api.named_runs import NamedRun, run_named, runs
+from gridengine.calls.remote import RemoteDispatcher
 from gridengine.client.connect import dispatcher_of
 from gridengine.client.left_calls import flush_handed, leave_runs, take_what_has_ended
-from gridengine.dispatcher.remote import RemoteDispatcher
 from gridengine.errors import ConfigurationError, GridEngineError, trimmed
 from gridengine.journal import kept_runs
 from gridengine.journal.run_file import SUFFIX

@@ -26,8 +26,7 @@ from gridengine.api.progress_watch import show_progress
 from gridengine.client.chunking import length_of, zipped
 from gridengine.client.future import CallFuture
 from gridengine.client.initializer import initializer_of
-from gridengine.client.options import CallOptions, Raisable, given
-from gridengine.client.run_options import RunKeywords, run_options
+from gridengine.client.options import CallOptions, Raisable, RunKeywords, given, run_options
 from gridengine.client.submitter import Submitter
 from gridengine.errors import trimmed
 from gridengine.resources.base import Resource
@@ -270,7 +269,7 @@ class Executor(concurrent.futures.Executor):
         """As `__exit__`, in a task of asyncio or trio: others run while it waits. A task that is
         cancelled ends the calls, as a Ctrl-C does.
         """
-        from gridengine.client.async_waiting import in_thread, is_cancellation
+        from gridengine.client.loop_tasks import in_thread, is_cancellation
 
         if isinstance(error, KeyboardInterrupt) or is_cancellation(error):
             self._submitter.batcher.kill_all()

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from gridengine.api.job_result import JobResult
 from gridengine.client.connect import connect
-from gridengine.client.options import Raisable, given
-from gridengine.client.run_options import RunKeywords, run_options
+from gridengine.client.options import Raisable, RunKeywords, given, run_options
 from gridengine.dispatcher.interface import Dispatcher
 from gridengine.errors import ConfigurationError, TimeoutError, trimmed
 from gridengine.resources.base import Resource
@@ -19,7 +18,7 @@ from gridengine.schedulers.base import SchedulerSpec
 
 if TYPE_CHECKING:
     from gridengine.api.job import Job
-    from gridengine.client.kept_jobs import KeptJobs
+    from gridengine.client.named_run_calls import KeptJobs
 
 
 class JobDispatcher:
@@ -64,7 +63,7 @@ class JobDispatcher:
         kept = run_options(run, type(self)) if run else None
         self._kept: KeptJobs | None = None
         if kept is not None:
-            from gridengine.client.kept_jobs import KeptJobs  # few need it
+            from gridengine.client.named_run_calls import KeptJobs  # few need it
 
             self._kept = KeptJobs(kept, scheduler)
             scheduler = self._kept.place

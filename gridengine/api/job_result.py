@@ -130,7 +130,7 @@ class JobResult(ResultHolder):
         return self.result()
 
     async def _ended(self) -> None:
-        from gridengine.client.async_waiting import in_thread, task_waiter, task_without_slot
+        from gridengine.client.loop_tasks import in_thread, task_waiter, task_without_slot
 
         handle, waiter = self._started(), task_waiter()
         handle.when_ended(waiter.release)

@@ -14,8 +14,8 @@ import threading
 from pathlib import Path
 from typing import Self
 
-from gridengine.dispatcher import background
-from gridengine.dispatcher.dispatcher_folder import (
+from gridengine.dispatcher.standalone import background
+from gridengine.dispatcher.standalone.dispatcher_folder import (
     DispatcherFolder,
     StartOptions,
     working_directory,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 
 from gridengine.client.chunking import argument_tuples, length_of, zipped
-from gridengine.client.run_options import RunKeywords, run_options
+from gridengine.client.options import RunKeywords, run_options
 from gridengine.errors import trim, trimmed
 from gridengine.schedulers import default_scheduler, named_scheduler
 from gridengine.schedulers.base import Scheduler, SchedulerSpec

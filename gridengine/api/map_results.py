@@ -70,7 +70,7 @@ def _raise_if_of_map(error: BaseException) -> None:
 
 
 def _kept(request: MapRequest) -> Submission:
-    from gridengine.client.kept_submission import KeptSubmission  # few need it
+    from gridengine.client.named_run_calls import KeptSubmission  # few need it
 
     return KeptSubmission.of(request)
 
@@ -313,7 +313,7 @@ class AsyncResultIterator(Generic[T]):
 
     async def aclose(self) -> None:
         """Cancel the calls that have not ended; the iterator ends. May be called twice."""
-        from gridengine.client.async_waiting import in_thread
+        from gridengine.client.loop_tasks import in_thread
 
         await in_thread(self._results.close, lambda: None)
 
@@ -327,7 +327,7 @@ class AsyncResultIterator(Generic[T]):
         return self
 
     async def __anext__(self) -> T:
-        from gridengine.client.async_waiting import checkpoint
+        from gridengine.client.loop_tasks import checkpoint
 
         results = self._results
         try:

@@ -144,9 +144,8 @@ class NamedRun:
         """
         from gridengine.api.map_results import gather
         from gridengine.api.progress_displays import check_progress
-        from gridengine.client.options import CallOptions
+        from gridengine.client.options import CallOptions, RunOptions
         from gridengine.client.resubmission import calls_to_make
-        from gridengine.client.run_options import RunOptions
         from gridengine.client.submission import MapRequest
 
         check_progress(progress)

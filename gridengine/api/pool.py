@@ -18,8 +18,7 @@ from gridengine.client.dependencies import CallSource, Found, pickled
 from gridengine.client.future import CallFuture, call_safely
 from gridengine.client.initializer import initializer_of
 from gridengine.client.map_run import MapRun
-from gridengine.client.options import CallOptions, Raisable
-from gridengine.client.run_options import RunKeywords, run_options
+from gridengine.client.options import CallOptions, Raisable, RunKeywords, run_options
 from gridengine.client.submitter import Submitter
 from gridengine.dispatcher.core.tasks import ResultData
 from gridengine.dispatcher.interface import Dispatcher
@@ -348,7 +347,7 @@ class AsyncResult(Generic[T], ResultHolder):
         if not self._future.done():
             await self._future.ended()
         while not self._has_returned(0):
-            from gridengine.client.async_waiting import task_waiter
+            from gridengine.client.loop_tasks import task_waiter
 
             waiter = task_waiter()
             self._batcher.call_back(waiter.release)  # its callback is before that

@@ -13,8 +13,8 @@ import weakref
 
 from gridengine.api.progress import REFRESH_SECONDS, ProgressBar
 from gridengine.api.progress_displays import ProgressSpec, in_notebook
+from gridengine.client.settlement import Tally
 from gridengine.client.submitter import Submitter
-from gridengine.client.tally import Tally
 from gridengine.settings.schema import is_interactive
 from gridengine.settings.values import settings
 

@@ -69,7 +69,7 @@ def run_names() -> Iterable[tuple[str, str]]:
 @_completion
 def dispatcher_names() -> Iterable[tuple[str, str]]:
     """Yield the stand-alone dispatchers."""
-    from gridengine.dispatcher.dispatcher_folder import DispatcherFolder
+    from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder
 
     for folder in DispatcherFolder.all():
         yield folder.name, "a stand-alone dispatcher"

@@ -19,7 +19,7 @@ from gridengine.cli.scheduler_options import (
     resource_options,
     resources_of,
 )
-from gridengine.dispatcher.dispatcher_folder import (
+from gridengine.dispatcher.standalone.dispatcher_folder import (
     DispatcherFolder,
     StartOptions,
     working_directory,

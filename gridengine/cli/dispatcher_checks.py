@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 
 from gridengine._version import __version__
-from gridengine.dispatcher import dispatcher_folder
-from gridengine.dispatcher.dispatcher_folder import DispatcherFolder
+from gridengine.dispatcher.standalone import dispatcher_folder
+from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder
 from gridengine.errors import ConfigurationError
 from gridengine.schedulers.checks import Finding, State
 

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from gridengine.cli.console import console, shown, table
-from gridengine.dispatcher.dispatcher_folder import (
+from gridengine.dispatcher.standalone.dispatcher_folder import (
     DispatcherFolder,
     StartOptions,
     State,
@@ -56,7 +56,7 @@ def start(folder: DispatcherFolder, options: StartOptions, *, foreground: bool) 
     Raises:
         GridEngineError: it does not start, or runs already; the text says why, or who runs it.
     """
-    from gridengine.dispatcher import background
+    from gridengine.dispatcher.standalone import background
 
     background.make_scheduler(options).close()  # what is wrong with the options is told here
     folder.make()
@@ -78,7 +78,7 @@ def ask(folder: DispatcherFolder, action: str, **arguments: Any) -> Any:
     """
     if folder.state() is not State.RUNNING:
         raise folder.not_running()
-    from gridengine.dispatcher.remote import RemoteDispatcher
+    from gridengine.calls.remote import RemoteDispatcher
 
     remote = RemoteDispatcher(folder.client_file, python="")
     try:
@@ -131,7 +131,7 @@ def stop(folder: DispatcherFolder, *, now: bool, again: bool = False) -> str:
     """
     if folder.state() is not State.RUNNING:
         return f"dispatcher {folder.name} does not run"
-    from gridengine.dispatcher import background
+    from gridengine.dispatcher.standalone import background
 
     try:
         ask(folder, "stop", now=now, again=again)

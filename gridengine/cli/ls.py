@@ -10,7 +10,7 @@ import click
 from msgspec import Struct
 
 from gridengine.cli.console import console, print_json, table
-from gridengine.dispatcher.dispatcher_folder import DispatcherFolder
+from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder
 from gridengine.dispatcher.watch_messages import Answer, Identity
 from gridengine.watching.dispatchers import answers, sockets
 from gridengine.watching.figures import seconds

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from gridengine.dispatcher.old_runs import CONNECTION, is_under_way, new_run_id
-from gridengine.dispatcher.run_directory import tidy
+from gridengine.dispatcher.run_directory import CONNECTION, is_under_way, new_run_id, tidy
 from gridengine.errors import ConfigurationError
 from gridengine.resources.base import Resource
 from gridengine.resources.demand import Demand

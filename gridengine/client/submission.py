@@ -12,9 +12,8 @@ from msgspec import Struct
 from gridengine.client.connect import connect
 from gridengine.client.functions import function_of_map
 from gridengine.client.log_relay import RELAYS, drain_logs
-from gridengine.client.options import CallOptions
+from gridengine.client.options import CallOptions, RunOptions
 from gridengine.client.outcomes import Outcome, OutcomeListener, outcomes_of
-from gridengine.client.run_options import RunOptions
 from gridengine.dispatcher.call_slot import WithoutSlot
 from gridengine.dispatcher.core.snapshot import Snapshot
 from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
@@ -284,7 +283,7 @@ class Submission(OutcomeListener):
 
     async def wait(self, timeout: float | None) -> None:
         """Wait in a task of asyncio or trio until outcomes have come, or `timeout` seconds."""
-        from gridengine.client.async_waiting import task_waiter, task_without_slot
+        from gridengine.client.loop_tasks import task_waiter, task_without_slot
 
         waiter = task_waiter()
         self._wake = waiter.release

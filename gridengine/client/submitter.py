@@ -19,8 +19,7 @@ from gridengine.client.graph import Graph, fuse, read
 from gridengine.client.graph_submission import FunctionTemplates, GraphSubmission
 from gridengine.client.initializer import Initializer, Prepared
 from gridengine.client.map_run import MapRun
-from gridengine.client.options import CallOptions
-from gridengine.client.run_options import RunOptions
+from gridengine.client.options import CallOptions, RunOptions
 from gridengine.client.submission import MapRequest, check_chunksize
 from gridengine.client.tracked_submission import TrackedSubmission
 from gridengine.dispatcher.core.tasks import Function
@@ -38,7 +37,7 @@ from gridengine.worker.call_context import GVAR
 from gridengine.worker.environment import own_variables
 
 if TYPE_CHECKING:
-    from gridengine.client.kept_calls import KeptCalls
+    from gridengine.client.named_run_calls import KeptCalls
 
 PLAIN = ATOMS - {str, bytes}
 """Types whose values are small and never change: by far the most frequent arguments are not looked
@@ -77,7 +76,7 @@ class Submitter:
         place = place_for(place, max_workers, word)
         self._kept: KeptCalls | None = None
         if kept is not None:
-            from gridengine.client.kept_calls import KeptCalls  # few need it
+            from gridengine.client.named_run_calls import KeptCalls  # few need it
 
             self._kept = KeptCalls(kept, place)
             place = self._kept.place

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from gridengine.dispatcher.dispatcher_folder import DispatcherFolder, State
-from gridengine.dispatcher.remote import RemoteDispatcher
-from gridengine.dispatcher.standalone_files import CLIENT, WATCHER
+from gridengine.calls.remote import RemoteDispatcher
+from gridengine.dispatcher.run_directory import CLIENT, WATCHER
+from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder, State
 from gridengine.dispatcher.watch_messages import ACTS, FOLLOW, STATUS, Answer, Request
 from gridengine.errors import ClusterError, ConfigurationError
 from gridengine.serialize.payload import Buffer

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gridengine.dispatcher.core.status import Status
-from gridengine.dispatcher.old_runs import CONNECTION, LOGS, is_under_way
+from gridengine.dispatcher.run_directory import CONNECTION, LOGS, is_under_way
 from gridengine.dispatcher.watch_messages import REPORT
 from gridengine.watching.explanation import names_of
 from gridengine.watching.figures import seconds

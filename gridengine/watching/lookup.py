@@ -10,9 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from gridengine.dispatcher.dispatcher_folder import OPTIONS, DispatcherFolder, State, is_name
-from gridengine.dispatcher.old_runs import CONNECTION
-from gridengine.dispatcher.standalone_files import CLIENT, WATCHER, WORKER
+from gridengine.dispatcher.run_directory import CLIENT, CONNECTION, WATCHER, WORKER
+from gridengine.dispatcher.standalone.dispatcher_folder import (
+    OPTIONS,
+    DispatcherFolder,
+    State,
+    is_name,
+)
 from gridengine.dispatcher.watch_messages import Answer
 from gridengine.errors import ClusterError, ConfigurationError, GridEngineError
 from gridengine.watching.dispatchers import ask_all

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from gridengine.dispatcher.old_runs import CONNECTION, RUN_NAME, is_under_way
+from gridengine.dispatcher.run_directory import CONNECTION, RUN_NAME, is_under_way
 from gridengine.errors import ConfigurationError
 from gridengine.settings.values import settings
 from gridengine.watching.names import Known, short_id

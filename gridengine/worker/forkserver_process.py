@@ -44,7 +44,7 @@ ANNOUNCING = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)
 qsub(1), -notify).
 """
 _FDS = 4
-_CLIENT = ("gridengine.api.executor", "gridengine.api.map_results", "gridengine.dispatcher.nested")
+_CLIENT = ("gridengine.api.executor", "gridengine.api.map_results", "gridengine.calls.nested")
 """What calls import that make calls: to import it takes a process a tenth of a second."""
 
 

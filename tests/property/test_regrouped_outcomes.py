@@ -8,9 +8,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gridengine.calls.remote import RemoteDispatcher
 from gridengine.dispatcher.core.tasks import CallsFinished, Task
-from gridengine.dispatcher.remote import RemoteDispatcher
-from gridengine.dispatcher.unsettled import UnsettledTasks
+from gridengine.dispatcher.interface import UnsettledTasks
 from gridengine.serialize import pickling
 from gridengine.wire.messages import ChildrenFinished, FinishedItem
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gridengine._version import __version__
-from gridengine.dispatcher.remote import RemoteDispatcher
+from gridengine.calls.remote import RemoteDispatcher
 from gridengine.wire.connection_file import ClientConnection, replace_private, to_json
 from gridengine.wire.messages import ChildrenWelcome, ClientHello
 from gridengine.wire.server import Server

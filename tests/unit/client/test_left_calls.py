@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from gridengine.calls.left_outcomes import Left
 from gridengine.client import left_calls as module
 from gridengine.client.left_calls import MOST_LEFT, flush_handed, take_left
 from gridengine.dispatcher.core.tasks import CallsFinished
-from gridengine.dispatcher.left_outcomes import Left
 from gridengine.errors import Cancelled, DispatcherGone, JournalError, WorkerCrashed
 from gridengine.journal.handed_calls import HandedCalls
 from gridengine.schedulers.remote import RemoteScheduler

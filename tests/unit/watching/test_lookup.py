@@ -17,7 +17,7 @@ import pytest
 from msgspec.structs import replace
 
 from gridengine.dispatcher.core.status import LaunchStatus, Status, WorkerStatus
-from gridengine.dispatcher.dispatcher_folder import DispatcherFolder, StartOptions
+from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder, StartOptions
 from gridengine.dispatcher.watch_messages import Answer, Identity
 from gridengine.errors import ClusterError, ConfigurationError, JournalError
 from gridengine.journal.lock_file import Holder
