@@ -119,6 +119,26 @@ if __name__ == "__main__":
 """) == {"fork": [5], "spawn": [1], "ours": [1], "initialized": 5}
 
 
+def test_the_start_method_of_the_script_is_not_that_of_calls(compare: Compare) -> None:
+    assert compare("""
+def ask(_=None):
+    return multiprocessing.get_start_method()
+def use(_):
+    with multiprocessing.Pool(1) as pool:
+        return pool.map(ask, [0])
+def choose(_):
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.map(len, ["of a module"])
+if __name__ == "__main__":
+    multiprocessing.set_start_method("spawn")
+    with spawn.Pool(1) as spawned:
+        tell(theirs=spawned.map(ask, [0]))
+    tell(ours=gridengine.map(ask, [0], scheduler=ProcessScheduler(1)))
+    tell(within=gridengine.map(use, [0], scheduler=ProcessScheduler(1)))
+    tell(chosen=gridengine.map(choose, [0], scheduler=ProcessScheduler(1)))
+""") == {"theirs": ["spawn"], "ours": ["fork"], "within": [["fork"]], "chosen": [[11]]}
+
+
 @pytest.mark.promise
 def test_a_function_of_the_script_brings_the_globals_of_the_moment(compare: Compare) -> None:
     assert compare("""
