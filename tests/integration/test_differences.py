@@ -139,6 +139,23 @@ if __name__ == "__main__":
 """) == {"theirs": ["spawn"], "ours": ["fork"], "within": [["fork"]], "chosen": [[11]]}
 
 
+def test_names_that_stand_in_quotes_alone_do_not_travel_with_annotations(compare: Compare) -> None:
+    assert compare("""
+import typing
+class Config: ...
+def quoted(x: "Config"): ...
+def named(x: "Config"): return Config
+def hints(f):
+    return [one.__name__ for one in typing.get_type_hints(f).values()]
+if __name__ == "__main__":
+    for name, f in {"quoted": quoted, "named": named}.items():
+        with fork.Pool(1) as forked:
+            theirs = forked.apply(hints, (f,))
+        ours = gridengine.map(hints, [f], scheduler=ProcessScheduler(1), reraise=False)
+        tell(**{name: [theirs, ours[0] if ours[0] == theirs else type(ours[0]).__name__]})
+""") == {"quoted": [["Config"], "NameError"], "named": [["Config"], ["Config"]]}
+
+
 @pytest.mark.promise
 def test_a_function_of_the_script_brings_the_globals_of_the_moment(compare: Compare) -> None:
     assert compare("""
