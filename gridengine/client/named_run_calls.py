@@ -58,6 +58,7 @@ class KeptSubmission(Submission):
         try:
             made = super().of(replace(request, scheduler=run.place))
             made._run = run
+            made.run_name = request.kept.name
             made.keep(run.function(request.f, made._function), run.first)
         except BaseException:
             run.close()

@@ -18,7 +18,7 @@ from gridengine.dispatcher.call_slot import WithoutSlot
 from gridengine.dispatcher.core.snapshot import Snapshot
 from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
 from gridengine.dispatcher.interface import Dispatcher
-from gridengine.errors import PicklingError
+from gridengine.errors import PicklingError, short_repr
 from gridengine.resources.units import flag, whole
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
 from gridengine.serialize import pickling
@@ -45,12 +45,25 @@ class MapRequest(Struct, frozen=True):
     """The run with a name that the calls are of, if they are of one."""
 
     def __post_init__(self) -> None:
-        if not callable(self.f):
-            raise TypeError(f"{self.f!r} is not callable")
+        check_function(self.f)
         if self.reraise is not True:  # a call less for most maps
             flag("reraise", self.reraise)
         if self.chunksize is not None:
             check_chunksize(self.chunksize)
+
+
+def check_function(f: object) -> None:
+    """Check a function whose calls are to be submitted.
+
+    Raises:
+        TypeError: it is not callable, or submits its calls by itself (`delayed`).
+    """
+    if not callable(f):
+        raise TypeError(
+            f"{short_repr(f)} is not callable: give the function, and its arguments beside it"
+        )
+    if (remedy := getattr(type(f), "_submits_itself", None)) is not None:
+        raise TypeError(f"{short_repr(f)} submits its calls by itself: {remedy}")
 
 
 def check_chunksize(chunksize: int) -> None:
@@ -96,6 +109,8 @@ class Submission(OutcomeListener):
         self._function = function
         self.name = function.name
         """What people call the function."""
+        self.run_name = ""
+        """Of calls of a run with a name, that name."""
         self._options = options
         self._form = form
         self._submitter = submitter

@@ -20,11 +20,11 @@ from gridengine.client.graph_submission import FunctionTemplates, GraphSubmissio
 from gridengine.client.initializer import Initializer, Prepared
 from gridengine.client.map_run import MapRun
 from gridengine.client.options import CallOptions, RunOptions
-from gridengine.client.submission import MapRequest, check_chunksize
+from gridengine.client.submission import MapRequest, check_chunksize, check_function
 from gridengine.client.tracked_submission import TrackedSubmission
 from gridengine.dispatcher.core.tasks import Function
 from gridengine.dispatcher.interface import Dispatcher
-from gridengine.errors import ConfigurationError, short_repr
+from gridengine.errors import ConfigurationError
 from gridengine.resources.demand import ANY
 from gridengine.resources.kinds import WTime
 from gridengine.resources.units import whole
@@ -281,10 +281,8 @@ def _make_templates(
     Raises:
         TypeError, PicklingError: it cannot be called, or cannot travel.
     """
-    if not (isinstance(f, Future) or callable(f)):
-        raise TypeError(
-            f"{short_repr(f)} is not callable: give the function, and its arguments beside it"
-        )
+    if not isinstance(f, Future):
+        check_function(f)
     prepared = f if initializer is None else Prepared(f, initializer)
     function = make_function(prepared, options.exceptions, logs=options.logs)
     if before is None or before[0][SINGLE].function.digest != function.digest:

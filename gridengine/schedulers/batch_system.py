@@ -174,8 +174,10 @@ class BatchScheduler(Scheduler):
         self._name = "" if name is None else line_of_text("name", name)
         self._python = words("python", sys.executable if python is None else python)
 
-    def script(self, run: LaunchContext, first: str = "") -> str:
-        """Return the script that a cluster task runs; `first` is what it does before all else."""
+    def script(self, run: LaunchContext, first: str = "", more: str = "") -> str:
+        """Return the script that a cluster task runs; `first` is what it does before all else,
+        `more` what the shell adds to the worker's command.
+        """
         return launch_script(
             worker_command(self._python, run.connection),
             prologue=self._prologue,
@@ -185,6 +187,7 @@ class BatchScheduler(Scheduler):
             ),
             caller=os.environ,
             first=first,
+            more=more,
         )
 
 

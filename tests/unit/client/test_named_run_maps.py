@@ -10,7 +10,7 @@ import pytest
 
 import gridengine
 from gridengine.journal.run_file import files_in_use
-from tests.support.fake_dispatcher import FakeScheduler
+from tests.support.fake_dispatcher import FakeDispatcher, FakeScheduler
 from tests.support.named_calls import Notes, square
 
 
@@ -108,3 +108,15 @@ def test_a_call_that_is_made_twice_has_two_results(notes: Notes) -> None:
     assert notes.made() == [1, 1]
     squares(notes, [1, 1, 1])
     assert notes.made() == [1]
+
+
+def test_a_ctrl_c_says_that_the_results_are_kept_and_what_to_do(notes: Notes) -> None:
+    def on_submit(dispatcher: FakeDispatcher) -> None:
+        raise KeyboardInterrupt
+
+    scheduler = FakeScheduler(FakeDispatcher(on_submit=on_submit))
+    with pytest.raises(KeyboardInterrupt) as caught:
+        squares(notes, [1, 2], scheduler=scheduler)
+    assert caught.value.__notes__[-1] == (
+        "the run 'run' keeps them: when the script is run again, it makes the other calls alone"
+    )
