@@ -15,8 +15,7 @@ from typing import Any, TypeAlias
 from gridengine.errors import ConfigurationError
 from gridengine.serialize.module_changes import own_modules
 from gridengine.worker.call_context import GVAR
-from gridengine.worker.environment import Variables, own_variables
-from gridengine.worker.interpreter_state import present_state
+from gridengine.worker.environment import Variables, own_variables, present_state
 
 Surroundings: TypeAlias = tuple[bytes, tuple[bytes, ...], bytes, tuple[bytes, ...], bytes, bytes]
 """The working directory, `sys.path` with absolute entries, the environment, `sys.argv`, the state

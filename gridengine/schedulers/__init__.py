@@ -156,7 +156,7 @@ def makes_calls() -> bool:
     """Return whether this code runs in a call whose own calls go to the scheduler that runs it."""
     if not GVAR.in_runner:
         return False
-    from gridengine.worker.calling_process import calling_process
+    from gridengine.worker.call_context import calling_process
 
     return calling_process() is not None
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import psutil
 
-from gridengine.wire.addresses import lasting_ports
+from gridengine.wire.server import lasting_ports
 from tests.support.clusters import Slurm
 from tests.support.waiting import wait_until
 
