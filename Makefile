@@ -113,7 +113,7 @@ test-debian-pythons:
 
 test-debian-python:
 	tools/debian-packages $(PYTHON) $(PYTHON)-venv
-	$(MAKE) --no-print-directory $(VENV)/ready-test
+	$(MAKE) --no-print-directory $(VENV)/ready-test cpython-tests
 	tools/test-python $(VENV:.venv-%=%)
 
 other-pythons: $(VENV)/pyvenv.cfg

@@ -145,10 +145,14 @@ def accepts_controller(
 
 def _without_annotations(f: Any) -> Any:
     """Return a callable with the parameters of `f` and no annotations: from Python 3.14 on
-    `inspect.signature` evaluates annotations, whatever format is requested. A class is returned
-    unchanged.
+    `inspect.signature` evaluates annotations, whatever format is requested.
     """
     f = inspect.unwrap(f, stop=lambda one: hasattr(one, "__signature__"))
+    if type(f) is type and not hasattr(f, "__signature__"):
+        made_by = (vars(base).get(name) for base in f.__mro__ for name in ("__new__", "__init__"))
+        maker = inspect.unwrap(next((one for one in made_by if one is not None), f))
+        maker = getattr(maker, "__func__", maker)  # `__new__` is a static method
+        return _without_annotations(types.MethodType(maker, f)) if maker is not f else f
     if isinstance(f, functools.partial):
         return functools.partial(_without_annotations(f.func), *f.args, **f.keywords)
     if isinstance(f, types.MethodType):

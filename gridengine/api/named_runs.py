@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gridengine.errors import JournalError, Pending, PicklingError, trimmed
+from gridengine.errors import JournalError, Pending, PicklingError, VersionMismatch, trimmed
 from gridengine.journal import stored_runs
 from gridengine.journal.run_file import RETURNED
 from gridengine.journal.stored_runs import RunSummary, StoredCalls
@@ -106,7 +106,7 @@ class NamedRun:
                     continue
                 try:
                     yield call, stored_runs.outcome(connection, call)
-                except PicklingError:
+                except (PicklingError, VersionMismatch):
                     stored_runs.check_python(connection, call)
                     if known:
                         raise

@@ -10,6 +10,7 @@ import json
 import operator
 import shutil
 import sys
+import sysconfig
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -21,6 +22,8 @@ from gridengine.schedulers.checks import Finding, State, setting_of
 from gridengine.schedulers.registry import STARTERS, entry_of
 from gridengine.settings.values import settings, sources
 
+TESTED_PYTHONS = (3, 11), (3, 15)
+"""The first and the last that gridengine is tested with."""
 LEAST_ENCRYPTED = 120e6
 """Bytes for each second of processor time, both ends together. A libsodium that was built for this
 processor reaches 300e6 and more, others 30e6.
@@ -69,9 +72,9 @@ def as_json(findings: Iterable[Finding], broken: bool) -> str:
 
 def _check_machine() -> Iterator[Finding]:
     """Yield the findings that concern no scheduler."""
-    version = ".".join(map(str, sys.version_info[:3]))
-    package = Path(__file__).parents[1]
-    yield _finding("python", State.OK, f"{version}, {sys.executable}, gridengine in {package}")
+    yield check_python(
+        sys.version_info[:3], has_lock=not sysconfig.get_config_var("Py_GIL_DISABLED")
+    )
     try:
         sources()
         folder = settings().run_directory.expanduser()
@@ -86,6 +89,18 @@ def _check_machine() -> Iterator[Finding]:
     yield _check_run_directory(folder)
     yield check_encryption()
     yield from dispatcher_checks.findings()
+
+
+def check_python(version: Sequence[int], *, has_lock: bool) -> Finding:
+    """Tell which Python this is, and when gridengine is not tested with it."""
+    first, last = TESTED_PYTHONS
+    numbers, oldest, newest = (".".join(map(str, one)) for one in (version, first, last))
+    words = f"{numbers}, {sys.executable}, gridengine in {Path(__file__).parents[1]}"
+    if not first <= tuple(version[:2]) <= last:
+        words += f"; tested are {oldest} to {newest}"
+    if not has_lock:
+        words += "; a build without the interpreter's lock, with which gridengine is not tested"
+    return _finding("python", State.OK, words)
 
 
 _WRITTEN = 65536

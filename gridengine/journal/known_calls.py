@@ -36,7 +36,7 @@ from gridengine.journal.run_file import (
     RAISED,
     RETURNED,
     RunFile,
-    payload_of,
+    read_result,
 )
 from gridengine.journal.run_schema import explained
 from gridengine.serialize import pickling
@@ -278,10 +278,9 @@ class KnownCalls:
     @functools.lru_cache(maxsize=4)  # noqa: B019 - it lives as long as what is found by it is used
     def _content(self, row: int) -> Any:
         with explained(self._run.name, self._run.path):
-            [[blob]] = self._reader.execute("SELECT payload FROM results WHERE id = ?", (row,))
+            payload = read_result(self._reader, row)
         if self._rows[row].state == FAILED:
-            return pickle.loads(blob)
-        payload = payload_of(blob)
+            return pickle.loads(payload[0])
         if self._rows[row].state == RAISED:
             return payload
         values, complete = pickling.load_values(payload)

@@ -31,6 +31,7 @@ from gridengine.journal.lock_file import take_lock
 from gridengine.journal.run_schema import connect, open_to_read
 from gridengine.journal.writer import JournalWriter, is_of_the_file
 from gridengine.serialize import pickling
+from gridengine.serialize.byte_code import check_unmarked
 from gridengine.serialize.payload import Buffer, Payload, size_of
 from gridengine.serialize.references import awaited_in
 from gridengine.serialize.shared_objects import needs_of
@@ -117,6 +118,22 @@ def payload_of(blob: bytes) -> list[Buffer]:
         buffers.append(view[start : start + size])
         start += size
     return buffers
+
+
+def read_result(connection: sqlite3.Connection, row: int) -> list[Buffer]:
+    """Return the payload of a row of results.
+
+    Raises:
+        VersionMismatch: it has code of another Python, and was written before code said of which.
+    """
+    [[python, blob]] = connection.execute(
+        "SELECT python, results.payload FROM results JOIN blocks ON blocks.id = block "
+        "JOIN functions ON functions.id = function WHERE results.id = ?",
+        (row,),
+    )
+    payload = payload_of(blob)
+    check_unmarked(payload[0], python)
+    return payload
 
 
 class Closes(Protocol):

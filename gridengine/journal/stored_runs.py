@@ -25,6 +25,7 @@ from gridengine.journal.run_file import (
     folder,
     path_of,
     payload_of,
+    read_result,
 )
 from gridengine.journal.run_schema import explained, open_to_read
 from gridengine.serialize import pickling
@@ -180,15 +181,15 @@ def outcome(connection: sqlite3.Connection, call: StoredCalls) -> list[Any] | Ba
     Raises:
         Exception: they cannot be rebuilt here.
     """
-    [[start, item, blob]] = connection.execute(
-        "SELECT start, item, payload FROM results WHERE id = ?", (call.row,)
-    )
+    payload = read_result(connection, call.row)
     if call.state == FAILED:
-        error: BaseException = pickle.loads(blob)
+        error: BaseException = pickle.loads(payload[0])
         return error
-    payload = payload_of(blob)
     if call.state != RETURNED:
         return pickling.load_exception(payload)
+    [[start, item]] = connection.execute(
+        "SELECT start, item FROM results WHERE id = ?", (call.row,)
+    )
     first = item + call.start - start
     values, complete = pickling.load_values(payload)
     if not complete:

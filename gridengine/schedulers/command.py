@@ -131,12 +131,26 @@ class CommandRunner:
         self._system = system
 
     def run(self, command: Argv, seconds: float | None = None) -> str:
-        """Return what a command prints, within this time or that of the settings.
+        """Return what a command prints, within this time or that of the settings. "There is no such
+        job" is no error.
 
         Raises:
             Unreachable: the system does not answer, or not in time; nothing is known.
             Refused: the answer is no.
             Unavailable: the command is not here.
+        """
+        try:
+            return self.submit(command, seconds)
+        except Refused as error:
+            if self._system.gone.search(str(error)):
+                return error.output
+            raise
+
+    def submit(self, command: Argv, seconds: float | None = None) -> str:
+        """Return what a command prints that submits jobs: to it any failure is one.
+
+        Raises:
+            Unreachable, Refused, Unavailable: as `run`.
         """
         limit = settings().command_timeout if seconds is None else seconds
         try:
@@ -163,20 +177,6 @@ class CommandRunner:
         if self._system.away.search(words) and not self._system.later.search(words):
             raise Unreachable(words)
         raise Refused(words, output)
-
-    def run_for_jobs(self, command: Argv, seconds: float | None = None) -> str:
-        """Return what a command prints that asks for jobs, or cancels some: that there are none
-        such is no error.
-
-        Raises:
-            Unreachable, Refused, Unavailable: as `run`.
-        """
-        try:
-            return self.run(command, seconds)
-        except Refused as error:
-            if self._system.gone.search(str(error)):
-                return error.output
-            raise
 
     def _check_configuration(self) -> None:
         name = self._system.configuration

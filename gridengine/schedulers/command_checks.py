@@ -61,7 +61,7 @@ def _first_line(text: str) -> str:
 
 def _answer(system: BatchCommands, environment: Mapping[str, str], command: Argv) -> Answer:
     try:
-        return Answer(CommandRunner(system, environment).run_for_jobs(command))
+        return Answer(CommandRunner(system, environment).run(command))
     except BatchSystemError as error:
         return Answer("", str(error))
 

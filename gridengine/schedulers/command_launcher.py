@@ -189,7 +189,7 @@ class CommandLauncher(BatchLauncher[CommandTask]):
         try:
             if self.in_doubt:
                 self._delete_unknown(self._listing())
-            output = self.runner.run(command)
+            output = self.runner.submit(command)
             ids = self.system.ids(output, count)
             if len(ids) != count:
                 self.in_doubt = True
@@ -225,7 +225,7 @@ class CommandLauncher(BatchLauncher[CommandTask]):
         """Return whether any job of this user waits or runs; True when that is not known."""
         command = self.system.own_jobs()
         try:
-            return not command or bool(self.runner.run_for_jobs(command))
+            return not command or bool(self.runner.run(command))
         except BatchSystemError:
             return True
 
@@ -259,7 +259,7 @@ class CommandLauncher(BatchLauncher[CommandTask]):
             Unreachable, Unavailable: it does not.
         """
         try:
-            return self.system.parse(self.runner.run_for_jobs(self.system.listing(self.name)))
+            return self.system.parse(self.runner.run(self.system.listing(self.name)))
         except (ValueError, Refused) as error:
             raise Unreachable(str(error)) from error
 
@@ -343,7 +343,7 @@ class CommandLauncher(BatchLauncher[CommandTask]):
         command = self.system.why(handles[0].id)
         if command:
             try:
-                said = self.runner.run_for_jobs(command)
+                said = self.runner.run(command)
                 task.reason = self.system.because(said) or task.reason
             except BatchSystemError as error:
                 logger.info("%s does not say what workers wait for: %s", self.title, error)
@@ -374,7 +374,7 @@ class CommandLauncher(BatchLauncher[CommandTask]):
         outputs = []
         for command in self.system.endings(ended):
             try:
-                outputs.append(self.runner.run_for_jobs(command))
+                outputs.append(self.runner.run(command))
             except BatchSystemError as error:
                 logger.info("%s does not say why workers ended: %s", self.title, error)
                 outputs.append("")
@@ -388,7 +388,7 @@ class CommandLauncher(BatchLauncher[CommandTask]):
 
     def _cancel(self, ids: Sequence[str]) -> None:
         for start in range(0, len(ids), MOST_NAMED):
-            self.runner.run_for_jobs(self.system.cancel(ids[start : start + MOST_NAMED]))
+            self.runner.run(self.system.cancel(ids[start : start + MOST_NAMED]))
 
     def delete(self, ids: Sequence[str]) -> None:
         try:

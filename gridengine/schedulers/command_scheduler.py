@@ -86,7 +86,7 @@ def system_here(kind: type[CommandScheduler]) -> str:
     """
     system = kind._commands()
     options = worker_options(system, [], ANY, site_names(system))
-    CommandRunner(system, os.environ).run_for_jobs(system.probe(options), PROBE_SECONDS)
+    CommandRunner(system, os.environ).run(system.probe(options), PROBE_SECONDS)
     return system.title
 
 

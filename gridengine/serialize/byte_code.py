@@ -16,6 +16,7 @@ from itertools import chain
 from typing import Any
 
 from gridengine.errors import VersionMismatch
+from gridengine.serialize.payload import Buffer
 
 PYTHON = ".".join(map(str, sys.version_info[:2]))
 MARK = f"{PYTHON} (byte code {int.from_bytes(MAGIC_NUMBER[:2], 'little')})\n".encode()
@@ -23,6 +24,8 @@ MARK = f"{PYTHON} (byte code {int.from_bytes(MAGIC_NUMBER[:2], 'little')})\n".en
 GLOBAL_OPERATIONS = frozenset(
     {"LOAD_GLOBAL", "STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"}
 )
+UNMARKED = b"\x8c\x07marshal", b"\x8c\x05loads"
+"""What a pickle has of code that does not say its version, as the first files of runs have it."""
 CLASS_OPERATIONS = frozenset({"LOAD_FROM_DICT_OR_GLOBALS", "LOAD_FROM_DICT_OR_DEREF"})
 
 
@@ -100,6 +103,20 @@ def load_code(dumped: bytes) -> types.CodeType:
             hint="load it with that Python, or have it made again",
         )
     return marshal.loads(code)  # type: ignore[no-any-return]
+
+
+def check_unmarked(pickled: Buffer, python: str) -> None:
+    """Check that a pickle which was made by this version of Python loads no code of another that
+    does not say so itself.
+
+    Raises:
+        VersionMismatch: it does.
+    """
+    if minor_version(python) != PYTHON and all(name in bytes(pickled) for name in UNMARKED):
+        raise VersionMismatch(
+            f"this has code of Python {python}, which Python {PYTHON} cannot run",
+            hint="load it with that Python, or have it made again",
+        )
 
 
 def minor_version(python: str) -> str:

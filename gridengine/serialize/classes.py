@@ -23,7 +23,7 @@ from gridengine.errors import ConfigurationError, PicklingError
 from gridengine.serialize import annotation_code
 from gridengine.serialize.abstract_classes import Relatives, register_relatives
 from gridengine.serialize.annotation_code import ANNOTATE, LOOKED_UP
-from gridengine.serialize.main_module import add_to_main
+from gridengine.serialize.main_module import add_class_to_main
 from gridengine.serialize.payload import ATOMS
 
 Definition: TypeAlias = tuple[type, bytes, dict[str, Any], dict[str, dict[str, Any]], Relatives]
@@ -34,8 +34,8 @@ each member, and who counts as its subclass, or it as theirs, by `ABC.register`.
 KEPT_CLASSES = 100
 """How many classes are kept alive for results that are still on their way."""
 MEMBER_PARTS = frozenset({"_value_", "_name_", "__objclass__", "_sort_order_"})
-SKELETON = ("__module__", "__qualname__", "__slots__", "__orig_bases__", "__doc__")
-MADE_ANEW = frozenset({*SKELETON, "__dict__", "__weakref__", "_abc_impl"})
+SKELETON = ("__module__", "__slots__", "__orig_bases__", "__doc__")
+MADE_ANEW = frozenset({*SKELETON, "__qualname__", "__dict__", "__weakref__", "_abc_impl"})
 ENUM_PARTS = (types.FunctionType, classmethod, staticmethod, property)
 ENUM_MADE_ANEW = frozenset({"__new__", "__new_member__", "_new_member_", "__reduce_ex__"})
 
@@ -180,6 +180,7 @@ def _skeleton(cls: type) -> dict[str, Any]:
     bases may ask for them.
     """
     needed = {name: vars(cls)[name] for name in SKELETON if name in vars(cls)}
+    needed["__qualname__"] = cls.__qualname__
     if isinstance(cls, enum.EnumMeta):
         return needed
     if typing.is_typeddict(cls):
@@ -243,8 +244,7 @@ def make_class(token: bytes, *beginning: Any) -> type:
         made = known.classes.get(token) or known.adopt(token, _new_class(*beginning))
     except Exception as error:
         raise _not_rebuilt(beginning[0], beginning[1], error) from error
-    if "." not in made.__qualname__:
-        add_to_main(made.__module__, {made.__qualname__: made})
+    add_class_to_main(made)
     return made
 
 

@@ -56,6 +56,21 @@ def add_to_main(module: object, names: Mapping[str, Any]) -> None:
         main._gridengine_current.update(names)
 
 
+def add_class_to_main(cls: type) -> None:
+    """In a runner, let a class be found in the caller's `__main__` by its name. One that was
+    written within another may be here alone: a namespace then stands in for that.
+    """
+    outer, _, name = cls.__qualname__.rpartition(".")
+    if not outer:
+        add_to_main(cls.__module__, {name: cls})
+    elif "." not in outer:
+        there = getattr(sys.modules.get("__main__"), outer, None)
+        if there is None:
+            add_to_main(cls.__module__, {outer: types.SimpleNamespace(**{name: cls})})
+        elif isinstance(there, types.SimpleNamespace):
+            setattr(there, name, cls)
+
+
 def _has_unforked_children() -> bool:
     """Return whether this process has, or is about to have, children of `multiprocessing` that are
     not its forks.

@@ -178,17 +178,19 @@ class Agent:
         return self._nested_calls.open(request) if is_nested else self._answer(request)
 
     def finish_background(self) -> None:
-        """Give threads that calls left in idle runners the grace time to end by themselves. Call
-        this before `close`.
+        """Give idle runners the grace time to end what calls left in them: threads, processes,
+        semaphores. Call this before `close`.
         """
         pool = self.pool
-        dismissed = [runner for runner in pool.idle if runner.status.background]
+        left = (runner for runner in pool.runners.values() if runner.status.background)
+        dismissed = [runner for runner in left if runner.ending or runner in pool.idle]
         if not dismissed:
             return
         pool.clear()
         deadline = self._clock.monotonic() + pool.grace_seconds
         for runner in dismissed:
-            runner.dismiss(float("inf"))
+            if runner.ending is None:
+                runner.dismiss(float("inf"))
         while not self.broken and any(runner.id in pool.runners for runner in dismissed):
             remaining = deadline - self._clock.monotonic()
             if remaining <= 0:

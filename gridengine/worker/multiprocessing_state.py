@@ -59,9 +59,17 @@ def is_running(own_threads: int = 0) -> bool:
     )
 
 
+def is_left(own_threads: int = 0) -> bool:
+    """Return whether this process must end by `finish`, and not at once: something is running, or
+    `multiprocessing` has to give back what it holds in the system's name (semaphores, folders).
+    """
+    util = sys.modules.get("multiprocessing.util")
+    return bool(util is not None and util._finalizer_registry) or is_running(own_threads)
+
+
 def finish(what: str = "") -> None:
-    """Wait for all threads and processes that are left, as
-    `multiprocessing.process.BaseProcess._bootstrap` does, without a limit: loky's pool keeps its
+    """Wait for all threads and processes that are left, and let `multiprocessing` give back what it
+    holds, as its `process.BaseProcess._bootstrap` does, without a limit: loky's pool keeps its
     processes for minutes. After a while, standard error says what `what` (if given) waits for.
 
     Afterwards this process can only end: executors that have shut down take no more work.

@@ -111,8 +111,7 @@ def main(descriptors: RunnerDescriptors, site: Site | None = None) -> NoReturn:
     try:
         runner.serve()
     except EOFError:
-        if multiprocessing_state.is_running():
-            multiprocessing_state.finish()
+        multiprocessing_state.finish()
         exit_process(0)
 
 
@@ -248,7 +247,7 @@ class Runner:
                 self._result_buffer.end_batch()
         self._result_buffer.passed_on.clear()
         flush_output()
-        self._words[BACKGROUND] = multiprocessing_state.is_running(self._result_buffer.threads)
+        self._words[BACKGROUND] = multiprocessing_state.is_left(self._result_buffer.threads)
         self._result_buffer.flush()
         if GVAR.is_spent:
             raise EOFError
@@ -336,14 +335,11 @@ class Runner:
                 self._result_buffer.end()
         else:
             self._result_buffer.end()
-        if assignment.watched:
-            self._flush_output()
-            self._result_buffer.flush()
-            if self._finished:
-                self._words[RUN] = 0
-                exit_process(0)
-        elif assignment.once:
+        if assignment.watched or assignment.once:
             self._flush()
+        if self._finished:
+            self._words[RUN] = 0
+            exit_process(0)
 
     def _job_of(self, assignment: Assignment) -> CurrentJob:
         first, words = assignment.first, self._words
@@ -514,7 +510,7 @@ class Runner:
         self._exit_if_forked()
         self._flush_output()
         # Set this before the results arrive: their receiver may close this worker at once.
-        self._words[BACKGROUND] = multiprocessing_state.is_running(self._result_buffer.threads)
+        self._words[BACKGROUND] = multiprocessing_state.is_left(self._result_buffer.threads)
         with self._memory.lifted():
             self._result_buffer.flush()
 

@@ -19,7 +19,7 @@ The runner writes:
 - `START`: when that call began, in nanoseconds of the monotonic clock (0: no call with a time limit
   is in progress).
 - `DATA`: the bytes of data that the process had when it was new.
-- `BACKGROUND`: whether calls have left threads or processes running.
+- `BACKGROUND`: whether calls have left threads, processes or semaphores, which take time to end.
 - `CALL_STEP`: which of several calls that are made as one is in progress, from 1; 0 for none.
 
 The agent writes:
@@ -76,9 +76,7 @@ class RunnerStatus:
 
     @property
     def background(self) -> bool:
-        """Whether calls have left threads or processes running that the runner waits for before it
-        ends.
-        """
+        """Whether calls have left something that the runner ends, or waits for, before it ends."""
         return bool(self.words[BACKGROUND])
 
     def hold(self) -> None:

@@ -19,7 +19,15 @@ from typing import Any
 from unittest import mock
 
 VERSION = f"python{sys.version_info[0]}.{sys.version_info[1]}"
-SUITES = ("test_concurrent_futures.py", "_test_multiprocessing.py")
+VERSIONS = ("python3.11", "python3.14", "python3.15")
+"""The Pythons whose tests the tables of expected failures know."""
+MULTIPROCESSING = ("_test_multiprocessing.py",)
+FUTURES: tuple[str, ...] = ("test_concurrent_futures.py",)
+if sys.version_info >= (3, 12):
+    _PARTS = "util executor test_as_completed test_deadlock test_init test_process_pool"
+    FUTURES = tuple(
+        f"test_concurrent_futures/{part}.py" for part in f"{_PARTS} test_shutdown test_wait".split()
+    )
 
 
 def folder() -> Path | None:
@@ -27,18 +35,15 @@ def folder() -> Path | None:
     None where there is neither.
     """
     for library in (Path("/usr/lib") / VERSION, Path(sysconfig.get_path("stdlib"))):
-        if all((library / "test" / suite).is_file() for suite in SUITES):
+        if all((library / "test" / file).is_file() for file in (*FUTURES, *MULTIPROCESSING)):
             return library / "test"
     return None
 
 
 def why_not() -> str:
     """Return why CPython's tests cannot be run here, empty when they can."""
-    if sys.version_info[:2] != (3, 11):
-        return (
-            "CPython's tests are run with Python 3.11, whose names are in the tables; this is "
-            f"{VERSION}"
-        )
+    if VERSION not in VERSIONS:
+        return f"the tables know CPython's tests of {', '.join(VERSIONS)}; this is {VERSION}"
     return (
         ""
         if folder()
@@ -56,16 +61,22 @@ def import_test_package(found: Path) -> None:
         sys.modules["test"] = importlib.util.module_from_spec(spec)
 
 
-def run_source(suite: str, namespace: dict[str, Any], instead: Mapping[str, ModuleType]) -> None:
-    """Execute a file of CPython's tests in this namespace; what it imports by these names are the
-    modules given.
+def run_source(
+    files: tuple[str, ...], namespace: dict[str, Any], instead: Mapping[str, ModuleType]
+) -> None:
+    """Execute files of CPython's tests, in this order, in this namespace of a module. What they
+    import by these names are the modules given; what they import of each other is in the namespace.
     """
     found = folder()
     assert found is not None
     import_test_package(found)
-    path = found / suite
-    with modules(instead):
-        exec(compile(path.read_text(), str(path), "exec"), namespace)
+    here = sys.modules[namespace["__name__"]]
+    package = namespace["__package__"]
+    with modules({**instead, **{f"{package}.{Path(file).stem}": here for file in files}}):
+        for file in files:
+            path = found / file
+            namespace["__file__"] = str(path)  # by which they know their own lines in what is told
+            exec(compile(path.read_text(), str(path), "exec"), namespace)
 
 
 @contextlib.contextmanager
@@ -78,7 +89,9 @@ def modules(instead: Mapping[str, ModuleType]) -> Iterator[None]:
         for name, module in instead.items():
             package, _, child = name.rpartition(".")
             if package:
-                stack.enter_context(mock.patch.object(sys.modules[package], child, module))
+                stack.enter_context(
+                    mock.patch.object(sys.modules[package], child, module, create=True)
+                )
         yield
 
 

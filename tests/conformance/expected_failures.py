@@ -4,6 +4,7 @@ passes is an error: take it off.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 
 HANG_SECONDS = 5
@@ -21,9 +22,16 @@ class Failure:
 
 
 def because(
-    reason: str, names: str, *, hangs: bool = False, run: bool = True
+    reason: str,
+    names: str,
+    *,
+    hangs: bool = False,
+    run: bool = True,
+    since: tuple[int, int] = (3, 11),
 ) -> dict[str, Failure]:
-    return dict.fromkeys(names.split(), Failure(reason, hangs, run))
+    """since: the first of our Pythons whose tests these are."""
+    known = names.split() if sys.version_info >= since else ()
+    return dict.fromkeys(known, Failure(reason, hangs, run))
 
 
 CONCURRENT_FUTURES = {
@@ -41,6 +49,52 @@ CONCURRENT_FUTURES = {
         ProcessPoolExecutorTest::test_max_tasks_per_child_defaults_to_spawn_context
         ExecutorDeadlockTest::test_shutdown_deadlock_pickle
         """,
+    ),
+    **because(
+        "it looks into an executor's list of processes or its manager thread, or has a method of "
+        "its own called",
+        """
+        ProcessPoolExecutorTest::test_failed_worker_replacement_breaks_pool
+        ProcessPoolExecutorTest::test_force_shutdown_during_max_tasks_worker_exit
+        ProcessPoolExecutorTest::test_force_shutdown_workers_invalid_op
+        ProcessPoolExecutorTest::test_gc_during_max_tasks_worker_exit_gh152967
+        ProcessPoolExecutorTest::test_kill_workers
+        ProcessPoolExecutorTest::test_terminate_workers
+        ProcessPoolShutdownTest::test_shutdown_gh_132969_case_1
+        ProcessPoolShutdownTest::test_shutdown_gh_132969_case_2
+        """,
+        since=(3, 14),
+    ),
+    **because(
+        "it looks into an executor's list of processes before it lets go of calls that wait for an "
+        "event; these would wait for ever",
+        """
+        ProcessPoolExecutorTest::test_broken_process_pool_traceback
+        ProcessPoolExecutorTest::test_force_shutdown_workers
+        """,
+        run=False,
+        since=(3, 14),
+    ),
+    **because(
+        "it looks into an executor's list of processes or its manager thread, in subtests, which "
+        "fail and leave the test a success",
+        """
+        ProcessPoolExecutorTest::test_force_shutdown_workers_stops_pool
+        ProcessPoolExecutorTest::test_shutdown_no_wait_max_tasks_gh119592
+        """,
+        run=False,
+        since=(3, 14),
+    ),
+    **because(
+        "where no thread can be started an executor cannot be made, and says so; there its calls "
+        "fail with BrokenProcessPool",
+        "ProcessPoolExecutorTest::test_python_finalization_error",
+        since=(3, 14),
+    ),
+    **because(
+        "the error itself says by which exit code the process ended; there its cause does",
+        "ProcessPoolExecutorTest::test_traceback_when_child_process_terminates_abruptly",
+        since=(3, 15),
     ),
     **because(
         "it looks into an executor's list of processes before it lets go of calls that wait for a "
@@ -109,6 +163,13 @@ MULTIPROCESSING = {
         "that its parent is gone, is chance",
         "WithProcessesTestProcess::test_parent_process",
         run=False,
+    ),
+    **because(
+        "a process keeps the function of a job for another job of the same: what earlier tests had "
+        "called there may be a method of a manager's proxy, with its connection",
+        "WithProcessesTestProcess::test_child_fd_inflation",
+        run=False,
+        since=(3, 14),
     ),
     **because(
         "it looks into a pool's list of processes or sets its state; ours has its processes behind "

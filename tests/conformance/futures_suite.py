@@ -1,4 +1,4 @@
-"""CPython's `test_concurrent_futures.py`, executed here, with our executor in the place of
+"""CPython's tests of `concurrent.futures`, executed here, with our executor in the place of
 `ProcessPoolExecutor`.
 """
 
@@ -8,12 +8,12 @@ import concurrent.futures
 import concurrent.futures.process
 
 import gridengine
-from tests.conformance.cpython import Substitute, run_source
+from tests.conformance.cpython import FUTURES, Substitute, run_source
 from tests.conformance.standard import ProcessPoolExecutor, run_with_ours
 
 _processes = Substitute(concurrent.futures.process, _RemoteTraceback=gridengine.RemoteTraceback)
 run_source(
-    "test_concurrent_futures.py",
+    FUTURES,
     globals(),
     {
         "concurrent.futures": Substitute(

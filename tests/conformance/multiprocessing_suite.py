@@ -8,13 +8,13 @@ import multiprocessing
 import multiprocessing.pool
 
 import gridengine
-from tests.conformance.cpython import Substitute, run_source
+from tests.conformance.cpython import MULTIPROCESSING, Substitute, run_source
 from tests.conformance.standard import Pool, Process, from_manager
 
 ours = {"Process": Process, "Pool": Pool, "active_children": gridengine.active_children}
 tracebacks = Substitute(multiprocessing.pool, RemoteTraceback=gridengine.RemoteTraceback)
 run_source(
-    "_test_multiprocessing.py",
+    MULTIPROCESSING,
     globals(),
     {"multiprocessing": Substitute(multiprocessing, pool=tracebacks, **ours)},
 )

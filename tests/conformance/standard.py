@@ -7,6 +7,7 @@ from __future__ import annotations
 import concurrent.futures
 import functools
 import multiprocessing
+import re
 from collections.abc import Callable, Iterable, Mapping
 from multiprocessing.managers import SyncManager
 from pathlib import Path
@@ -92,7 +93,7 @@ def run_with_ours(flag: str, code: str) -> tuple[int, bytes, bytes]:
     """
     from test.support import script_helper
 
-    code = code.replace("test.test_concurrent_futures", "tests.conformance.futures_suite")
+    code = re.sub(r"test\.test_concurrent_futures(\.\w+)?", "tests.conformance.futures_suite", code)
     begin = "from tests.conformance import standard; standard.install()\n"
     done: tuple[int, bytes, bytes] = script_helper.assert_python_ok(
         flag, begin + code, PYTHONPATH=str(ROOT)

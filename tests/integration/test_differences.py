@@ -119,6 +119,43 @@ if __name__ == "__main__":
 """) == {"fork": [5], "spawn": [1], "ours": [1], "initialized": 5}
 
 
+def test_the_start_method_of_the_script_is_not_that_of_calls(compare: Compare) -> None:
+    assert compare("""
+def ask(_=None):
+    return multiprocessing.get_start_method()
+def use(_):
+    with multiprocessing.Pool(1) as pool:
+        return pool.map(ask, [0])
+def choose(_):
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.map(len, ["of a module"])
+if __name__ == "__main__":
+    multiprocessing.set_start_method("spawn")
+    with spawn.Pool(1) as spawned:
+        tell(theirs=spawned.map(ask, [0]))
+    tell(ours=gridengine.map(ask, [0], scheduler=ProcessScheduler(1)))
+    tell(within=gridengine.map(use, [0], scheduler=ProcessScheduler(1)))
+    tell(chosen=gridengine.map(choose, [0], scheduler=ProcessScheduler(1)))
+""") == {"theirs": ["spawn"], "ours": ["fork"], "within": [["fork"]], "chosen": [[11]]}
+
+
+def test_names_that_stand_in_quotes_alone_do_not_travel_with_annotations(compare: Compare) -> None:
+    assert compare("""
+import typing
+class Config: ...
+def quoted(x: "Config"): ...
+def named(x: "Config"): return Config
+def hints(f):
+    return [one.__name__ for one in typing.get_type_hints(f).values()]
+if __name__ == "__main__":
+    for name, f in {"quoted": quoted, "named": named}.items():
+        with fork.Pool(1) as forked:
+            theirs = forked.apply(hints, (f,))
+        ours = gridengine.map(hints, [f], scheduler=ProcessScheduler(1), reraise=False)
+        tell(**{name: [theirs, ours[0] if ours[0] == theirs else type(ours[0]).__name__]})
+""") == {"quoted": [["Config"], "NameError"], "named": [["Config"], ["Config"]]}
+
+
 @pytest.mark.promise
 def test_a_function_of_the_script_brings_the_globals_of_the_moment(compare: Compare) -> None:
     assert compare("""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import platform
 import socket
 import threading
 from collections.abc import Callable
@@ -208,6 +209,7 @@ def _description(dispatcher: DispatcherThread, listener: ClientListener) -> dict
     counts = {number: asdict(one) for number, one in seen.clients.items()}
     return {
         "version": __version__,
+        "python": platform.python_version(),
         "host": socket.gethostname(),
         "pid": os.getpid(),
         "workers": seen.workers,

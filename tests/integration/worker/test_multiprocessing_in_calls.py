@@ -310,6 +310,27 @@ def test_the_key_is_in_no_argument_environment_or_file(script: MakeScript) -> No
 
 # ---------------------------------------------------------------- locks, queues, shared values
 
+
+def test_locks_that_calls_keep_are_given_back_when_their_processes_end(
+    script: MakeScript,
+) -> None:
+    done = script("""
+        import multiprocessing
+        import gridengine
+
+        kept = []
+
+        def keep(_):
+            kept.append(multiprocessing.get_context("spawn").Lock())
+
+        gridengine.map(keep, range(4), scheduler="processes")
+        job = gridengine.Job(target=keep, args=(0,), scheduler=gridengine.ProcessScheduler(1))
+        job.start()
+        job.join()
+    """).run()
+    assert (done.returncode, done.stderr) == (0, "")  # the resource tracker has nothing to tell
+
+
 FORK, SPAWN = multiprocessing.get_context("fork"), multiprocessing.get_context("spawn")
 
 

@@ -24,6 +24,18 @@ def first(controller: Any, /) -> None: ...
 def anything(**kwargs: Any) -> None: ...
 
 
+class Made:
+    def __init__(self, x: int, controller: Any = None) -> None: ...
+
+
+class MadeByNew(Made):
+    def __new__(cls, x: int) -> MadeByNew:
+        return super().__new__(cls)
+
+
+class Plain: ...
+
+
 @pytest.mark.parametrize(
     ("f", "args", "accepted"),
     [
@@ -34,6 +46,11 @@ def anything(**kwargs: Any) -> None: ...
         (first, (), False),
         (anything, (), False),
         (None, (), False),
+        (Made, (1,), True),
+        (Made, (1, 2), False),
+        (MadeByNew, (1,), False),
+        (Plain, (), False),
+        (dict, (), False),
         (dict.fromkeys, (), False),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 from pathlib import Path
 from typing import Self
 
@@ -83,6 +84,34 @@ def test_scripts_read_the_same_as_json() -> None:
             }
         ],
     }
+
+
+@pytest.mark.parametrize(
+    ("version", "has_lock", "words"),
+    [
+        ((3, 11, 2), True, ""),
+        ((3, 15, 0), True, ""),
+        ((3, 16, 1), True, "; tested are 3.11 to 3.15"),
+        ((3, 14, 1), False, "; a build without the interpreter's lock, with which"),
+    ],
+)
+def test_a_python_that_is_not_tested_is_told(
+    version: tuple[int, ...], has_lock: bool, words: str
+) -> None:
+    found = doctor.check_python(version, has_lock=has_lock)
+    assert found.state is State.OK
+    assert found.text.startswith(".".join(map(str, version)))
+    assert words in found.text
+    assert bool(words) == ("tested" in found.text)
+
+
+def test_classifiers_and_the_readme_name_the_pythons_that_are_tested() -> None:
+    (_, first), (_, last) = doctor.TESTED_PYTHONS
+    named = [f"3.{minor}" for minor in range(first, last + 1)]
+    root = Path(__file__).parents[3]
+    metadata = (root / "setup.cfg").read_text()
+    assert re.findall(r"Python :: (3\.\d+)", metadata) == named
+    assert f"{', '.join(named[:-1])} and {named[-1]}" in (root / "README.md").read_text()
 
 
 @pytest.mark.parametrize(("rate", "state"), [(30e6, State.SLOW), (400e6, State.OK)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import marshal
 import pickle
 import platform
 from collections.abc import Callable
@@ -53,6 +54,13 @@ class OfTheScript:
         return classes.find_class, (b"unknown" * 2 + b"..", "Made")
 
 
+class OldCode:
+    """Pickled as a function was before its code said of which Python it is."""
+
+    def __reduce__(self) -> Any:
+        return marshal.loads, (marshal.dumps(stored_runs.find.__code__),)
+
+
 @pytest.fixture
 def kept_by_python_2(path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], None]:
     """Keep one call in the run, and what it returned, as another Python does."""
@@ -80,10 +88,15 @@ def test_results_of_another_python_that_need_no_code_are_read(
     assert run_named("run", journal=path).results() == [("plain", 1)]
 
 
+@pytest.mark.parametrize("result", [OfTheScript(), OldCode()], ids=["class", "old format"])
 def test_results_of_another_python_that_need_its_code_are_refused_in_words(
-    path: Path, kept_by_python_2: Callable[[Any], None]
+    path: Path,
+    kept_by_python_2: Callable[[Any], None],
+    result: Any,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    kept_by_python_2(OfTheScript())
+    kept_by_python_2(result)
+    monkeypatch.setattr(marshal, "loads", lambda code: "what it crashes of")
     run = run_named("run", journal=path)
     here = platform.python_version()
     with pytest.raises(VersionMismatch, match=rf"f was kept by Python 2\.7\.18, .* {here}"):

@@ -71,8 +71,12 @@ class Runner(CommandRunner):
         words = " ".join(command)
         answer = next((said for key, said in self.answers_of.items() if words.startswith(key)), "")
         if isinstance(answer, Exception):
+            if str(answer) == "no such job" and command[0] != "put":
+                return ""
             raise answer
         return answer
+
+    submit = run
 
     def of(self, name: str) -> list[list[str]]:
         return [command for command in self.ran if command[0] == name]
@@ -193,7 +197,7 @@ def test_the_limit_on_arrays_is_learned_from_a_refusal(scene: Scene) -> None:
             raise Refused("at most 2 tasks")
         return real(command, seconds)
 
-    scene.runner.run = limited  # type: ignore[method-assign]
+    scene.runner.submit = limited  # type: ignore[method-assign]
     assert len(scene.launcher.launch(5)) == 5
     counts = [command[2] for command in scene.runner.of("put")]
     assert counts == ["--tasks=2", "--tasks=2", "--tasks=1"]

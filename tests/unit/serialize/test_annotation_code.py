@@ -141,11 +141,13 @@ def test_annotations_are_not_evaluated_on_the_way(elsewhere: Any) -> None:
     source = """
 class Made:
     x: evaluated.append(1)
+    def __init__(self, controller: evaluated.append(4) = None): ...
     def __call__(self, x: evaluated.append(2), controller: evaluated.append(3)): ...
 """
     made = written(source, evaluated=evaluated)
     elsewhere(made())
     elsewhere(made.__call__)
+    assert accepts_controller(made)
     assert accepts_controller(made(), (1,))
     assert accepts_controller(made().__call__, (1,))
     assert accepts_controller(functools.partial(made.__call__, 1), (2,))

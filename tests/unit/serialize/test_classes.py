@@ -45,6 +45,14 @@ def test_a_method_hidden_by_a_subclass_stays_the_one_it_was() -> None:
     assert through(Sub().base())() == "base"
 
 
+def test_a_class_that_was_written_within_another_is_made_with_its_whole_name() -> None:
+    class Inner: ...
+
+    Inner.__qualname__ = "Outer.Inner"
+    made = classes.make_class(b"unlike all others", type, "Inner", *classes.beginnings(Inner))
+    assert (made.__name__, made.__qualname__) == ("Inner", "Outer.Inner")
+
+
 def test_many_threads_agree_on_one_class() -> None:
     cls = local_class()
     with ThreadPoolExecutor(8) as pool:

@@ -17,12 +17,17 @@ from gridengine.serialize.main_module import CallersMain, enter, forget
 class Script:
     """A class that says it is of a script."""
 
+    class Part: ...
+
+    class Other: ...
+
 
 def helper(x: int) -> int:
     return x
 
 
-Script.__module__ = helper.__module__ = "__main__"
+for one in (Script, Script.Part, Script.Other, helper):
+    one.__module__ = "__main__"
 
 
 @pytest.fixture
@@ -50,6 +55,13 @@ def test_what_came_by_value_is_found_by_its_name(main: CallersMain) -> None:
     assert main.calls is made
     assert main.helper is made.__globals__["helper"]
     assert main.FACTOR == 3
+    assert load(Script) is main.Script
+
+
+def test_a_class_that_was_written_within_another_is_found_by_both_names(main: CallersMain) -> None:
+    assert load(Script.Part) is main.Script.Part
+    assert load(Script.Other) is main.Script.Other
+    assert main.Script.Part is Script.Part
     assert load(Script) is main.Script
 
 

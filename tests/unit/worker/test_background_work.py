@@ -56,6 +56,17 @@ def test_a_child_of_multiprocessing_is_waited_for_unless_it_is_a_daemon(
     assert multiprocessing_state.is_running() is running
 
 
+def test_what_multiprocessing_gives_back_at_the_end_takes_time_but_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    util = SimpleNamespace(_finalizer_registry={})
+    monkeypatch.setitem(sys.modules, "multiprocessing.util", util)
+    assert not multiprocessing_state.is_left()
+    util._finalizer_registry[0, 1] = "the end of a semaphore"
+    assert multiprocessing_state.is_left()
+    assert not multiprocessing_state.is_running()
+
+
 def test_multiprocessing_is_not_imported_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "multiprocessing.process")
     assert not multiprocessing_state.is_running()
