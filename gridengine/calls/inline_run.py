@@ -125,8 +125,8 @@ PASSING = (KeyboardInterrupt, bdb.BdbQuit, GeneratorExit)
 """Exceptions that end the caller's own script, not only the call."""
 WORKER = b"inline"
 IGNORED = (
-    "InlineScheduler cannot keep calls to a %s limit (%s), which would end this very process; "
-    "ProcessScheduler(1) can"
+    "InlineScheduler does not enforce a %s limit (%s), which would end this very process; "
+    "ProcessScheduler(1) does"
 )
 
 log = logging.getLogger("gridengine")

@@ -37,7 +37,7 @@ class NestedDispatcher(RequestingDispatcher):
         try:
             self._channel = process.connect()
         except LookupError as error:
-            raise ConfigurationError(f"this call can make no calls of others: {error}") from error
+            raise ConfigurationError(f"this call cannot submit calls: {error}") from error
         self._pid = process.pid
         self._submitters: dict[int, tuple[int, int]] = {}
         """For each submitter: the run that it last submitted for, and the submitter's number for

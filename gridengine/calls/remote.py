@@ -344,7 +344,7 @@ class RemoteDispatcher(RequestingDispatcher):
 
     def _refuse(self, message: Message, cause: Exception) -> None:
         """Report a message that cannot be encoded to its sender."""
-        error = ConfigurationError(f"this cannot be handed in: {cause}")
+        error = ConfigurationError(f"the request cannot be sent: {cause}")
         if isinstance(message, ChildTasks):
             for task in message.tasks:
                 self._refuse_task(task, error)
@@ -383,8 +383,8 @@ class RemoteDispatcher(RequestingDispatcher):
             heard = self._connection.close()
             if self._ends_calls and not heard and not isinstance(self._lost, DispatcherGone):
                 log.warning(
-                    "the dispatcher %r has not heard that this client has left: calls of runs with "
-                    "a name go on, others end when it sees that the client is gone",
+                    "the dispatcher %r has not heard that this client has left: calls of named "
+                    "runs go on, other calls end when it notices that the client is gone",
                     self.name,
                 )
             atexit.unregister(self._at_exit)
@@ -505,8 +505,8 @@ class RemoteDispatcher(RequestingDispatcher):
             raise VersionMismatch(message.reason)
         if self._welcomed:
             raise DispatcherGone(
-                f"the dispatcher {self.name!r} has given up this client: it was "
-                f"silent for too long, or the dispatcher was started anew ({message.reason})"
+                f"the dispatcher {self.name!r} has given up this client: the client "
+                f"was silent for too long, or the dispatcher was started anew ({message.reason})"
             )
         raise ConfigurationError(message.reason)
 

@@ -332,7 +332,7 @@ class RequestingDispatcher(DispatcherBase, ABC):
         try:
             self._deliver(message, buffers)
         except (TypeError, ValueError) as error:  # a name may be none that can be encoded
-            refused = ConfigurationError(f"{function.name!r} cannot be handed in: {error}")
+            refused = ConfigurationError(f"{function.name!r} cannot be submitted: {error}")
             for task in tasks:
                 self._refuse_task(task, refused)
             for own in definitions_of(message, buffers):
@@ -378,7 +378,7 @@ class RequestingDispatcher(DispatcherBase, ABC):
         except GridEngineError as error:
             self._fail(error)
         except BaseException as error:
-            log.critical("the thread that reads failed; all that runs is ended", exc_info=True)
+            log.critical("the thread that reads failed; all calls are ended", exc_info=True)
             self._fail(Cancelled(f"the thread that reads failed: {error!r}"))
 
     def _fail(self, error: GridEngineError) -> None:
@@ -391,7 +391,7 @@ class RequestingDispatcher(DispatcherBase, ABC):
     def _settle(self, error: GridEngineError, tasks: Iterable[int] | None = None) -> None:
         """Settle all calls, or the calls of these tasks, with an error."""
         for failure in self._unsettled.fail(error, tasks):
-            log.critical("somebody could not be told of an outcome", exc_info=failure)
+            log.critical("a listener failed when it was told of an outcome", exc_info=failure)
 
     def _welcome(self, message: ChildrenWelcome, buffers: Payload) -> None:
         self.slots, self._unserved = message.slots, message.unserved

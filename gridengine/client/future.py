@@ -568,7 +568,7 @@ class CallFuture(Future[Any]):
 
     def __reduce__(self) -> Any:
         refusal = TypeError(
-            "a future travels in the arguments of calls alone; elsewhere give its result()"
+            "a future can be pickled only among a call's arguments; elsewhere use its result()"
         )
         vars(refusal)["refused"] = self  # the error names the future, not a part of it
         raise refusal

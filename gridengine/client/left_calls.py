@@ -161,9 +161,9 @@ class _LeftCalls:
         """Have the dispatcher delete the outcomes that are durable."""
         if not self._file.writer.flush():
             raise JournalError(
-                f"{self._file.what}: what the dispatcher has of it cannot be written to "
+                f"{self._file.what}: its results at the dispatcher cannot be written to "
                 f"{self._file.path}: {self._file.writer.failure}",
-                hint="it stays at the dispatcher: run the script again when there is room",
+                hint="they stay at the dispatcher: run the script again when there is room",
             )
         self._dispatcher.took(self._written)
         self._written = []

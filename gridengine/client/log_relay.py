@@ -91,7 +91,7 @@ class LogRelay:
             for buffer in payload:
                 self._handle(_DECODER.decode(buffer))
         except msgspec.MsgspecError as error:
-            log.warning("what calls have logged cannot be read: %s", error)
+            log.warning("log records of calls cannot be decoded: %s", error)
         finally:
             with self._lock:
                 self._pending -= len(payload)

@@ -172,8 +172,8 @@ class RunFunction:
         )
         if self._known.made_by and options.resume is True:
             log.warning(
-                '%s, %s: what there is was made by %s; its calls are made anew (resume="anyway" '
-                "takes what any Python can read)",
+                '%s, %s: the results were made by %s; the calls are made again (resume="anyway" '
+                "takes the results that any Python can read)",
                 self._file.what,
                 key.name,
                 self._pythons(),

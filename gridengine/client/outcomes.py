@@ -164,8 +164,8 @@ def warn_of_exit(error: BaseException) -> None:
     if isinstance(error, SystemExit):
         which = next(iter(getattr(error, "__notes__", ())), "a call")
         log.warning(
-            "%s: it left by sys.exit(%s), which is raised here and ends this Python unless "
-            "SystemExit is caught",
+            "%s: it called sys.exit(%s); SystemExit is raised here too, and ends this Python "
+            "unless it is caught",
             which,
             "" if error.code is None else safe_repr(error.code),
         )

@@ -121,7 +121,7 @@ class LaunchRecord:
             try:
                 parts, factor = encode_demand(demand)
             except ConfigurationError as error:
-                log.warning("some workers will be unknown to who goes on here: %s", error.message)
+                log.warning("a restarted dispatcher will not know some workers: %s", error.message)
                 continue
             groups.append(_Group(parts, factor, [(one.id, one.log) for one in handles]))
             noted += handles
@@ -293,7 +293,9 @@ class LauncherThread:
             try:
                 self._record.save(self._launcher)
             except Exception as error:
-                log.warning("what was launched cannot be written down: %s", safe_repr(error))
+                log.warning(
+                    "the record of launched workers cannot be written: %s", safe_repr(error)
+                )
 
     def _serve(self) -> None:
         while (request := self._requests.get()) is not None:
@@ -317,7 +319,7 @@ class LauncherThread:
             try:
                 self._opened()
             except Exception as error:
-                log.warning("what was launched before cannot be stopped: %s", safe_repr(error))
+                log.warning("workers of an earlier process cannot be stopped: %s", safe_repr(error))
         if self._launcher is not None:
             self._launcher.close()
         if self._record is not None and self._adopts is None:

@@ -174,7 +174,7 @@ class WatchStreams:
                     made[key] = self._make(events, stream, now)
                 taken = follower.tell(made[key])
             except Exception as error:  # an exception here would end the I/O thread
-                log.debug("who follows is dropped: %s", error)
+                log.debug("a follower is dropped: %s", error)
                 taken, stream.told_at = False, -math.inf
             if taken:
                 stream.told, stream.told_at = position, now
@@ -297,7 +297,7 @@ class WatchServer:
             elif not self._read(watcher):
                 self.drop(watcher)
         except Exception as error:  # an exception here would end the I/O thread
-            log.debug("who watches is dropped: %s", error)
+            log.debug("a watcher is dropped: %s", error)
             self.drop(watcher)
 
     def _read(self, watcher: Watcher) -> bool:

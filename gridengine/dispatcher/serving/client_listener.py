@@ -199,7 +199,7 @@ class ClientListener:
                 client.record.send_waiting()
             silent = self._awake - client.heard_at
             if client.number == WATCHER and silent > self._watcher_lease:
-                log.info("%s, who watches, has been silent for %.0f s: dropped", client, silent)
+                log.info("the watcher %s has been silent for %.0f s: dropped", client, silent)
                 yield from self._end(client.peer)
             elif self._is_heard(client):
                 client.gone_at = None

@@ -235,7 +235,7 @@ class Clients:
         results fail.
         """
         if not isinstance(error, GridEngineError):
-            error = ProtocolError(f"calls cannot be submitted so: {safe_repr(error)}")
+            error = ProtocolError(f"the submission is not valid: {safe_repr(error)}")
         for one in tasks:
             client.settled(
                 CallsFinished(one.id, 0, one.count, None, error=error, exitcode=1, last=True)

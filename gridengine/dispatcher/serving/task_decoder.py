@@ -87,7 +87,7 @@ class TaskDecoder:
         alike = AlikeTasks(replace(first, payload=()), list(map(compact, payloads)))
         if not client.owns(alike.numbers[-1]) or self._state.has_any(alike.numbers):
             raise ProtocolError(
-                f"tasks from {first.id} on are not of this process, or here already"
+                f"tasks from {first.id} on have another client's numbers, or are here already"
             )
         return alike
 
@@ -127,7 +127,10 @@ class TaskDecoder:
         if not (client.owns(item.id) and client.owns(item.submitter)) or (
             self._state.has_task(item.id) or (item.after and item.count > 1)
         ):
-            raise ProtocolError(f"task {item.id} cannot be of this process, or is here already")
+            raise ProtocolError(
+                f"task {item.id} has another client's numbers, is here already, or has several "
+                "calls that wait for results"
+            )
         if item.after or item.kept:
             numbers = (*item.after, *(number for _, number in item.kept))
             if not self._claim(client, numbers):
@@ -242,4 +245,4 @@ def _check_name(name: bytes) -> None:
         ProtocolError: it is as long as one.
     """
     if len(name) == RESULT_NAME_BYTES:
-        raise ProtocolError("that is the name of a result")
+        raise ProtocolError("a function or shared object has a name that only results have")
