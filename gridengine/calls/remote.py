@@ -519,7 +519,7 @@ class RemoteDispatcher(RequestingDispatcher):
 
     def _controlled(self, message: Controlled, buffers: Payload) -> None:
         if self._control.tell(message):
-            self._connection.acknowledge()  # more can be told
+            self._connection.acknowledge()  # the dispatcher sends no more before
         self._answer(message.number, message)
 
 

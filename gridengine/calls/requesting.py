@@ -331,7 +331,7 @@ class RequestingDispatcher(DispatcherBase, ABC):
         )
         try:
             self._deliver(message, buffers)
-        except (TypeError, ValueError) as error:  # a name may be none that can be encoded
+        except (TypeError, ValueError) as error:  # such as a name that UTF-8 cannot encode
             refused = ConfigurationError(f"{function.name!r} cannot be submitted: {error}")
             for task in tasks:
                 self._refuse_task(task, refused)

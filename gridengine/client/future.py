@@ -251,7 +251,7 @@ class CallFuture(Future[Any]):
         self.outcome: Any = outcome
         self.waiters: Waiters | None = None
 
-    # What the base class and the functions beside it read
+    # The attributes that the base class and the functions of its module read
 
     @property
     def _state(self) -> str:  # type: ignore[override]
@@ -303,7 +303,7 @@ class CallFuture(Future[Any]):
             outcome = self.outcome
         return None if type(outcome) is Phase else outcome
 
-    # What users ask
+    # The interface for users
 
     def _repr_html_(self) -> str:
         outcome = self.outcome
@@ -523,7 +523,7 @@ class CallFuture(Future[Any]):
                 return
         call_safely(fn, self)
 
-    # What becomes of it
+    # The end of the call
 
     def settle(self, outcome: FutureOutcome) -> None:
         """Set the outcome of a future that has a condition, and wake its waiters."""

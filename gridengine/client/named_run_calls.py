@@ -1,7 +1,7 @@
-"""The maps, single calls and jobs of a run with a name.
+"""The maps, single calls and jobs of a named run.
 
-Each of them asks the run (`named_run`) which calls have a result. These calls are not submitted;
-the outcomes of the others are written to the run's file as they arrive.
+Each of them asks the run (`named_run`) which calls have a result. Calls with a result are not
+submitted. The outcomes of all other calls are written to the run's file as they arrive.
 """
 
 from __future__ import annotations

@@ -214,7 +214,7 @@ class Submission(OutcomeListener):
         return pickled + repeated.named - named
 
     def _introduce(self, payload: Payload) -> tuple[Reference, ...]:
-        from gridengine.client.dependencies import introduce  # here, as in `functions`
+        from gridengine.client.dependencies import introduce  # imported here, as in `functions`
 
         return introduce(payload, self.dispatcher)
 

@@ -44,7 +44,9 @@ class Journal:
     def new_client(self) -> int:
         """Return a number that no other client has had, and that none will get after a restart."""
         self._last_client += 1
-        if self._reserved - self._last_client < _NUMBERS // 2:  # early: it is written later
+        if (
+            self._reserved - self._last_client < _NUMBERS // 2
+        ):  # early, because the write takes effect later
             self._reserved += _NUMBERS
             self.file.write("REPLACE INTO counters VALUES ('client', ?)", [(self._reserved,)])
         return self._last_client
