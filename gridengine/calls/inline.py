@@ -147,6 +147,9 @@ class InlineDispatcher(DispatcherBase):
         missing()
 
     def supply(self, reference: int, data: ResultData) -> None:
+        """Store a result, let calls in this process find it by its reference, and wake calls that
+        wait.
+        """
         with self._arrived:
             self._makers.pop(reference, None)
             if reference not in self.results:

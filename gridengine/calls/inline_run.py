@@ -107,6 +107,10 @@ def _copying(name: str, copy: io.StringIO) -> Iterator[None]:
 
 
 class _Tee:
+    """A stream that also writes to copies. There is one for all calls that copy the stream at the
+    same time.
+    """
+
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
         self.copies: list[io.StringIO] = []
@@ -317,6 +321,9 @@ class InlineRun:
         return result, payload
 
     def _outcome(self, assignment: Assignment, call: Any) -> tuple[Payload, int]:
+        """Make one call; return the pickled value or exception, and its status. Exceptions in
+        `PASSING` are raised.
+        """
         f, keywords = self._f, {}
         # It is None only if an input of the function has failed, and then its calls never run.
         assert f is not None

@@ -290,6 +290,9 @@ class RemoteDispatcher(RequestingDispatcher):
         self._queue.post((message, buffers))
 
     def _receive(self) -> Received:
+        """Send queued messages, wait, and return the messages that have arrived. Nothing from the
+        queue is sent while the client resumes: it must first repeat its requests, in their order.
+        """
         connection, queue = self._connection, self._queue
         if not self._resuming:
             for _, taken in self._output.taken():
@@ -304,6 +307,7 @@ class RemoteDispatcher(RequestingDispatcher):
                     self._taken.add(*event.numbers)
                 continue
             message, buffers = event
+            # Submissions that have queued up meanwhile join this one.
             if type(message) is ChildTasks:
                 joinable = take_joinable(message, queue.events)
                 self._sender.send_tasks([(message, buffers), *joinable])
@@ -371,6 +375,9 @@ class RemoteDispatcher(RequestingDispatcher):
                 self._connection.move(load_private(self._path, ClientConnection).addresses)
 
     def _work(self) -> None:
+        """Read until the connection ends; then let everybody go who waits, and close the
+        connection.
+        """
         try:
             with self._clock.waking(self._queue.wake):
                 super()._work()
@@ -473,6 +480,10 @@ class RemoteDispatcher(RequestingDispatcher):
         return replace(self._hello, resumes=self._number, durable=durable)
 
     def _welcome(self, message: ChildrenWelcome, buffers: Payload) -> None:
+        """Take the number that the dispatcher gives to this client. Or, welcomed by a restarted
+        dispatcher, send again everything that it may not have: requests, questions, followers, and
+        wanted results.
+        """
         if self._hello.keep:
             self.left.put(message)
         if not self._number:
@@ -481,6 +492,8 @@ class RemoteDispatcher(RequestingDispatcher):
                 self._requests.journaled = True
                 self._connection.epoch = message.epoch
             else:
+                # Without a journal a restarted dispatcher knows nothing of this client, so it must
+                # not resume.
                 self._connection.introduce = None
             super()._welcome(message, buffers)
             return
@@ -524,6 +537,7 @@ class RemoteDispatcher(RequestingDispatcher):
 
 
 def _hello(weight: float, keep: str, python: str) -> ClientHello:
+    """Return this process's greeting."""
     pid = os.getpid()
     script = Path(sys.argv[0]).name if sys.argv else ""
     return ClientHello(

@@ -55,6 +55,7 @@ class DispatcherControl:
         return Control(next(self._numbers), action, msgspec.json.encode(dict(arguments)))
 
     def _asked(self, message: Control, seconds: float | None = None) -> Buffer:
+        """Send a question and wait for its answer."""
         number = message.number
         question = self._questions[number] = Question(message)
         if (lost := self._lost()) is not None:

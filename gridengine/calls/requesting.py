@@ -160,12 +160,10 @@ class RequestingDispatcher(DispatcherBase, ABC):
         """Return the number of a submitter at the dispatcher."""
 
     def _admit(self, tasks: Sequence[Task]) -> None:  # optional
-        """Prepare for tasks that are about to be submitted, or raise the reason why they cannot
-        be.
-        """
+        """Called before tasks are submitted. Raises an error if they cannot be."""
 
     def _note(self, tasks: Sequence[Task]) -> None:  # optional
-        """Prepare for tasks that are about to be sent."""
+        """Called before tasks are sent, so that a subclass can prepare for them."""
 
     def _sendable(self, function: Function, tasks: Sequence[Task]) -> Sequence[Task]:
         """Return the tasks that may be sent; settle the others with an error."""
@@ -195,6 +193,7 @@ class RequestingDispatcher(DispatcherBase, ABC):
             self._settle(self._lost, [task.id for task in tasks])
 
     def _check_usable(self) -> None:
+        """Raise an error if nothing can be submitted any more."""
         if os.getpid() != self._pid:
             raise ConfigurationError(
                 "this scheduler belongs to the process that this one was forked from",
@@ -252,6 +251,7 @@ class RequestingDispatcher(DispatcherBase, ABC):
         self._send(message)
 
     def supply(self, reference: int, data: ResultData) -> None:
+        """Give the result that a reference stands for. An error of the package travels pickled."""
         payload, raised = data.payload, data.raised
         if data.error is not None:
             payload, raised = pickling.dump_exception(data.error), True
@@ -368,6 +368,7 @@ class RequestingDispatcher(DispatcherBase, ABC):
     # ---------------------------------------------------------------- the thread that reads
 
     def _work(self) -> None:
+        """Read messages until the connection ends, then fail everything that waits."""
         handlers = self._handlers
         try:
             while True:
@@ -405,6 +406,7 @@ class RequestingDispatcher(DispatcherBase, ABC):
     def _answer(
         self, number: int, told: object = None, *, error: BaseException | None = None
     ) -> None:
+        """Set the answer of a question."""
         question = self._questions.pop(number, None)
         if question is None:  # it was asked twice, and has been answered
             return
@@ -414,6 +416,9 @@ class RequestingDispatcher(DispatcherBase, ABC):
             question.set_result(told)
 
     def _finished(self, message: ChildrenFinished, buffers: Payload) -> None:
+        """Settle calls. After a resumption, outcomes may arrive a second time, in other groups:
+        only calls without an outcome are settled.
+        """
         offset = 0
         for item in message.outcomes:
             stop = offset + item.count_buffers()

@@ -418,6 +418,9 @@ class CallFuture(Future[Any]):
         return self._exception
 
     def _await(self, timeout: float | None) -> None:
+        """Wait for the end of the call, and for its result if that has stayed at a worker; raise an
+        error if the time runs out or the call was cancelled.
+        """
         deadline = None if timeout is None else monotonic() + timeout
         if not self.await_end(timeout):
             raise FutureTimeoutError

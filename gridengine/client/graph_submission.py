@@ -225,6 +225,9 @@ class GraphSubmission(OutcomeListener):
         return futures
 
     def _send(self) -> None:
+        """Supply shared data and failures, submit the tasks, and release all references: tasks keep
+        what they need.
+        """
         references = [reference for reference, _ in self._supplied]
         try:
             for reference, data in self._supplied:
@@ -254,6 +257,9 @@ class GraphSubmission(OutcomeListener):
         return [(task, 0, 1) for task, one in list(self._unsettled.items()) if one is None]
 
     def settled(self, event: CallsFinished) -> None:
+        """Settle the future of a task, if it has one. Name the node in errors. When nobody waits
+        for the remaining tasks, recall them.
+        """
         if self.recorder is not None:
             self.recorder.settled(event)
         if event.raised and event.payload is not None:

@@ -144,6 +144,9 @@ class _LeftCalls:
         return found
 
     def _begin(self, found: ChildrenWelcome | Left) -> None:
+        """Take a welcome, which says how much is left, or a message with outcomes, which are added
+        to the file. Cancelled calls have no outcome.
+        """
         if isinstance(found, ChildrenWelcome):
             self._owed, self._ready = found.owed, found.ready
             return

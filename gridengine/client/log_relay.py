@@ -87,6 +87,7 @@ class LogRelay:
         drained.wait(seconds)
 
     def _handle_all(self, payload: Payload) -> None:
+        """Handle records, in the relay's thread."""
         try:
             for buffer in payload:
                 self._handle(_DECODER.decode(buffer))

@@ -74,8 +74,8 @@ class OpenRun:
         self._finalizer = weakref.finalize(self, _release_elsewhere, self._use)
 
     def note_submitter(self, dispatcher: Dispatcher, submitter: int) -> None:
-        """Tell a dispatcher which named run a submitter's calls belong to, for those who look for
-        the calls.
+        """Tell a dispatcher which named run a submitter's calls belong to, so that commands find
+        them by the run's name.
         """
         dispatcher.note_run(self._options.name, str(self._file.path), submitter)
 

@@ -130,6 +130,7 @@ def cancelled_error(
 
 
 def _outcomes_of_values(payload: Payload, start: int, stop: int) -> list[Outcome]:
+    """Return the outcomes of successful calls. Values that cannot be unpickled are errors."""
     if type(payload) is KeptPayload:
         try:
             payload = payload.fetch()

@@ -161,6 +161,8 @@ class Settlement(FutureBatcher):
         with self.lock:
             if future.outcome is not RUNNING:
                 return _note_reference(future, reference)
+        # `_find` takes the lock of handing over, which comes before this one. So the future is
+        # asked again.
         task, index, _ = self._find(future)
         with self.lock:
             bound, running = _note_reference(future, reference), future.running()

@@ -262,6 +262,7 @@ class Submission(OutcomeListener):
         if block is None:
             return
         if not self._discards:
+            # In this order: the reader sees the outcome before `finished` can become True.
             self._events.put((block.first, event))
             if (wake := self._wake) is not None:
                 wake()

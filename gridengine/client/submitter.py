@@ -106,6 +106,9 @@ class Submitter:
         self._set_options(options)
 
     def _set_options(self, options: CallOptions) -> None:
+        """Set the options, with an empty cache: templates depend on the options and on the
+        environment.
+        """
         self.options = options
         present = own_variables()
         variables = dict(present)

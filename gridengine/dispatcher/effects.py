@@ -74,6 +74,7 @@ class KeptPayloads:
         self._release((reference,))
 
     def _load(self, reference: int, coming: Future[ResultData]) -> Payload:
+        """Fetch a payload, and wait for it."""
         if not coming.done():
             self._ask(reference)
         data = coming.result()
@@ -188,6 +189,9 @@ class EffectPerformer:
             self._nested.flush()
 
     def _grant(self, effect: Grant) -> None:
+        """Tell a worker the resources of an allocation. If they cannot be pickled, the worker gets
+        the error, and its calls fail with it.
+        """
         cores, gpus = effect.given.get(Cores), effect.given.get(GPUs)
         failed = False
         try:

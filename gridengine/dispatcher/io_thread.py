@@ -359,6 +359,7 @@ class DispatcherThread(PostingDispatcher):
         return self._answers
 
     def _work(self) -> None:
+        """Run the loop. Whatever ends it, fail what is open and tear everything down."""
         broken = True
         try:
             self._loop.run()
@@ -391,6 +392,9 @@ class DispatcherThread(PostingDispatcher):
             log.critical("a listener failed when it was told of that", exc_info=failure)
 
     def _tear_down(self, *, broken: bool) -> None:
+        """Close everything in a fixed order, step by step; see the steps from the last to the
+        first.
+        """
         for act in self._queue.barriers:
             act()
         # The steps run in reverse order, and all of them even if one fails.

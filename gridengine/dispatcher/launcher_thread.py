@@ -57,6 +57,8 @@ class _Group(Struct, frozen=True):
 
 
 class _Facts(Struct, frozen=True):
+    """The content of the file."""
+
     groups: list[_Group]
     facts: dict[str, str]
 
@@ -298,6 +300,7 @@ class LauncherThread:
                 )
 
     def _serve(self) -> None:
+        """Handle requests until `close`; then stop the workers."""
         while (request := self._requests.get()) is not None:
             try:
                 event = request()

@@ -235,6 +235,9 @@ class LocalWorkers:
         self._inbox.append((peer, message, buffers))
 
     def _tick(self, now: float) -> None:
+        """Let agents enforce time limits; end broken agents; send beats and measurements, as
+        workers elsewhere do.
+        """
         self._has_room = False
         beats = now >= self._beat_at
         if beats:

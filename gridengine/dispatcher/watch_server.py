@@ -161,6 +161,7 @@ class WatchStreams:
         self._schedule()
 
     def _push(self, followers: list[Follower], now: float) -> None:
+        """Send an answer to each of these followers."""
         events = self._log.events
         if events is None:
             return
@@ -275,6 +276,9 @@ class WatchServer:
         self.path.unlink(missing_ok=True)
 
     def _accept(self) -> None:
+        """Accept a watcher of the same user; drop watchers that have not read their answer in
+        time.
+        """
         try:
             sock, _ = self._listener.accept()
         except OSError:  # the watcher has gone, or too many files are open

@@ -281,12 +281,15 @@ class ClientListener:
         return ()
 
     def _hello(self, peer: bytes, message: ClientHello, buffers: Payload) -> Iterable[Event]:
+        """Accept a client or watcher, welcome again one that is known, or refuse it."""
         if reason := why_refused(message):
             return self._refuse(peer, Refuse(reason, mismatch=True))
         known = self._clients.get(peer)
         if known is not None:
             return self._welcome_again(known)
         journal = self._table.journal
+        # A resuming client that is not known may go on only if none of its requests was durable and
+        # nobody has its number.
         if message.resumes and (message.durable or not self._table.is_left(message.resumes)):
             return self._refuse(
                 peer, Refuse("the dispatcher has no journal of this client's calls")

@@ -207,6 +207,7 @@ class ClientRequests:
         self._definitions.setdefault(name, {})[id] = needs
 
     def _add(self, id: int, message: ChildTasks) -> _Request:
+        """Add the request of a row, and index it by its tasks."""
         tasks = message.tasks
         uses: set[Name] = {message.digest}
         once = not all(task.retries for task in tasks)
@@ -277,6 +278,7 @@ class ClientRequests:
         return ended, whole
 
     def _drop(self, request: _Request) -> None:
+        """Remove a request from the index."""
         if len(request.tasks) <= _FEW_TASKS:
             for task in request.tasks:
                 if self._small.get(task) is request:  # a task sent twice is in both
@@ -391,6 +393,9 @@ class ClientRequests:
         ended: Calls,
         settled: dict[int, list[tuple[int, int]]],
     ) -> Iterator[tuple[Message, Sequence[Buffer]]]:
+        """Restore a request with tasks. `taken` are the calls whose outcomes the client has
+        acknowledged, `ended` the calls whose outcomes the file has.
+        """
         message, buffers = content
         request = self._add(id, message)
         if not taken and ended.keys().isdisjoint(request.tasks):

@@ -55,6 +55,14 @@ class TaskDecoder:
     def decode(
         self, client: Client, message: ChildTasks, buffers: Iterator[Buffer], parent: int
     ) -> tuple[Function, list[list[Task] | AlikeTasks]]:
+        """Return the function and the tasks of a submission. Tasks that are alike come as one
+        block; nested calls, and calls whose function needs shared objects or results, never do.
+
+        Raises:
+            ProtocolError, ConfigurationError: the submission is not valid, or no worker can hold a
+                demand.
+        """
+
         def take(item: Any) -> list[Buffer]:
             return [next(buffers) for _ in range(item.buffers)]
 
@@ -94,6 +102,7 @@ class TaskDecoder:
     def _decode_function(
         self, client: Client, digest: bytes, item: FunctionItem, payload: list[Buffer]
     ) -> Function:
+        """Return a function that the client defines."""
         if item.codec != PICKLE:
             return named_function(item)
         _check_name(digest)
@@ -123,6 +132,7 @@ class TaskDecoder:
         return tuple(one for one in found if one is not None)
 
     def _decode_task(self, client: Client, item: TaskItem, payload: list[Buffer]) -> Task:
+        """Check and return one task."""
         demand = self.decode_demand(item.demand)
         if not (client.owns(item.id) and client.owns(item.submitter)) or (
             self._state.has_task(item.id) or (item.after and item.count > 1)
