@@ -223,6 +223,7 @@ class RemoteDispatcher(RequestingDispatcher):
         of its name. Calls that are not settled here are settled with `Cancelled`. May be called
         twice.
         """
+        # A forked child has a copy of this object, but the connection is its parent's.
         if os.getpid() != self._pid:
             return
         with self._closing:
@@ -238,6 +239,8 @@ class RemoteDispatcher(RequestingDispatcher):
         """
         if os.getpid() != self._pid:
             return
+        # Python sets `last_value` when an exception has ended the script; at a prompt, any
+        # exception does, and calls must go on.
         failed = getattr(sys, "last_value", None) is not None and not hasattr(sys, "ps1")
         with contextlib.suppress(KeyboardInterrupt):
             self._unsettled.wait_for_jobs(lambda: failed or self._lost is not None)

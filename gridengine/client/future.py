@@ -334,6 +334,8 @@ class CallFuture(Future[Any]):
             if self.waiters is None:
                 self._note_cancelled(path)
                 return True
+        # The condition comes before the batcher's lock, as for the functions of
+        # `concurrent.futures`, which hold it while they look at the future.
         with self._condition:
             with self.template.batcher.lock:
                 if self.outcome is not phase:

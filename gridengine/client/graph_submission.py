@@ -120,6 +120,8 @@ class GraphSubmission(OutcomeListener):
         )
         self._referred.extend(references)
         self._note(node, task.id, template, call.steps)
+        # One submission for each template. An inline dispatcher runs tasks as it gets them, so
+        # there the topological order must hold across templates too.
         tasks = self._group_of.get(template)
         if tasks is None or (self._dispatcher.at_once and self._groups[-1][1] is not tasks):
             tasks = self._group_of[template] = []
@@ -296,6 +298,7 @@ class GraphSubmission(OutcomeListener):
             first = _named(event.path[0], self._failed[id(failure)][1])
             return msgspec.structs.replace(event, path=(first, *event.path[1:]))
         if not event.path and node:
+            # The failure itself is stored as well, so that its `id` is not used again.
             self._failed[id(failure)] = failure, node
         return event
 

@@ -122,6 +122,7 @@ class Settlement(FutureBatcher):
                 waiters = future.waiters
                 if waiters is not None:
                     if waiters.condition is not None:
+                        # Settled below, without this lock: a condition must be taken before it.
                         with_condition.append(future)
                         continue
                     locks += waiters.take_locks()

@@ -166,6 +166,7 @@ class Submission(OutcomeListener):
         held, blocks = self._added_bytes - self._settled_bytes, len(self._blocks)
         if held <= WINDOW_BYTES or not blocks:
             return True
+        # Nobody says which blocks wait, so their average size stands for the size of each.
         waiting = max(blocks - self.snapshot().running, 0)
         return waiting * held <= WINDOW_BYTES * blocks
 

@@ -86,6 +86,7 @@ class Submitter:
             if ours:
                 undo.callback(self._scheduler.close)
             _check(dispatcher, options)
+            # From here on the batcher closes what was opened.
             undo.pop_all()
         self.slots = dispatcher.slots
         # Only the batcher may outlive its users: calls that they submitted still run, and then

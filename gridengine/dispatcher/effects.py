@@ -67,6 +67,8 @@ class KeptPayloads:
         payload.load = partial(self._load, reference, coming)
         payload.when_here = partial(self._when_here, reference, coming)
         payload.outcome = coming.result
+        # Not at the interpreter's exit: the dispatcher has ended by then, or releases everything
+        # itself.
         weakref.finalize(payload, self._let_go, reference).atexit = False
 
     def _let_go(self, reference: int) -> None:

@@ -153,6 +153,7 @@ class LocalWorkers:
         thread.
         """
         self._adopted.append((sock, process))
+        # `close` may have emptied the queue just before.
         if self._closed:
             self._close_adopted()
         self._wake()

@@ -169,6 +169,8 @@ class WatchStreams:
         for follower in followers:
             stream = self._streams[follower]
             stream.due = _next(stream.request.interval, now)
+            # Followers with the same request that were told up to the same event get the same
+            # answer.
             key = stream.key, stream.told.seen
             try:
                 if key not in made:

@@ -184,6 +184,7 @@ class ClientListener:
         """Yield the events for clients whose grace time is over. Drop silent watchers, and absent
         clients whose retention is over.
         """
+        # If much more time has passed than between two looks, this machine was suspended.
         self._awake += min(now - self._looked_at, 2 * LOOK_SECONDS)
         self._looked_at = now
         self.deadline = now + LOOK_SECONDS if self._clients or self._absent else math.inf
