@@ -164,7 +164,7 @@ FutureOutcome: TypeAlias = UndecodedResult | Failed | Done
 
 
 def is_failure(outcome: FutureOutcome) -> bool:
-    """Return whether an outcome is anything but the return value of a call."""
+    """Return whether an outcome is an error, or stands for one."""
     return type(outcome) is Failed or (type(outcome) is UndecodedResult and outcome.failed)
 
 

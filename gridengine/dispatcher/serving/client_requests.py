@@ -99,8 +99,8 @@ class ClientRequests:
         self._small: dict[int, _Request] = {}
         self._blocks: dict[int, list[_Request]] = {}
         self._others: deque[tuple[int, Other]] = deque()
-        """Rows that change earlier requests. Such a row can go when no older request is left, or no
-        request that the row is about.
+        """Rows with cancellations, recalls, wants and releases. Such a row can go when no older
+        request is left, or no request that the row is about.
         """
         self._most_others = LEAST_OTHERS
         self._definitions: dict[Name, dict[int, Sequence[Name]]] = {}
