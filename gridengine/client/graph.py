@@ -198,6 +198,7 @@ class _Reader:
         return iter(node.needs)
 
     def _begin_of_dask(self, node: Node, value: Any) -> None:
+        """Read a node that is one of dask's."""
         dask: Any = self._dask
         if isinstance(value, dask.DataNode):
             node.value = value.value

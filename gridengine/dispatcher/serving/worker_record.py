@@ -106,6 +106,7 @@ class RecordedLink:
             once = any(one.once for one in message.assignments)
             if once or self._lasts(peer):
                 self._note(peer, message)
+            # 0 for calls that may run twice: such a message waits only behind others.
             number = self._number * once
         waiting = self._waiting.get(peer)
         if waiting is None and not number:

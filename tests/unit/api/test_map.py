@@ -277,7 +277,7 @@ def test_ctrl_c_in_a_map_carries_the_results_that_have_come() -> None:
     assert (first, third) == (0, 4)
     assert isinstance(second, Cancelled)
     [note] = caught.value.__notes__
-    assert note.startswith("`results` of this exception has what 2 of 3 calls gave")
+    assert note.startswith("`results` of this exception has the results of 2 of 3 calls")
 
 
 def test_an_error_of_the_iterable_cancels_and_propagates() -> None:
