@@ -181,7 +181,7 @@ Examples:
 @click.option(
     "--scheduler",
     type=click.Choice(STARTERS),
-    help="What starts them (default: the setting, else the best that is here).",
+    help="The scheduler that starts them (default: the setting, else the best that is here).",
 )
 @resource_options
 @click.option(

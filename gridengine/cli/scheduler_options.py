@@ -44,7 +44,7 @@ _TAKEN_BY: Mapping[str, tuple[str, ...]] = {
 _NAMES = {"job_name": "name"}
 """Arguments whose name differs from their option's."""
 
-_HELP = "What starts the workers (default: the setting, else the best that is here"
+_HELP = "The scheduler that starts the workers (default: the setting, else the best that is here"
 _which_scheduler = click.option("--scheduler", type=click.Choice(STARTERS), help=f"{_HELP}).")
 _which_of_dispatcher = click.option(
     "--scheduler", type=click.Choice(OF_DISPATCHERS), help=f"{_HELP}; none: people do, by hand)."
@@ -58,7 +58,7 @@ _how_it_starts = (
     click.option(
         "--min-workers",
         type=click.IntRange(min=0),
-        help="How many workers are kept though they have nothing to do (default: none).",
+        help="How many workers stay though they have nothing to do (default: none).",
     ),
     click.option("--partition", help="Slurm's --partition."),
     click.option("--account", help="Slurm's --account."),
@@ -73,7 +73,7 @@ _how_it_starts = (
         help="A shell line that runs before each worker; may be given more than once.",
     ),
     click.option("--python", metavar="PATH", help="The Python on the nodes (default: this one)."),
-    click.option("--job-name", help="What the batch system calls the jobs."),
+    click.option("--job-name", help="The name of the jobs in the batch system."),
     click.option(
         "--jobs-per-worker",
         type=click.IntRange(min=1),

@@ -212,8 +212,7 @@ class Settings(Struct, frozen=True):
             return self.run_directory.expanduser().absolute()
         except RuntimeError as error:
             raise ConfigurationError(
-                f"the home folder that {self.run_directory} is below cannot be told: this user has "
-                "none",
+                f"this user has no home folder, and {self.run_directory} is below it",
                 hint="set GRIDENGINE_RUN_DIRECTORY to a folder that the nodes share, or HOME",
             ) from error
 
