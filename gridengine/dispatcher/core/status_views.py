@@ -319,14 +319,7 @@ def call_status(state: CoreState, one: OpenTask, index: int, now: float) -> stat
     task, name = one.task, one.function.function.name
     history = (one.attempts or {}).get(index, ())
     queue = state.queues.get(task.demand, state.common_queue)
-    words = "waiting"
-    if one.is_settled(index):
-        words = "ended"
-    elif any(
-        run.done <= index < run.span.stop
-        for run in (state.runs[number] for number in one.runs if number in state.runs)
-    ):
-        words = "running"
+    words = {"assigned": "running", "settled": "ended"}.get(state.state_of(one, index), "waiting")
     return status.CallStatus(
         f"{task.id}.{index}",
         call_words(name, task.first, index, task.name),
