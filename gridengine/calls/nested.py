@@ -69,8 +69,8 @@ class NestedDispatcher(RequestingDispatcher):
             self.cancel(open_tasks)
 
     def end_call(self) -> None:
-        """End the nested calls of the call that has just ended, and everything that waits for
-        them.
+        """Called when a call has ended: end its nested calls, and release its threads and tasks
+        that still wait for its slot.
         """
         GVAR.at_end = None
         slot, self.call_slot = self.call_slot, self._new_slot()

@@ -283,8 +283,8 @@ class _Reader:
         return value
 
     def _with_dask_nodes(self, value: Any, *, strict: bool = True) -> Any:
-        """Return an argument of one of dask's nodes, in which only dask's nodes stand for
-        values.
+        """Return an argument of one of dask's nodes. dask's nodes in it become nodes of this graph;
+        everything else is data.
         """
         dask: Any = self._dask
         if not isinstance(value, self._of_dask):

@@ -168,8 +168,9 @@ class RecordedLink:
         self._delete("assigned WHERE run", [(first,) for first in ended])
 
     def _delete(self, which: str, values: Sequence[tuple[object]]) -> None:
-        """Delete notes after the outcomes of their calls are durable, deferred writes included. If
-        a kill came between, the calls would otherwise seem never to have begun.
+        """Delete notes, but only after the outcomes of their calls are durable, deferred writes
+        included. In the other order, a kill between the two writes would make the calls seem never
+        to have begun.
         """
         delete = functools.partial(self._file.write, f"DELETE FROM {which} = ?", values)
         self._file.after_later(delete)
