@@ -36,12 +36,14 @@ if TYPE_CHECKING:
     from gridengine.schedulers.htcondor import HTCondorScheduler
     from gridengine.schedulers.inline import InlineScheduler
     from gridengine.schedulers.local import ProcessScheduler
+    from gridengine.schedulers.pbs.scheduler import PBSScheduler
     from gridengine.schedulers.slurm.scheduler import SlurmScheduler
 
 __all__ = [
     "GridEngineScheduler",
     "HTCondorScheduler",
     "InlineScheduler",
+    "PBSScheduler",
     "ProcessScheduler",
     "Scheduler",
     "SlurmScheduler",

@@ -130,6 +130,7 @@ SCHEDULERS = (
         "slurm", "slurm.scheduler:SlurmScheduler", "Slurm", "sbatch", options="slurm.drmaa"
     ),
     SchedulerEntry("htcondor", "htcondor:HTCondorScheduler", "HTCondor", "condor_submit"),
+    SchedulerEntry("pbs", "pbs.scheduler:PBSScheduler", "PBS", "pbs_rstat"),
     SchedulerEntry("inline", "inline:InlineScheduler"),
 )
 """All of them; batch systems in the order in which they are preferred."""

@@ -36,10 +36,14 @@ Ports: TypeAlias = Annotated[
     Meta(pattern=r"\A(\d{1,5}-\d{1,5})?\Z", description="two ports, as 42000-42099"),
 ]
 Folder: TypeAlias = Annotated[Path, Meta(description="a line of text")]
-_Schedulers: TypeAlias = Literal["", "processes", "grid_engine", "slurm", "htcondor", "inline"]
+_Schedulers: TypeAlias = Literal[
+    "", "processes", "grid_engine", "slurm", "htcondor", "pbs", "inline"
+]
 SchedulerName: TypeAlias = Annotated[
     _Schedulers,
-    Meta(description="the name of a scheduler: processes, grid_engine, slurm, htcondor or inline"),
+    Meta(
+        description="the name of a scheduler: processes, grid_engine, slurm, htcondor, pbs or inline"
+    ),
 ]
 Names: TypeAlias = Annotated[Mapping[str, str], Meta(description="a table of texts")]
 
@@ -171,7 +175,7 @@ class Settings(Struct, frozen=True):
     drmaa_library: the DRMAA library that `GridEngineScheduler` loads (default: what
         DRMAA_LIBRARY_PATH says, else Grid Engine's own). It is code: said in the environment or the
         user's own file, never in a project's.
-    grid_engine, slurm, htcondor: the names that a site's batch system has for things.
+    grid_engine, slurm, htcondor, pbs: the names that a site's batch system has for things.
     """
 
     scheduler: SchedulerName = ""
@@ -204,6 +208,7 @@ class Settings(Struct, frozen=True):
     grid_engine: GridEngineSite = field(default_factory=GridEngineSite)
     slurm: SlurmSite = field(default_factory=SlurmSite)
     htcondor: BatchSite = field(default_factory=BatchSite)
+    pbs: QueueSite = field(default_factory=QueueSite)
 
     @property
     def port_range(self) -> range:
@@ -244,6 +249,7 @@ TABLES: Mapping[str, type[Struct]] = {
     "grid_engine": GridEngineSite,
     "slurm": SlurmSite,
     "htcondor": BatchSite,
+    "pbs": QueueSite,
 }
 """What the tables of a settings file hold."""
 
