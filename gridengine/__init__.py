@@ -85,6 +85,7 @@ if TYPE_CHECKING:  # for type checkers; `_MODULES` says the same when it runs
         GridEngineScheduler as GridEngineScheduler,
         HTCondorScheduler as HTCondorScheduler,
         InlineScheduler as InlineScheduler,
+        OARScheduler as OARScheduler,
         PBSScheduler as PBSScheduler,
         ProcessScheduler as ProcessScheduler,
         SlurmScheduler as SlurmScheduler,
@@ -116,8 +117,8 @@ _MODULES = {
         "dispatcher.core.tasks": "Attempt",
         "errors": "Cancelled",
         "resources": "ZERO Capacity Cores GPUs Memory Node Resource Token WTime",
-        "schedulers": "GridEngineScheduler HTCondorScheduler InlineScheduler PBSScheduler "
-        "ProcessScheduler SlurmScheduler best_available current_scheduler",
+        "schedulers": "GridEngineScheduler HTCondorScheduler InlineScheduler OARScheduler "
+        "PBSScheduler ProcessScheduler SlurmScheduler best_available current_scheduler",
         "serialize.shared_objects": "Shared",
         "worker.call_context": "GVAR current_job",
     }.items()

@@ -17,6 +17,7 @@ from gridengine.resources.base import ZERO, Resource
 from gridengine.resources.kinds import Cores, GPUs, Memory, Token, WTime
 from gridengine.resources.units import parse_gigabytes
 from gridengine.schedulers.registry import OF_DISPATCHERS, STARTERS
+from gridengine.settings.schema import TABLES
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -26,13 +27,14 @@ def _options(*those: Callable[[Any], Any]) -> Callable[[F], F]:
     return lambda command: functools.reduce(lambda it, one: one(it), reversed(those), command)
 
 
-_BATCH = ("grid_engine", "slurm")
+_BATCH = tuple(TABLES)
+_OF_SITES = ("partition", "account", "qos", "queue", "parallel_environment")
+"""Options for what the settings of some batch systems say too."""
 _TAKEN_BY: Mapping[str, tuple[str, ...]] = {
-    "partition": ("slurm",),
-    "account": ("slurm",),
-    "qos": ("slurm",),
-    "queue": ("grid_engine",),
-    "parallel_environment": ("grid_engine",),
+    **{
+        option: tuple(name for name, site in TABLES.items() if option in site.__struct_fields__)
+        for option in _OF_SITES
+    },
     "native": _BATCH,
     "prologue": _BATCH,
     "python": _BATCH,
@@ -63,9 +65,9 @@ _how_it_starts = (
         help="How many workers are kept though they have nothing to do (default: none).",
     ),
     click.option("--partition", help="Slurm's --partition."),
-    click.option("--account", help="Slurm's --account."),
+    click.option("--account", help="Whose account the jobs go to."),
     click.option("--qos", help="Slurm's --qos."),
-    click.option("--queue", help="Grid Engine's -q."),
+    click.option("--queue", help="The queue that workers wait in."),
     click.option("--parallel-environment", metavar="PE", help="Grid Engine's -pe, as 'smp 4'."),
     click.option("--native", help="More options of the batch system, as they are."),
     click.option(

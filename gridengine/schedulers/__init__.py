@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from gridengine.schedulers.htcondor import HTCondorScheduler
     from gridengine.schedulers.inline import InlineScheduler
     from gridengine.schedulers.local import ProcessScheduler
+    from gridengine.schedulers.oar import OARScheduler
     from gridengine.schedulers.pbs.scheduler import PBSScheduler
     from gridengine.schedulers.slurm.scheduler import SlurmScheduler
 
@@ -43,6 +44,7 @@ __all__ = [
     "GridEngineScheduler",
     "HTCondorScheduler",
     "InlineScheduler",
+    "OARScheduler",
     "PBSScheduler",
     "ProcessScheduler",
     "Scheduler",

@@ -148,6 +148,7 @@ class Seen:
             started; empty where it does not say. One that was seen to run, and later waits or has
             another `start`, was started again: as `again`.
         remaining_seconds: of one that runs, for how long it may, by a limit that the system knows.
+        ends_at: the same as the Unix time when the limit is reached, where the system says that.
     """
 
     state: WorkerStatus | None
@@ -161,6 +162,7 @@ class Seen:
     again: bool = False
     start: str = ""
     remaining_seconds: float = math.inf
+    ends_at: float = math.inf
 
 
 GONE = Seen(WorkerStatus.FAILED, "the batch system no longer knows it, nor how it ended")
@@ -270,7 +272,8 @@ class BatchCommands(ABC):
     """The options that ask for {n} GPUs, where the setting `gpus` of the site is empty."""
     site_options: Mapping[str, str] = {}
     """For settings of the site, as `queue`, the options that say their value, as `--queue={}` or
-    `-q {}`. The user's own replace them.
+    `-q {}`. The user's own replace them. An argument of the scheduler of the same name is said in
+    the same words.
     """
 
     # The environment of commands.

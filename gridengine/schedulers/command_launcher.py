@@ -320,7 +320,8 @@ class CommandLauncher(BatchLauncher[CommandTask]):
             return RESTARTED
         if seen.state is WorkerStatus.QUEUED:
             return self._waits(task, seen.reason)
-        return Report(seen.state, remaining_seconds=seen.remaining_seconds)
+        left = min(seen.remaining_seconds, seen.ends_at - time.time())
+        return Report(seen.state, remaining_seconds=left)
 
     def _waits(self, task: CommandTask, reason: str) -> Report:
         task.reason = reason or task.reason  # `explain` may have learned it

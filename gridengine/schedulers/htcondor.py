@@ -38,6 +38,8 @@ ATTRIBUTES = (
     "ClusterId,ProcId,JobStatus,NumJobStarts,JobCurrentStartDate,RemoteHost,LastRemoteHost,"
     "HoldReason,HoldReasonCode,VacateReason,RemoveReason,ExitCode,ExitBySignal,ExitSignal"
 )
+JOB_VARIABLE = "CONDOR_JOB_ID"
+"""What tells calls their job's id, for which HTCondor has no variable."""
 IDLE, RUNNING, REMOVED, COMPLETED, HELD, TRANSFERRING, SUSPENDED = range(1, 8)
 """JobStatus (see "Job ClassAd Attributes" in the manual)."""
 HELD_BY_USER = frozenset({1, 15})
@@ -48,8 +50,8 @@ TOO_LONG = frozenset({46, 47})
 """
 TOO_LARGE = "no slot has so much, even when it is empty"
 """What is said of requests that HTCondor lets wait for ever."""
-WHY = """condor_q -better-analyze "$1" && echo requested: \
-$(condor_q "$1" -af RequestCpus RequestMemory RequestGPUs) && condor_status \
+WHY = r"""condor_q -better-analyze "$1" && condor_q "$1" -format 'cores: %r\n' RequestCpus \
+-format 'memory: %r\n' RequestMemory -format 'GPUs: %r\n' RequestGPUs && condor_status \
 -constraint 'SlotType =!= "Dynamic"' -af TotalSlotCpus TotalSlotMemory 'TotalSlotGPUs ?: 0' |
 sed 's/^/slot: /'"""
 """Tells which conditions of a job how many slots meet now, what it requests, and what slots have
@@ -142,11 +144,10 @@ class HTCondorCommands(BatchCommands):
                 of which jobs have one of their own.
         """
         folder = str(array.folder)
-        if re.search(r'[\s"$\'\\]', folder) or re.match("/(var/)?tmp/", f"{folder}/"):
+        if "$(" in folder or re.match("/(var/)?tmp/", f"{folder}/"):
             raise ConfigurationError(
-                f"jobs of HTCondor cannot start in the run directory {folder}: it has a blank, a "
-                "quote, a dollar or a backslash in its path, or is in a folder for temporary "
-                "files, of which each job has one of its own",
+                f"jobs of HTCondor cannot start in the run directory {folder}: it has `$(` in its "
+                "path, or is in a folder for temporary files, of which each job has one of its own",
                 hint="set GRIDENGINE_RUN_DIRECTORY to another",
             )
         settings = {
@@ -159,6 +160,7 @@ class HTCondorCommands(BatchCommands):
             "leave_in_queue": f"JobStatus == {COMPLETED} && time() - EnteredCurrentStatus < 60",
         }
         before = ["getenv=HOME,USER,LOGNAME,SHELL", "notification=never", "job_max_vacate_time=30"]
+        before.append(f'environment="{JOB_VARIABLE}=$(Cluster).$(Process)"')
         ours = [f"{name}={value}" for name, value in settings.items()]
         queue = ["/dev/null", "-queue", str(array.count)]
         return ["condor_submit", "-terse", *before, *array.options, *ours, *queue]
@@ -203,15 +205,14 @@ class HTCondorCommands(BatchCommands):
 
     def because(self, output: str) -> str:
         """Return which conditions no slot meets, and whether any slot could, by `WHY`'s output."""
-        asked = re.search(r"^requested: (\S+) (\S+) (\S+)$", output, re.MULTILINE)
+        asked = dict(re.findall(r"^(cores|memory|GPUs): (.*)$", output, re.MULTILINE))
+        least = [_number(asked.get(name, "0")) for name in ("cores", "memory", "GPUs")]
         slots = re.findall(r"^slot: (\S+) (\S+) (\S+)$", output, re.MULTILINE)
         unmet = re.findall(r"^\[\d+\] +0 +(.*?) *$", output, re.MULTILINE)
         words = [f"no slot has {condition} now" for condition in unmet]
-        if asked and slots:
-            least = [_number(text) for text in asked.groups()]
-            fits = any(all(map(operator.ge, map(_number, slot), least)) for slot in slots)
-            words += [] if fits else [TOO_LARGE]
-            words = words or ["what it asks for is in use"]
+        fits = any(all(map(operator.ge, map(_number, slot), least)) for slot in slots)
+        words += [] if fits or not slots else [TOO_LARGE]
+        words = words or ["what it asks for is in use"]
         return "; ".join(words)
 
     def version(self) -> list[str]:
@@ -226,13 +227,13 @@ def _named(name: str) -> str:
 
 
 def _number(text: str) -> float:
-    """Return a number of an expression's; what is none is more than any slot has, but for what was
-    not requested.
+    """Return the number that an expression is; what is none is more than any slot has, but for
+    HTCondor's own default and what is not requested.
     """
     try:
         return float(text)
     except ValueError:
-        return 0.0 if re.match("undefined|ifthenelse", text, re.IGNORECASE) else math.inf
+        return 0.0 if text.startswith(("ifthenelse", "undefined")) else math.inf
 
 
 def seen_in(ad: Mapping[str, Any]) -> Seen:
@@ -277,8 +278,9 @@ class HTCondorScheduler(CommandScheduler):
     """Runs calls in jobs of an HTCondor pool, whose nodes share a file system with this machine.
 
     Args:
-        options: any submit command by its name, as `request_disk="2G"`, `requirements='Machine ==
-            "n1"'`, `accounting_group="lab"`; one that begins with `+` or `My.` is said in `native`.
+        account: the accounting group (default: the settings').
+        options: any submit command by its name, as `request_disk="2G"` or `requirements='Machine ==
+            "n1"'`; one that begins with `+` or `My.` is said in `native`.
         strict: what waits for a slot larger than any of the pool is an error; with False it waits,
             as in a pool whose slots come and go.
     """

@@ -15,7 +15,7 @@ from gridengine.resources.base import Resource
 from gridengine.resources.demand import Demand
 from gridengine.resources.kinds import Cores, GPUs, Memory, Token, WTime
 from gridengine.resources.units import format_seconds, to_bytes
-from gridengine.schedulers.batch_commands import UNITS, BatchCommands, Option
+from gridengine.schedulers.batch_commands import UNITS, BatchCommands, Option, option_text
 from gridengine.schedulers.launcher import MARGIN_SECONDS
 from gridengine.settings.values import BatchSite, said_by, settings
 
@@ -34,11 +34,17 @@ def own_options(system: BatchCommands, given: Mapping[str, Option], native: str)
         word
         for name, value in given.items()
         if value is not False
-        for word in system.own_option(name, value)
+        for word in (_named_option(system, name, value) or system.own_option(name, value))
     ]
     options += split_words(native)
     _check_users(system, options)
     return options
+
+
+def _named_option(system: BatchCommands, name: str, value: object) -> list[str]:
+    """Return the words for what has the same name in the settings, as a queue; else none."""
+    text = option_text(name, value) if name in system.site_options else ""
+    return [word.format(text) for word in system.site_options.get(name, "").split()]
 
 
 def _check_users(system: BatchCommands, options: Sequence[str]) -> None:
@@ -64,9 +70,9 @@ def worker_options(
         check_no_conflict(part, system.said(words), own_said)
         options += words
     named = system.said(options)
-    for setting, template in system.site_options.items():
+    for setting in system.site_options:
         value = getattr(site, setting)
-        words = [word.format(value) for word in template.split()] if value else []
+        words = _named_option(system, setting, value) if value else []
         if not system.said(words).keys() & named.keys():
             options += words
     options += split_words(site.native)

@@ -130,6 +130,7 @@ SCHEDULERS = (
         "slurm", "slurm.scheduler:SlurmScheduler", "Slurm", "sbatch", options="slurm.drmaa"
     ),
     SchedulerEntry("htcondor", "htcondor:HTCondorScheduler", "HTCondor", "condor_submit"),
+    SchedulerEntry("oar", "oar:OARScheduler", "OAR", "oarsub"),
     SchedulerEntry("pbs", "pbs.scheduler:PBSScheduler", "PBS", "pbs_rstat"),
     SchedulerEntry("inline", "inline:InlineScheduler"),
 )

@@ -37,13 +37,11 @@ Ports: TypeAlias = Annotated[
 ]
 Folder: TypeAlias = Annotated[Path, Meta(description="a line of text")]
 _Schedulers: TypeAlias = Literal[
-    "", "processes", "grid_engine", "slurm", "htcondor", "pbs", "inline"
+    "", "processes", "grid_engine", "slurm", "htcondor", "oar", "pbs", "inline"
 ]
 SchedulerName: TypeAlias = Annotated[
     _Schedulers,
-    Meta(
-        description="the name of a scheduler: processes, grid_engine, slurm, htcondor, pbs or inline"
-    ),
+    Meta(description=f"the name of a scheduler: {', '.join(get_args(_Schedulers)[1:])}"),
 ]
 Names: TypeAlias = Annotated[Mapping[str, str], Meta(description="a table of texts")]
 
@@ -175,7 +173,7 @@ class Settings(Struct, frozen=True):
     drmaa_library: the DRMAA library that `GridEngineScheduler` loads (default: what
         DRMAA_LIBRARY_PATH says, else Grid Engine's own). It is code: said in the environment or the
         user's own file, never in a project's.
-    grid_engine, slurm, htcondor, pbs: the names that a site's batch system has for things.
+    grid_engine, slurm, htcondor, oar, pbs: the names that a site's batch system has for things.
     """
 
     scheduler: SchedulerName = ""
@@ -208,6 +206,7 @@ class Settings(Struct, frozen=True):
     grid_engine: GridEngineSite = field(default_factory=GridEngineSite)
     slurm: SlurmSite = field(default_factory=SlurmSite)
     htcondor: BatchSite = field(default_factory=BatchSite)
+    oar: QueueSite = field(default_factory=QueueSite)
     pbs: QueueSite = field(default_factory=QueueSite)
 
     @property
@@ -249,6 +248,7 @@ TABLES: Mapping[str, type[Struct]] = {
     "grid_engine": GridEngineSite,
     "slurm": SlurmSite,
     "htcondor": BatchSite,
+    "oar": QueueSite,
     "pbs": QueueSite,
 }
 """What the tables of a settings file hold."""

@@ -42,7 +42,13 @@ def test_the_tables_of_the_settings_are_those_of_the_schedulers() -> None:
 def test_the_names_are_those_of_the_settings_and_the_command_line_starts_workers_by_them() -> None:
     assert ["", *BY_NAME] == sorted(get_args(SchedulerName.__origin__), key=["", *BY_NAME].index)
     assert set(BY_NAME) - set(STARTERS) == {"inline"}
-    assert [entry.name for entry in BATCH_SYSTEMS] == ["grid_engine", "slurm", "htcondor", "pbs"]
+    assert [entry.name for entry in BATCH_SYSTEMS] == [
+        "grid_engine",
+        "slurm",
+        "htcondor",
+        "oar",
+        "pbs",
+    ]
 
 
 def test_local_processes_are_chosen_without_any_module_of_a_batch_system() -> None:
