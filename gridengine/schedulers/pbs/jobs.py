@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import re
+import time
 from collections.abc import Mapping
 
 from gridengine.errors import GridEngineError, OutOfMemory, TimeoutError, exit_words
@@ -27,6 +28,7 @@ STATES = {
 """Of "E", a job that is exiting, the end is not known."""
 ENDED = frozenset("FX")
 """A job that has finished; a subjob that has, of an array that has not."""
+MONTHS = "JanFebMarAprMayJunJulAugSepOctNovDec"
 GIVEN_UP = re.compile("too many failed attempts to run")
 SIGNALLED = range(129, 129 + 64)
 """A shell's statuses for a command that a signal ended: 128 more than its number."""
@@ -78,7 +80,7 @@ def seen_in(fields: Fields) -> Seen | None:
         return Seen(WorkerStatus.FAILED, comment, linger=True)
     status = STATES.get(state)
     if status is WorkerStatus.RUNNING:
-        return Seen(status, host=host, start=runs, remaining_seconds=_remaining(fields))
+        return Seen(status, host=host, start=runs, ends_at=_ends_at(fields))
     if status is WorkerStatus.QUEUED:
         return Seen(status, _why(state, comment, fields), again=bool(runs))
     return Seen(status, host=host)
@@ -95,20 +97,19 @@ def _why(state: str, comment: str, fields: Fields) -> str:
     return f"it is held ({fields.get('Hold_Types', '')})" if state == "H" else ""
 
 
-def _remaining(fields: Fields) -> float:
-    """Return for how long a job may run on. What it has used is written down every few minutes."""
-    limit, used = (
-        re.fullmatch(r"(\d+):(\d\d):(\d\d)", fields.get(f"{which}.walltime", ""))
-        for which in ("Resource_List", "resources_used")
+def _ends_at(fields: Fields) -> float:
+    """Return when the time of a job is over: `stime` is ctime(3)'s, of this machine's zone."""
+    limit = re.fullmatch(r"(\d+):(\d\d):(\d\d)", fields.get("Resource_List.walltime", ""))
+    start = re.fullmatch(
+        r"\w{3} (\w{3}) +(\d+) (\d\d):(\d\d):(\d\d) (\d{4})", fields.get("stime", "")
     )
-    if limit is None:
+    if limit is None or start is None:
         return math.inf
-    return max(0.0, _seconds(limit) - (_seconds(used) if used else 0.0))
-
-
-def _seconds(time: re.Match[str]) -> float:
-    hours, minutes, seconds = map(int, time.groups())
-    return hours * 3600.0 + minutes * 60 + seconds
+    month = MONTHS.index(start[1]) // 3 + 1
+    day, hour, minute, second, year = map(int, start.groups()[1:])
+    hours, minutes, seconds = map(int, limit.groups())
+    began = time.mktime((year, month, day, hour, minute, second, 0, 0, -1))
+    return began + hours * 3600 + minutes * 60 + seconds
 
 
 def _ended(fields: Fields, host: str) -> Seen:
