@@ -37,7 +37,7 @@ Ports: TypeAlias = Annotated[
 ]
 Folder: TypeAlias = Annotated[Path, Meta(description="a line of text")]
 _Schedulers: TypeAlias = Literal[
-    "", "processes", "grid_engine", "slurm", "htcondor", "oar", "pbs", "inline"
+    "", "processes", "grid_engine", "slurm", "htcondor", "oar", "pbs", "lsf", "flux", "inline"
 ]
 SchedulerName: TypeAlias = Annotated[
     _Schedulers,
@@ -173,7 +173,8 @@ class Settings(Struct, frozen=True):
     drmaa_library: the DRMAA library that `GridEngineScheduler` loads (default: what
         DRMAA_LIBRARY_PATH says, else Grid Engine's own). It is code: said in the environment or the
         user's own file, never in a project's.
-    grid_engine, slurm, htcondor, oar, pbs: the names that a site's batch system has for things.
+    grid_engine, slurm, htcondor, oar, pbs, lsf, flux: the names that a site's batch system has for
+        things.
     """
 
     scheduler: SchedulerName = ""
@@ -208,6 +209,8 @@ class Settings(Struct, frozen=True):
     htcondor: BatchSite = field(default_factory=BatchSite)
     oar: QueueSite = field(default_factory=QueueSite)
     pbs: QueueSite = field(default_factory=QueueSite)
+    lsf: QueueSite = field(default_factory=QueueSite)
+    flux: QueueSite = field(default_factory=QueueSite)
 
     @property
     def port_range(self) -> range:
@@ -250,6 +253,8 @@ TABLES: Mapping[str, type[Struct]] = {
     "htcondor": BatchSite,
     "oar": QueueSite,
     "pbs": QueueSite,
+    "lsf": QueueSite,
+    "flux": QueueSite,
 }
 """What the tables of a settings file hold."""
 

@@ -43,11 +43,7 @@ def test_the_names_are_those_of_the_settings_and_the_command_line_starts_workers
     assert ["", *BY_NAME] == sorted(get_args(SchedulerName.__origin__), key=["", *BY_NAME].index)
     assert set(BY_NAME) - set(STARTERS) == {"inline"}
     assert [entry.name for entry in BATCH_SYSTEMS] == [
-        "grid_engine",
-        "slurm",
-        "htcondor",
-        "oar",
-        "pbs",
+        *("grid_engine", "slurm", "htcondor", "oar", "pbs", "lsf", "flux")
     ]
 
 
