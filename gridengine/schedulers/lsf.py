@@ -18,7 +18,7 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from functools import partial
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from typing import Any, Self
 
 from gridengine.errors import OutOfMemory, TimeoutError, exit_words
@@ -143,13 +143,15 @@ class LSFCommands(BatchCommands):
         for word, follower in zip_longest(options, options[1:], fillvalue=""):
             if not word.startswith("-"):
                 continue
-            value = "" if follower.startswith("-") else follower
-            names = [word]
-            if word == "-R":
+            name, is_one, value = word.partition(" ")
+            if not is_one and not follower.startswith("-"):
+                value = follower
+            names = [name]
+            if name == "-R":
                 used = "".join(re.findall(r"rusage\[(.*?)\]", value))
-                names = [f"-R {name}" for name in re.findall(r"(\w+)\[", value) if name != "rusage"]
-                names += [f"-R rusage[{name}]" for name in re.findall(r"(\w+)=", used)]
-            values.update((name, (value, f"{word} {value}".rstrip())) for name in names)
+                names = [f"-R {one}" for one in re.findall(r"(\w+)\[", value) if one != "rusage"]
+                names += [f"-R rusage[{one}]" for one in re.findall(r"(\w+)=", used)]
+            values.update((one, (value, f"{name} {value}".rstrip())) for one in names)
         return values
 
     def cores(self, count: int) -> list[str]:
@@ -163,9 +165,14 @@ class LSFCommands(BatchCommands):
 
     def time(self, seconds: float) -> list[str]:
         """Return a limit in minutes, at which LSF ends a job as `bkill` does: by SIGINT, SIGTERM
-        and SIGKILL.
+        and SIGKILL. It is one word, which the scheduler's own may replace.
         """
-        return ["-W", str(math.ceil(seconds / 60))]
+        return [f"-W {math.ceil(seconds / 60)}"]
+
+    def completed(self, options: list[str]) -> list[str]:
+        """Return the options with that limit in two words."""
+        parts = (word.split(" ", 1) if word.startswith("-W ") else [word] for word in options)
+        return list(chain.from_iterable(parts))
 
     def parse_time(self, text: str) -> float:
         """Return the seconds of "[hours:]minutes[/host]"; 0 when it is none."""

@@ -158,8 +158,10 @@ class PBSCommands(BatchCommands):
         return ["-l", f"mem={math.ceil(size / 2**20)}mb"]
 
     def time(self, seconds: float) -> list[str]:
-        """Return a limit at which PBS sends SIGTERM, and SIGKILL some seconds later."""
-        return ["-l", f"walltime={math.ceil(seconds)}"]
+        """Return a limit at which PBS sends SIGTERM, and SIGKILL some seconds later: one word, which
+        the scheduler's own may replace.
+        """
+        return [f"-lwalltime={math.ceil(seconds)}"]
 
     def completed(self, options: list[str]) -> list[str]:
         """Return the options with all that one node is to give in one `select`: beside one, PBS
