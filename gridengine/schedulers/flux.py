@@ -152,10 +152,11 @@ class FluxCommands(BatchCommands):
         return ["flux", "jobs", "-a", "--json", "--count=0", f"--name={name}"]
 
     def parse(self, output: str) -> dict[str, Seen]:
-        found = json.loads(output)
-        if not isinstance(found, dict) or "jobs" not in found:
-            raise ValueError(f"flux jobs says {output.strip()[:200]!r}")
-        return {_plain(job["jobid"]): seen_in(job) for job in found["jobs"]}
+        try:
+            jobs = json.loads(output)["jobs"]
+        except (ValueError, LookupError, TypeError) as error:
+            raise ValueError(f"flux jobs says {output.strip()[:200]!r}") from error
+        return {_plain(job["jobid"]): seen_in(job) for job in jobs}
 
     def cancel(self, ids: Sequence[str]) -> list[str]:
         return ["flux", "cancel", *ids]

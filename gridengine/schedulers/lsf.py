@@ -213,10 +213,11 @@ class LSFCommands(BatchCommands):
 
     def parse(self, output: str) -> dict[str, Seen]:
         """Return what a listing says of each job; a record of none holds an error."""
-        found = json.loads(output) if output.strip() else {"RECORDS": []}
-        if not isinstance(found, dict) or "RECORDS" not in found:
-            raise ValueError(f"bjobs says {output.strip()[:200]!r}")
-        return {_id_of(record): seen_in(record) for record in found["RECORDS"] if "STAT" in record}
+        try:
+            rows = json.loads(output)["RECORDS"] if output.strip() else []
+        except (ValueError, LookupError, TypeError) as error:
+            raise ValueError(f"bjobs says {output.strip()[:200]!r}") from error
+        return {_id_of(row): seen_in(row) for row in rows if "STAT" in row}
 
     def cancel(self, ids: Sequence[str]) -> list[str]:
         return ["bkill", *ids]

@@ -158,8 +158,8 @@ class PBSCommands(BatchCommands):
         return ["-l", f"mem={math.ceil(size / 2**20)}mb"]
 
     def time(self, seconds: float) -> list[str]:
-        """Return a limit at which PBS sends SIGTERM, and SIGKILL some seconds later: one word, which
-        the scheduler's own may replace.
+        """Return a limit at which PBS sends SIGTERM, and SIGKILL some seconds later: one word,
+        which the scheduler's own may replace.
         """
         return [f"-lwalltime={math.ceil(seconds)}"]
 
