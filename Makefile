@@ -37,7 +37,8 @@ BENCH_ARGS ?=
 
 .PHONY: help example test test-all test-long test-newest-python test-pythons test-debian-pythons \
 	test-debian-python test-slurms slurm-ready slurm-tests other-pythons steady coverage bench \
-	bench-quick check format onefile clean grid-engine slurm cpython-tests debian-packages
+	bench-quick check format onefile clean grid-engine slurm htcondor oar \
+	cpython-tests debian-packages
 .DELETE_ON_ERROR:
 
 help:
@@ -56,6 +57,7 @@ help:
 	@echo '              benchmarks/README.md; as root on a Grid Engine and a Slurm too'
 	@echo '              (BENCH_ARGS="--rows map start" selects, and writes nothing)'
 	@echo 'make bench-quick  us and the standard library alone, as ratios, in two minutes'
+	@echo 'make htcondor oar grid-engine slurm   as root on Debian: bring up a real one to try out'
 	@echo 'make check    ruff, mypy, and whether rooms and modules import only what they may'
 	@echo 'make format   let ruff lay out the code'
 	@echo 'make onefile  dist/gridengine.pyz: all in one file, for Pythons of the version of PYTHON'
@@ -131,8 +133,8 @@ slurm-ready: $(VENV)/ready-test $(PLAIN_VENV)/ready
 
 slurm-tests: $(VENV)/ready-test $(PLAIN_VENV)/ready slurm
 	GRIDENGINE_TEST_PYTHON=$(PLAIN_VENV)/bin/python GRIDENGINE_REQUIRE_SLURM=1 \
-	$(VENV)/bin/python -m pytest -m slurm tests/contract tests/integration/slurm/test_sites.py \
-	$(PYTEST_ARGS)
+	$(VENV)/bin/python -m pytest -m slurm tests/contract \
+	$(addprefix tests/integration/slurm/,test_sites.py test_steps.py) $(PYTEST_ARGS)
 
 steady: $(VENV)/ready-test $(CLUSTERS)
 	$(ON_CLUSTERS) tools/steady $(VENV)/bin/python $(TESTS)
@@ -151,8 +153,8 @@ cpython-tests: $(VENV)/pyvenv.cfg
 grid-engine:
 	schedulers/gridengine/up --yes
 
-slurm:
-	schedulers/slurm/up --yes
+slurm htcondor oar:
+	schedulers/$@/up --yes
 
 bench: $(BENCH_VENV)/ready $(ONEFILE) $(if $(WITH_CLUSTERS),grid-engine slurm)
 	$(BENCH_VENV)/bin/python -m benchmarks $(or $(BENCH_ARGS),--write)

@@ -24,6 +24,7 @@ CALLS = ["executors", "jobs", "map", "nested", "runs", "test_differences.py"]
 SYSTEMS = ["clusters", "grid_engine", "slurm"]
 PARTS: dict[str, list[str]] = {
     "gridengine/api/": [*CALLS, "command_line", "dispatcher"],
+    "gridengine/calls/": [*CALLS, "dispatcher", "faults"],
     "gridengine/cli/": ["command_line", "dispatcher", "watching", *SYSTEMS],
     "gridengine/client/": [*CALLS, "dispatcher", "faults", NEWEST_PYTHON],
     "gridengine/joblib_backend.py": ["executors", "nested"],
@@ -44,7 +45,8 @@ PARTS: dict[str, list[str]] = {
 """Which folders of `tests/integration` a changed file can break, by how its path begins."""
 HARMLESS = (
     *("CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", ".ci/", ".gitignore", "benchmarks/"),
-    *("findings/", "tests/chaos/", "tests/contract/", "tests/power/", "tests/property/"),
+    *("findings/", "tests/chaos/", "tests/contract/", "tests/pools/", "tests/power/"),
+    "tests/property/",
     *("tests/slow.txt", "tests/unit/", "tools/coverage", "tools/slow_tests.py", "tools/steady"),
 )
 """What no test of `make test-all` depends on, or what `.ci/run` runs anyway."""

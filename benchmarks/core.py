@@ -47,7 +47,7 @@ from gridengine.dispatcher.io_loop import WATCH_SECONDS
 from gridengine.dispatcher.posting import MOST_TASKS
 from gridengine.dispatcher.watch_answers import KEPT_SECONDS, WatchAnswers
 from gridengine.dispatcher.watch_messages import FOLLOW, STATUS, Identity, Request
-from gridengine.dispatcher.watch_streams import Told
+from gridengine.dispatcher.watch_server import Told
 from gridengine.resources import Cores, Resource
 from gridengine.schedulers.launcher import Handle
 from gridengine.settings.values import Settings, settings

@@ -14,7 +14,7 @@ import psutil
 import gridengine
 from benchmarks.peers.base import Call
 from benchmarks.peers.ours import Ours
-from gridengine.dispatcher import background
+from gridengine.dispatcher.standalone import background
 
 
 class OurClient(Ours):

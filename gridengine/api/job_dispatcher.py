@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from gridengine.api.job_result import JobResult
 from gridengine.client.connect import connect
-from gridengine.client.options import Raisable, given
-from gridengine.client.run_options import RunKeywords, run_options
+from gridengine.client.options import Raisable, RunKeywords, given, run_options
 from gridengine.dispatcher.interface import Dispatcher
 from gridengine.errors import ConfigurationError, TimeoutError, trimmed
 from gridengine.resources.base import Resource
@@ -19,7 +18,7 @@ from gridengine.schedulers.base import SchedulerSpec
 
 if TYPE_CHECKING:
     from gridengine.api.job import Job
-    from gridengine.client.kept_jobs import KeptJobs
+    from gridengine.client.named_run_calls import KeptJobs
 
 
 class JobDispatcher:
@@ -28,9 +27,9 @@ class JobDispatcher:
     Args:
         scheduler: an instance (left open), or a class or callable that gives one (closed with the
             dispatcher); a name, as "slurm", or None is as for `gridengine.map`.
-        retries, timeout, retry_on, escalate_memory, resources, priority, forward_logging: for those
-            of its jobs that do not say themselves; see `Job`.
-        run: with `name="night"` results are kept on disk, and jobs whose target returned with the
+        retries, timeout, retry_on, escalate_memory, resources, priority, forward_logging: for jobs
+            that do not set them themselves; see `Job`.
+        run: with `name="night"` results are stored on disk, and jobs whose target returned with the
             same arguments are not run again, as for `gridengine.map`; `close` lets others have the
             run. Jobs without a target, that override `run` or are mutable, are run each time.
 
@@ -61,32 +60,32 @@ class JobDispatcher:
             priority=priority,
             forward_logging=forward_logging,
         )
-        kept = run_options(run, type(self)) if run else None
-        self._kept: KeptJobs | None = None
-        if kept is not None:
-            from gridengine.client.kept_jobs import KeptJobs  # few need it
+        options = run_options(run, type(self)) if run else None
+        self._named_run: KeptJobs | None = None
+        if options is not None:
+            from gridengine.client.named_run_calls import KeptJobs  # few need it
 
-            self._kept = KeptJobs(kept, scheduler)
-            scheduler = self._kept.place
+            self._named_run = KeptJobs(options, scheduler)
+            scheduler = self._named_run.place
         try:
             self._dispatcher, self._scheduler, self._own = connect(scheduler)
         except BaseException:
-            if self._kept is not None:
-                self._kept.close()
+            if self._named_run is not None:
+                self._named_run.close()
             raise
         self._jobs: Sequence[Job] = ()
         self._lock = threading.Lock()
         self._closed = False
         self.start_time: float | None = None
-        """When the jobs were dispatched, as `time.time()` says it: for people."""
+        """When the jobs were dispatched, as a `time.time()`: for people."""
         self.end_time: float | None = None
-        """When the last of them had ended, likewise; None until `join` has seen it."""
+        """When the last job had ended, as a `time.time()`; None until `join` has seen it."""
         self._began = self._elapsed = 0.0
 
     @property
     def elapsed_time(self) -> float | None:
-        """The seconds from the dispatch to the end of the last job, or until now, whatever the wall
-        clock did; None before the dispatch.
+        """The seconds from the dispatch to the end of the last job, or until now, by a clock that
+        does not jump; None before the dispatch.
         """
         if self.start_time is None:
             return None
@@ -127,10 +126,10 @@ class JobDispatcher:
             self._began = now
 
     def _place_of(self, job: Job) -> Dispatcher:
-        call = None if self._kept is None else job.target_call()
-        if self._kept is None or call is None:
+        call = None if self._named_run is None else job.target_call()
+        if self._named_run is None or call is None:
             return self._dispatcher
-        return self._kept.place_of(*call, self._dispatcher)
+        return self._named_run.place_of(*call, self._dispatcher)
 
     @trimmed
     def join(self, timeout: float | None = None) -> list[Any]:
@@ -167,8 +166,8 @@ class JobDispatcher:
             if self._own:
                 self._scheduler.close()
         finally:
-            if self._kept is not None:
-                self._kept.close()
+            if self._named_run is not None:
+                self._named_run.close()
 
     def __enter__(self) -> Self:
         return self

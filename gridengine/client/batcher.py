@@ -19,8 +19,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from gridengine.client.batch import Batch
-from gridengine.client.flow_control import Window
+from gridengine.client.batch import Batch, Window
 from gridengine.client.future import (
     CANCELLED,
     MOST_CALLS,

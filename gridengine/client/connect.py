@@ -24,11 +24,11 @@ def dispatcher_of(scheduler: Scheduler) -> Dispatcher:
 def _make_dispatcher(scheduler: Scheduler) -> Dispatcher:
     # Imported here, since a scheduler may begin to start its workers before.
     if isinstance(scheduler, InlineScheduler):
-        from gridengine.dispatcher.inline import InlineDispatcher
+        from gridengine.calls.inline import InlineDispatcher
 
         return InlineDispatcher()
     if isinstance(scheduler, NestedScheduler):
-        from gridengine.dispatcher.nested import NestedDispatcher
+        from gridengine.calls.nested import NestedDispatcher
         from gridengine.worker.calling_process import calling_process
 
         process = calling_process()
@@ -41,7 +41,7 @@ def _make_dispatcher(scheduler: Scheduler) -> Dispatcher:
         scheduler.max_workers = nested.slots
         return nested
     if isinstance(scheduler, RemoteScheduler):
-        from gridengine.dispatcher.remote import RemoteDispatcher
+        from gridengine.calls.remote import RemoteDispatcher
 
         remote = RemoteDispatcher(
             scheduler.path,

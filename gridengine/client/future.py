@@ -473,7 +473,7 @@ class CallFuture(Future[Any]):
         if type(outcome) is UndecodedResult and outcome.is_kept:
             yield from self._here().__await__()
         if self.outcome is CANCELLED:
-            from gridengine.client.async_waiting import cancellation_type
+            from gridengine.client.loop_tasks import cancellation_type
 
             name = self.template.function.name
             raise cancelled_error(self.call, name, cancellation_type())
@@ -481,7 +481,7 @@ class CallFuture(Future[Any]):
 
     async def _here(self) -> None:
         """Wait until a result is here that has stayed at its worker."""
-        from gridengine.client.async_waiting import task_waiter
+        from gridengine.client.loop_tasks import task_waiter
 
         waiter = task_waiter()
         if self._comes(waiter.release):
@@ -489,7 +489,7 @@ class CallFuture(Future[Any]):
 
     async def ended(self) -> None:
         """Wait for the end, likewise."""
-        from gridengine.client.async_waiting import task_waiter, task_without_slot
+        from gridengine.client.loop_tasks import task_waiter, task_without_slot
 
         waiter = task_waiter()
         if self._release_at_end(waiter):

@@ -273,7 +273,7 @@ class _Reader:
             return kind(parts) if changed else value
         if strict and kind is str:
             raise _MissingKeyError(
-                f"{short_repr(value)}; a string that is data is to have a key of its own"
+                f"{short_repr(value)}; a string that is data must be the value of a key"
             )
         return value
 

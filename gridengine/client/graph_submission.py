@@ -27,7 +27,7 @@ from gridengine.client.future import (
     UndecodedResult,
 )
 from gridengine.client.graph import Node
-from gridengine.client.kept_graph import KeptGraph
+from gridengine.client.named_run_graph import KeptGraph
 from gridengine.client.node_calls import WrittenCall, key_text, written
 from gridengine.client.outcomes import OutcomeListener
 from gridengine.dispatcher.core.tasks import CallsFinished, ResultData, Task

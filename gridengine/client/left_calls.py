@@ -9,9 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import cast
 
+from gridengine.calls.left_outcomes import Left
+from gridengine.calls.remote import RemoteDispatcher
 from gridengine.client.connect import dispatcher_of
-from gridengine.dispatcher.left_outcomes import Left
-from gridengine.dispatcher.remote import RemoteDispatcher
 from gridengine.errors import Cancelled, GridEngineError, JournalError
 from gridengine.journal.handed_calls import (
     forget_handed,
@@ -24,7 +24,7 @@ from gridengine.journal.run_file import RunFile, files_in_use, leave, open_run, 
 from gridengine.journal.writer import JournalWriter
 from gridengine.resources.units import plural
 from gridengine.schedulers.remote import RemoteScheduler
-from gridengine.wire.messages import ChildrenWelcome
+from gridengine.wire.messages import ClientWelcome as ChildrenWelcome
 
 log = logging.getLogger("gridengine")
 

@@ -11,8 +11,8 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
-from gridengine.client.helper_thread import HelperThread
 from gridengine.client.log_relay import drain_logs
+from gridengine.dispatcher.thread_queues import HelperThread
 from gridengine.errors import ConfigurationError
 from gridengine.schedulers.base import Scheduler
 

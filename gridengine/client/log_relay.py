@@ -14,7 +14,7 @@ import warnings
 
 import msgspec
 
-from gridengine.client.helper_thread import HelperThread
+from gridengine.dispatcher.thread_queues import HelperThread
 from gridengine.resources.units import plural
 from gridengine.serialize.payload import Payload
 from gridengine.wire.messages import LoggedRecord

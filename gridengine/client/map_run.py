@@ -183,8 +183,14 @@ class MapRun:
         results.attach(error)
         if isinstance(error, KeyboardInterrupt):
             ended = len(self.results.values) - self.results.missing
-            text = f"`results` of this exception has what {ended} of {len(results)} calls gave"
-            note_on(error, [f"{text}; at a prompt, `sys.last_value.results`"])
+            lines = [
+                f"`results` of this exception has what {ended} of {len(results)} calls gave; at a "
+                "prompt, `sys.last_value.results`"
+            ]
+            if name := self.submission.run_name:
+                again = "when the script is run again, it makes the other calls alone"
+                lines.append(f"the run {name!r} keeps them: {again}")
+            note_on(error, lines)
 
     def _await_next(self, position: int, seconds_left: Callable[[], float | None]) -> int:
         """Wait for the result at this position; return up to where there are results."""

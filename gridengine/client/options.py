@@ -1,14 +1,16 @@
-"""Options of calls: timeout, retries, memory escalation, resources."""
+"""Options of calls (timeout, retries, memory escalation, resources), and of a run with a name."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, TypeAlias
+import os
+from collections.abc import Callable, Iterable
+from typing import Any, Literal, TypeAlias, TypedDict
 
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from gridengine.dispatcher.core.tasks import MOST_PRIORITY, Task
+from gridengine.errors import ConfigurationError
 from gridengine.resources.base import Resource, is_nothing
 from gridengine.resources.demand import ANY, Demand
 from gridengine.resources.units import MOST, flag, number, whole
@@ -132,3 +134,59 @@ def _classes(retry_on: Any) -> tuple[type[BaseException], ...]:
         if not (isinstance(one, type) and issubclass(one, BaseException)):
             raise TypeError(f"retry_on must be exception classes, as (OSError,), not {one!r}")
     return classes
+
+
+Resume: TypeAlias = bool | Literal["anyway"]
+
+
+class RunKeywords(TypedDict, total=False):
+    """What all that make many calls take as keywords for a run with a name."""
+
+    name: str | None
+    journal: str | os.PathLike[str] | None
+    resume: Resume
+    retry_failed: bool
+    wait: bool
+
+
+class RunOptions(Struct, frozen=True):
+    """`RunKeywords`, checked: see `docs/runs.md`.
+
+    Raises:
+        TypeError, ConfigurationError: one of them is none of what it may be.
+    """
+
+    name: str
+    journal: str | os.PathLike[str] | None = None
+    resume: Resume = True
+    retry_failed: bool = True
+    wait: bool = False
+    places: tuple[tuple[int, int], ...] | None = None
+    """Of calls that are made again, where they are kept: the block, and the number there."""
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.resume, bool) or self.resume == "anyway"):  # 0 would be False
+            raise ConfigurationError(f'resume must be True, False or "anyway", not {self.resume!r}')
+        flag("retry_failed", self.retry_failed)
+        flag("wait", self.wait)
+
+
+def run_options(keywords: RunKeywords, called: Callable[..., object]) -> RunOptions | None:
+    """Return what these keywords, which `called` was given, say; None without a name.
+
+    Raises:
+        TypeError, ConfigurationError: as `RunOptions`; or they say more, without a name.
+    """
+    for unknown in keywords.keys() - RunKeywords.__annotations__.keys():
+        import inspect
+
+        known = [*inspect.signature(called).parameters, *RunKeywords.__annotations__]
+        listed = f"help(gridengine.{called.__name__}) lists what it takes"
+        raise unexpected_keyword(called.__name__, unknown, known, listed)
+    if keywords.get("name") is not None:
+        return RunOptions(**keywords)  # type: ignore[arg-type]
+    if said := [word for word, value in keywords.items() if value is not None]:
+        raise ConfigurationError(
+            f"{said[0]}= is about a run with a name, and there is none", hint="give it name="
+        )
+    return None

@@ -1,4 +1,6 @@
-"""Gives futures their outcomes, wakes who waits for them, and passes on what other calls need."""
+"""Sets the outcomes of futures, wakes whoever waits for them, and passes results on to the calls
+that need them. Counts how many calls of an executor have ended, for its progress display.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +22,58 @@ from gridengine.client.future import (
     is_failure,
     release,
 )
-from gridengine.client.tally import Tally
 from gridengine.dispatcher.interface import Dispatcher
 from gridengine.schedulers.base import Scheduler
 from gridengine.serialize.references import Reference
+
+
+class Tally:
+    """Counts calls from the first that is open to when none is, and then anew. Its methods are
+    called under the lock of the batcher that it belongs to.
+
+    Args:
+        wake: called when there are open calls again.
+        finish: called when there will be no more.
+        restarts: whether it counts anew.
+    """
+
+    __slots__ = ("_restarts", "_wake", "done", "failed", "finish", "number", "total", "watched")
+
+    def __init__(
+        self, wake: Callable[[], object], finish: Callable[[], object], *, restarts: bool
+    ) -> None:
+        self._wake = wake
+        self.finish = finish
+        self._restarts = restarts
+        self.total = self.done = self.failed = 0
+        self.number = 0
+        """How many times it has begun to count."""
+        self.watched = False
+        """Whether who shows it looks, and need not be woken."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there are calls that have not ended."""
+        return self.done < self.total
+
+    def add(self, count: int) -> None:
+        begins = self.done >= self.total
+        if begins:
+            self.number += 1
+            if self._restarts:
+                self.total = self.done = self.failed = 0
+        self.total += count
+        if begins and not self.watched:  # who stops to look says so before the last look
+            self._wake()
+
+    def end(self, count: int, *, failed: bool) -> None:
+        """Count calls that have ended."""
+        self.done += count
+        self.failed += count * failed
+
+    def withdraw(self, count: int) -> None:
+        """Count calls that will not be made."""
+        self.total -= count
 
 
 class Settlement(FutureBatcher):

@@ -12,14 +12,13 @@ from msgspec import Struct
 from gridengine.client.connect import connect
 from gridengine.client.functions import function_of_map
 from gridengine.client.log_relay import RELAYS, drain_logs
-from gridengine.client.options import CallOptions
+from gridengine.client.options import CallOptions, RunOptions
 from gridengine.client.outcomes import Outcome, OutcomeListener, outcomes_of
-from gridengine.client.run_options import RunOptions
 from gridengine.dispatcher.call_slot import WithoutSlot
 from gridengine.dispatcher.core.snapshot import Snapshot
 from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
 from gridengine.dispatcher.interface import Dispatcher
-from gridengine.errors import PicklingError
+from gridengine.errors import PicklingError, short_repr
 from gridengine.resources.units import flag, whole
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
 from gridengine.serialize import pickling
@@ -46,12 +45,25 @@ class MapRequest(Struct, frozen=True):
     """The run with a name that the calls are of, if they are of one."""
 
     def __post_init__(self) -> None:
-        if not callable(self.f):
-            raise TypeError(f"{self.f!r} is not callable")
+        check_function(self.f)
         if self.reraise is not True:  # a call less for most maps
             flag("reraise", self.reraise)
         if self.chunksize is not None:
             check_chunksize(self.chunksize)
+
+
+def check_function(f: object) -> None:
+    """Check a function whose calls are to be submitted.
+
+    Raises:
+        TypeError: it is not callable, or submits its calls by itself (`delayed`).
+    """
+    if not callable(f):
+        raise TypeError(
+            f"{short_repr(f)} is not callable: give the function, and its arguments beside it"
+        )
+    if (remedy := getattr(type(f), "_submits_itself", None)) is not None:
+        raise TypeError(f"{short_repr(f)} submits its calls by itself: {remedy}")
 
 
 def check_chunksize(chunksize: int) -> None:
@@ -97,6 +109,8 @@ class Submission(OutcomeListener):
         self._function = function
         self.name = function.name
         """What people call the function."""
+        self.run_name = ""
+        """Of calls of a run with a name, that name."""
         self._options = options
         self._form = form
         self._submitter = submitter
@@ -284,7 +298,7 @@ class Submission(OutcomeListener):
 
     async def wait(self, timeout: float | None) -> None:
         """Wait in a task of asyncio or trio until outcomes have come, or `timeout` seconds."""
-        from gridengine.client.async_waiting import task_waiter, task_without_slot
+        from gridengine.client.loop_tasks import task_waiter, task_without_slot
 
         waiter = task_waiter()
         self._wake = waiter.release

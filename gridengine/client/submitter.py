@@ -18,13 +18,12 @@ from gridengine.client.graph import Graph, fuse, read
 from gridengine.client.graph_submission import FunctionTemplates, GraphSubmission
 from gridengine.client.initializer import Initializer, Prepared
 from gridengine.client.map_run import MapRun
-from gridengine.client.options import CallOptions
-from gridengine.client.run_options import RunOptions
-from gridengine.client.submission import MapRequest, check_chunksize
+from gridengine.client.options import CallOptions, RunOptions
+from gridengine.client.submission import MapRequest, check_chunksize, check_function
 from gridengine.client.tracked_submission import TrackedSubmission
 from gridengine.dispatcher.core.tasks import Function
 from gridengine.dispatcher.interface import Dispatcher
-from gridengine.errors import ConfigurationError, short_repr
+from gridengine.errors import ConfigurationError
 from gridengine.resources.demand import ANY
 from gridengine.resources.kinds import WTime
 from gridengine.resources.units import whole
@@ -37,7 +36,7 @@ from gridengine.worker.call_context import GVAR
 from gridengine.worker.environment import own_variables
 
 if TYPE_CHECKING:
-    from gridengine.client.kept_calls import KeptCalls
+    from gridengine.client.named_run_calls import KeptCalls
 
 PLAIN = ATOMS - {str, bytes}
 """Types whose values are small and never change: by far the most frequent arguments are not looked
@@ -76,7 +75,7 @@ class Submitter:
         place = place_for(place, max_workers, word)
         self._kept: KeptCalls | None = None
         if kept is not None:
-            from gridengine.client.kept_calls import KeptCalls  # few need it
+            from gridengine.client.named_run_calls import KeptCalls  # few need it
 
             self._kept = KeptCalls(kept, place)
             place = self._kept.place
@@ -281,10 +280,8 @@ def _make_templates(
     Raises:
         TypeError, PicklingError: it cannot be called, or cannot travel.
     """
-    if not (isinstance(f, Future) or callable(f)):
-        raise TypeError(
-            f"{short_repr(f)} is not callable: give the function, and its arguments beside it"
-        )
+    if not isinstance(f, Future):
+        check_function(f)
     prepared = f if initializer is None else Prepared(f, initializer)
     function = make_function(prepared, options.exceptions, logs=options.logs)
     if before is None or before[0][SINGLE].function.digest != function.digest:

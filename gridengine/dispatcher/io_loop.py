@@ -10,7 +10,6 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from gridengine.dispatcher.clients import REQUESTS, Clients
 from gridengine.dispatcher.core.events import (
     Continue,
     Event,
@@ -20,17 +19,17 @@ from gridengine.dispatcher.core.events import (
 )
 from gridengine.dispatcher.core.state_machine import StateMachine
 from gridengine.dispatcher.effects import EffectPerformer
-from gridengine.dispatcher.event_queue import EventQueue
 from gridengine.dispatcher.launcher_thread import LauncherThread
 from gridengine.dispatcher.links import Link
 from gridengine.dispatcher.run_directory import GATHER_SECONDS
+from gridengine.dispatcher.serving.clients import REQUESTS, Clients
+from gridengine.dispatcher.thread_queues import EventQueue
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.messages import Output
 
 if TYPE_CHECKING:
-    from gridengine.dispatcher.client_listener import ClientListener
-    from gridengine.dispatcher.watch_server import WatchServer
-    from gridengine.dispatcher.watch_streams import WatchStreams
+    from gridengine.dispatcher.serving.client_listener import ClientListener
+    from gridengine.dispatcher.watch_server import WatchServer, WatchStreams
 
 TICK_SECONDS = 0.25
 REBALANCE_SECONDS = 0.03

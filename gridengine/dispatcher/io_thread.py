@@ -20,23 +20,19 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from gridengine.dispatcher.clients import Clients
 from gridengine.dispatcher.core import objects
 from gridengine.dispatcher.core.events import Closing, Draining, Scaled
 from gridengine.dispatcher.core.snapshot import Snapshot
 from gridengine.dispatcher.core.state_machine import StateMachine
-from gridengine.dispatcher.effects import EffectPerformer
+from gridengine.dispatcher.effects import EffectPerformer, KeptPayloads
 from gridengine.dispatcher.io_loop import IOLoop
-from gridengine.dispatcher.kept_payloads import KeptPayloads
-from gridengine.dispatcher.launch_record import LaunchRecord
-from gridengine.dispatcher.launcher_thread import LauncherThread
+from gridengine.dispatcher.launcher_thread import LauncherThread, LaunchRecord
 from gridengine.dispatcher.links import Link
 from gridengine.dispatcher.local_workers import LocalWorkers
-from gridengine.dispatcher.old_runs import new_run_id
 from gridengine.dispatcher.posting import PostingDispatcher
-from gridengine.dispatcher.run_directory import policy_of
-from gridengine.dispatcher.standalone_files import LAUNCHES
-from gridengine.dispatcher.worker_record import RecordedLink
+from gridengine.dispatcher.run_directory import LAUNCHES, new_run_id, policy_of
+from gridengine.dispatcher.serving.clients import Clients
+from gridengine.dispatcher.serving.worker_record import RecordedLink
 from gridengine.errors import Cancelled, ConfigurationError, safe_repr
 from gridengine.schedulers.base import Scheduler
 from gridengine.settings.values import Settings
@@ -44,16 +40,14 @@ from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.open_files import check_threads
 
 if TYPE_CHECKING:
-    from gridengine.dispatcher.client_actions import Action
-    from gridengine.dispatcher.client_listener import ClientListener
     from gridengine.dispatcher.core.status import Status
     from gridengine.dispatcher.metrics import MetricsFile
-    from gridengine.dispatcher.mixed_workers import MixedWorkers
-    from gridengine.dispatcher.remote_workers import RemoteWorkers
-    from gridengine.dispatcher.standalone_files import Home
+    from gridengine.dispatcher.remote_workers import MixedWorkers, RemoteWorkers
+    from gridengine.dispatcher.run_directory import Home
+    from gridengine.dispatcher.serving.client_actions import Action
+    from gridengine.dispatcher.serving.client_listener import ClientListener
     from gridengine.dispatcher.watch_answers import WatchAnswers
-    from gridengine.dispatcher.watch_server import WatchServer
-    from gridengine.dispatcher.watch_streams import Follower
+    from gridengine.dispatcher.watch_server import Follower, WatchServer
     from gridengine.journal.dispatcher_file import DispatcherFile
     from gridengine.wire.server import Server
 
@@ -141,14 +135,16 @@ class DispatcherThread(PostingDispatcher):
             slots=self.slots,
         )
         if journal is not None:
-            from gridengine.dispatcher.client_journal import Journal
+            from gridengine.dispatcher.serving.client_journal import Journal
 
             journal.wake = self._queue.wake
             clients.keep_in(Journal(journal))
         self.listener: ClientListener | None = None
         """What takes in clients in other processes, if any may connect."""
         if server is not None:
-            from gridengine.dispatcher.client_listener import ClientListener  # imports ZeroMQ
+            from gridengine.dispatcher.serving.client_listener import (
+                ClientListener,  # imports ZeroMQ
+            )
 
             launched = () if record is None else record.launched()
             self.listener = ClientListener(server, clients, self.actions, settings, launched)
@@ -239,7 +235,7 @@ class DispatcherThread(PostingDispatcher):
 
     def follow(self, tell: Callable[[Status | None], object], interval: float) -> object:
         from gridengine.dispatcher.watch_messages import FOLLOW, Request  # few follow
-        from gridengine.dispatcher.watch_streams import StatusFollower
+        from gridengine.dispatcher.watch_server import StatusFollower
 
         follower, request = StatusFollower(tell), Request(FOLLOW, interval=interval)
         self._in_thread(
@@ -351,7 +347,7 @@ class DispatcherThread(PostingDispatcher):
             began=self._began,
             journal=self._journal,
             listener=self.listener,
-            printed=self._link.streams.kept,
+            printed=self._link.streams.excerpt,
             named=self._named,
             clock=self._clock,
         )
@@ -422,7 +418,7 @@ def _open_link(
 ) -> LocalWorkers | RemoteWorkers | MixedWorkers:
     """Return the way to a scheduler's workers; `home` is the folder of a stand-alone dispatcher."""
     if scheduler.local and home is not None:
-        from gridengine.dispatcher.mixed_workers import MixedWorkers  # imports ZeroMQ
+        from gridengine.dispatcher.remote_workers import MixedWorkers  # imports ZeroMQ
 
         return MixedWorkers(
             scheduler, run_id=run_id, settings=settings, wake=wake, home=home, clock=clock

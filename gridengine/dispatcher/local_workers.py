@@ -1,9 +1,9 @@
-"""The link to workers of this machine: their agents live in the dispatcher's own I/O thread, their
+"""The link to workers of this machine. Their agents run in the dispatcher's own I/O thread, their
 fork servers in processes of their own.
 
-To the core they are workers as all others are. What a worker elsewhere does behind a socket is done
-here by the same `Agent` at the price of a function call; there is no address, no key and no file
-that another process could find.
+To the core they are workers like all others. What a worker elsewhere does behind a socket, the same
+`Agent` does here at the price of a function call; there is no address, key or file that another
+process could find. The workers of a stand-alone dispatcher write to a log of its own.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
-from gridengine.dispatcher.local_log import LocalLog
-from gridengine.dispatcher.standalone_files import Home
+from gridengine.dispatcher.run_directory import LOGS, Home
 from gridengine.errors import ConfigurationError
 from gridengine.schedulers.base import Scheduler
 from gridengine.schedulers.launcher import LaunchContext
@@ -32,13 +31,49 @@ from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.messages import Beat, Goodbye, Message, Refuse, Stop, Welcome
 from gridengine.wire.open_files import FILES_PER_RUNNER, allow_open_files
 from gridengine.worker.agent import HANDLERS, Agent, make_hello
-from gridengine.worker.figures import Meter
+from gridengine.worker.agent_requests import answer_in_user_process
 from gridengine.worker.forkserver import ForkServer, is_ready
+from gridengine.worker.log_limit import LogLimit
 from gridengine.worker.memory_limit import memory_here
+from gridengine.worker.meter import Meter
 from gridengine.worker.output_excerpt import OutputExcerpt
 from gridengine.worker.output_relay import Relay
-from gridengine.worker.parent_requests import answer_in_user_process
 from gridengine.worker.stream_writer import StandardStreams
+
+NAME = "local-workers.log"
+
+
+class LocalLog:
+    """A file beside the logs of other workers, kept within the setting `log_bytes`; a process that
+    goes on with the dispatcher goes on with it.
+
+    Raises:
+        ConfigurationError: it cannot be written.
+    """
+
+    def __init__(self, folder: Path, settings: Settings) -> None:
+        self.path = folder / LOGS / NAME
+        try:
+            self.path.parent.mkdir(mode=0o700, exist_ok=True)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+            self.fd = os.open(self.path, flags, 0o600)
+        except OSError as error:
+            raise ConfigurationError(
+                f"cannot write {self.path}: {error.strerror}",
+                hint="free space there, or set GRIDENGINE_RUN_DIRECTORY to another folder",
+            ) from error
+        self._limit = LogLimit(self.fd, settings.log_bytes)
+
+    def check(self) -> None:
+        """Keep it within its bounds."""
+        self._limit.check()
+
+    def close(self) -> None:
+        """Close it, once nobody writes to it any more. May be called twice."""
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            os.close(fd)
+
 
 TICK_DELAY_SECONDS = 0.01
 """How soon after it has done something an agent looks at its time limits: for each message it would
@@ -172,7 +207,7 @@ class LocalWorkers:
                 streams=self.streams,
                 relay=Relay(post, alone=self._log is None) if self._relays else None,
                 answer=answer_in_user_process,
-                kept=self._kept,
+                result_blocks=self._kept,
                 clock=self._clock,
             )
         except (EOFError, OSError):

@@ -27,9 +27,8 @@ from gridengine.dispatcher.core.events import (
 from gridengine.dispatcher.core.feasibility import can_hold
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.tasks import Function, ResultData, Task
-from gridengine.dispatcher.event_queue import EventQueue
-from gridengine.dispatcher.interface import DispatcherBase, Listener
-from gridengine.dispatcher.unsettled import UnsettledTasks
+from gridengine.dispatcher.interface import DispatcherBase, Listener, UnsettledTasks
+from gridengine.dispatcher.thread_queues import EventQueue
 from gridengine.errors import ConfigurationError
 from gridengine.resources.demand import ANY, Demand, RememberedDemands
 from gridengine.serialize import pickling

@@ -45,7 +45,7 @@ from gridengine.dispatcher.watch_messages import (
     Line,
     Request,
 )
-from gridengine.dispatcher.watch_streams import Follower, WatchStreams
+from gridengine.dispatcher.watch_server import Follower, WatchStreams
 from gridengine.errors import safe_repr
 from gridengine.schedulers.detect import this_allocation
 from gridengine.schedulers.launcher import WorkerStatus
@@ -55,8 +55,8 @@ from gridengine.worker.memory_limit import resident_bytes
 from gridengine.worker.output_excerpt import OutputExcerpt
 
 if TYPE_CHECKING:
-    from gridengine.dispatcher.client_listener import ClientListener
     from gridengine.dispatcher.launcher_thread import LauncherThread
+    from gridengine.dispatcher.serving.client_listener import ClientListener
     from gridengine.journal.dispatcher_file import DispatcherFile
 
 log = logging.getLogger("gridengine")

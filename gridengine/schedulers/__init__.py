@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, Any
 from gridengine.errors import SchedulerUnavailable
 from gridengine.resources.base import ZERO, Resource
 from gridengine.resources.units import plural
-from gridengine.schedulers.base import Scheduler
+from gridengine.schedulers.base import ENTERED, Scheduler
 from gridengine.schedulers.detect import said_setting, this_allocation
 from gridengine.schedulers.registry import (
     BATCH_SYSTEMS,
     BY_CLASS,
     BY_NAME,
     PROCESSES,
+    STEPS,
     UNBOUNDED_PROCESSES,
     SchedulerEntry,
     entry_of,
@@ -84,14 +85,15 @@ def __getattr__(name: str) -> Any:
 def best_available() -> Scheduler:
     """Return the best scheduler here, whatever the settings say.
 
-    Inside a batch job that is a `ProcessScheduler` with the job's cores. Elsewhere it is a
+    Inside a batch job that is one with the job's cores: a `ProcessScheduler`, or, in the script of
+    a Slurm job with several nodes, one with a worker on each of them. Elsewhere it is a
     `GridEngineScheduler` when Grid Engine is here and takes this user's jobs, else a
     `SlurmScheduler` when Slurm does, else a `ProcessScheduler`.
 
     Another system that has a DRMAA library counts as Grid Engine, but for a Slurm whose commands
     are here. What was chosen, and why not the others, is logged at INFO.
     """
-    return _best()[0].make()
+    return _widened(*_best())[0].make()
 
 
 def _best() -> tuple[SchedulerEntry, str]:
@@ -114,6 +116,23 @@ def _best() -> tuple[SchedulerEntry, str]:
     return chosen, system
 
 
+def _widened(entry: SchedulerEntry, system: str) -> tuple[SchedulerEntry, str]:
+    """Return what runs calls, and where, where this entry is the best on this machine: all nodes of
+    the batch job of this process, if it has several that can be used.
+    """
+    allocation = this_allocation()
+    if entry is not PROCESSES or not system or allocation is None or allocation.nodes == 1:
+        return entry, system
+    reason = allocation.why_here
+    if allocation.shares:
+        from gridengine.schedulers.slurm.steps import why_no_steps
+
+        reason = why_no_steps(allocation)
+        if not reason:
+            return STEPS, system
+    return entry, f"{allocation.here} ({reason})"
+
+
 def default_scheduler(calls: int | None = None) -> Scheduler:
     """Return this process's own scheduler, that of the settings, else the best available, made at
     the first call and closed at exit. What it is, and how to have another, is said then; `calls` is
@@ -129,9 +148,10 @@ def default_scheduler(calls: int | None = None) -> Scheduler:
 
         return _once("", NestedScheduler) if makes_calls() else inner_scheduler()
     if (os.getpid(), None) not in _MADE:
-        entry, system = default_entry()
-        made = _once(None, lambda: named_scheduler(entry.name))
+        entry, system = _widened(*default_entry())
+        made = _once(None, lambda: _once(entry.name, entry.make))
         _announce(made, system, calls)
+    _warn_of_unused(_MADE[os.getpid(), None])
     return _MADE[os.getpid(), None]
 
 
@@ -163,43 +183,56 @@ def named_scheduler(name: str) -> Scheduler:
 
 def make_scheduler(name: str | None, max_workers: int | None) -> Scheduler:
     """Return a new scheduler of a name, or of the kind that is the default."""
-    entry, system = default_entry() if name is None else (entry_of(name), "")
+    entry, system = _widened(*default_entry()) if name is None else (entry_of(name), "")
     made = entry.make(max_workers=max_workers)
     _announce(made, system, None)
     return made
 
 
 def default_entry() -> tuple[SchedulerEntry, str]:
-    """Return what runs calls when nobody says, and where, if it was not the settings that said."""
+    """Return what runs calls when nobody says, by its name, and where, if it was not the settings
+    that said. Of a batch job with several nodes it is this node.
+    """
     name = said_setting("scheduler", os.environ)
     return (BY_NAME[name], "") if name else _best()
 
 
 def _announce(scheduler: Scheduler, system: str, calls: int | None) -> None:
-    """Say, once for each process, where calls run for which nobody said it: at INFO; on the
-    terminal too when a cluster may surprise its user; and in the output of a batch job.
+    """Say where calls run for which nobody said it: once for each process, at INFO; on standard
+    error too when it is not this machine as a whole, which may surprise its user.
     """
     if not system or os.getpid() in _ANNOUNCED:
         return
     _ANNOUNCED.add(os.getpid())
     what = "calls" if calls is None else f"map of {plural(calls, 'call')}"
-    if scheduler.local:
-        most, other = scheduler.slots, "scheduler= or GRIDENGINE_SCHEDULER names another place"
+    cores = scheduler.cores
+    if cores is not None:
+        limit, other = (
+            plural(cores, "call"),
+            "scheduler= or GRIDENGINE_SCHEDULER names another place",
+        )
     else:
-        most, other = scheduler.max_workers, "GRIDENGINE_SCHEDULER=processes keeps them here"
-    limit = plural(most, "call" if scheduler.local else "task")
+        limit = plural(scheduler.max_workers, "task")
+        other = "GRIDENGINE_SCHEDULER=processes keeps them here"
     line = f"{what} on {system}, up to {limit} at a time; {other}"
     logger.info("%s", line)
-    if system != THIS_MACHINE and (scheduler.local or _is_watched()):
+    if system != THIS_MACHINE and sys.stderr is not None:
         print(f"gridengine: {line}", file=sys.stderr)
 
 
-def _is_watched() -> bool:
-    """Return whether somebody reads our standard error: on a terminal, or in a notebook."""
-    from gridengine.settings.schema import is_interactive
-    from gridengine.worker.terminal_line import is_terminal
-
-    return sys.stderr is not None and (is_terminal(sys.stderr) or is_interactive())
+def _warn_of_unused(default: Scheduler) -> None:
+    """Warn, once for each, of schedulers whose `with` block this is and that have no calls yet: the
+    block closes a scheduler at its end, and makes it nobody's default.
+    """
+    for entered in tuple(ENTERED):
+        if entered is not default and entered.is_unused:
+            ENTERED.discard(entered)
+            logger.warning(
+                "these calls run on %r, not on %r: `with` only closes a scheduler at its end; "
+                "give it to the calls as scheduler=",
+                default,
+                entered,
+            )
 
 
 def scheduler_of_jobs(resources: Resource) -> Scheduler:

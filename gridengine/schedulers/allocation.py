@@ -7,6 +7,8 @@ do not bind jobs to cores show the job all of the machine, so the environment is
 from __future__ import annotations
 
 import contextlib
+import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,17 +21,52 @@ class Allocation:
     """What a batch job has on the node where it is asked.
 
     Attributes: `system`, the batch system, for people; `job`, its number; `cores`, how many this
-    process may use on this node; `nodes`, how many nodes the job has.
+    process may use on this node; `nodes`, how many nodes the job has; `shares`, how many cores the
+    job has on each of several nodes, this one first, where this process may use all of them, else
+    empty; `memory` and `memory_per_core`, how many bytes of memory this process may use on a node,
+    and the same for each core, 0 where that is not said.
     """
 
     system: str
     job: str
     cores: int
     nodes: int = 1
+    shares: tuple[int, ...] = ()
+    memory: int = 0
+    memory_per_core: int = 0
+
+    def memory_beside(self, cores: int) -> float:
+        """Return how many bytes of memory go with so many cores of one node; infinite where nobody
+        says.
+        """
+        return self.memory or cores * self.memory_per_core or math.inf
 
     def __str__(self) -> str:
+        if not self.shares:
+            return self.here
+        cores = plural(sum(self.shares), "core")
+        return f"the {cores} of {self.system} job {self.job}, on its {self.nodes} nodes"
+
+    @property
+    def here(self) -> str:
+        """What this process may use on its own node, for people."""
         node = "" if self.nodes == 1 else f", on one of its {self.nodes} nodes"
         return f"the {plural(self.cores, 'core')} of {self.system} job {self.job}{node}"
+
+    @property
+    def why_here(self) -> str:
+        """Why calls keep to this node of several, and how to use the others; empty where they need
+        not.
+        """
+        return "" if self.nodes == 1 or self.shares else KEPT_HERE[self.system]
+
+
+KEPT_HERE = {
+    "Slurm": "this is a step of srun's; run the script without srun to have calls use all nodes",
+    "Grid Engine": "no workers are started on other hosts of a job; ask for slots of one host "
+    "(allocation_rule $pe_slots), or run the script outside of jobs to have workers on many",
+}
+"""Why calls of a script keep to one node of a job that has several."""
 
 
 def allocation_here(environment: Mapping[str, str], host: str) -> Allocation | None:
@@ -58,7 +95,24 @@ def _of_slurm(environment: Mapping[str, str]) -> Allocation | None:
     per_task = _number(environment.get("SLURM_CPUS_PER_TASK", "")) if tasks > 1 else 0
     cores = per_task or max(1, on_node // tasks)
     nodes = _number(environment.get("SLURM_JOB_NUM_NODES", "")) or 1
-    return Allocation("Slurm", environment["SLURM_JOB_ID"], cores, nodes)
+    shares = () if step else _shares(environment.get("SLURM_JOB_CPUS_PER_NODE", ""))
+    every = shares if nodes == len(shares) > 1 else ()
+    of_node, of_core = (
+        _number(environment.get(f"SLURM_MEM_PER_{what}", "")) * 2**20 for what in ("NODE", "CPU")
+    )
+    job = environment["SLURM_JOB_ID"]
+    return Allocation("Slurm", job, cores, nodes, every, of_node // tasks, of_core)
+
+
+def _shares(text: str) -> tuple[int, ...]:
+    """Return how many cores a job has on each node, by SLURM_JOB_CPUS_PER_NODE, as "4(x2),1". A
+    batch script runs on the first.
+    """
+    return tuple(
+        int(cores)
+        for cores, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", text)
+        for _ in range(int(times or 1))
+    )
 
 
 def _of_grid_engine(environment: Mapping[str, str], host: str) -> Allocation | None:

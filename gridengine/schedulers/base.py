@@ -69,6 +69,7 @@ class Scheduler:
     """What each worker holds, for calls to share; None has each worker hold what one call asks
     for.
     """
+
     walltime: float | None = None
     """For how many seconds a worker may be there, None where nobody says."""
 
@@ -98,6 +99,13 @@ class Scheduler:
         self._shared: Closeable | None = None
         self._closed = False
         self._finalizer: weakref.finalize[..., Scheduler] | None = None
+
+    @property
+    def cores(self) -> int | None:
+        """How many calls run at a time on what is this process's own: its machine, the job that it
+        is in; None where a cluster is asked for more.
+        """
+        return self.slots if self.local else None
 
     def _hold(self, resources: Resource) -> None:
         """Have each worker hold this, for calls to share: it runs all that fits. Without `Cores` it
@@ -211,12 +219,22 @@ class Scheduler:
             finalizer.detach()
             shared.close()
 
+    @property
+    def is_unused(self) -> bool:
+        """Whether no call was submitted to it yet."""
+        return self._shared is None and not self._closed
+
     def __enter__(self) -> Self:
+        ENTERED.add(self)
         return self
 
     def __exit__(self, *exc_info: object) -> None:
+        ENTERED.discard(self)
         self.close()
 
+
+ENTERED: weakref.WeakSet[Scheduler] = weakref.WeakSet()
+"""The schedulers of this process that a `with` block closes at its end."""
 
 SchedulerSpec: TypeAlias = Scheduler | Callable[[], Scheduler] | str | None
 """Where calls are to run: a scheduler, a class or callable that gives one; "processes",

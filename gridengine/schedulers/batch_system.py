@@ -196,8 +196,10 @@ class BatchScheduler(Scheduler):
     def _take_options(self, native: str, given: dict[str, Any]) -> None:
         """Keep the options of this batch system's own, those by name being given."""
 
-    def script(self, run: LaunchContext, first: str = "") -> str:
-        """Return the script that a cluster task runs; `first` is what it does before all else."""
+    def script(self, run: LaunchContext, first: str = "", more: str = "") -> str:
+        """Return the script that a cluster task runs; `first` is what it does before all else,
+        `more` what the shell adds to the worker's command.
+        """
         return launch_script(
             worker_command(self._python, run.connection),
             prologue=self._prologue,
@@ -207,6 +209,7 @@ class BatchScheduler(Scheduler):
             ),
             caller=os.environ,
             first=first,
+            more=more,
         )
 
 

@@ -38,26 +38,35 @@ class Guard:
                 *map(str, files),
             ],
             stdin=subprocess.PIPE,
+            bufsize=0,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             env=dict(environment),
             start_new_session=True,
         )
 
+    def add(self, word: str) -> None:
+        """Have the command end with this word, too, which holds no blank."""
+        self._say(word.encode())
+
     def dismiss(self) -> None:
         """There is nothing left to clean up: end it."""
         self._say(cleanup_process.DONE)
+        self._end()
         self._process.wait()
 
     def leave(self) -> int:
         """Have it clean up now, for as long as it takes; return the number of its process."""
-        self._say(b"")
+        self._end()
         return self._process.pid
 
     def _say(self, word: bytes) -> None:
         assert self._process.stdin is not None
         try:
-            with self._process.stdin as pipe:
-                pipe.write(word)
+            self._process.stdin.write(word + b"\n")
         except BrokenPipeError:
             logger.warning("the process that was to clean up after this one was killed")
+
+    def _end(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()

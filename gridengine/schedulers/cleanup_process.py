@@ -2,7 +2,8 @@
 COMMAND... -- FILE...`.
 
 When the parent is gone, or closes our standard input without having said that all is done, the
-command is run until it succeeds, for a minute at most, and the files are removed. Only the standard
+command, with all words that the parent has said, is run until it succeeds, for a minute at most,
+and the files are removed. Only the standard
 library is imported, and little of it: it starts in ten milliseconds.
 """
 
@@ -62,10 +63,11 @@ def main(arguments: list[str]) -> int:
     """Wait for the parent's end, then clean up; return 0 when nothing is left."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     middle = arguments.index("--")
-    if wait(int(arguments[0])) == DONE:
+    *said, last = wait(int(arguments[0])).split(b"\n")
+    if DONE in (*said, last):
         return 0
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    return clean(arguments[1:middle], arguments[middle + 1 :])
+    return clean([*arguments[1:middle], *map(os.fsdecode, said)], arguments[middle + 1 :])
 
 
 if __name__ == "__main__":

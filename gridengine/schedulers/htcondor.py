@@ -23,6 +23,7 @@ from gridengine.errors import (
 )
 from gridengine.schedulers.batch_commands import (
     GONE,
+    VANISHED,
     BatchCommands,
     Option,
     Seen,
@@ -136,8 +137,7 @@ class HTCondorCommands(BatchCommands):
         """Return the command that submits jobs of one cluster, without a file: the submit commands
         are words.
 
-        Jobs have few variables, and getenv=True may be forbidden. Those that have ended stay for a
-        minute, to be asked how they did.
+        Jobs have few variables, and getenv=True may be forbidden.
 
         Raises:
             ConfigurationError: the run directory's path cannot be said to HTCondor, or is in /tmp,
@@ -157,7 +157,6 @@ class HTCondorCommands(BatchCommands):
             "batch_name": array.name,
             "initialdir": folder,
             "should_transfer_files": "NO",
-            "leave_in_queue": f"JobStatus == {COMPLETED} && time() - EnteredCurrentStatus < 60",
         }
         before = ["getenv=HOME,USER,LOGNAME,SHELL", "notification=never", "job_max_vacate_time=30"]
         before.append(f'environment="{JOB_VARIABLE}=$(Cluster).$(Process)"')
@@ -182,8 +181,8 @@ class HTCondorCommands(BatchCommands):
         return {f"{ad['ClusterId']}.{ad['ProcId']}": seen_in(ad) for ad in found}
 
     def endings(self, ended: Mapping[str, Seen]) -> list[list[str]]:
-        """Return what asks for those that have left the queue: removed ones do at once."""
-        gone = [id for id, seen in ended.items() if seen == GONE or seen.deleted]
+        """Return what asks for those that have left the queue, as all do that have ended."""
+        gone = [id for id, seen in ended.items() if seen in (GONE, VANISHED)]
         which = ("-match", str(len(gone)), "-attributes", ATTRIBUTES)
         return [["condor_history", "-json", *which, *gone]] if gone else []
 

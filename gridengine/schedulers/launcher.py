@@ -40,7 +40,9 @@ class Report(NamedTuple):
     (`OutOfMemory`, `TimeoutError`); `blameless` whether neither the calls nor the worker had a
     part in its end: the batch system gave its place to another job, say; `uncertain` that the
     batch system has only lost sight of it: it may live on; `remaining_seconds` how long one that
-    runs may run on, by a limit that the script, a variable or the site has set.
+    runs may run on, by a limit that the script, a variable or the site has set; or, where only that
+    is known, `lasts_seconds` how long it may from its start. `limited_by` is that limit in the
+    batch system's words, where it has some.
     """
 
     state: WorkerStatus
@@ -51,6 +53,8 @@ class Report(NamedTuple):
     blameless: bool = False
     uncertain: bool = False
     remaining_seconds: float = math.inf
+    lasts_seconds: float = math.inf
+    limited_by: str = ""
 
 
 failed = functools.partial(Report, WorkerStatus.FAILED)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import functools
+import math
 import operator
 import os
 import signal
@@ -26,7 +27,7 @@ from gridengine.resources.demand import ANY, Demand
 from gridengine.resources.kinds import Cores, GPUs, Memory
 from gridengine.resources.units import to_gigabytes, whole
 from gridengine.schedulers.base import Scheduler, check_resources
-from gridengine.schedulers.detect import usable_cores
+from gridengine.schedulers.detect import this_allocation, usable_cores
 from gridengine.schedulers.launcher import LaunchContext, LaunchPlan, TryAgain
 from gridengine.schedulers.local_process import LocalLauncher, start_error, worker_environment
 from gridengine.schedulers.worker_command import interpreter_flags, python_command
@@ -82,7 +83,7 @@ class ProcessScheduler(Scheduler):
         kept = whole("min_workers", min_workers, least=0, most=cores)
         super().__init__(max_workers=1, min_workers=min(kept, 1), start_timeout=start_timeout)
         self._extra = worker_resources
-        self._hold(_held_resources(worker_resources, cores, asked=max_workers is not None))
+        self._hold(held_resources(worker_resources, cores, asked=max_workers is not None))
         self._ahead: deque[SpawnedForkServer] = deque()
         weakref.finalize(self, _end_spawned, self._ahead)  # one that no call came to
 
@@ -174,7 +175,7 @@ def _environment(added: Mapping[str, str]) -> dict[str, str]:
     return {**own, **added, KEPT: "=".join(added)} if added else own
 
 
-def _held_resources(resources: Resource, cores: int, *, asked: bool) -> Resource:
+def held_resources(resources: Resource, cores: int, *, asked: bool) -> Resource:
     """Return resources with what this machine has of the kinds that they do not say."""
     check_resources("worker_resources", resources)
     given = resources.get(Cores)
@@ -183,11 +184,22 @@ def _held_resources(resources: Resource, cores: int, *, asked: bool) -> Resource
             f"max_workers={cores}, and worker_resources={resources!r}: which is it?",
             hint="say it once",
         )
-    memory = int(100 * to_gigabytes(memory_of_machine())) / 100  # short enough to be read
-    have = [Cores(cores), Memory(memory), *gpus_of_machine()]
+    have = [Cores(cores), memory_here(), *gpus_of_machine()]
     return functools.reduce(
         operator.and_, (one for one in have if resources.get(type(one)) is None), resources
     )
+
+
+def memory_here(cores: int = 0) -> Memory:
+    """Return how much memory this process may use: all of this machine's, or less that the batch
+    job which it runs in has on a node with so many cores (default: its own node's).
+    """
+    allocation = this_allocation()
+    granted = (
+        math.inf if allocation is None else allocation.memory_beside(cores or allocation.cores)
+    )
+    limit = int(min(memory_of_machine(), granted))
+    return Memory(int(100 * to_gigabytes(limit)) / 100)  # short enough to be read
 
 
 def memory_of_machine() -> int:

@@ -116,6 +116,8 @@ def _imported(path: str, package: str = PACKAGE) -> Any:
 PROCESSES = SchedulerEntry("processes", "local:ProcessScheduler", checks="checks:findings")
 UNBOUNDED_PROCESSES = SchedulerEntry("jobs", "local:UnboundedProcessScheduler")
 """Of jobs that ask for nothing; nobody names it."""
+STEPS = SchedulerEntry("steps", "slurm.steps:StepScheduler")
+"""Of scripts that are a batch job of several nodes; nobody names it."""
 SCHEDULERS = (
     PROCESSES,
     SchedulerEntry(

@@ -101,10 +101,12 @@ def launch_script(
     path: str = "",
     caller: Mapping[str, str] = MappingProxyType({}),
     first: str = "",
+    more: str = "",
 ) -> str:
     """Return the shell script that a cluster task runs.
 
-    `path` is the PYTHONPATH; `first` what is run before all else. With a prologue it is a login
+    `path` is the PYTHONPATH; `first` what is run before all else; `more` further words of the
+    command, as the shell has them. With a prologue it is a login
     shell's, since that is where `module` and the like are defined; one of its lines failing ends
     it. What fails is told with the host's name: no record of the batch system's has it in time.
 
@@ -139,7 +141,7 @@ def launch_script(
         f"export {KEPT}={shlex.quote(kept)}{changed}",
         f"export {EXPORTED}={shlex.quote('='.join(filter(str.isascii, caller)))}",
         "shopt -s execfail",
-        f"exec {shlex.join(command)}",
+        f"exec {shlex.join(command)}{more and f' {more}'}",
         "status=$?",
         'echo "gridengine: the worker could not be started on $HOSTNAME" >&2',
         "exit $status",

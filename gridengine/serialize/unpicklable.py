@@ -175,7 +175,7 @@ _REMEDIES: Mapping[tuple[type, ...], tuple[str, str]] = {
     (type(threading.Lock()), type(threading.RLock()), threading.Condition, threading.Event): (
         "make it in the function, or leave it out of what is pickled (`__getstate__`); one that "
         "calls on this machine share is a multiprocessing.Manager().Lock()",
-        "return what it guards, without it",
+        "return the data that it guards, without the lock",
     ),
     (threading.Thread,): ("start it in the function", "return what it made"),
     (io.IOBase,): (

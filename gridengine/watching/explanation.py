@@ -1,4 +1,4 @@
-"""Why calls wait, and what can be done: words that are made of a dispatcher's status alone."""
+"""Explain why calls wait, and what can be done, from a dispatcher's status alone."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from gridengine.watching.phrases import Explanation, ago, are, ordinal, were, wh
 
 
 def explain(status: Status) -> list[Explanation]:
-    """Return why calls wait, and what else is odd, the most important first."""
+    """Return why calls wait, and whatever else is odd, the most important first."""
     found = [*_unwritable(status), *_waiting(status), *oddities(status), *_failing(status)]
     if found:
         return found
@@ -197,7 +197,7 @@ def _failing(status: Status) -> Iterator[Explanation]:
 
 
 def _then(*steps: str) -> str:
-    """Return what can be done, one thing after the other."""
+    """Join steps that can be taken one after the other."""
     return "; ".join(filter(None, steps))
 
 
@@ -212,7 +212,9 @@ def _repeated(run: RunStatus) -> Explanation:
 
 
 def explain_call(status: Status, call: str) -> list[Explanation]:
-    """Return what is known of a call: a job's name, a call's id, its number or its words."""
+    """Return what is known of a call. It may be named by a job's name, a call's id, its number or
+    its label.
+    """
     found: list[Explanation] = []
     for run in status.runs:
         if call in (run.id, *names_of(run.call)):
@@ -235,7 +237,7 @@ def explain_call(status: Status, call: str) -> list[Explanation]:
 
 
 def explain_worker(status: Status, name: str) -> list[Explanation]:
-    """Return what is known of workers of this id, process, cluster job or host."""
+    """Return what is known of the workers with this id, process, cluster job or host."""
     found = []
     for one in status.workers:
         if name not in (one.id, str(one.pid), one.job, one.host):
@@ -254,7 +256,7 @@ def explain_worker(status: Status, name: str) -> list[Explanation]:
 
 
 def explain_waiting(one: CallStatus) -> Explanation:
-    """Return what keeps a call that has not begun; empty words where it has."""
+    """Return why a call has not begun."""
     since = f"{one.call} was submitted {ago(one.since_seconds)} ago"
     before = f"; before: {'; '.join(one.history)}" if one.history else ""
     if one.missing:
@@ -269,8 +271,8 @@ def explain_waiting(one: CallStatus) -> Explanation:
 
 
 def names_of(call: str) -> tuple[str, ...]:
-    """Return by which names users may call a call: `call 7 of f` by that, and by 7; `job x` by
-    x.
+    """Return the names by which users may refer to a call: its label, and the number in `call 7 of
+    f` or the name in `job x`.
     """
     kind, _, rest = call.partition(" ")
     if kind == "job":

@@ -1,4 +1,4 @@
-"""Finds the logs of a run's workers: of one that is under way by asking it, else by its folder."""
+"""Find the logs of a run's workers: by asking a running dispatcher, else in the run's folder."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gridengine.dispatcher.core.status import Status
-from gridengine.dispatcher.old_runs import CONNECTION, LOGS, is_under_way
+from gridengine.dispatcher.run_directory import CONNECTION, LOGS, is_under_way
 from gridengine.dispatcher.watch_messages import REPORT
 from gridengine.watching.explanation import names_of
-from gridengine.watching.figures import seconds
-from gridengine.watching.kept import answer_of
+from gridengine.watching.formats import seconds
 from gridengine.watching.names import NotKnown, meant, word_of
 from gridengine.watching.other_runs import known_folder, run_folders
+from gridengine.watching.run_answers import answer_of
 
 
 class FoundLogs(NamedTuple):
-    """The last lines of a dispatcher's own log, when all is asked for, the paths of workers' logs,
-    whether there may be the first of them later, and what calls have printed that is in none.
+    """The last lines of a dispatcher's own log (if all logs are requested), the paths of workers'
+    logs, whether the first of these may still come, and output of calls that is in no log.
     """
 
     told: list[str]
@@ -27,8 +27,8 @@ class FoundLogs(NamedTuple):
 
 
 def find_logs(name: str, which: str, *, failed: bool) -> FoundLogs:
-    """Return the logs of a call or worker, of workers where calls have failed, or of all. Those of
-    a run that has ended are found by what was kept of it, or by its folder.
+    """Return the logs of a call or worker, of workers where calls have failed, or all. The logs of
+    an ended run are found by its report, or by its folder.
 
     Raises:
         ConfigurationError: there is neither such a dispatcher nor such a run.
@@ -68,6 +68,6 @@ def _paths(logs: list[str]) -> list[Path]:
 
 
 def logs_in(folder: Path) -> list[Path]:
-    """Return the logs of the workers of a run, by its folder."""
+    """Return the workers' logs in the folder of a run."""
     logs = folder / LOGS
     return sorted(logs.glob("*.log")) if logs.is_dir() else []

@@ -1,4 +1,4 @@
-"""What is odd about calls that run, and about their workers: seen in figures alone."""
+"""Find what is odd about running calls and their workers, from figures alone."""
 
 from __future__ import annotations
 
@@ -6,24 +6,25 @@ from collections.abc import Iterator, Sequence
 
 from gridengine.dispatcher.core.status import FunctionStatus, Status, WorkerStatus
 from gridengine.resources.units import plural
-from gridengine.watching.figures import memory_to_ask_for, seconds, size
+from gridengine.watching.formats import memory_to_ask_for, seconds, size
 from gridengine.watching.phrases import RESUME, Explanation, ago, are, where
 
 STRAGGLING = 4.0
-"""How many times as long as most of its function's calls one takes that is told of."""
+"""A call is reported that takes this many times as long as 95 % of its function's calls."""
 LEAST_STRAGGLING_SECONDS = 10.0
 NEAR_END_SECONDS = 120.0
 WASTEFUL = 4
-"""How many times as much memory as they use calls ask for, when that is told."""
+"""Calls are reported that request over this many times as much memory as they use."""
 SMALL_SECONDS, MANY_CALLS = 2e-3, 2000
-"""Calls that take less, and are that many, spend most of their time on the way."""
+"""Calls shorter than this, and at least this many, spend most of their time on the way."""
 SKEWED_CALLS, LONGEST_PART, MOST_TIME = 20, 0.1, 0.5
-"""Of that many calls a tenth at most takes over half of all time, when that is told: calls that are
-so many times as long as half of them, the longest over a second.
+"""A function with at least this many calls is reported if at most this part of the calls takes more
+than this part of all time. Counted are calls that take `SKEWED_TIMES` as long as the median; the
+longest must take at least `LEAST_SKEWED_SECONDS`.
 """
 SKEWED_TIMES, LEAST_SKEWED_SECONDS = 8.0, 1.0
 QUICK_SECONDS = 1e-3
-"""What is quicker counts as one that takes as long."""
+"""The duration that is assumed for quicker calls."""
 WRONG_CLOCK_SECONDS = 5.0
 
 
@@ -45,7 +46,7 @@ def oddities(status: Status) -> Iterator[Explanation]:
 
 
 def silence(status: Status) -> Explanation | None:
-    """Return of which workers nothing is heard, and why; None where all are heard."""
+    """Return which workers are silent, and why; None when none is."""
     silent = status.statuses.get("silent", 0)
     if not silent:
         return None
@@ -166,7 +167,7 @@ def _skewed(one: FunctionStatus) -> Iterator[Explanation]:
 
 
 def _median(one: FunctionStatus) -> float:
-    """Return how many seconds half of the calls have taken at most."""
+    """Return the median duration of the calls, in seconds."""
     calls = one.done + one.failed
     left = calls / 2 - (calls - sum(number for _, number in one.histogram))
     for upto, number in one.histogram:

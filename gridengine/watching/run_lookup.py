@@ -1,5 +1,5 @@
-"""Finds the file of the run with a name that a word names: by its own name or path, by the
-dispatcher that runs its calls, or by the script and process that began it.
+"""Find the file of the named run that a word names: by the run's name or path, by the dispatcher
+that runs its calls, or by the script and process that began it.
 """
 
 from __future__ import annotations
@@ -10,16 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from gridengine.errors import GridEngineError, JournalError
-from gridengine.journal import kept_runs
-from gridengine.journal.kept_runs import RunSummary
+from gridengine.journal import stored_runs
 from gridengine.journal.run_file import SUFFIX, path_of
-from gridengine.watching.kept import kept_answer
+from gridengine.journal.stored_runs import RunSummary
 from gridengine.watching.lookup import connect
 from gridengine.watching.names import Known, SeveralMeant, Word, listed, only, word_of
+from gridengine.watching.run_answers import ended_answer
 
 
 def run_file(text: str, journal: Any = None) -> Path:
-    """Return the file of the run that a word names; with `journal` of the run of this name there.
+    """Return the file of the named run that a word names; with `journal`, the run of this name
+    there.
 
     Raises:
         SeveralMeant: there are several; the text has a word for each.
@@ -27,10 +28,10 @@ def run_file(text: str, journal: Any = None) -> Path:
     """
     word = word_of(text)
     if journal is not None:
-        return kept_runs.find(text, journal)
+        return stored_runs.find(text, journal)
     if os.sep not in text and (path := path_of(text)).is_file():
         return path
-    runs = [_of_summary(kept_runs.summary(path)) for path in kept_runs.paths()]
+    runs = [_of_summary(stored_runs.summary(path)) for path in stored_runs.paths()]
     by_itself = [one._replace(other=()) for one in runs]
     found = only(word, by_itself, "run") or _of_dispatcher(word, runs) or only(word, runs, "run")
     if found is not None:
@@ -43,10 +44,10 @@ def run_file(text: str, journal: Any = None) -> Path:
 
 
 def own_run_file(text: str, journal: Any = None) -> Path:
-    """As `run_file`, for what deletes: only by a run's own name or path.
+    """Do as `run_file`, for commands that delete: only by a run's own name or path.
 
     Raises:
-        JournalError: the word names it by its script, say.
+        JournalError: the word names the run by something else, such as its script.
     """
     path = run_file(text, journal)
     name = path.name.removesuffix(SUFFIX)
@@ -67,8 +68,8 @@ def _of_summary(one: RunSummary) -> Known[Path]:
 
 
 def _of_dispatcher(word: Word, runs: Sequence[Known[Path]]) -> Known[Path] | None:
-    """Return the run whose calls the dispatcher runs, or has run, that a word names; None when it
-    names none that answers or has left a report.
+    """Return the run whose calls the named dispatcher runs or has run; None when the word names no
+    dispatcher that answers or has a report.
 
     Raises:
         SeveralMeant: it has several runs, or there are several dispatchers.
@@ -80,7 +81,7 @@ def _of_dispatcher(word: Word, runs: Sequence[Known[Path]]) -> Known[Path] | Non
     except SeveralMeant:
         raise
     except GridEngineError:
-        ended = kept_answer(word.text)
+        ended = ended_answer(word.text)
         if ended is None:
             return None
         who = ended.identity

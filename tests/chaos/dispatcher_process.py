@@ -19,8 +19,8 @@ from msgspec.structs import replace
 from tcp_scheduler import TcpLauncher, TcpScheduler
 
 import gridengine
-from gridengine.dispatcher.standalone import serve
-from gridengine.dispatcher.standalone_files import folder_of
+from gridengine.dispatcher.run_directory import folder_of
+from gridengine.dispatcher.standalone.serve import serve
 from gridengine.schedulers.base import Scheduler
 from gridengine.schedulers.launcher import Handle, LaunchContext, Launcher, Report, WorkerStatus
 from gridengine.settings.values import settings

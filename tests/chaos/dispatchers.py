@@ -36,7 +36,7 @@ from msgspec.structs import replace
 from places import AGENTS, HERE, TASKS
 from singles import ONCE
 
-from gridengine.dispatcher.standalone_files import CLIENT, DISPATCHERS, SERVER, WORKER, KeptKeys
+from gridengine.dispatcher.run_directory import CLIENT, DISPATCHERS, SERVER, WORKER, KeptKeys
 from gridengine.settings.values import settings
 from gridengine.wire.connection_file import ClientConnection, load_private, replace_private, to_json
 

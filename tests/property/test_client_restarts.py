@@ -20,10 +20,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gridengine.dispatcher import client_record, client_requests, remote
-from gridengine.dispatcher.client_journal import Journal
-from gridengine.dispatcher.client_listener import ClientListener
-from gridengine.dispatcher.clients import Clients
+from gridengine.calls import remote
+from gridengine.calls.remote import RemoteDispatcher
+from gridengine.calls.requesting import Question
 from gridengine.dispatcher.core.events import (
     Continue,
     Event,
@@ -38,10 +37,12 @@ from gridengine.dispatcher.core.events import (
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.state_machine import StateMachine
 from gridengine.dispatcher.core.tasks import CallsFinished, ResultData, Task
-from gridengine.dispatcher.remote import RemoteDispatcher
-from gridengine.dispatcher.requesting import Question
-from gridengine.dispatcher.unsettled import UnsettledTasks
-from gridengine.dispatcher.worker_record import RecordedLink
+from gridengine.dispatcher.interface import UnsettledTasks
+from gridengine.dispatcher.serving import client_record, client_requests
+from gridengine.dispatcher.serving.client_journal import Journal
+from gridengine.dispatcher.serving.client_listener import ClientListener
+from gridengine.dispatcher.serving.clients import Clients
+from gridengine.dispatcher.serving.worker_record import RecordedLink
 from gridengine.errors import WorkerLost
 from gridengine.journal.dispatcher_file import ADDED, SCHEMA, DispatcherFile
 from gridengine.journal.writer import Act, Change, JournalWriter

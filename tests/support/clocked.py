@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+from gridengine.calls.remote import RemoteDispatcher
 from gridengine.dispatcher.io_thread import DispatcherThread
-from gridengine.dispatcher.remote import RemoteDispatcher
 from gridengine.schedulers.base import Scheduler
 from gridengine.schedulers.remote import RemoteScheduler
 from gridengine.settings.values import settings

@@ -254,6 +254,10 @@ class Slurm(Cluster):
         return int(line.partition("=")[2]) - 1
 
 
+NO_OTHER = {"SGE_ROOT": "", "SLURM_CONF": "/nosuch"}
+"""Variables by which no other batch system of this machine is found."""
+
+
 class HTCondor(Cluster):
     """The HTCondor pool of this machine, and the user who uses it."""
 
@@ -266,7 +270,7 @@ class HTCondor(Cluster):
     folder_of_commands = "/var/lib/gridengine-test/htcondor/bin"
     delete_command = "condor_rm"
     closed = "requirements='false'"
-    variables: ClassVar[Mapping[str, str]] = {"SGE_ROOT": ""}
+    variables: ClassVar[Mapping[str, str]] = NO_OTHER
     refused: ClassVar[Mapping[str, str]] = {"notification='sometimes'": "otification"}
     never: ClassVar[Mapping[str, str]] = {
         "interpreter": "/nosuch/python: No such file or directory",
@@ -323,7 +327,7 @@ class OAR(Cluster):
     array_is_one_job = False
     delete_command = "oardel"
     closed = "queue='closed'"
-    variables: ClassVar[Mapping[str, str]] = {"SGE_ROOT": ""}
+    variables: ClassVar[Mapping[str, str]] = NO_OTHER
     one_worker = "max_workers=1, worker_resources=Cores(2) & Token('licence')"
     may_suspend = False
     refused: ClassVar[Mapping[str, str]] = {

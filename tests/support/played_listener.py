@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 
 from gridengine._version import __version__
-from gridengine.dispatcher.client_actions import Action, RemoteFollower
-from gridengine.dispatcher.client_listener import LOOK_SECONDS, ClientListener
-from gridengine.dispatcher.clients import Clients
 from gridengine.dispatcher.core.events import ClientJoined, Event
+from gridengine.dispatcher.interface import UnsettledTasks
 from gridengine.dispatcher.run_directory import python_version
-from gridengine.dispatcher.unsettled import UnsettledTasks
+from gridengine.dispatcher.serving.client_actions import Action, RemoteFollower
+from gridengine.dispatcher.serving.client_listener import LOOK_SECONDS, ClientListener
+from gridengine.dispatcher.serving.clients import Clients
 from gridengine.settings.schema import Settings
 from gridengine.wire.framing import decode, encode
 from gridengine.wire.messages import (
@@ -21,11 +21,11 @@ from gridengine.wire.messages import (
     OLDEST,
     VERSION,
     Beat,
-    ChildrenWelcome,
-    ChildTasks,
     ClientHello,
+    ClientWelcome,
     FunctionItem,
     Message,
+    Submit,
     TaskItem,
 )
 from tests.support.core_play import Play
@@ -116,13 +116,13 @@ class Played:
         """Have a client come; return the first of its numbers."""
         events = self.say(peer, hello(**options))
         [welcome] = self.told(peer)
-        assert isinstance(welcome, ChildrenWelcome)
+        assert isinstance(welcome, ClientWelcome)
         assert events == [ClientJoined(welcome.client, options.get("weight", 1.0))]
         assert (welcome.slots, welcome.protocol) == (7, VERSION)
         return welcome.client << NUMBER_BITS
 
     def submit(self, peer: bytes, *tasks: TaskItem, **options: Any) -> list[Event]:
-        message = ChildTasks(0, 0, b"digest", list(tasks), **options)
+        message = Submit(0, 0, b"digest", list(tasks), **options)
         return self.say(peer, message, *[b"buffer"] * message.count_buffers())
 
     def wait(self, seconds: float, *beating: bytes) -> list[Event]:

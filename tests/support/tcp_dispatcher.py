@@ -9,8 +9,8 @@ import signal
 import sys
 import threading
 
-from gridengine.dispatcher.standalone import serve
-from gridengine.dispatcher.standalone_files import folder_of
+from gridengine.dispatcher.run_directory import folder_of
+from gridengine.dispatcher.standalone.serve import serve
 from gridengine.settings.values import settings
 from tests.support.tcp_scheduler import TcpScheduler
 

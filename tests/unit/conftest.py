@@ -9,6 +9,7 @@ import pytest
 import gridengine
 from tests.support.fake_dispatcher import FakeScheduler
 from tests.support.held_dispatcher import HeldDispatcher
+from tests.support.played_listener import Played
 
 
 @pytest.fixture
@@ -30,3 +31,9 @@ def executor() -> Iterator[gridengine.Executor]:
     """An executor whose calls run when they are submitted."""
     with gridengine.Executor(scheduler=FakeScheduler()) as executor:
         yield executor
+
+
+@pytest.fixture
+def played() -> Played:
+    """A dispatcher's end for clients."""
+    return Played()

@@ -176,3 +176,13 @@ def test_a_ctrl_c_in_a_map_shows_no_frames_of_this_package() -> None:
     with pytest.raises(KeyboardInterrupt) as caught:
         gridengine.map(interrupt, [1], scheduler="inline")
     assert own_frames(caught.value) == []
+
+
+def test_a_ctrl_c_while_a_job_is_waited_for_shows_no_frames_of_this_package() -> None:
+    class Interrupted(gridengine.Job):
+        def _wait(self, timeout: float | None) -> bool:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt) as caught:
+        Interrupted(target=abs).join()
+    assert own_frames(caught.value) == []

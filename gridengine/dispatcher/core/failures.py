@@ -112,7 +112,9 @@ def why_relieved(worker: Worker, span: Span, began: float, asked_for: bool) -> T
         "or split the call"
     )
     if not asked_for:
-        hint = f"the script sets no limit, so this is a default of the site's; {hint}"
+        report = worker.launch.report if worker.launch is not None else None
+        words = f" ({report.limited_by})" if report is not None and report.limited_by else ""
+        hint = f"the script sets no limit, so this is a default of the site's{words}; {hint}"
     return TimeoutError(text, hint=hint, **_facts(worker, span, span.start))
 
 

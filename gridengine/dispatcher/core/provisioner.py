@@ -24,7 +24,7 @@ KEPT_WITHDRAWN = 10_000
 class LaunchedWorker(Struct):
     """A launched worker. `worker` is set when it has connected; `earlier` says that a dispatcher
     before this one has launched it, to whom it may have connected. `ends_at` is when the batch
-    system is going to end it, as far as it has said.
+    system is going to end it, as far as it has said, or `lasts_seconds` how long after its start.
     """
 
     handle: Handle
@@ -36,6 +36,7 @@ class LaunchedWorker(Struct):
     worker: bytes | None = None
     earlier: bool = False
     ends_at: float = math.inf
+    lasts_seconds: float = math.inf
 
 
 def keys_of(log: str, pid: int) -> list[str]:
@@ -264,6 +265,7 @@ class Provisioner(Struct, eq=False):
                 one.running_since = None
             else:
                 one.ends_at = now + report.remaining_seconds
+                one.lasts_seconds = report.lasts_seconds
                 if one.running_since is None:
                     one.running_since = now
             if report.state in (WorkerStatus.ENDED, WorkerStatus.FAILED) and one.ended_at is None:

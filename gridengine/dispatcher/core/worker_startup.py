@@ -103,7 +103,7 @@ def polled(state: CoreState, event: Polled, now: float) -> None:
                 _start_failed(state, provisioner, launch, now)
         for launch in provisioner.launched.values():
             worker = state.workers.get(launch.worker) if launch.worker is not None else None
-            if worker is not None and launch.ends_at < math.inf:
+            if worker is not None and min(launch.ends_at, launch.lasts_seconds) < math.inf:
                 _limit_stay(state, worker, now)
         error = None if provisioner.workers else provisioner.impossible()
         if error is not None:
@@ -309,6 +309,9 @@ def _limit_stay(state: CoreState, worker: Worker, now: float) -> None:
     launch, elapsed = worker.launch, worker.hello.elapsed
     if launch is not None and launch.ends_at < math.inf:
         worker.leave_at = launch.ends_at - spare_of(launch.ends_at - worker.since + elapsed)
+    elif launch is not None and launch.lasts_seconds < math.inf:
+        lasts = launch.lasts_seconds
+        worker.leave_at = worker.since + lasts - spare_of(lasts) - elapsed
     else:
         stay = state.policy.stay(worker.provisioner.demand.resources)
         worker.leave_at = now + stay - elapsed

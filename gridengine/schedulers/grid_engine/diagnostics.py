@@ -143,6 +143,11 @@ class Diagnostics:
         output = self._qstat(job)
         return "; ".join(parse_error_reasons(output) or parse_scheduling(output))
 
+    def lacks(self, job: str) -> bool:
+        """Return whether Grid Engine's master says that it has no such job."""
+        number, _ = parse_id(job)
+        return bool(number) and "do not exist" in self.ask("qstat", "-j", number).failure
+
     def _qstat(self, job: str) -> str:
         number, _ = parse_id(job)
         return self._output("qstat", "-j", number) if number else ""

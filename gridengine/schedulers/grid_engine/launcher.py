@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import logging
 import os
+import shlex
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
 
-from gridengine.errors import ClusterError, SchedulerUnavailable, SubmissionRefused
+from gridengine.errors import ClusterError
 from gridengine.resources.base import ZERO, Resource
 from gridengine.resources.demand import ANY, Demand
-from gridengine.schedulers.batch_system import (
-    BatchLauncher,
-    TooMany,
-    exit_report,
-    first_match,
-    refused,
-)
+from gridengine.schedulers.batch_system import BatchLauncher, exit_report
 from gridengine.schedulers.detect import library_paths
 from gridengine.schedulers.grid_engine import drmaa
 from gridengine.schedulers.grid_engine.diagnostics import NOWHERE, Diagnostics
@@ -29,8 +23,11 @@ from gridengine.schedulers.grid_engine.drmaa_systems import (
     System,
     native_request,
 )
-from gridengine.schedulers.grid_engine.options import request_for
+from gridengine.schedulers.grid_engine.options import by_shell, request_for
+from gridengine.schedulers.grid_engine.refusals import lost_report, refusal, unavailable
 from gridengine.schedulers.grid_engine.request import Request
+from gridengine.schedulers.grid_engine.states import STATES, DrmaaTask, Ending, ending_of
+from gridengine.schedulers.grid_engine.time_limits import TimeLimits
 from gridengine.schedulers.launcher import (
     BatchSystemError,
     Handle,
@@ -44,7 +41,7 @@ from gridengine.schedulers.launcher import (
     failed,
 )
 from gridengine.schedulers.options import split_words
-from gridengine.settings.values import said_in, settings
+from gridengine.settings.values import settings
 
 logger = logging.getLogger("gridengine")
 
@@ -53,6 +50,8 @@ POLL_SECONDS = 1.0
 second when its master is busy.
 """
 MOST_ASKED = 5000
+LIMITS_SECONDS = 10.0
+"""How often it is asked at most how long tasks may run that have begun."""
 SHORT_NAME = 15
 """How long a job's name may be in any batch system: a PBS takes no more (POSIX, qsub -N)."""
 FIRST_QUEUED = 20
@@ -65,73 +64,14 @@ END_SECONDS = 6.0
 """How long DRMAA may take to say how a job ended after it said that it has: it learns of it every 5
 s.
 """
+UNKNOWN_SECONDS = 60.0
+"""How long nothing is known of a job until the master is asked whether it has it: DRMAA calls that
+"undetermined", as it does while the master is busy.
+"""
 MOST_LOOKS = 3
 """After how many times that it is not waited for any more, though no error state keeps it from
 saying so: a busy master takes longer.
 """
-
-STATES = {
-    **dict.fromkeys(
-        ("queued_active", "system_on_hold", "user_on_hold", "user_system_on_hold"),
-        WorkerStatus.QUEUED,
-    ),
-    "running": WorkerStatus.RUNNING,
-    **dict.fromkeys(
-        ("system_suspended", "user_suspended", "user_system_suspended"), WorkerStatus.SUSPENDED
-    ),
-}
-"""DRMAA's states of jobs that have not ended (GFD.22); of "undetermined" nothing is known."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ending:
-    """How a job ended, as DRMAA told: a report, whether it had started, and, of one that a signal
-    ended, what it had used.
-    """
-
-    report: Report
-    started: bool = True
-    usage: Mapping[str, str] | None = None
-
-
-def ending_of(told: Mapping[str, Any], kind: str = GRID_ENGINE) -> Ending:
-    """Return what DRMAA's exit information means, as told by a library for this kind of system.
-
-    Grid Engine's `wait` says only "aborted" of a job that was deleted and of one that failed to
-    start; but it gives the time of the start of the first, none for the second, and no usage at all
-    for one that was deleted while it waited. Others say less.
-    """
-    if "status" in told:
-        status = WorkerStatus.FAILED if told["status"] else WorkerStatus.ENDED
-        return Ending(Report(status, f"exit status {told['status']}"))
-    usage = told.get("usage") or {}
-    if "signal" in told:
-        return Ending(failed(f"killed by {told['signal']}"), usage=usage)
-    if not told.get("aborted"):
-        return Ending(failed(told.get("words") or "the batch system does not say how it ended"))
-    if kind != GRID_ENGINE:
-        return Ending(failed("aborted: deleted, killed, or not even started"))
-    if not usage:
-        return Ending(failed("deleted while it waited", deleted=True), started=False)
-    if float(usage.get("start_time") or 0) > 0:
-        return Ending(failed("deleted while it ran", deleted=True))
-    return Ending(failed("could not be started"), started=False)
-
-
-@dataclass(slots=True)
-class DrmaaTask:
-    """What is remembered of a task: what it was asked for, when it was last asked about, whether it
-    waits, how it ended and since when that is known, and since when it is only known to have ended;
-    how often it was looked whether it is in the error state.
-    """
-
-    request: Request
-    asked_at: float = 0.0
-    queued: bool = True
-    ending: Ending | None = None
-    ended_at: float = 0.0
-    ending_since: float | None = None
-    looks: int = 0
 
 
 class GridEngineLauncher(BatchLauncher[DrmaaTask]):
@@ -153,6 +93,8 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
         self._held = held
         self._system = GRID_ENGINE_UNNAMED
         self._diagnostics = Diagnostics(os.environ)
+        self._limits = TimeLimits(self._diagnostics)
+        self._limits_due = 0.0
         self._session: drmaa.Session | None = drmaa.shared_session(library).__enter__()
         self._guarded = False
         self._kept = set[str]()
@@ -167,6 +109,7 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
         self._system = system
         # This machine's Grid Engine, should it have one, knows nothing of another system's jobs.
         self._diagnostics = Diagnostics(os.environ if system.kind == GRID_ENGINE else NOWHERE)
+        self._limits = TimeLimits(self._diagnostics)
 
     def _request_for(self, demand: Demand) -> Request:
         if self._system.kind == GRID_ENGINE:
@@ -251,9 +194,11 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
         native = self._request_for(demand).specification()
         is_grid_engine = self._system.kind == GRID_ENGINE
         name = self.job_name if is_grid_engine else self.job_name[:SHORT_NAME]
-        named = is_grid_engine and "-N" in split_words(native)
+        words = split_words(native)
+        named = is_grid_engine and "-N" in words
+        script = str(self.script)
         return {
-            "remoteCommand": str(self.script),
+            "remoteCommand": shlex.quote(script) if is_grid_engine and by_shell(words) else script,
             "workingDirectory": str(self.run.directory),
             **({} if named else {"jobName": name}),
             "outputPath": f":{log('$drmaa_incr_ph$')}",
@@ -273,19 +218,39 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
         except BatchSystemError as error:
             logger.info("the batch system does not say how the workers are: %s", error)
             states = {}
-        reports = {}
+        found: dict[Handle, WorkerStatus] = {}
         for id, (state, end) in states.items():
             task = self.tasks[known[id]]
             task.asked_at = now
             status = STATES.get(state)
+            if state != "undetermined":
+                task.unknown_since = None
+            elif task.unknown_since is None:
+                task.unknown_since = now
             if status is not None:
-                reports[known[id]] = Report(status)
+                found[known[id]] = status
                 task.queued = status is WorkerStatus.QUEUED
             elif end is not None:
                 task.ending, task.ended_at = ending_of(end, self._system.kind), now
             elif state != "undetermined" and task.ending_since is None:
                 task.ending_since = now
+        self._learn_limits(found, now)
+        reports = {one: self.tasks[one].running(status) for one, status in found.items()}
         return reports | self._exit_reports(known.values(), now)
+
+    def _learn_limits(self, handles: Iterable[Handle], now: float) -> None:
+        """Ask how long those of these tasks may run that have begun, if the script has not said."""
+        new = {
+            handle.id: task
+            for handle in handles
+            if not (task := self.tasks[handle]).queued
+            and task.limit is None
+            and "h_rt" not in task.request.resources
+        }
+        if new and now >= self._limits_due:
+            self._limits_due = now + LIMITS_SECONDS
+            for id, limit in self._limits.of(new).items():
+                new[id].limit = limit
 
     def _most_urgent_first(self, handles: Iterable[Handle]) -> list[Handle]:
         """Return those to ask about: in turn one that runs, one of the first that wait, one of the
@@ -307,6 +272,7 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
         for long enough.
         """
         reports = {}
+        lacks = functools.cache(self._diagnostics.lacks)
         for handle in handles:
             task = self.tasks[handle]
             report = None
@@ -318,6 +284,9 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
             ):
                 task.looks += 1
                 report = self._error_report(handle, task)
+            elif task.unknown_since is not None and now - task.unknown_since > UNKNOWN_SECONDS:
+                task.unknown_since = now
+                report = lost_report(handle) if lacks(handle.id.partition(".")[0]) else None
             if report is not None:
                 self.forget([handle])
                 reports[handle] = report
@@ -337,7 +306,7 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
                 return None
         reason = "; ".join(filter(None, [report.reason, failure.words if failure else ""]))
         if end.usage is not None:
-            report = report._replace(fault=task.request.fault(end.usage))
+            report = report._replace(fault=task.fault(end.usage))
             limits = task.request.limits
             reason += f" (its limits: {limits})" if limits else ""
         report = report._replace(reason=reason)
@@ -377,70 +346,3 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
         session.__exit__()
         if self._guarded:
             self.script.unlink(missing_ok=True)
-
-
-REMEDIES = {
-    "no suitable queues": "no queue has all of this, even when it is empty: ask for less; or ask "
-    "for something that a queue has (`qhost -F`, `qconf -sq QUEUE`)",
-    r"unknown queue|queue \S+ does not exist": "`qconf -sql` lists the queues; name one with "
-    "queue=",
-    "parallel environment": "`qconf -spl` lists the parallel environments; name one with "
-    "parallel_environment='NAME SLOTS', or the one for Cores(n) in the setting "
-    "parallel_environment of [grid_engine]",
-    r"unknown resource|is not a complex attribute|missing value for resource": "`qconf -sc` "
-    "lists the resources. Arguments of GridEngineScheduler that are not its own are asked for as "
-    "-l NAME=VALUE: is one misspelt? Which one Memory and GPUs ask for is in the settings memory "
-    "and gpus of [grid_engine]",
-    r"(?<![/-])\bproject\b": "`qconf -sprjl` lists the projects and `qconf -sprj NAME` says who "
-    "may use one; name one with native='-P NAME'",
-    r"unknown option|invalid option|option.*argument": "`man qsub` lists the options that "
-    "native= may have; is one misspelt?",
-    r"time (value|specifier|format)|format of (time|date|seconds)|invalid format": "write a time "
-    "as seconds or 'hours:minutes:seconds', as h_rt='2:00:00'; or leave it to the WTime of calls",
-    r"memory (value|specifier)|is not a (double|memory)": "write an amount with a unit, as "
-    "h_vmem='4G'; or leave it to the Memory of calls",
-    "resolve hostname": "`qhost` lists the hosts",
-    r"submit host": "the administrators must make this machine a submit host (`qconf -as HOST`)",
-    r"not allowed to submit|userset|department|minimum uid|lower than minimum": "the "
-    "administrators say who may submit jobs here; root may not, as a rule: run this as a plain "
-    "user",
-    r"reading answer list": "it takes no blanks in a name or an account, as native='-N NAME' or "
-    "'-A ACCOUNT': write another; in name= of the scheduler they are replaced",
-    r"JSV": "the site's own check of jobs (JSV) refuses it: ask the administrators",
-}
-"""What can be done where a refusal holds these words, as regular expressions: the first that
-matches (the texts are those of Grid Engine's master and DRMAA library, 8.1.9).
-"""
-UNAVAILABLE = {
-    "no DRMAA library was found": "source your site's settings.sh, which sets SGE_ROOT; "
-    "`gridengine doctor` says what is here; scheduler=ProcessScheduler() has calls run on this "
-    "machine",
-    "SGE_ROOT|SGE_CELL|act_qmaster|bootstrap": "source your site's settings.sh: it sets SGE_ROOT "
-    "and SGE_CELL to where this site's Grid Engine is",
-    "cannot open shared object file|invalid ELF": "DRMAA_LIBRARY_PATH, the setting drmaa_library "
-    "or drmaa_library= must name a DRMAA library for this machine (libdrmaa.so)",
-    "submit host": REMEDIES["submit host"],
-    "qmaster|commlib|connect": "is sge_qmaster running, and can this machine reach it? `qstat` "
-    "tells; ask the administrators",
-}
-"""What can be done where no session opens and these words are said."""
-
-
-def unavailable(error: Unavailable) -> SchedulerUnavailable:
-    """Return what to raise when DRMAA cannot be used."""
-    return SchedulerUnavailable(
-        f"no batch system can be used through DRMAA: {error}"
-        + said_in(str(error), "drmaa_library"),
-        hint=first_match(str(error), UNAVAILABLE) or "`gridengine doctor` says what is here",
-    )
-
-
-def refusal(error: drmaa.DrmaaRefused, native: str) -> TryAgain | SubmissionRefused:
-    """Return what a refusal of a job that was asked for in these words means."""
-    limit = drmaa.TASKS_LIMIT.search(str(error))
-    if limit:
-        return TooMany(str(error), int(limit[1]))
-    if error.for_now:
-        return TryAgain(str(error))
-    hint = first_match(str(error), REMEDIES)
-    return refused(f"the batch system refuses the job: {error}", native, hint, "grid_engine")

@@ -109,6 +109,14 @@ def check_submits(words: Sequence[str]) -> None:
             )
 
 
+def by_shell(words: Sequence[str]) -> bool:
+    """Return whether these options have a shell run a job's command, which it then splits at blanks
+    (qsub(1): -shell; the last counts).
+    """
+    said = [value for option, value in pairwise(words) if option == "-shell"]
+    return bool(said) and said[-1].startswith("y")
+
+
 def option_values(words: str) -> dict[str, str]:
     """Return the values that options give: to "-q", to "-pe" and to each name in "-l".
 

@@ -100,7 +100,7 @@ class Request:
         """Return which of its limits a task that was killed had reached, by what DRMAA tells of its
         usage; None when none, or unknown.
         """
-        run, peak = float(usage.get("ru_wallclock") or 0), float(usage.get("maxvmem") or 0)
+        run, peak = ran_for(usage), float(usage.get("maxvmem") or 0)
         times = [
             parse_time(str(self.resources[name]))
             for name in ("h_rt", "s_rt")
@@ -117,6 +117,11 @@ class Request:
         return (
             OutOfMemory if any(0 < MEMORY_REACHED * limit <= peak for limit in memories) else None
         )
+
+
+def ran_for(usage: Mapping[str, str]) -> float:
+    """Return for how many seconds a task ran, 0 where DRMAA does not tell."""
+    return float(usage.get("ru_wallclock") or 0)
 
 
 def parse_memory(text: str) -> float:

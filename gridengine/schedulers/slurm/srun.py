@@ -1,5 +1,6 @@
-"""Workers that `srun` starts at once where there is room (see srun(1)), while an array waits for
-the next round of Slurm's scheduler.
+"""Workers that `srun` starts (see srun(1)): here those that start at once where there is room,
+while an array waits for the next round of Slurm's scheduler; `steps` has those of a job that the
+script itself is.
 """
 
 from __future__ import annotations
@@ -56,6 +57,15 @@ VARIABLES = {
 """What users say to sbatch by variables, and how it is said to srun, which reads others."""
 
 
+STEP = ("--overlap", "--no-kill", "--cpu-bind=none", "--mpi=none", "--input=none")
+"""What makes a step like a batch script: it leaves what its job has to steps that calls start
+(`--overlap`), goes on when Slurm only believes that its node has failed (`--no-kill`), and is
+neither bound nor set up for MPI.
+"""
+HAS_JOB = r"srun: jobid (?P<id>\d+):"
+"""What srun says when it has a job."""
+
+
 class Unsuitable(Exception):
     """These workers are none for srun; the text says why."""
 
@@ -92,13 +102,11 @@ def _names(options: Sequence[str]) -> list[str]:
 def srun_command(
     options: Sequence[str], *, name: str, log: str, script: Path, shell: Sequence[str]
 ) -> list[str]:
-    """Return the command that has one worker started, or gives up at once.
+    """Return the command that has one worker started, in a job (of these options) or a step, or
+    gives up at once.
 
-    Its step is to be like a batch script: it leaves what its job has to steps that calls start
-    (`--overlap`), goes on when Slurm only believes that its node has failed (`--no-kill`), and is
-    neither bound nor set up for MPI. `log` has a NUL where the number of the task is. With `%t`
-    there the log is opened where the worker is (see srun(1), "IO Redirection"), which knows itself
-    by it.
+    `log` has a NUL where the number of the task is. With `%t` there the log is opened where the
+    worker is (see srun(1), "IO Redirection"), which knows itself by it.
 
     Raises:
         Unsuitable: its log cannot be named.
@@ -106,15 +114,7 @@ def srun_command(
     # Slurm 26.05 expands "%%j" twice.
     if re.search(r"[\\%]", str(script)):
         raise Unsuitable("a log below a folder with a backslash or % in its name cannot be named")
-    step = [
-        "--nodes=1",
-        "--ntasks=1",
-        "--overlap",
-        "--no-kill",
-        "--cpu-bind=none",
-        "--mpi=none",
-        "--input=none",
-    ]
+    step = ["--nodes=1", "--ntasks=1", *STEP]
     ours = [
         f"--job-name={name}",
         f"--output={log}".replace("\0", "%t"),
@@ -126,11 +126,22 @@ def srun_command(
 class Srun:
     """An `srun` and the thread that reads what it says, to its end. It has a job, or none, once it
     has answered.
+
+    Args:
+        answer: what it says when it has one, as a regular expression with groups for its `id` and,
+            of a step, its `host`.
     """
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: str) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        log: str,
+        answer: str = HAS_JOB,
+    ) -> None:
         self.log = log
-        self.job = ""
+        self.job = self.host = ""
+        self._answer = answer
         self._lines: list[str] = []
         self._answered = threading.Event()
         self._process = subprocess.Popen(
@@ -153,8 +164,9 @@ class Srun:
         with self._process.stderr as lines:
             for line in lines:
                 self._lines = [*self._lines[1 - MOST_LINES :], line]
-                if not self.job and (match := re.match(r"srun: jobid (\d+):", line)):
-                    self.job = match[1]
+                if not self.job and (match := re.match(self._answer, line)):
+                    self.job = match["id"]
+                    self.host = match.groupdict().get("host", "")
                     self._answered.set()
         self._process.wait()
         self._answered.set()
@@ -163,6 +175,11 @@ class Srun:
     def is_running(self) -> bool:
         """Whether it has not ended."""
         return self._reader.is_alive()
+
+    @property
+    def status(self) -> int:
+        """The exit status of one that has ended: its worker's, by a signal 128 more."""
+        return self._process.wait()
 
     @property
     def words(self) -> str:

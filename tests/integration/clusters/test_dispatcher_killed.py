@@ -13,7 +13,7 @@ CLOSED = """
 import json, os, signal, subprocess, sys, threading, time
 from pathlib import Path
 import gridengine
-from gridengine.dispatcher.launch_record import LaunchRecord
+from gridengine.dispatcher.launcher_thread import LaunchRecord
 from gridengine.dispatcher.standalone import serve
 from gridengine.settings.values import settings
 

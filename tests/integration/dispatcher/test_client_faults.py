@@ -17,9 +17,9 @@ import psutil
 import pytest
 
 import gridengine
-from gridengine.dispatcher.client_listener import LOOK_SECONDS
-from gridengine.dispatcher.remote import RemoteDispatcher
-from gridengine.dispatcher.standalone import serve
+from gridengine.calls.remote import RemoteDispatcher
+from gridengine.dispatcher.serving.client_listener import LOOK_SECONDS
+from gridengine.dispatcher.standalone.serve import serve
 from gridengine.errors import Cancelled, DispatcherGone
 from gridengine.schedulers.remote import RemoteScheduler
 from gridengine.settings.schema import Settings

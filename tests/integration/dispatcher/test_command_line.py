@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from gridengine.dispatcher.remote import RemoteDispatcher
+from gridengine.calls.remote import RemoteDispatcher
 from tests.support.dispatchers import Shell
 from tests.support.waiting import wait_until
 

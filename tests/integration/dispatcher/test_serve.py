@@ -12,7 +12,7 @@ import pytest
 
 import gridengine
 from gridengine.dispatcher.io_loop import IOLoop
-from gridengine.dispatcher.standalone import serve
+from gridengine.dispatcher.standalone.serve import serve
 from gridengine.errors import GridEngineError
 from gridengine.settings.values import settings
 from tests.support.waiting import wait_until

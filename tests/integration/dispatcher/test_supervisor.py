@@ -12,7 +12,7 @@ import pytest
 
 SUPERVISOR = """
     import subprocess, sys
-    from gridengine.dispatcher import process as supervisor
+    from gridengine.dispatcher.standalone import process as supervisor
     supervisor.FIRST_PAUSE_SECONDS = float(sys.argv[1])
     sys.exit(supervisor.supervise(lambda: subprocess.Popen([sys.executable, "-c", sys.argv[2]])))
 """

@@ -62,6 +62,37 @@ demand = Demand()
     assert {"note=two words", "path=a\\b"} <= set(context[1].split(","))
 
 
+def test_a_shell_that_runs_the_command_finds_it_in_a_folder_with_blanks(
+    grid_engine: GridEngine,
+) -> None:
+    folder = grid_engine.folder / "it's my home"
+    script = """
+import gridengine
+with gridengine.GridEngineScheduler(native="-shell y", max_workers=1) as scheduler:
+    print(gridengine.map(abs, [-1], scheduler=scheduler))
+"""
+    environment = {"GRIDENGINE_RUN_DIRECTORY": str(folder)}
+    assert grid_engine.run(script, environment=environment).stdout == "[1]\n"
+
+
+def test_calls_whose_jobs_grid_engine_does_not_have_are_an_error(grid_engine: GridEngine) -> None:
+    """As with an option, or a rule of the site, by which jobs are checked only."""
+    script = """
+import gridengine
+from gridengine.schedulers.grid_engine import launcher, options
+options.check_submits = lambda words: None
+launcher.UNKNOWN_SECONDS = 0.5
+with gridengine.GridEngineScheduler(native="-w v", max_workers=3) as scheduler:
+    try:
+        gridengine.map(abs, range(3), scheduler=scheduler, chunksize=1)
+    except gridengine.WorkerNotStarted as error:
+        print(error)
+"""
+    told = grid_engine.run(script, environment={"GRIDENGINE_POLL_SECONDS": "0.5"}).stdout
+    assert "Grid Engine does not have this job, to which it gave the number " in told
+    assert "`qstat -j " in told
+
+
 def test_the_limits_of_a_task_that_was_killed_are_those_that_its_demand_made(
     grid_engine: GridEngine,
 ) -> None:

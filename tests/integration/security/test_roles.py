@@ -10,8 +10,8 @@ import pytest
 import zmq
 from msgspec.structs import replace
 
-from gridengine.dispatcher.remote import RemoteDispatcher
-from gridengine.dispatcher.standalone_files import CLIENT, SERVER, WATCHER, WORKER, KeptKeys
+from gridengine.calls.remote import RemoteDispatcher
+from gridengine.dispatcher.run_directory import CLIENT, SERVER, WATCHER, WORKER, KeptKeys
 from gridengine.errors import ConfigurationError
 from gridengine.wire.connection_file import ClientConnection, Connection, load_private
 from tests.integration.security.test_unauthorised_peers import Attacker

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 import gridengine as gridengine_package
-from gridengine.dispatcher.dispatcher_folder import DispatcherFolder
-from gridengine.dispatcher.remote import RemoteDispatcher
+from gridengine.calls.remote import RemoteDispatcher
+from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder
 from gridengine.watching.elsewhere import RemoteWatched
 from tests.integration.watching.test_commands import gridengine, told_at_last
 from tests.support.dispatchers import Shell
@@ -78,7 +78,7 @@ def test_it_is_listed_shown_and_explained_and_its_calls_are_ended(
 
 STUCK = """
 import sys, time
-from gridengine.dispatcher.dispatcher_folder import DispatcherFolder
+from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder
 from gridengine.errors import ClusterError
 from gridengine.watching.elsewhere import RemoteWatched
 

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+import gridengine
 from gridengine import ConfigurationError, Cores, Memory
 from gridengine.api.delayed import delayed
+from tests.support.fake_dispatcher import FakeScheduler
 
 
 def add(a: int, b: int = 1) -> int:
@@ -54,3 +56,11 @@ def test_only_functions_are_delayed() -> None:
 
 def test_the_function_below_is_had_by_its_name() -> None:
     assert vars(delayed(add))["__wrapped__"] is add
+
+
+def test_a_delayed_function_is_not_mapped_or_submitted() -> None:
+    words = r"submits its calls by itself: write \[f\(x\)"
+    with FakeScheduler() as scheduler, gridengine.Executor(scheduler=scheduler) as executor:
+        with pytest.raises(TypeError, match=words):
+            gridengine.map(delayed(abs), [1], scheduler=scheduler)
+        assert str(executor.submit(delayed(abs), 1).exception()).startswith("<delayed <built-in")

@@ -12,7 +12,7 @@ import pytest
 import gridengine
 from gridengine import Executor, InlineScheduler, Pool
 from gridengine.api import progress_watch
-from gridengine.client.tally import Tally
+from gridengine.client.settlement import Tally
 from tests.support.fake_dispatcher import FakeScheduler
 from tests.support.held_dispatcher import HeldDispatcher
 

@@ -13,7 +13,7 @@ import pytest
 
 import gridengine
 from gridengine.api.named_runs import NamedRun
-from gridengine.journal.kept_runs import RunSummary
+from gridengine.journal.stored_runs import RunSummary
 from gridengine.schedulers.remote import RemoteScheduler
 from tests.support.fake_dispatcher import FakeScheduler
 from tests.support.mapped_calls import add, square
@@ -76,7 +76,6 @@ ACTS: dict[str, tuple[Act, list[str]]] = {
     ),
     "Job": (job, ["daemon", "mutable", "forward_logging"]),
     "Client.disconnect": (lambda **options: client().disconnect(**options), ["detach"]),
-    "SlurmScheduler": (gridengine.SlurmScheduler, ["strict"]),
     "WTime": (gridengine.WTime, ["countdown"]),
     "delayed": (gridengine.delayed, ["forward_logging"]),
     "delayedval": (lambda **options: gridengine.delayedval(1, **options), ["copy_on_setitem"]),

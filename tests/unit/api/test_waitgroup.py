@@ -12,7 +12,7 @@ import pytest
 import gridengine
 from gridengine import exec1, open_waitgroup, run
 from gridengine.api import waitgroup
-from gridengine.client.async_waiting import checkpoint
+from gridengine.client.loop_tasks import checkpoint
 from tests.support.event_loops import LOOPS
 
 backends = pytest.mark.parametrize("backend", LOOPS)

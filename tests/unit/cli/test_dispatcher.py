@@ -10,8 +10,8 @@ from click.testing import CliRunner, Result
 
 from gridengine.cli import dispatcher_control
 from gridengine.cli.main import main
-from gridengine.dispatcher import background, dispatcher_folder
-from gridengine.dispatcher.dispatcher_folder import DispatcherFolder, StartOptions
+from gridengine.dispatcher.standalone import background, dispatcher_folder
+from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder, StartOptions
 from gridengine.settings.values import Settings, settings
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from gridengine._version import __version__
 from gridengine.cli import dispatcher_checks
-from gridengine.dispatcher import dispatcher_folder
-from gridengine.dispatcher.dispatcher_folder import DispatcherFolder, StartOptions
+from gridengine.dispatcher.standalone import dispatcher_folder
+from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder, StartOptions
 from gridengine.journal.lock_file import Holder, LockFile
 from gridengine.schedulers.checks import Finding, State
 from gridengine.settings.values import Settings

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from gridengine.calls import remote
 from gridengine.cli import dispatcher_control
 from gridengine.cli.dispatcher_control import show, show_all, words
-from gridengine.dispatcher import background, remote
-from gridengine.dispatcher.dispatcher_folder import StartOptions, State
+from gridengine.dispatcher.standalone import background
+from gridengine.dispatcher.standalone.dispatcher_folder import StartOptions, State
 
 FOUND: dict[str, Any] = {
     "name": "sweeps",

@@ -7,7 +7,7 @@ from concurrent.futures import CancelledError
 
 import pytest
 
-from gridengine.client.async_waiting import (
+from gridengine.client.loop_tasks import (
     TaskWaiter,
     cancellation_type,
     checkpoint,

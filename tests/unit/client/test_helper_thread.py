@@ -8,7 +8,7 @@ import weakref
 
 import pytest
 
-from gridengine.client.helper_thread import HelperThread
+from gridengine.dispatcher.thread_queues import HelperThread
 
 
 def test_it_does_in_order_what_it_was_asked_to_before_it_ends() -> None:

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from gridengine.client.async_waiting import checkpoint
-from gridengine.client.loop_tasks import check_async, start_task, task_group, value_of
+from gridengine.client.loop_tasks import check_async, checkpoint, start_task, task_group, value_of
 from tests.support.event_loops import LOOPS, run_in, until
 
 loops = pytest.mark.parametrize("loop", LOOPS)

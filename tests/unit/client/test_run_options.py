@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import gridengine
-from gridengine.client.run_options import run_options
+from gridengine.client.options import run_options
 from gridengine.errors import ConfigurationError
 
 

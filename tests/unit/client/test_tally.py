@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gridengine.client.tally import Tally
+from gridengine.client.settlement import Tally
 
 
 def test_a_tally_begins_anew_once_all_have_ended() -> None:

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from gridengine.dispatcher.clients import Clients
 from gridengine.dispatcher.core.events import (
     Explain,
     Grant,
@@ -24,7 +23,8 @@ from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.tasks import CallsFinished, Task, TaskMessage, TaskStarted
 from gridengine.dispatcher.effects import MOST_LINES, EffectPerformer
-from gridengine.dispatcher.unsettled import UnsettledTasks
+from gridengine.dispatcher.interface import UnsettledTasks
+from gridengine.dispatcher.serving.clients import Clients
 from gridengine.resources import Cores, Memory
 from gridengine.resources.base import Resource
 from gridengine.schedulers.launcher import Handle

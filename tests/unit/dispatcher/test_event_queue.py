@@ -5,7 +5,7 @@ from __future__ import annotations
 import select
 
 from gridengine.dispatcher.core.events import Closing, Rebalance, Tick
-from gridengine.dispatcher.event_queue import EventQueue
+from gridengine.dispatcher.thread_queues import EventQueue
 
 
 def wakes(queue: EventQueue) -> bool:

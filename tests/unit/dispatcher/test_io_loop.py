@@ -23,8 +23,8 @@ from gridengine.dispatcher.core.events import (
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.state_machine import StateMachine
 from gridengine.dispatcher.core.tasks import Task
-from gridengine.dispatcher.event_queue import EventQueue
 from gridengine.dispatcher.io_loop import LEAVE_SECONDS, MOST_EVENTS, WATCH_SECONDS, IOLoop
+from gridengine.dispatcher.thread_queues import EventQueue
 from gridengine.schedulers.launcher import Handle
 from gridengine.wire.messages import VERSION, Beat, Goodbye, Hello, Message
 from tests.support.core_play import GOOD, SQUARE

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gridengine.dispatcher.launch_record import LaunchRecord
+from gridengine.dispatcher.launcher_thread import LaunchRecord
 from gridengine.errors import ClusterError, ConfigurationError
 from gridengine.resources import Cores, Memory
 from gridengine.resources.demand import ANY, Demand

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from gridengine.dispatcher import launch_record
+from gridengine.dispatcher import launcher_thread
 from gridengine.dispatcher.core.events import Explained, Launch, Launched, LaunchFailed, Polled
-from gridengine.dispatcher.launch_record import LaunchRecord
-from gridengine.dispatcher.launcher_thread import LauncherThread
+from gridengine.dispatcher.launcher_thread import LauncherThread, LaunchRecord
 from gridengine.errors import ClusterError, ConfigurationError
 from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers.launcher import Handle, LaunchContext, TryAgain
@@ -219,7 +218,7 @@ def test_what_it_did_is_told_though_it_cannot_be_written_down_and_is_written_lat
     def full(path: Path, content: bytes) -> None:
         raise OSError("no space left")
 
-    monkeypatch.setattr(launch_record, "replace_private", full)
+    monkeypatch.setattr(launcher_thread, "replace_private", full)
     launcher.launch(Launch(2))
     wait_until(lambda: events)
     assert isinstance(events[0], Launched)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from gridengine.dispatcher import mixed_workers
-from gridengine.dispatcher.mixed_workers import MixedWorkers
+from gridengine.dispatcher import remote_workers
+from gridengine.dispatcher.remote_workers import MixedWorkers
 from gridengine.schedulers.launcher import LaunchContext
 
 HERE, ELSEWHERE = b"here", b"elsewhere"
@@ -59,8 +59,8 @@ class Link:
 def links(monkeypatch: pytest.MonkeyPatch) -> tuple[MixedWorkers, Link, Link]:
     """Both together, the workers of this machine, and the others."""
     local, remote = Link(HERE), Link(ELSEWHERE)
-    monkeypatch.setattr(mixed_workers, "LocalWorkers", lambda *_, **__: local)
-    monkeypatch.setattr(mixed_workers, "RemoteWorkers", lambda *_, **__: remote)
+    monkeypatch.setattr(remote_workers, "LocalWorkers", lambda *_, **__: local)
+    monkeypatch.setattr(remote_workers, "RemoteWorkers", lambda *_, **__: remote)
     parts: Any = None
     home: Any = SimpleNamespace(epoch=4, folder=Path("night"))
     made = MixedWorkers(parts, run_id="run", settings=parts, wake=parts, home=home, clock=parts)

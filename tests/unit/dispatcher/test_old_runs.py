@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from gridengine.dispatcher import old_runs
-from gridengine.dispatcher.old_runs import DAY_SECONDS, new_run_id, remove_old_runs
+from gridengine.dispatcher import run_directory
+from gridengine.dispatcher.run_directory import DAY_SECONDS, new_run_id, remove_old_runs
 
 DEAD = 2**22 + 1
 
@@ -39,14 +39,14 @@ def left(
 @pytest.fixture
 def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A run directory in which a start may take its time."""
-    monkeypatch.setattr(old_runs, "MOST_SECONDS", float("inf"))
+    monkeypatch.setattr(run_directory, "MOST_SECONDS", float("inf"))
     return tmp_path / "runs"
 
 
 def test_a_start_that_takes_too_long_leaves_the_rest_to_the_next(
     runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(old_runs, "MOST_SECONDS", -1.0)
+    monkeypatch.setattr(run_directory, "MOST_SECONDS", -1.0)
     folders = [left(runs, 900) for _ in range(3)]
     begin(runs)
     assert sum(folder.exists() for folder in folders) == 2
@@ -58,7 +58,7 @@ def test_a_start_removes_no_more_logs_than_it_has_time_for(
     old = left(runs, 900)
     for number in range(2, 4):
         (old / "logs" / f"worker.1.{number}.log").write_text("a line")
-    monkeypatch.setattr(old_runs, "MOST_SECONDS", -1.0)
+    monkeypatch.setattr(run_directory, "MOST_SECONDS", -1.0)
     begin(runs)
     assert len(list((old / "logs").iterdir())) == 2
     begin(runs)
@@ -101,7 +101,7 @@ def test_runs_are_kept_for_so_long_as_they_succeeded_failed_or_may_run(
 
 def test_one_that_answers_stays(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reached = left(runs, 900, "connection.json", host=HERE)
-    monkeypatch.setattr(old_runs, "is_under_way", lambda file: file.parent == reached)
+    monkeypatch.setattr(run_directory, "is_under_way", lambda file: file.parent == reached)
     begin(runs)
     assert reached.exists()
 
@@ -137,7 +137,7 @@ def test_a_folder_that_is_young_by_its_name_stays_though_its_time_is_old(runs: P
 def test_one_start_removes_a_bounded_number_and_the_next_goes_on(
     runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(old_runs, "MOST_LOOKED_AT", 3)
+    monkeypatch.setattr(run_directory, "MOST_LOOKED_AT", 3)
     folders = [left(runs, 900) for _ in range(5)]
     begin(runs)
     assert sum(folder.exists() for folder in folders) == 2
@@ -163,7 +163,7 @@ def test_a_folder_that_another_process_removes_meanwhile_is_no_error(
 
 @pytest.mark.parametrize("kind", ["", "up-"])
 def test_the_name_of_a_run_says_on_which_machine_and_by_which_process_it_began(kind: str) -> None:
-    found = old_runs.RUN_NAME.fullmatch(new_run_id(kind))
+    found = run_directory.RUN_NAME.fullmatch(new_run_id(kind))
     assert found is not None
-    assert found[2] == old_runs._host()
+    assert found[2] == run_directory._host()
     assert found[3] == str(os.getpid())

@@ -12,7 +12,7 @@ import pytest
 
 from gridengine.dispatcher import remote_workers
 from gridengine.dispatcher.remote_workers import RemoteWorkers
-from gridengine.dispatcher.standalone_files import Home
+from gridengine.dispatcher.run_directory import Home
 from gridengine.settings.schema import Settings
 from gridengine.wire.messages import Output
 

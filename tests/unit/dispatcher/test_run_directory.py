@@ -11,15 +11,19 @@ from typing import Any, NoReturn
 import pytest
 
 from gridengine.dispatcher import run_directory
-from gridengine.dispatcher.old_runs import CONNECTION, LOGS, SUCCEEDED
 from gridengine.dispatcher.run_directory import (
+    CONNECTION,
+    LOGS,
+    SUCCEEDED,
+    WORKER,
+    Home,
+    KeptKeys,
     policy_of,
     python_version,
     tidy,
     tidy_logs,
     write_connection,
 )
-from gridengine.dispatcher.standalone_files import WORKER, Home, KeptKeys
 from gridengine.errors import ConfigurationError
 from gridengine.resources.kinds import Cores, Memory
 from gridengine.schedulers.base import Scheduler, adopt_none

@@ -14,7 +14,7 @@ from gridengine.dispatcher.core.events import CancelRequested, Event
 from gridengine.dispatcher.named_calls import NamedCalls
 from gridengine.dispatcher.watch_answers import WatchAnswers
 from gridengine.dispatcher.watch_messages import Answer, Identity, Request
-from gridengine.dispatcher.watch_streams import Told
+from gridengine.dispatcher.watch_server import Told
 from gridengine.settings.values import Settings
 from gridengine.worker.output_excerpt import OutputExcerpt
 from tests.support.core_play import Play

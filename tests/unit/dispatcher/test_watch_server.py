@@ -12,8 +12,13 @@ import pytest
 
 from gridengine.dispatcher import watch_server
 from gridengine.dispatcher.watch_messages import Answer, Identity
-from gridengine.dispatcher.watch_server import MOST_REQUEST, MOST_WATCHERS, Watcher, WatchServer
-from gridengine.dispatcher.watch_streams import Told
+from gridengine.dispatcher.watch_server import (
+    MOST_REQUEST,
+    MOST_WATCHERS,
+    Told,
+    Watcher,
+    WatchServer,
+)
 from gridengine.wire.runtime_folder import runtime_folders
 
 

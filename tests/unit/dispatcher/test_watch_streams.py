@@ -10,7 +10,7 @@ import pytest
 from gridengine.dispatcher.core.run_log import RunLog
 from gridengine.dispatcher.core.status import Status, WatchEvent
 from gridengine.dispatcher.watch_messages import FOLLOW, Answer, Identity, Request
-from gridengine.dispatcher.watch_streams import (
+from gridengine.dispatcher.watch_server import (
     LEAST_INTERVAL,
     MOST_FOLLOWERS,
     STUCK_SECONDS,

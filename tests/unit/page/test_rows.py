@@ -82,6 +82,12 @@ def test_a_worker_is_acted_on_by_its_host() -> None:
     assert found.note == "an even sample of 1 of 3 workers"
 
 
+def test_each_title_has_room_for_its_letters_and_one_takes_what_is_left() -> None:
+    columns = rows(Told(), View("workers")).columns
+    assert [one.title for one in columns if not one.width] == ["host"]
+    assert all(one.width > len(one.title) for one in columns if one.width)
+
+
 def test_causes_are_sorted_and_filtered_as_other_rows_are() -> None:
     failures = [
         FailureStatus(str(number), f"call {number}", "f", 1, 0.0, error=words)

@@ -10,6 +10,7 @@ import pytest
 
 import gridengine
 from gridengine import schedulers
+from gridengine.resources.kinds import Memory
 from gridengine.schedulers.allocation import Allocation, allocation_here
 
 BATCH = {"SLURM_JOB_ID": "17", "SLURMD_NODENAME": "n1", "SLURM_CPUS_ON_NODE": "4"}
@@ -34,6 +35,26 @@ def test_a_job_of_slurm_has_the_cores_of_its_tasks_here(
     assert allocation_here(environment, "n1") == Allocation("Slurm", "17", cores, nodes)
 
 
+@pytest.mark.parametrize(
+    ("said", "shares"),
+    [
+        ({"SLURM_JOB_CPUS_PER_NODE": "4(x2),1"}, (4, 4, 1)),
+        ({"SLURM_JOB_CPUS_PER_NODE": "4"}, ()),  # not of each node
+        ({}, ()),
+        ({"SLURM_JOB_CPUS_PER_NODE": "4(x3)", "SLURM_STEP_TASKS_PER_NODE": "1"}, ()),
+    ],
+)
+def test_the_script_of_a_slurm_job_may_use_all_its_nodes_and_a_step_of_it_may_not(
+    said: dict[str, str], shares: tuple[int, ...]
+) -> None:
+    allocation = allocation_here({**BATCH, "SLURM_JOB_NUM_NODES": "3", **said}, "n1")
+    assert allocation is not None
+    assert allocation.shares == shares
+    assert bool(allocation.why_here) == (not shares)
+    if shares:
+        assert str(allocation) == "the 9 cores of Slurm job 17, on its 3 nodes"
+
+
 def test_a_job_of_grid_engine_has_its_slots() -> None:
     job = {"JOB_ID": "17", "NSLOTS": "4"}
     assert allocation_here(job, "n1") == Allocation("Grid Engine", "17", 4)
@@ -42,7 +63,9 @@ def test_a_job_of_grid_engine_has_its_slots() -> None:
 def test_a_job_of_a_parallel_environment_has_the_slots_of_its_host(tmp_path: Path) -> None:
     (tmp_path / "hosts").write_text(HOSTS)
     job = {"JOB_ID": "17", "NSLOTS": "8", "PE_HOSTFILE": str(tmp_path / "hosts")}
-    assert allocation_here(job, "N2") == Allocation("Grid Engine", "17", 5, 2)
+    allocation = allocation_here(job, "N2")
+    assert allocation == Allocation("Grid Engine", "17", 5, 2)
+    assert "ask for slots of one host" in allocation.why_here
 
 
 @pytest.mark.parametrize(
@@ -79,7 +102,8 @@ def test_in_a_job_calls_run_on_its_cores_and_the_output_says_so(
     finally:
         scheduler.close()
     assert capsys.readouterr().err == (
-        "gridengine: map of 7 calls on the 1 core of Slurm job 17, on one of its 2 nodes, "
+        "gridengine: map of 7 calls on the 1 core of Slurm job 17, on one of its 2 nodes "
+        "(this is a step of srun's; run the script without srun to have calls use all nodes), "
         "up to 1 call at a time; scheduler= or GRIDENGINE_SCHEDULER names another place\n"
     )
 
@@ -89,6 +113,34 @@ def test_the_best_available_in_a_job_is_its_own_cores(caplog: pytest.LogCaptureF
     with caplog.at_level(logging.INFO, logger="gridengine"):
         assert isinstance(gridengine.best_available(), gridengine.ProcessScheduler)
     assert "this process has the 1 core of Slurm job 17" in caplog.text
+
+
+@pytest.mark.usefixtures("job")
+@pytest.mark.parametrize(
+    ("said", "gigabytes"),
+    [
+        ({"SLURM_MEM_PER_NODE": "512"}, 0.5),
+        ({"SLURM_MEM_PER_CPU": "256", "SLURM_CPUS_ON_NODE": "1"}, 0.25),
+        ({"SLURM_MEM_PER_NODE": "512", "SLURM_STEP_TASKS_PER_NODE": "2"}, 0.25),
+    ],
+)
+def test_calls_in_a_job_share_the_memory_that_it_has(
+    said: dict[str, str], gigabytes: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in said.items():
+        monkeypatch.setenv(name, value)
+    held = gridengine.ProcessScheduler().worker_resources
+    assert held is not None
+    assert held.get(Memory) == Memory(gigabytes)
+
+
+@pytest.mark.usefixtures("job")
+def test_fewer_processes_have_all_the_memory_of_their_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_MEM_PER_CPU", "256")
+    monkeypatch.setenv("SLURM_CPUS_ON_NODE", "4")
+    held = gridengine.ProcessScheduler(1).worker_resources
+    assert held is not None
+    assert held.get(Memory) == Memory(1)
 
 
 @pytest.mark.usefixtures("job")

@@ -68,13 +68,23 @@ def test_it_is_not_tried_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     assert CLEAN_SECONDS <= system.now < CLEAN_SECONDS + 2 * RETRY_SECONDS
 
 
-@pytest.mark.parametrize(("said", "cleaned"), [(DONE, False), (b"", True), (b"do", True)])
-def test_what_the_parent_has_cleaned_up_itself_is_left(
-    said: bytes, cleaned: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (DONE, None),
+        (b"17.3\ndone\n", None),
+        (b"", []),
+        (b"do", []),
+        (b"17.3\n17.40\n17.", ["17.3", "17.40"]),
+    ],
+)
+def test_what_the_parent_has_named_is_cleaned_up_unless_it_has_done_so_itself(
+    said: bytes, words: list[str] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found: list[tuple[list[str], list[str]]] = []
     monkeypatch.setattr(module.signal, "signal", lambda number, handler: None)
     monkeypatch.setattr(module, "wait", lambda parent: said)
     monkeypatch.setattr(module, "clean", lambda *what: found.append(what) or 0)
     assert main(["7", "scancel", "--name=x", "--", "a", "b"]) == 0
-    assert found == ([(["scancel", "--name=x"], ["a", "b"])] if cleaned else [])
+    asked = [] if words is None else [(["scancel", "--name=x", *words], ["a", "b"])]
+    assert found == asked

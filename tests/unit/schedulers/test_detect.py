@@ -111,15 +111,10 @@ def slurm_here(monkeypatch: pytest.MonkeyPatch, fresh: None) -> None:
 
 
 @pytest.mark.usefixtures("slurm_here")
-@pytest.mark.parametrize("interactive", [True, False])
-def test_a_cluster_that_nobody_named_is_told_once_and_on_a_terminal_too(
-    interactive: bool,
-    monkeypatch: pytest.MonkeyPatch,
+def test_a_cluster_that_nobody_named_is_told_once_on_standard_error_too(
     capsys: pytest.CaptureFixture[str],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    if interactive:
-        monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
     line = (
         "map of 3,000 calls on Slurm, up to 1,000 tasks at a time; "
         "GRIDENGINE_SCHEDULER=processes keeps them here"
@@ -128,7 +123,7 @@ def test_a_cluster_that_nobody_named_is_told_once_and_on_a_terminal_too(
         first = default_scheduler(3000)
         assert default_scheduler(7) is first is named_scheduler("slurm")
     assert caplog.messages == [line]
-    assert capsys.readouterr().err == (f"gridengine: {line}\n" if interactive else "")
+    assert capsys.readouterr().err == f"gridengine: {line}\n"
 
 
 @pytest.mark.usefixtures("bare", "fresh")
@@ -137,7 +132,6 @@ def test_this_machine_is_told_in_the_log_alone(
     capsys: pytest.CaptureFixture[str],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
     with caplog.at_level(logging.INFO, logger="gridengine"):
         scheduler = default_scheduler()
     assert caplog.messages[-1] == (
@@ -145,6 +139,18 @@ def test_this_machine_is_told_in_the_log_alone(
         "scheduler= or GRIDENGINE_SCHEDULER names another place"
     )
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.usefixtures("slurm_here")
+def test_a_scheduler_that_a_with_block_closes_and_no_call_uses_is_warned_of_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with gridengine.InlineScheduler() as meant:
+        default_scheduler()
+        default_scheduler()
+        assert gridengine.map(abs, [-1], scheduler=meant) == [1]
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert f"not on {meant!r}: `with` only closes" in caplog.text
 
 
 @pytest.mark.usefixtures("slurm_here")

@@ -1,4 +1,4 @@
-"""Calls in this very process. How they run: `tests/unit/dispatcher/test_inline.py`."""
+"""Calls in this very process. How they run: `tests/unit/calls/test_inline.py`."""
 
 from __future__ import annotations
 

@@ -6,7 +6,6 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from types import SimpleNamespace
 from typing import get_args
 
 import pytest
@@ -73,10 +72,3 @@ def test_threads_that_name_a_scheduler_at_the_same_time_have_the_same(
     with ThreadPoolExecutor(2) as threads:
         first, second = threads.map(lambda name: schedulers._once(name, make), ["one", "one"])
     assert first is second
-
-
-def test_a_standard_error_that_is_no_stream_is_not_watched(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("sys.stderr", SimpleNamespace(write=len))
-    assert not schedulers._is_watched()

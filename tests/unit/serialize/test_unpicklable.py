@@ -148,9 +148,9 @@ def test_what_the_users_own_code_raised_is_the_cause() -> None:
 @pytest.mark.parametrize(
     ("make", "to_a_call", "back"),
     [
-        (threading.Lock, "multiprocessing.Manager().Lock()", "what it guards"),
-        (threading.RLock, "multiprocessing.Manager().Lock()", "what it guards"),
-        (threading.Condition, "multiprocessing.Manager().Lock()", "what it guards"),
+        (threading.Lock, "multiprocessing.Manager().Lock()", "the data that it guards"),
+        (threading.RLock, "multiprocessing.Manager().Lock()", "the data that it guards"),
+        (threading.Condition, "multiprocessing.Manager().Lock()", "the data that it guards"),
         (threading.Thread, "start it in the function", "what it made"),
         (Path(__file__).open, "its path, and open it", "its path, or what"),
         (lambda: asyncio.Future(loop=LOOP), "what awaiting it returns", "await it"),

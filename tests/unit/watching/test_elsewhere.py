@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from gridengine.dispatcher.core.status import Status
-from gridengine.dispatcher.dispatcher_folder import State
-from gridengine.dispatcher.standalone_files import CLIENT, WATCHER
+from gridengine.dispatcher.run_directory import CLIENT, WATCHER
+from gridengine.dispatcher.standalone.dispatcher_folder import State
 from gridengine.dispatcher.watch_messages import CANCEL, STATUS, Answer
 from gridengine.errors import ClusterError, ConfigurationError
 from gridengine.watching import elsewhere as module

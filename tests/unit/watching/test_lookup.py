@@ -17,14 +17,13 @@ import pytest
 from msgspec.structs import replace
 
 from gridengine.dispatcher.core.status import LaunchStatus, Status, WorkerStatus
-from gridengine.dispatcher.dispatcher_folder import DispatcherFolder, StartOptions
+from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder, StartOptions
 from gridengine.dispatcher.watch_messages import Answer, Identity
 from gridengine.errors import ClusterError, ConfigurationError, JournalError
 from gridengine.journal.lock_file import Holder
 from gridengine.journal.run_file import RunFile, path_of
 from gridengine.settings.values import settings
 from gridengine.watching import lookup
-from gridengine.watching.kept import answer_of
 from gridengine.watching.lookup import (
     by_itself,
     client_file,
@@ -34,6 +33,7 @@ from gridengine.watching.lookup import (
     worker_file,
 )
 from gridengine.watching.names import NotKnown, SeveralMeant
+from gridengine.watching.run_answers import answer_of
 from gridengine.watching.run_lookup import own_run_file, run_file
 from tests.support.watched import FakeWatched
 

@@ -155,5 +155,5 @@ def test_what_of_both_streams_is_kept_is_in_the_order_in_which_it_was_written(
     streams.stdout.write(b"two\n")
     streams.close()
     assert os.read(pipe[0], 100) == b"one\ntwo\n"
-    assert streams.kept is not None
-    assert streams.kept.content() == b"one\noh\ntwo\n"
+    assert streams.excerpt is not None
+    assert streams.excerpt.content() == b"one\noh\ntwo\n"

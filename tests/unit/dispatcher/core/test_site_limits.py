@@ -39,6 +39,24 @@ def test_a_worker_leaves_before_the_site_ends_it() -> None:
     assert play.sent(Stop) == [Stop()]
 
 
+@pytest.mark.parametrize("told_first", [True, False])
+def test_a_limit_that_counts_from_the_start_of_a_job_counts_what_went_before_its_worker(
+    told_first: bool,
+) -> None:
+    play = Play(pooled=True)
+    play.submit(1)
+    play.play(Launched([HANDLE]))
+    if told_first:
+        play.poll(HANDLE, RUNS, lasts_seconds=HOUR)
+    play.hello(log=HANDLE.log, elapsed=600.0)
+    stay(play, 60)
+    play.poll(HANDLE, RUNS, lasts_seconds=HOUR, limited_by="h_rt=3600 of queue short.q")
+    stay(play, HOUR - spare_of(HOUR) - 600 - 60 - 1)
+    assert play.sent(Stop) == []
+    stay(play, 1)
+    assert play.sent(Stop) == [Stop()]
+
+
 def test_the_end_of_a_worker_is_known_though_it_was_told_before_it_connected() -> None:
     play = Play(pooled=True)
     play.submit(1)
@@ -58,11 +76,14 @@ def test_a_limit_that_was_raised_meanwhile_holds() -> None:
 
 def test_a_call_that_had_all_of_a_worker_s_life_names_the_limit_and_who_set_it() -> None:
     play = running()
+    play.poll(HANDLE, RUNS, remaining_seconds=HOUR, limited_by="h_rt=3600 of queue short.q")
     stay(play, HOUR - spare_of(HOUR))
     [settled] = play.seen(CallsFinished)
     assert type(settled.error) is TimeoutError
     assert "took longer than its worker may be there" in str(settled.error)
-    assert "the script sets no limit, so this is a default of the site's" in str(settled.error)
+    assert (
+        "the script sets no limit, so this is a default of the site's (h_rt=3600 of queue short.q)"
+    ) in str(settled.error)
     assert "time= of the scheduler" in str(settled.error)
 
 

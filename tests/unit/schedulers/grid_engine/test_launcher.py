@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from gridengine.errors import SubmissionRefused
+from gridengine.errors import SubmissionRefused, TimeoutError
 from gridengine.resources.demand import ANY
 from gridengine.schedulers.grid_engine import launcher as module
 from gridengine.schedulers.grid_engine.drmaa import DrmaaRefused
 from gridengine.schedulers.grid_engine.drmaa_systems import GRID_ENGINE_UNNAMED, System
 from gridengine.schedulers.grid_engine.launcher import (
     MOST_LOOKS,
-    DrmaaTask,
     GridEngineLauncher,
-    ending_of,
-    refusal,
-    unavailable,
 )
+from gridengine.schedulers.grid_engine.refusals import refusal, unavailable
 from gridengine.schedulers.grid_engine.request import Request
+from gridengine.schedulers.grid_engine.states import DrmaaTask, ending_of
+from gridengine.schedulers.grid_engine.time_limits import Limit
 from gridengine.schedulers.launcher import (
     Handle,
     LaunchContext,
@@ -31,6 +32,7 @@ from gridengine.schedulers.launcher import (
 )
 
 ONE = Handle("7.1", "/nowhere/worker.1.1.log")
+TWO = Handle("7.2", "/nowhere/worker.1.2.log")
 
 
 def test_how_a_job_ended_is_told_in_words() -> None:
@@ -108,6 +110,12 @@ class Told:
         self.state: tuple[str, dict[str, Any] | None] = "failed", None
         self.reason = ""
         self.deleted: list[str] = []
+        self.lacking = False
+        self.asked: list[str] = []
+
+    def lacks(self, job: str) -> bool:
+        self.asked.append(job)
+        return self.lacking
 
     def status(self, jobs: Sequence[str], seconds: float) -> dict[str, Any]:
         return dict.fromkeys(jobs, self.state)
@@ -165,6 +173,67 @@ def test_a_launcher_that_closes_deletes_its_tasks_though_others_use_its_session(
     assert said.deleted == [ONE.id]
 
 
+@pytest.mark.parametrize("lacks", [True, False])
+def test_a_job_of_which_nothing_is_known_for_long_is_given_up_where_grid_engine_lacks_it(
+    told: tuple[GridEngineLauncher, Any], lacks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launcher, said = told
+    vars(launcher).update(tasks={ONE: DrmaaTask(Request()), TWO: DrmaaTask(Request())})
+    said.state, said.lacking = ("undetermined", None), lacks
+    assert launcher.poll([ONE, TWO]) == {}
+    assert said.asked == []
+    monkeypatch.setattr(module, "UNKNOWN_SECONDS", 0.0)
+    reports = launcher.poll([ONE, TWO])
+    assert said.asked == ["7"]
+    assert list(reports) == [ONE, TWO] * lacks
+    if lacks:
+        assert reports[TWO].uncertain
+        assert "does not have this job, to which it gave the number 7" in str(reports[TWO].error)
+
+
+def test_a_job_that_is_known_again_is_not_asked_for(
+    told: tuple[GridEngineLauncher, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launcher, said = told
+    vars(launcher).update(tasks={ONE: DrmaaTask(Request())})
+    monkeypatch.setattr(module, "UNKNOWN_SECONDS", 0.0)
+    for said.state in (("undetermined", None), ("running", None)):
+        launcher.poll([ONE])
+    assert (launcher.tasks[ONE].unknown_since, said.asked) == (None, [])
+
+
+def test_how_long_a_task_may_run_that_has_begun_is_asked_once_and_told_each_time(
+    told: tuple[GridEngineLauncher, Any],
+) -> None:
+    launcher, said = told
+    asked: list[list[str]] = []
+
+    def limits_of(ids: Iterable[str]) -> dict[str, Limit]:
+        asked.append(list(ids))
+        return {ONE.id: Limit(50.0, "h_rt=60 of queue short.q@vm")}
+
+    limited = DrmaaTask(Request(resources={"h_rt": 60}))
+    vars(launcher).update(
+        tasks={ONE: DrmaaTask(Request()), TWO: limited}, _limits=SimpleNamespace(of=limits_of)
+    )
+    said.state = "queued_active", None
+    launcher.poll([ONE, TWO])
+    said.state = "running", None
+    for _ in range(2):
+        reports = launcher.poll([ONE, TWO])
+        assert reports[ONE].lasts_seconds == 50
+        assert reports[ONE].limited_by == "h_rt=60 of queue short.q@vm"
+        assert reports[TWO].lasts_seconds == math.inf  # the script knows it
+    assert asked == [[ONE.id]]
+
+
+@pytest.mark.parametrize(("ran", "fault"), [("60.0", TimeoutError), ("59.0", None)])
+def test_a_task_that_was_killed_at_the_end_of_its_time_was_over_it(
+    ran: str, fault: type[Exception] | None
+) -> None:
+    assert DrmaaTask(Request(), limit=Limit(60.0)).fault({"ru_wallclock": ran}) is fault
+
+
 class Kept:
     """A session that notes what of it is taken over, and what is to stay."""
 
@@ -192,9 +261,6 @@ def later(tmp_path: Path) -> tuple[GridEngineLauncher, Kept]:
     launcher, kept = GridEngineLauncher(run, script="true", request=Request()), Kept()
     vars(launcher).update(_session=kept)
     return launcher, kept
-
-
-TWO = Handle("7.2", "/nowhere/worker.1.2.log")
 
 
 def test_tasks_of_an_earlier_process_are_watched_in_their_session_and_stay(

@@ -11,6 +11,7 @@ from gridengine.errors import ConfigurationError
 from gridengine.resources import ZERO, Capacity, Cores, GPUs, Memory, Node, Resource, Token, WTime
 from gridengine.resources.demand import Demand
 from gridengine.schedulers.grid_engine.options import (
+    by_shell,
     first_environment,
     parse_environments,
     request_for,
@@ -196,3 +197,17 @@ def test_the_first_parallel_environment_on_one_machine_is_taken() -> None:
 def test_without_one_the_error_lists_what_there_is(texts: list[str], there: str) -> None:
     with pytest.raises(ConfigurationError, match=f"there are: {there}"):
         first_environment(parse_environments(texts))
+
+
+@pytest.mark.parametrize(
+    ("words", "by"),
+    [
+        ("-shell y", True),
+        ("-b y -shell yes -S /bin/sh", True),
+        ("-shell y -shell n", False),
+        ("-b y", False),
+        ("-shell", False),
+    ],
+)
+def test_the_last_option_says_whether_a_shell_runs_the_command(words: str, by: bool) -> None:
+    assert by_shell(words.split()) == by

@@ -1,0 +1,341 @@
+"""Runs tasks in the caller's own thread, and copies what they print meanwhile.
+
+The core decides as it does for other workers. Here it has one worker, and passes messages to it by
+a function call.
+"""
+
+from __future__ import annotations
+
+import bdb
+import contextlib
+import io
+import logging
+import os
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any, Protocol, TextIO
+
+from gridengine._version import __version__
+from gridengine.dispatcher.core import objects
+from gridengine.dispatcher.core.events import (
+    CancelRequested,
+    Event,
+    Inform,
+    Received,
+    Send,
+    Submitted,
+    Supplied,
+)
+from gridengine.dispatcher.core.outcomes import has_failed
+from gridengine.dispatcher.core.policy import Policy
+from gridengine.dispatcher.core.state_machine import StateMachine
+from gridengine.dispatcher.core.tasks import (
+    CallsFinished,
+    Function,
+    ResultData,
+    Task,
+    TaskMessage,
+    TaskStarted,
+)
+from gridengine.dispatcher.effects import inform
+from gridengine.dispatcher.interface import Listener, UnsettledTasks
+from gridengine.dispatcher.run_directory import python_version
+from gridengine.errors import Cancelled
+from gridengine.resources.base import ZERO, Resource
+from gridengine.serialize import pickling
+from gridengine.serialize.itemwise_unpickler import Unloadable
+from gridengine.serialize.payload import SINGLE, STAR, Payload
+from gridengine.serialize.shared_objects import resolving_locally
+from gridengine.wire.messages import (
+    CANCELLED,
+    NO_INPUT,
+    RAISED,
+    RETRYABLE,
+    VALUES,
+    Assign,
+    Assignment,
+    Cancel,
+    Crashed,
+    Message,
+    Pushed,
+    Result,
+    Results,
+    Returned,
+    Started,
+)
+from gridengine.worker.agent import make_hello
+from gridengine.worker.call_context import GVAR, CurrentJob, process_name
+from gridengine.worker.loaded_functions import arguments_text
+from gridengine.worker.process_setup import Controller
+
+_STREAMS = threading.RLock()
+
+
+@contextlib.contextmanager
+def copied(wanted: bool) -> Iterator[tuple[io.StringIO, io.StringIO]]:
+    """Keep a copy of what is written to `sys.stdout` and `sys.stderr` meanwhile; it still goes
+    where it went.
+    """
+    copies = io.StringIO(), io.StringIO()
+    if not wanted:
+        yield copies
+        return
+    with _copying("stdout", copies[0]), _copying("stderr", copies[1]):
+        yield copies
+
+
+@contextlib.contextmanager
+def _copying(name: str, copy: io.StringIO) -> Iterator[None]:
+    """Copy what is written to a stream of `sys` meanwhile. Calls of several threads may end in any
+    order.
+    """
+    with _STREAMS:
+        present = getattr(sys, name)
+        tee = present if isinstance(present, _Tee) else _Tee(present)
+        tee.copies.append(copy)
+        setattr(sys, name, tee)
+    try:
+        yield
+    finally:
+        with _STREAMS:
+            tee.copies.remove(copy)
+            setattr(sys, name, tee if tee.copies else tee.stream)
+
+
+class _Tee:
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+        self.copies: list[io.StringIO] = []
+
+    def write(self, text: str) -> int:
+        """Write to all."""
+        for copy in tuple(self.copies):
+            copy.write(text)
+        return self.stream.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
+PASSING = (KeyboardInterrupt, bdb.BdbQuit, GeneratorExit)
+"""What ends the caller's own script and not only the call."""
+WORKER = b"inline"
+IGNORED = (
+    "InlineScheduler cannot keep calls to a %s limit (%s), which would end this very process; "
+    "ProcessScheduler(1) can"
+)
+
+log = logging.getLogger("gridengine")
+
+
+class InlineResults(Protocol):
+    """The dispatcher of a run."""
+
+    results: dict[int, ResultData]
+    """What calls may refer to, by its references."""
+    ignored: set[str]
+    """The kinds of limits that were warned of."""
+
+    def supply(self, reference: int, data: ResultData) -> None:
+        """Say what a reference stands for."""
+
+
+class InlineRun:
+    """Tasks that were submitted together, a core for them, and its one worker: this thread.
+
+    Raises:
+        Exception: what loading the function raises.
+    """
+
+    def __init__(
+        self,
+        dispatcher: InlineResults,
+        function: Function,
+        tasks: Sequence[Task],
+        listener: Listener,
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._f: Callable[..., Any] | None = None
+        self._retry_on: tuple[type[BaseException], ...] = ()
+        if not any(has_failed(dispatcher.results[one]) for one in function.after):
+            with resolving_locally():
+                self._f, self._retry_on = pickling.load_function(function.payload)
+        self.thread = threading.get_ident()
+        self.function = function
+        self._ignored = dispatcher.ignored
+        self.tasks = {task.id: task for task in tasks}
+        self._attempt: tuple[int, int] = 0, 0
+        """A task and the number of its attempt: `_calls` are its calls, and `_given` what each of
+        them is given.
+        """
+        self._calls: Sequence[Any] = ()
+        self._given: Resource = ZERO
+        self._core = StateMachine(Policy(version=__version__, python=python_version()))
+        # Threads that a call has started may push values. Reentrant: a listener may submit.
+        self._handling = threading.RLock()
+        self._unsettled = UnsettledTasks()
+        self._unsettled.add(tasks, listener)
+        self._assigned: deque[Assignment] = deque()
+        self._performers: dict[type, Callable[[Any], None]] = {
+            Send: self._receive,
+            CallsFinished: self._settle,
+            TaskStarted: listener.began,
+            TaskMessage: listener.noted,
+            Inform: inform,
+        }
+        self._cancelled: dict[int, int] = {}
+        """The runs that are to be ended, and by which signal."""
+        self.requests: deque[CancelRequested] = deque()
+        """Any thread may add; they are handled between two calls."""
+
+    def run(self, inputs: Iterable[int]) -> None:
+        """Run all calls, which need these results of others; those that an exception keeps from
+        being run are settled as cancelled.
+        """
+        try:
+            for reference in inputs:
+                self._handle(Supplied(reference, self._dispatcher.results[reference]))
+            self._send(make_hello(run_id="", slots=1, pid=os.getpid(), log=""))
+            self._handle(Submitted(self.function, list(self.tasks.values())))
+            while self._assigned:
+                self._run(self._assigned.popleft())
+        except BaseException:
+            error = Cancelled(f"{self.function.name} was ended before it was done")
+            for failure in list(self._unsettled.fail(error)):
+                raise failure from None
+            raise
+        finally:
+            # What was handed in is let go of now, and not when the collector comes by.
+            with self._handling:
+                self._performers.clear()
+                objects.clear(self._core.state)
+
+    def _handle(self, event: Event) -> None:
+        with self._handling:
+            for effect in self._core.handle(event, time.monotonic()) if self._performers else ():
+                self._performers[type(effect)](effect)
+
+    def _send(self, message: Message, buffers: Payload = ()) -> None:
+        self._handle(Received(WORKER, message, buffers))
+
+    def _receive(self, effect: Send) -> None:
+        """Take a message of the core for its worker. Functions and shared objects are here."""
+        message = effect.message
+        if isinstance(message, Assign):
+            self._assigned.extend(message.assignments)
+            for assignment in message.assignments:
+                if assignment.timeout is not None:
+                    self._ignore("time", "timeout=, WTime")
+                if assignment.memory:
+                    self._ignore("memory", "Memory")
+        elif isinstance(message, Cancel):
+            self._cancelled.update(dict.fromkeys(message.runs, message.signal))
+
+    def _ignore(self, kind: str, asked_by: str) -> None:
+        """Warn of a limit that does not hold here, once for all runs of a dispatcher."""
+        if kind not in self._ignored:
+            self._ignored.add(kind)
+            log.warning(IGNORED, kind, asked_by)
+
+    def _run(self, assignment: Assignment) -> None:
+        """Run the calls of an assignment, unless and until it is cancelled."""
+        made = self._dispatcher.results
+        followed = [made.get(one.reference) for one in assignment.inputs if one.run]
+        if any(one is None or has_failed(one) for one in followed):
+            self._send(Returned([assignment.run], NO_INPUT))
+            return
+        index = assignment.start
+        while index < assignment.stop and assignment.run not in self._cancelled:
+            if index == assignment.start and assignment.watched:
+                self._send(Started(assignment.run, os.getpid()))
+            index = self._run_some(assignment, index)
+            while self.requests:
+                self._handle(self.requests.popleft())
+        if index < assignment.stop:
+            number = self._cancelled[assignment.run]
+            self._send(Crashed(assignment.run, -1, -number, CANCELLED, 0), [b"", b""])
+
+    def _run_some(self, assignment: Assignment, index: int) -> int:
+        """Run the calls of an assignment from this one on until something is to be cancelled;
+        return the index of the next.
+        """
+        self._load(assignment)
+        results: list[Result] = []
+        buffers: list[Any] = []
+        try:
+            while index < assignment.stop and not self.requests:
+                result, payload = self._call(assignment, index, self._calls[index])
+                buffers += payload
+                results.append(result)  # last, should Ctrl-C come between
+                index += 1
+        finally:  # should an exception end all, what was done before has its outcome
+            if results:
+                self._send(Results(results), buffers)
+        return index
+
+    def _load(self, assignment: Assignment) -> None:
+        """Have the calls of an assignment at hand, as they were submitted."""
+        if self._attempt != (assignment.task, assignment.attempt):
+            task = self.tasks[assignment.task]
+            with resolving_locally():
+                self._calls, _ = pickling.load_items(task.payload)
+            asked = task.demand.request
+            self._given = asked.holder()._alloc(asked)
+            self._attempt = assignment.task, assignment.attempt
+
+    def _settle(self, event: CallsFinished) -> None:
+        for _, reference in self.tasks[event.task].kept:
+            awaited = self._core.state.awaited.get(reference)
+            if awaited is not None and awaited.data is not None:
+                self._dispatcher.supply(reference, awaited.data)
+        self._unsettled.settle(event)
+
+    def _call(self, assignment: Assignment, index: int, call: Any) -> tuple[Result, Payload]:
+        """Make one call; return its result, and what was pickled for it."""
+        watched, number = assignment.watched, partial(int, max(assignment.first, 0) + index)
+        job = CurrentJob(assignment.task, assignment.attempt, self._given, number)
+        named = process_name(assignment.name) if watched else contextlib.nullcontext()
+        began = time.monotonic()
+        with copied(watched) as copies, GVAR.running(job), named:
+            payload, status = self._outcome(assignment, call)
+        seconds = time.monotonic() - began
+        if watched:
+            payload = [*payload, *(copy.getvalue().encode() for copy in copies)]
+        result = Result(
+            assignment.run, index, index + 1, status, seconds, len(payload), output=watched
+        )
+        return result, payload
+
+    def _outcome(self, assignment: Assignment, call: Any) -> tuple[Payload, int]:
+        f, keywords = self._f, {}
+        assert f is not None  # what it needs would have failed, and its calls with that
+        if assignment.controlled:
+            keywords["controller"] = Controller(
+                job_id=assignment.task,
+                attempt=assignment.attempt,
+                push=partial(self._push, assignment.run),
+            )
+        try:
+            if type(call) is Unloadable:
+                raise call.error
+            if assignment.form == SINGLE:
+                value = f(call, **keywords)
+            elif assignment.form == STAR:
+                value = f(*call, **keywords)
+            else:
+                value = f(*call[0], **call[1], **keywords)
+            return pickling.dump_values([value]), VALUES
+        except PASSING:
+            raise
+        except BaseException as error:
+            status = RETRYABLE if isinstance(error, self._retry_on) else RAISED
+            given = arguments_text(call, assignment)
+            return pickling.dump_exception(error, given), status
+
+    def _push(self, run: int, value: Any) -> None:
+        payload = pickling.dump(value)
+        self._send(Pushed(run, len(payload)), payload)

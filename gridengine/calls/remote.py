@@ -1,0 +1,538 @@
+"""`RemoteDispatcher`: a stand-alone dispatcher, as a client in another process has it.
+
+While nothing is heard from it, futures wait: the network may be gone, or it is started again. The
+connection file is read again meanwhile, for where it is then.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import itertools
+import logging
+import math
+import os
+import queue
+import select
+import socket
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from gridengine._version import __version__
+from gridengine.calls.left_outcomes import Left, TakenOutcomes, Took, left_of
+from gridengine.calls.remote_control import DispatcherControl, DispatcherSilence, check_process
+from gridengine.calls.request_sender import ClientLimits, KeptRequests, RequestSender, take_joinable
+from gridengine.calls.requesting import HANDLERS, RequestingDispatcher
+from gridengine.dispatcher import journal_limits
+from gridengine.dispatcher.core.status import Status
+from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
+from gridengine.dispatcher.thread_queues import EventQueue
+from gridengine.dispatcher.watch_messages import FOLLOW, Answer, Request
+from gridengine.errors import ConfigurationError, DispatcherGone, GridEngineError, VersionMismatch
+from gridengine.serialize.byte_code import PYTHON
+from gridengine.serialize.payload import Buffer, Payload
+from gridengine.settings.values import settings
+from gridengine.wire.channel import Received
+from gridengine.wire.clock import SYSTEM_CLOCK, Clock
+from gridengine.wire.connection_file import ClientConnection, load_private
+from gridengine.wire.dispatcher_connection import DispatcherConnection
+from gridengine.wire.messages import (
+    DETACHED,
+    NUMBER_BITS,
+    OLDEST,
+    VERSION,
+    CheckDemand,
+    ClientHello,
+    ClientWelcome,
+    Control,
+    Controlled,
+    Durable,
+    Finished,
+    Goodbye,
+    Message,
+    OutcomesTaken,
+    Output,
+    Refuse,
+    Rejoin,
+    Submit,
+    TaskItem,
+    WantAnswer,
+)
+from gridengine.wire.processes import started, this_machine
+from gridengine.worker.output_relay import JobsOutput
+from gridengine.worker.stream_writer import StandardStreams
+
+log = logging.getLogger("gridengine")
+
+CLOSE_SECONDS = 15.0
+MOST_SILENT_BEATS = 2.5
+
+
+class RemoteDispatcher(RequestingDispatcher):
+    """Runs tasks on the workers of a dispatcher in another process, over TCP with CURVE.
+
+    Args:
+        path: of the connection file for clients.
+        weight: this client's part of the turns of all clients.
+        max_calls, max_bytes: how much it may have open; None is any number.
+        keep: by which name the next client finds what this one leaves; it has what those before
+            have left, in `left`.
+        python: that of the functions that it sends; empty where it sends none, and only asks.
+        patience: after how many seconds of silence it is taken to be gone (default: the setting
+            `client_lease`); at the least so long that it would have been heard of.
+        clock: by which that silence is measured.
+
+    Raises:
+        VersionMismatch: it speaks no protocol of this one's, or has another Python.
+        ConfigurationError: its connection file cannot be used, or nobody answers there.
+        DispatcherGone: it was killed, and is one that is not started again.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        weight: float = 1.0,
+        max_calls: int | None = None,
+        max_bytes: int | None = None,
+        keep: str = "",
+        python: str = PYTHON,
+        patience: float | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        super().__init__(0)
+        self._handlers = REMOTE_HANDLERS
+        self._clock = clock
+        self._path = path
+        self._limits = ClientLimits(max_calls, max_bytes)
+        self.check_room = self._limits.check if self._limits else None
+        self._hello = _hello(weight, keep, python)
+        self.left: queue.SimpleQueue[ClientWelcome | Left | GridEngineError]
+        """What clients before this one have left: how much, then that; begun again with each life
+        of the dispatcher. An error: nothing more will come.
+        """
+        self.left = queue.SimpleQueue()
+        self.file_fault: Callable[[], tuple[str, str]] = lambda: ("", "")
+        """Returns the file that is to keep what comes of calls and cannot be written, and why;
+        empty while it can. Who watches the dispatcher is told.
+        """
+        self._told_fault = "", ""
+        self._file = connection = load_private(self._path, ClientConnection)
+        check_process(connection)
+        self.name, self.identity = connection.name, connection.server_key
+        self._connection = DispatcherConnection(connection, clock=clock)
+        self._connection.introduce = self._resume
+        lease = settings().client_lease
+        if patience is not None:
+            lease = max(patience, MOST_SILENT_BEATS * connection.beat_seconds)
+        self._silence = DispatcherSilence(connection, lease, self._clock.monotonic())
+        self._queue = EventQueue[tuple[Message, Payload] | threading.Event | Took]()
+        """What is to be sent; and what is to be set once all before it is durable."""
+        self._poller = select.poll()
+        for fd in (self._connection.fd, self._queue.fd):
+            self._poller.register(fd, select.POLLIN)
+        self._control = DispatcherControl(
+            self._questions, self._numbers, self._send, lambda: self._lost
+        )
+        self._closing = threading.Lock()
+        self._number = 0
+        self._requests = KeptRequests()
+        self._taken = TakenOutcomes()
+        self._sender = RequestSender(self._connection, self._requests, self._refuse)
+        self._streams = StandardStreams(self._queue.wake)
+        self._output = JobsOutput(self._streams)
+        """Takes what this client's jobs print."""
+        self._resuming = False
+        """Whether this waits for the welcome of a dispatcher that was started again."""
+        self._welcomed = self._closed = self._ends_calls = False
+        # From here on its thread closes the connection.
+        self._begin(self._hello, "gridengine-client")
+        self._welcomed = True
+        self._jobs = self.new_id()
+        atexit.register(self._at_exit)
+
+    def control(
+        self,
+        action: str,
+        arguments: Mapping[str, Any] = MappingProxyType({}),
+        *,
+        seconds: float | None = None,
+    ) -> Any:
+        """Have the dispatcher do, or tell, something; return its answer, as JSON has it.
+
+        Raises:
+            TimeoutError: it has not answered within so many seconds.
+            ConfigurationError: there is no such action, or it cannot be done; the text says why.
+            GridEngineError: nobody answers any more.
+        """
+        return self._control.ask(action, arguments, seconds)
+
+    def status(self, most: int = 100) -> Status:
+        """Return what the dispatcher does at this moment, for all its clients; of workers, runs and
+        failures at most so many each.
+
+        Raises:
+            GridEngineError: this client has left, or nobody answers any more.
+        """
+        return msgspec.convert(self.control("status", {"most": most}), Status)
+
+    def follow(self, tell: Callable[[Status | None], object], interval: float) -> int:
+        """Have this be called, in the thread that reads, with the dispatcher's status: see
+        `follow_lines`.
+        """
+
+        def take(line: Buffer | None) -> None:
+            tell(None if line is None else msgspec.json.decode(line, type=Answer).status)
+
+        request = Request(FOLLOW, interval=interval)
+        return self.follow_lines(take, msgspec.json.encode(request).decode())
+
+    def follow_lines(self, tell: Callable[[Buffer | None], object], request: str) -> int:
+        """Have this be called, in the thread that reads, with what a request to follow is answered,
+        as JSON: at once, and then unasked; with None when there will be nothing more. It is to
+        return at once. Return what to `unfollow`.
+
+        Raises:
+            ConfigurationError, GridEngineError: see `control`.
+        """
+        return self._control.follow(tell, request)
+
+    def unfollow(self, followed: Any) -> None:
+        self._control.unfollow(followed)
+
+    def close(self, *, wait: bool = True, detach: bool = False) -> None:
+        """End this client's calls, or with `detach` leave them to the next of its name, and leave;
+        here calls not settled are settled with `Cancelled`. May be called twice.
+        """
+        if os.getpid() != self._pid:
+            return
+        with self._closing:
+            if not self._closed:
+                self._closed, self._ends_calls = True, not detach
+                self._queue.post((Goodbye(DETACHED if detach else "closed"), ()))
+        if wait and threading.current_thread() is not self._thread:
+            self._thread.join(CLOSE_SECONDS)
+
+    def _at_exit(self) -> None:
+        """Wait for what is not daemon, unless an exception ends the interpreter; then leave."""
+        if os.getpid() != self._pid:
+            return
+        failed = getattr(sys, "last_value", None) is not None and not hasattr(sys, "ps1")
+        with contextlib.suppress(KeyboardInterrupt):
+            self._unsettled.wait_for_jobs(lambda: failed or self._lost is not None)
+        self.close(detach=bool(self._hello.keep))
+        try:
+            self._streams.close()
+        except KeyboardInterrupt:
+            self._streams.drop("interrupted")
+
+    def _submitter(self, number: int, run: int) -> int:
+        """Return the number of a submitter as the dispatcher knows it: jobs have one together."""
+        return number or self._jobs
+
+    def flush_output(self, seconds: float | None = None) -> None:
+        self._streams.flush(seconds)
+
+    def _note(self, tasks: Sequence[Task]) -> None:
+        if tasks[0].watched:  # it prints here, also once the interpreter ends: see `start`
+            for stream in self._streams:
+                stream.start()
+
+    def _admit(self, tasks: Sequence[Task]) -> None:
+        if self._limits:
+            self._limits.enter(tasks)
+        self._requests.expect(task.id for task in tasks)
+
+    def _sendable(self, function: Function, tasks: Sequence[Task]) -> Sequence[Task]:
+        """Return those of these tasks that the dispatcher's journal can hold."""
+        if not (self._requests.keeps and journal_limits.may_refuse(function, tasks)):
+            return tasks
+        refused = set()
+        for task in tasks:
+            error = journal_limits.why_refused(function, task)
+            if error is not None:
+                refused.add(task.id)
+                self._refuse_task(task, error)
+        return [task for task in tasks if task.id not in refused]
+
+    def _refuse_task(self, task: Task | TaskItem, error: GridEngineError) -> None:
+        if self._limits:
+            self._limits.leave(CallsFinished(task.id, 0, task.count, None, last=True))
+        self._requests.drop(task.id)
+        super()._refuse_task(task, error)
+
+    # ---------------------------------------------------------------- the connection
+
+    def _deliver(self, message: Message, buffers: Payload = ()) -> None:
+        self._queue.post((message, buffers))
+
+    def _receive(self) -> Received:
+        connection, queue = self._connection, self._queue
+        if not self._resuming:
+            for _, taken in self._output.taken():
+                connection.send(taken)
+        while queue.events and not self._resuming:
+            if isinstance(event := queue.events.popleft(), threading.Event):
+                self._requests.when_taken(event)
+                continue
+            if isinstance(event, Took):
+                if event.life == self._connection.epoch:  # else they come again
+                    self._taken.add(*event.numbers)
+                continue
+            message, buffers = event
+            if type(message) is Submit:
+                joinable = take_joinable(message, queue.events)
+                self._sender.send_tasks([(message, buffers), *joinable])
+                continue
+            if type(message) is Goodbye:
+                self._tell_ended()
+            self._sender.send(message, buffers)
+            if type(message) is Goodbye:
+                raise EOFError("this client has disconnected")
+        if not self._resuming and self._taken.are_many:
+            self._tell_ended()
+        queue.sleeping = True
+        try:
+            more = queue.events and not self._resuming
+            timeout = 0.0 if more else self._tick(self._clock.monotonic())
+            came = connection.pending  # asked last, see there
+            ready = dict(self._poller.poll(0 if came else max(0, math.ceil(timeout * 1000))))
+        finally:
+            queue.sleeping = False
+        if queue.fd in ready:
+            queue.drain()
+        received = connection.receive() if came or connection.fd in ready else []
+        if not received:
+            self._look(self._clock.monotonic())
+        return received
+
+    def _tick(self, now: float) -> float:
+        """Say what is due; return after how many seconds more is."""
+        left = math.inf if self._resuming else self._taken.seconds_left(now)
+        if left <= 0.0:
+            self._tell_ended()
+            left = math.inf
+        return min(self._connection.tick(now), left)
+
+    def _tell_ended(self) -> None:
+        if numbers := self._taken.take():
+            self._connection.send(OutcomesTaken(numbers))
+
+    def _refuse(self, message: Message, cause: Exception) -> None:
+        """Tell who asks for something that cannot be sent."""
+        error = ConfigurationError(f"this cannot be handed in: {cause}")
+        if isinstance(message, Submit):
+            for task in message.tasks:
+                self._refuse_task(task, error)
+        elif isinstance(message, CheckDemand | Control):
+            self._answer(message.number, error=error)
+        else:
+            log.error("%s: %s", type(message).__name__, error)
+
+    def _look(self, now: float) -> None:
+        """Look for the dispatcher when it is silent, and tell it of a disk that is full here.
+
+        Raises:
+            DispatcherGone: it has been for the whole lease, or is gone for good.
+        """
+        path, error = fault = self.file_fault()
+        if fault != self._told_fault and not self._resuming:
+            self._told_fault = fault
+            note = self._control.message("note_fault", {"path": path, "error": error})
+            self._connection.send(note)
+        if self._silence.is_look_due(now, self._connection.received_at):
+            check_process(self._file)
+            with contextlib.suppress(ConfigurationError):  # it has ended, or is just starting
+                self._connection.move(load_private(self._path, ClientConnection).addresses)
+
+    def _work(self) -> None:
+        try:
+            with self._clock.waking(self._queue.wake):
+                super()._work()
+        finally:
+            self._requests.release()
+            self._streams.end()
+            for event in self._queue.events:
+                if isinstance(event, threading.Event):
+                    event.set()
+            heard = self._connection.close()
+            if self._ends_calls and not heard and not isinstance(self._lost, DispatcherGone):
+                log.warning(
+                    "the dispatcher %r has not heard that this client has left: calls of runs with "
+                    "a name go on, others end when it sees that the client is gone",
+                    self.name,
+                )
+            atexit.unregister(self._at_exit)
+
+    # ---------------------------------------------------------------- a journal
+
+    def flush(self, timeout: float | None = None) -> bool:
+        """Wait until all that was handed in is in the dispatcher's journal, on disk, or so many
+        seconds; return whether it is. Without a journal nothing ever is, and it returns at once.
+        """
+        if not self._requests.keeps or self._lost:
+            return False
+        done = threading.Event()
+        self._ask(functools.partial(self._queue.post, done))
+        if self._lost:  # who ends all that waits may not have seen this one
+            return False
+        return done.wait(timeout) and not self._lost
+
+    def is_durable(self, task: int) -> bool:
+        """Return whether a task that was handed in is in the dispatcher's journal, on disk."""
+        sent = self._unsettled.listener(task) is not None
+        return self._requests.keeps and sent and not self._requests.has(task)
+
+    def _durable(self, message: Durable, buffers: Payload) -> None:
+        self._requests.taken(message.requests)
+
+    def _printed(self, message: Output, buffers: Payload) -> None:
+        self._output.take(b"", message, bytes(buffers[0]))
+
+    def _finished(self, message: Finished, buffers: Payload) -> None:
+        if message.outcomes and message.outcomes[0].task >> NUMBER_BITS != self._number:
+            self._note_left(message, buffers)
+            return
+        super()._finished(message, buffers)
+        if message.number:
+            self._taken.add(message.number)
+
+    def _settle_calls(self, event: CallsFinished) -> None:
+        if self._limits:
+            self._limits.leave(event)
+        super()._settle_calls(event)
+
+    def _result(self, message: WantAnswer, buffers: Payload) -> None:
+        wanted = self._wanted.get(message.reference)
+        if wanted is not None and not message.missing:
+            self._requests.promised(wanted)
+        super()._result(message, buffers)
+
+    # ---------------------------------------------------------------- what others have left
+
+    def took(self, outcomes: Sequence[Left]) -> None:
+        """Note that these are kept where they belong: the dispatcher need not have them."""
+        for life, those in itertools.groupby(outcomes, lambda one: one.life):
+            self._queue.post(Took([one.number for one in those], life))
+
+    def _note_left(self, message: Finished, buffers: Payload) -> None:
+        self.left.put(left_of(message, buffers, self._connection.epoch))
+
+    def _fail(self, error: GridEngineError) -> None:
+        super()._fail(error)
+        self.left.put(error)
+        self._control.end()
+
+    def _resume(self) -> None:
+        """Introduce this client to a dispatcher that was started again; or again, if the first time
+        was in vain.
+        """
+        if not self._number:
+            self._connection.begin_again()
+            self._connection.send(self._hello)
+            return
+        if self._resuming:  # what was for a process that is gone may be with this one already
+            self._connection.send_again()
+            return
+        self._resuming = self._repeats = True
+        self._output = JobsOutput(self._streams)  # that one does not wait for what was taken
+        self._taken.take()
+        self._connection.begin_again()
+        self._connection.send(self._hello_again())
+
+    def _hello_again(self) -> ClientHello:
+        durable = self._requests.durable
+        return replace(self._hello, resumes=self._number, durable=durable)
+
+    def _welcome(self, message: ClientWelcome, buffers: Payload) -> None:
+        if self._hello.keep:
+            self.left.put(message)
+        if not self._number:
+            self._number = message.client
+            if message.taken >= 0:
+                self._requests.keeps = True
+                self._connection.epoch = message.epoch
+            else:
+                self._connection.introduce = None
+            super()._welcome(message, buffers)
+            return
+        self._resuming = False
+        self._told_fault = "", ""
+        self._connection.epoch = message.epoch
+        self._requests.taken(message.taken)
+        self._wanted.update(self._requests.take_promises())
+        for request, its in self._requests.left(self._unsettled):
+            self._connection.send(request, its)
+        for question in list(self._questions.values()):
+            if question.message is not None:
+                self._connection.send(question.message)
+        for control in self._control.followed():
+            self._connection.send(control)
+        for want, _ in list(self._wanted.values()):
+            if not self._requests.asks_for(want.reference):
+                self._send(want)  # that the journal has it says nothing of the answer
+
+    def _refused(self, message: Refuse, buffers: Payload) -> None:
+        if message.mismatch:
+            raise VersionMismatch(message.reason)
+        if self._welcomed:
+            raise DispatcherGone(
+                f"the dispatcher {self.name!r} has given up this client: it was "
+                f"silent for too long, or the dispatcher was started anew ({message.reason})"
+            )
+        raise ConfigurationError(message.reason)
+
+    def _rejoin(self, message: Rejoin, buffers: Payload) -> None:
+        if not self._connection.rejoin(message):
+            self._refused(Refuse("this dispatcher does not know this client"), ())
+
+    def _left(self, message: Goodbye, buffers: Payload) -> None:
+        raise DispatcherGone(f"{message.reason}: {self.name}")
+
+    def _controlled(self, message: Controlled, buffers: Payload) -> None:
+        if self._control.tell(message):
+            self._connection.acknowledge()  # more can be told
+        self._answer(message.number, message)
+
+
+def _hello(weight: float, keep: str, python: str) -> ClientHello:
+    pid = os.getpid()
+    script = Path(sys.argv[0]).name if sys.argv else ""
+    return ClientHello(
+        VERSION,
+        __version__,
+        OLDEST,
+        python,
+        socket.gethostname(),
+        pid,
+        script,
+        this_machine(),
+        started(pid),
+        weight,
+        keeps=True,
+        keep=keep,
+    )
+
+
+REMOTE_HANDLERS: Mapping[type, Callable[..., None]] = MappingProxyType(
+    {
+        **HANDLERS,
+        Finished: RemoteDispatcher._finished,
+        Output: RemoteDispatcher._printed,
+        Refuse: RemoteDispatcher._refused,
+        Rejoin: RemoteDispatcher._rejoin,
+        Goodbye: RemoteDispatcher._left,
+        Controlled: RemoteDispatcher._controlled,
+        ClientWelcome: RemoteDispatcher._welcome,
+        WantAnswer: RemoteDispatcher._result,
+        Durable: RemoteDispatcher._durable,
+    }
+)

@@ -1,0 +1,356 @@
+"""A run with a name, as code that submits calls uses it: which calls have a result, and where the
+results of the others go."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from gridengine.client.options import RunOptions
+from gridengine.dispatcher.core.tasks import CallsFinished, Function
+from gridengine.dispatcher.interface import Dispatcher
+from gridengine.errors import Cancelled, JournalError
+from gridengine.journal.call_keys import CallKeys, FunctionKey
+from gridengine.journal.known_calls import KnownCalls, Piece, digest_of
+from gridengine.journal.run_file import MOST_ARGUMENTS, Block, RunFile, open_run, path_of, release
+from gridengine.resources.units import plural
+from gridengine.schedulers.base import SchedulerSpec
+from gridengine.schedulers.remote import RemoteScheduler
+from gridengine.serialize.byte_code import PYTHON
+from gridengine.serialize.classes import known_classes
+from gridengine.serialize.module_changes import own_modules
+from gridengine.serialize.payload import Payload, size_of
+
+log = logging.getLogger("gridengine")
+
+
+class KeptRun:
+    """One user of a run: a map, or an executor. `place` is where its calls are made: as was given
+    or, of a stand-alone dispatcher, where they go on without this process.
+
+    Raises:
+        JournalError: another process has the run, or its file cannot be read.
+    """
+
+    def __init__(self, options: RunOptions, place: SchedulerSpec) -> None:
+        self._options = options
+        self.place = place
+        self.left_at = ""
+        """The dispatcher where what is handed in goes on without this process."""
+        # Results of the script's own classes name these; the process that they came to had them.
+        known_classes().finds_by_name = True
+        self._file = open_run(
+            options.name, path_of(options.name, options.journal), wait=options.wait
+        )
+        try:
+            if isinstance(place, RemoteScheduler):
+                from gridengine.client.left_calls import place_of_run  # few need it
+
+                anew = options.resume is False
+                self.place, self.left_at = place_of_run(self._file, place, anew=anew)
+        except BaseException:
+            release(self._file)
+            raise
+        again = options.places is not None  # of calls that have their place in the order
+        self.first = 0 if again else self._file.begin(anew=options.resume is False)
+        """The number of its first call."""
+        self._functions: dict[bytes, KeptFunction] = {}
+        self._current: dict[bytes, KeptFunction] = {}
+        """By the digests of functions as they travel, since modules were last edited."""
+        self._generation = -1
+        self._use = _Use(self._file)
+        # Of an iterator, say, that was left: the collector must not wait for a disk. The exit of
+        # the interpreter does, also when a thread that it ends has begun to close this.
+        self._finalizer = weakref.finalize(self, _release_elsewhere, self._use)
+
+    def note_submitter(self, dispatcher: Dispatcher, submitter: int) -> None:
+        """Have a dispatcher know by which run those find it who look for the calls."""
+        dispatcher.note_run(self._options.name, str(self._file.path), submitter)
+
+    def begin(self) -> int:
+        """Begin a map of its own; return the number of its first call."""
+        return self._file.begin()
+
+    def function(self, f: Callable[..., Any], function: Function) -> KeptFunction:
+        """Return what is kept of a function that calls are to be made of."""
+        if self._options.places is not None:
+            return ResubmittedFunction(self, self._options.places)
+        modules = own_modules()
+        if time.monotonic() > modules.due:
+            modules.check()
+        if self._generation != modules.generation:  # what travels by name may have changed
+            self._generation = modules.generation
+            self._current.clear()
+        if function.digest not in self._current:
+            key = CallKeys().of_function(f)
+            kept = self._functions.get(key.digest)
+            if kept is None:
+                kept = self._functions[key.digest] = KeptFunction(self, key, function.payload)
+            self._current[function.digest] = kept
+        return self._current[function.digest]
+
+    def log_counts(self) -> None:
+        """Tell the log how many calls were known, and why others were not."""
+        for one in self._functions.values():
+            one.log_counts()
+
+    def close(self) -> None:
+        """Write what is left, and let others have the run. May be called twice."""
+        if self._finalizer.alive:
+            self.log_counts()
+            self._use.end()
+            self._finalizer.detach()
+
+
+class RunUser:
+    """What has its calls, one by one, kept in a run."""
+
+    def __init__(self, options: RunOptions, place: SchedulerSpec) -> None:
+        self._run = KeptRun(options, place)
+        self.note_submitter = self._run.note_submitter
+        self.place = self._run.place
+        """Where they are made."""
+        self._numbers = itertools.count(self._run.first)
+
+    def close(self) -> None:
+        """Write what is left, and let others have the run."""
+        self._run.close()
+
+
+class _Use:
+    """That a file is used, which ends once: who is second waits until it has."""
+
+    def __init__(self, file: RunFile) -> None:
+        self._file: RunFile | None = file
+        self._ending = threading.Lock()
+
+    def end(self) -> None:
+        """Write what is left, and let others have the run. May be called twice."""
+        with self._ending:
+            file, self._file = self._file, None
+            if file is not None:
+                release(file)
+
+
+def _release_elsewhere(use: _Use) -> None:
+    if threading.main_thread().is_alive():
+        threading.Thread(target=use.end).start()
+    else:  # the interpreter ends
+        use.end()
+
+
+class KeptFunction:
+    """The calls of one function in a run: those that are known, and those that are made now."""
+
+    def __init__(self, run: KeptRun, key: FunctionKey, payload: Payload) -> None:
+        self._key = key
+        self._left_at = run.left_at
+        self._file, options = run._file, run._options
+        self._known = KnownCalls(
+            self._file, key, resume=options.resume, retry_failed=options.retry_failed
+        )
+        if self._known.made_by and options.resume is True:
+            log.warning(
+                '%s, %s: what there is was made by %s; its calls are made anew (resume="anyway" '
+                "takes what any Python can read)",
+                self._file.what,
+                key.name,
+                self._pythons(),
+            )
+        self._number = self._file.function(key, payload)
+        by_name = f"{key.name}\0{key.parts.get('itself')}".encode()
+        self.identity = by_name if options.resume == "anyway" else key.digest
+        """What it is known by in the keys of calls that need its results."""
+        self._lock = threading.Lock()
+        self._taken = self._made = self._unreadable = self._told = 0
+
+    @property
+    def pickled(self) -> int:
+        """Of how many bytes the calls are that were looked for last, as far as that is known."""
+        return self._known.pickled
+
+    def keys_of(self, calls: Sequence[Any], form: int) -> list[bytes] | None:
+        """Return the keys of calls; None when they have none: they wait for the results of others,
+        or cannot be pickled.
+        """
+        try:
+            return self._known.keys_of(calls, form)
+        except Exception:  # a user's own code may raise anything when it is pickled
+            return None
+
+    def take(self, calls: Sequence[Any], form: int, first: int) -> list[Piece] | None:
+        """Return what is known of calls, whose first is number `first` of the run; None when they
+        have no keys.
+        """
+        with self._lock:
+            pieces = self._known.take_block(calls, form)
+            if pieces is None:
+                keys = self.keys_of(calls, form)
+                pieces = None if keys is None else self._known.take_keys(keys)
+            return None if pieces is None else self._ordered(pieces, first)
+
+    def look_up(
+        self, key: bytes, number: int
+    ) -> tuple[Piece, Sequence[Any] | CallsFinished | None]:
+        """As `take`, for one call of this key; return its `outcome`, too."""
+        with self._lock:
+            [piece] = self._ordered(self._known.take_keys([key]), number)
+        return piece, self.outcome(piece)
+
+    def _ordered(self, pieces: list[Piece], first: int) -> list[Piece]:
+        """Note where known calls are in the order of the run."""
+        for piece in pieces:
+            if piece.block:
+                stop = piece.offset + piece.stop - piece.start
+                self._file.add_order(first + piece.start, piece.block, piece.offset, stop)
+        return pieces
+
+    def outcome(self, piece: Piece) -> Sequence[Any] | CallsFinished | None:
+        """Return the values of known calls, or how they failed; None when they are to be made, or
+        what they gave cannot be rebuilt here.
+        """
+        count = piece.stop - piece.start
+        if piece.row:
+            try:
+                values, raised, error = self._known.outcome(piece)
+                self._taken += count
+                if raised is None and error is None:
+                    return values
+                return CallsFinished(
+                    0, piece.start, piece.stop, raised, raised is not None, error, exitcode=1
+                )
+            except (JournalError, KeyboardInterrupt):
+                raise
+            except Exception as error:
+                self._unreadable += count
+                log.debug("a result of %s cannot be rebuilt: %s", self._key.name, error)
+        self._made += count
+        return None
+
+    def new_block(
+        self,
+        calls: Sequence[Any],
+        form: int,
+        first: int,
+        arguments: Payload | None,
+        keys: Sequence[bytes] | None,
+    ) -> int:
+        """Note calls that are made for the first time, and return the number of their block.
+        `arguments` are theirs, as they travel, if it is one task; plain calls need no keys.
+        """
+        numbers = range(first, first + len(calls))
+        if keys is None:
+            whole = arguments is not None and len(arguments) == 1
+            if whole and arguments is not None and size_of(arguments) <= MOST_ARGUMENTS:
+                return self.add_block(form, numbers, arguments, None)
+            keys = self._known.keys_of(calls, form)
+        return self.add_block(form, numbers, arguments, b"".join(keys))
+
+    def add_block(
+        self, form: int, numbers: Sequence[int], arguments: Payload | None, keys: bytes | None
+    ) -> int:
+        """As `new_block`, for calls with these numbers and keys; None where these follow from the
+        arguments.
+        """
+        digest = b"" if keys is not None or arguments is None else digest_of(arguments[0], form)
+        calls = Block(self._number, form, len(numbers), digest, keys)
+        block = self._file.add_block(calls, arguments)
+        start = 0
+        while start < len(numbers):
+            first = numbers[start]
+            stop = _end_of_row(numbers, start)
+            self._file.add_order(first, block, start, stop)
+            start = stop
+        return block
+
+    def hand_over(self, task: int, first: int, stop: int, block: int, start: int) -> None:
+        """Note that the calls `first` to `stop` of a task are those of a block from `start` on."""
+        if self._left_at:
+            self._file.add_handed((task, first, stop, block, start), self._left_at)
+
+    def note(
+        self, block: int, start: int, stop: int, event: CallsFinished, *, item: int = 0
+    ) -> None:
+        """Keep what came of the calls `start` to `stop` of a block, the first at `item` of what has
+        come. What was cancelled has no outcome.
+        """
+        if not event.recalled and not isinstance(event.error, Cancelled):
+            place = block, start, stop, item
+            self._file.add_result(place, event.payload, event.error, raised=event.raised)
+
+    def log_counts(self) -> None:
+        """Tell the log how many calls were known, and why others were not; nothing when it has been
+        told.
+        """
+        taken, made = self._taken, self._made
+        if taken + made == self._told:
+            return
+        self._told = taken + made
+        why = "; ".join(self._reasons())
+        log.info(
+            "%s, %s: %s taken from the journal, %d new%s",
+            self._file.what,
+            self._key.name,
+            plural(taken, "result"),
+            made,
+            f": {why}" if why and made else "",
+        )
+
+    def _pythons(self) -> str:
+        return f"Python {self._known.made_by}, and this is Python {PYTHON}"
+
+    def _reasons(self) -> Iterator[str]:
+        """Yield why calls are made that were made before."""
+        known, name = self._known, self._key.name
+        if known.made_by:
+            yield f"{name} was made by {self._pythons()}"
+        elif known.changes:
+            others = [one for one in known.changes if one not in (name, "itself")]
+            by = f" ({', '.join(others)})" if others else ""
+            yield f"{name} changed since{by}"
+        if known.failed:
+            yield f"{known.failed} had failed"
+        if self._unreadable:
+            yield f"{self._unreadable} cannot be rebuilt here"
+
+
+def _end_of_row(numbers: Sequence[int], start: int) -> int:
+    """Return up to where numbers follow each other, from this one on."""
+    if numbers[-1] - numbers[start] == len(numbers) - 1 - start:
+        return len(numbers)
+    stop = start + 1
+    while numbers[stop] == numbers[stop - 1] + 1:
+        stop += 1
+    return stop
+
+
+class ResubmittedFunction(KeptFunction):
+    """Calls that are made again from what is kept of them: each has its place in the run."""
+
+    pickled = 0
+
+    def __init__(self, run: KeptRun, places: Sequence[tuple[int, int]]) -> None:
+        self._file, self._left_at = run._file, run.left_at
+        self._places = places
+
+    def take(self, calls: Sequence[Any], form: int, first: int) -> list[Piece]:
+        """Return where these calls are, none of which has an outcome."""
+        pieces: list[Piece] = []
+        for at, (block, offset) in enumerate(self._places[first : first + len(calls)]):
+            last = pieces[-1] if pieces else Piece(0, 0)
+            if (block, offset) == (last.block, last.offset + at - last.start):
+                pieces[-1] = Piece(last.start, at + 1, block, last.offset)
+            else:
+                pieces.append(Piece(at, at + 1, block, offset))
+        return pieces
+
+    def outcome(self, piece: Piece) -> None:
+        """There is none."""
+
+    def log_counts(self) -> None:
+        """Tell nothing: who makes calls again knows which."""

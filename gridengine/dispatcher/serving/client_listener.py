@@ -1,0 +1,402 @@
+"""`ClientListener`: the socket that clients in other processes connect to, for the I/O thread.
+
+A client that ends says goodbye. Of one that is silent its process is looked at, where that is
+possible: once it is known to be gone, or was silent for the whole lease, its calls are ended after
+the grace time. A connection that breaks says nothing: it may be the network.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from gridengine.dispatcher.core.events import ClientJoined, Event, Launched, Restored
+from gridengine.dispatcher.nested_encoding import dump_error_by
+from gridengine.dispatcher.serving.client_actions import Action, answered
+from gridengine.dispatcher.serving.client_record import ClientRecord
+from gridengine.dispatcher.serving.clients import REQUESTS, Clients
+from gridengine.dispatcher.serving.remote_client import (
+    AbsentClients,
+    RemoteClient,
+    record_of,
+    why_refused,
+)
+from gridengine.dispatcher.serving.worker_record import read_runs, read_workers
+from gridengine.errors import ConfigurationError, ProtocolError, safe_repr
+from gridengine.resources.units import plural
+from gridengine.serialize.payload import Payload
+from gridengine.settings.values import Settings
+from gridengine.wire.messages import (
+    DETACHED,
+    JOURNALED,
+    Beat,
+    ClientCancel,
+    ClientHello,
+    ClientRecall,
+    Control,
+    Goodbye,
+    Message,
+    NestedEnded,
+    NestedHello,
+    OutcomesTaken,
+    OutputTaken,
+    Refuse,
+)
+from gridengine.wire.server import Server
+
+log = logging.getLogger("gridengine")
+
+WATCHER = 0
+"""The number of all clients that may only look: nothing is theirs."""
+MOST_WATCHERS = 32
+OF_AGENTS = NestedHello, NestedEnded
+"""What workers' agents say of their processes, and clients do not."""
+ENDINGS = ClientCancel, ClientRecall
+"""What ends calls."""
+WATCHER_SECONDS, WATCHER_BEATS = 10.0, 3
+"""How long who may only look may be silent, and for how many signs of life at the least, then he is
+dropped: nothing of his is lost.
+"""
+LOOK_SECONDS = 2.0
+"""How often it is looked whether clients are still there."""
+
+
+class ClientListener:
+    """Takes in what clients send, and answers. All methods are for one thread.
+
+    Args:
+        server: what they connect to; closed with this.
+        clients: the table that they are put into; if that has a journal, it is closed with this.
+        actions: what they may ask for by `Control`, by name.
+        launched: the workers that a dispatcher before this one has launched.
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        clients: Clients,
+        actions: Mapping[str, Action],
+        settings: Settings,
+        launched: Sequence[Launched] = (),
+    ) -> None:
+        self._server = server
+        self._table = clients
+        self._actions = actions
+        self._launched = launched
+        self._lease, self._grace = settings.client_lease, settings.client_grace
+        self._watcher_lease = max(WATCHER_SECONDS, WATCHER_BEATS * settings.beat_seconds)
+        self._clients: dict[bytes, RemoteClient] = {}
+        self._absent = AbsentClients(settings.retention)
+        self.fd = server.fd
+        self.ends = clients.journal is None
+        """Whether it ends for good when it is closed: clients are told that nobody goes on with
+        their calls.
+        """
+        self.deadline = math.inf
+        """The monotonic time at which `look` is to be called."""
+        self._looked_at = 0.0
+        self._awake = 0.0
+        """For how many seconds, in all, this dispatcher was there to hear its clients: a suspended
+        machine's clock goes on.
+        """
+
+    @property
+    def pending(self) -> bool:
+        """Whether something has come."""
+        journal = self._table.journal
+        return self._server.pending or (journal is not None and journal.file.pending)
+
+    def restore(self) -> Iterator[Event]:
+        """Yield what the core is to handle first: what the journal has of an earlier process."""
+        journal = self._table.journal
+        if journal is None:
+            return
+        yield Restored(workers=read_workers(journal.file), launched=self._launched)
+        found, absent = list(journal.clients()), journal.absent()
+        settled: dict[int, list[tuple[int, int]]] = {}
+        endings: list[tuple[bytes, Message]] = []
+        for number, peer, hello, seen in found:
+            client = self._table.add(RemoteClient, (peer, 0), self._server.send, number)
+            client.connected = False
+            client.record = ClientRecord(journal, number, hello, client.send, seen)
+            yield self._join(client, hello)
+            for message, buffers in client.record.replay(settled):
+                if type(message) in ENDINGS:
+                    endings.append((peer, message))
+                else:
+                    yield from self._table.events(peer, message, buffers)
+            if number in absent:
+                self._absent.add(self._clients.pop(peer), absent[number])
+                self._table.output.remove(client)
+        yield Restored(settled=settled, runs=read_runs(journal.file))
+        # Before, these would end again what has ended, and what workers are at.
+        for peer, message in endings:
+            yield from self._table.events(peer, message, ())
+        if found:
+            self.deadline = 0.0  # none of them may come back
+            who = plural(len(found), "client")
+            log.info("the calls of %s are taken up again from %s", who, journal.file.path)
+
+    def events(self, now: float, most: int) -> Iterator[Event]:
+        """Yield what the core is to handle of at most so many messages."""
+        journal = self._table.journal
+        if journal is not None and journal.file.pending:
+            journal.settle()
+        for peer, message, buffers in self._server.receive(most):
+            kind, client = type(message), self._clients.get(peer)
+            if client is not None:
+                client.heard_at = self._awake
+            if kind in REQUESTS:
+                if client is not None and client.number != WATCHER:
+                    yield from self._request(client, message, buffers)
+            elif kind in HANDLERS:
+                yield from HANDLERS[kind](self, peer, message, buffers)
+            if self.deadline == math.inf and self._clients:
+                self.deadline, self._looked_at = now + LOOK_SECONDS, now
+
+    def _request(self, client: RemoteClient, message: Any, buffers: Payload) -> Iterator[Event]:
+        """Yield what the core is to handle of a client's request; one that breaks the rules ends
+        it.
+        """
+        try:
+            if message.runner or type(message) in OF_AGENTS:
+                raise ProtocolError(f"a client sends no {type(message).__name__}")
+            if client.record is not None and type(message) in JOURNALED:
+                try:
+                    client.record.take(message, buffers)
+                except ConfigurationError as error:
+                    yield from self._table.refuse(client, message.tasks, error)
+                    return
+            yield from self._table.events(client.peer, message, buffers)
+        except Exception as error:
+            log.warning("%s broke the protocol: %s", client, safe_repr(error))
+            self._server.send(client.peer, Refuse(f"this client broke the protocol: {error}"))
+            yield from self._end(client.peer)
+
+    def look(self, now: float) -> Iterator[Event]:
+        """Yield what the core is to handle of clients that have been gone for the grace time."""
+        self._awake += min(now - self._looked_at, 2 * LOOK_SECONDS)
+        self._looked_at = now
+        self.deadline = now + LOOK_SECONDS if self._clients or self._absent else math.inf
+        for client in self._absent.take_old(self._is_present):
+            log.warning("what %s has left was kept for long enough: %s", client, client.hello.keep)
+            yield from self._forget(client)
+        for client in list(self._clients.values()):
+            if client.record is not None and client.record.is_stuck:
+                client.record.send_waiting()
+            silent = self._awake - client.heard_at
+            if client.number == WATCHER and silent > self._watcher_lease:
+                log.info("%s, who watches, has been silent for %.0f s: dropped", client, silent)
+                yield from self._end(client.peer)
+            elif self._is_heard(client):
+                client.gone_at = None
+            elif client.gone_at is None:
+                if silent > self._lease or client.is_dead():
+                    log.info("%s is gone", client)
+                    client.gone_at = self._awake
+            elif client.is_kept:
+                yield from self._leave(client)
+            elif self._awake - client.gone_at >= self._grace:
+                log.warning("%s has not come back; its calls are ended", client)
+                yield from self._end(client.peer)
+
+    def _is_heard(self, client: RemoteClient) -> bool:
+        return self._awake - client.heard_at < 2 * LOOK_SECONDS
+
+    def _is_present(self, keep: str) -> bool:
+        """Return whether a client of this name is here."""
+        return any(one.is_kept and one.hello.keep == keep for one in self._clients.values())
+
+    def _end(self, peer: bytes) -> Iterator[Event]:
+        """End a client, and those that it has taken the place of."""
+        self._server.forget(peer)
+        client = self._clients.pop(peer, None)
+        if client is not None:
+            yield from self._forget(client)
+            # Who may only look has taken nobody's place, whatever it calls itself.
+            for one in self._absent.take(client.hello.keep) if client.is_kept else ():
+                yield from self._forget(one)
+
+    def _forget(self, client: RemoteClient) -> Iterable[Event]:
+        client.connected = False
+        self._table.output.remove(client)
+        if client.record is not None:
+            client.record.delete()
+        return self._table.end(client.key)
+
+    def _leave(self, client: RemoteClient) -> Iterator[Event]:
+        """Go on with the calls of a client that is gone, until another takes its place."""
+        self._server.forget(client.peer)
+        del self._clients[client.peer]
+        for one in self._absent.of(client.hello.keep):
+            one.connected = False
+        client.connected = False
+        self._table.output.remove(client)
+        log.info("%s has left its calls: %s", client, client.hello.keep)
+        self._absent.add(client)
+        yield from self._clear(client.hello.keep)
+
+    def _clear(self, keep: str) -> Iterator[Event]:
+        """Forget those absent clients of a name of which nothing is left."""
+        for client in self._absent.take_over(keep):
+            yield from self._forget(client)
+
+    def _inherit(self, client: RemoteClient) -> Iterator[Event]:
+        """Have a client take the place of all others of its name, before it is welcomed."""
+        keep = client.hello.keep
+        for one in [one for one in self._clients.values() if one.hello.keep == keep]:
+            if one is not client and one.is_kept:
+                self._server.send(one.peer, Refuse("another process has the run now"))
+                yield from self._leave(one)
+        yield from self._clear(keep)
+        before = self._absent.of(keep)
+        client.owed = sum(record_of(one).owed for one in before)
+        client.ready = sum(record_of(one).ready for one in before)
+
+    def _hand_over(self, client: RemoteClient) -> None:
+        """Send a client that was welcomed what those have left whose place it has."""
+        for one in self._absent.of(client.hello.keep):
+            one.peer, one.connected = client.peer, True
+            record_of(one).resume()
+
+    def _beat(self, peer: bytes, message: Beat, buffers: Payload) -> Iterable[Event]:
+        self._server.beat(peer)
+        return ()
+
+    def _hello(self, peer: bytes, message: ClientHello, buffers: Payload) -> Iterable[Event]:
+        if reason := why_refused(message):
+            return self._refuse(peer, Refuse(reason, mismatch=True))
+        known = self._clients.get(peer)
+        if known is not None:
+            return self._welcome_again(known)
+        journal = self._table.journal
+        if message.resumes and (message.durable or not self._table.is_left(message.resumes)):
+            return self._refuse(
+                peer, Refuse("the dispatcher has no journal of this client's calls")
+            )
+        if peer in self._server.watchers:
+            if sum(one.number == WATCHER for one in self._clients.values()) >= MOST_WATCHERS:
+                return self._refuse(peer, Refuse("very many watch this dispatcher already"))
+            client = RemoteClient(self._table, (peer, 0), WATCHER, self._server.send)
+        else:
+            client = self._table.add(RemoteClient, (peer, 0), self._server.send, message.resumes)
+            if journal is not None and message.keeps:
+                journal.add(client.number, peer, message)
+                client.record = ClientRecord(journal, client.number, message, client.send)
+        joined = self._join(client, message)
+        log.info("%s is here: %s", client, message.script)
+        return self._welcome(client, () if client.number == WATCHER else (joined,))
+
+    def _welcome(self, client: RemoteClient, events: Iterable[Event]) -> Iterator[Event]:
+        yield from events
+        if client.is_kept:
+            yield from self._inherit(client)
+        self._table.welcome(client)
+        if client.is_kept:
+            self._hand_over(client)
+
+    def _join(self, client: RemoteClient, hello: ClientHello) -> ClientJoined:
+        """Take over what a client says of itself."""
+        client.dump_error = dump_error_by(hello.codec)
+        client.hello, client.heard_at = hello, self._awake
+        self._clients[client.peer] = client
+        self._table.output.add(client)
+        if client.number != WATCHER:
+            self._table.named.note_client(client.number, hello)
+        return ClientJoined(client.number, hello.weight)
+
+    def _refuse(self, peer: bytes, refusal: Refuse) -> Iterable[Event]:
+        self._server.send(peer, refusal)
+        self._server.forget(peer)  # of who is no client nobody would see the end
+        return ()
+
+    def _welcome_again(self, client: RemoteClient) -> Iterator[Event]:
+        """Welcome a client that an earlier process knew, or that introduces itself twice."""
+        log.info("%s is back", client)
+        client.connected = True
+        yield from self._welcome(client, ())
+        self._table.output.resume(client)  # what jobs print is there before they end
+        if client.record is not None:
+            client.record.resume()
+
+    def _taken(self, peer: bytes, message: OutcomesTaken, buffers: Payload) -> Iterable[Event]:
+        client = self._clients.get(peer)
+        if client is not None and client.record is not None:
+            client.record.taken(message.numbers)
+            keep = client.hello.keep
+            for one in self._absent.of(keep):
+                record_of(one).taken(message.numbers)
+            return self._clear(keep)
+        return ()
+
+    def _output_taken(self, peer: bytes, message: OutputTaken, buffers: Payload) -> Iterable[Event]:
+        client = self._clients.get(peer)
+        if client is not None:
+            self._table.output.taken(client, message)
+        return ()
+
+    def _goodbye(self, peer: bytes, message: Goodbye, buffers: Payload) -> Iterable[Event]:
+        client = self._clients.get(peer)
+        if client is not None and client.is_kept and message.reason == DETACHED:
+            return self._leave(client)
+        if client is not None:
+            log.info("%s has left", client)
+        return self._end(peer)
+
+    def _control(self, peer: bytes, message: Control, buffers: Payload) -> Iterable[Event]:
+        self._server.send(peer, answered(self._actions, peer, message, self._server))
+        return ()
+
+    def seen(self) -> list[dict[str, Any]]:
+        """Return what is known of each client, for people. For any thread."""
+        return [
+            {
+                "number": client.number,
+                "host": client.hello.host,
+                "pid": client.hello.pid,
+                "script": client.hello.script,
+                "weight": client.hello.weight,
+                "gone": client.gone_at is not None,
+            }
+            for client in list(self._clients.values())
+        ]
+
+    def note_fault(self, peer: bytes, path: str, error: str) -> None:
+        """Note which file a client cannot write, and why; none with empty words."""
+        self._clients[peer].fault = path, error
+
+    def faults(self) -> Iterator[tuple[str, str, str]]:
+        """Yield which files clients cannot write, why, and whose they are."""
+        for client in self._clients.values():
+            path, error = client.fault
+            if path:
+                yield path, error, str(client)
+
+    def left(self) -> list[dict[str, Any]]:
+        """Return what is known of runs whose clients are gone: see `AbsentClients.seen`."""
+        return self._absent.seen()
+
+    def close(self) -> None:
+        """Tell clients that nothing more will come, unless another process will go on with their
+        calls, and close the socket.
+        """
+        for peer, client in self._clients.items() if self.ends else ():
+            self._server.send(peer, Goodbye("the dispatcher has ended"))
+            if client.record is not None and not client.is_kept and self._is_heard(client):
+                client.record.delete()  # nobody would have what comes of it
+        self._server.close()
+        if self._table.journal is not None:
+            self._table.journal.file.close()
+
+
+HANDLERS: dict[type, Callable[[ClientListener, bytes, Any, Payload], Iterable[Event]]] = {
+    Beat: ClientListener._beat,
+    ClientHello: ClientListener._hello,
+    OutcomesTaken: ClientListener._taken,
+    OutputTaken: ClientListener._output_taken,
+    Goodbye: ClientListener._goodbye,
+    Control: ClientListener._control,
+}
+"""By the type of a message that is none of `REQUESTS`: what takes it in."""

@@ -1,0 +1,325 @@
+"""Clients in other processes: the dispatcher's end of their way to it. They are the processes of
+calls that make calls, by their workers, and users' programs, by a socket of theirs.
+
+What a client sends is made into events for the core here, and what comes of its tasks into messages
+for it. It is trusted with no more than calls of its own: nothing that it sends is unpickled, and it
+names tasks by numbers that are its own.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from itertools import count
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from gridengine.dispatcher.core.events import (
+    CancelRequested,
+    ClientLeft,
+    Event,
+    RecallRequested,
+    ReferencesReleased,
+    Released,
+    ResultWanted,
+    Submitted,
+    SubmittedAlike,
+    Supplied,
+)
+from gridengine.dispatcher.core.state import CoreState
+from gridengine.dispatcher.core.tasks import AlikeTasks, CallsFinished, ResultData
+from gridengine.dispatcher.interface import UnsettledTasks
+from gridengine.dispatcher.named_calls import NamedCalls
+from gridengine.dispatcher.serving.client_process import Client, Key, NestedClient, Send
+from gridengine.dispatcher.serving.clients_output import ClientsOutput
+from gridengine.dispatcher.serving.task_decoder import TaskDecoder
+from gridengine.errors import GridEngineError, ProtocolError, safe_repr
+from gridengine.resources.demand import ANY, Demand
+from gridengine.serialize.payload import Buffer, Payload
+from gridengine.wire.messages import (
+    CheckDemand,
+    Checked,
+    ClientCancel,
+    ClientForget,
+    ClientRecall,
+    ClientWelcome,
+    FinishedItem,
+    NestedEnded,
+    NestedHello,
+    Submit,
+    Supply,
+    TaskItem,
+    Want,
+    WantAnswer,
+)
+
+if TYPE_CHECKING:
+    from gridengine.dispatcher.serving.client_journal import Journal
+
+log = logging.getLogger("gridengine")
+
+C = TypeVar("C", bound="Client")
+
+
+class Clients:
+    """All of them. For the I/O thread.
+
+    Args:
+        state: the core's, to be looked at.
+        send: sends a worker a message.
+        post: has an event handled later.
+        check: raises if no worker can hold what calls ask for.
+        slots: how many calls run at a time at the most.
+    """
+
+    def __init__(
+        self,
+        state: CoreState,
+        send: Send,
+        post: Callable[[Event], None],
+        unsettled: UnsettledTasks,
+        check: Callable[[Demand], None],
+        *,
+        slots: int,
+    ) -> None:
+        self._send = send
+        self.output = ClientsOutput(state, send)
+        """Passes on what jobs of clients of their own sockets print."""
+        self.finished: defaultdict[Client, list[CallsFinished]] = defaultdict(list)
+        """What is to be passed on by `flush`."""
+        self._state = state
+        self._post = post
+        self._unsettled = unsettled
+        self._decoder = TaskDecoder(state, check, self._claim)
+        self._slots = slots
+        self._clients: dict[Key, Client] = {}
+        self._wanted: dict[int, Client] = {}
+        self._claimed: dict[int, Client] = {}
+        self._new_number = count(1).__next__
+        self.journal: Journal | None = None
+        self.named = NamedCalls()
+        """Which runs with a name the calls are of."""
+        self.first_failure = 1
+        """The first number of what calls fail for that no process before had for it."""
+
+    def keep_in(self, journal: Journal) -> None:
+        """Have what clients of their own sockets hand in kept by a journal."""
+        self.journal = journal
+        self._new_number = journal.new_client
+        self.first_failure = (journal.epoch << 32) + 1
+
+    def is_left(self, number: int) -> bool:
+        """Return whether a process before this one may have given a client this number, and nobody
+        has it now: by its number a client's calls are its own.
+        """
+        first = 0 if self.journal is None else self.journal.first_client
+        return 0 < number < first and all(
+            client.number != number for client in self._clients.values()
+        )
+
+    def events(self, peer: bytes, message: Any, buffers: Payload) -> Iterable[Event]:
+        """Return what the core is to handle of a client's message."""
+        key = peer, message.runner
+        client = self._clients.get(key)
+        if client is None:
+            if type(message) is not NestedHello:
+                return ()
+            client = self.add(NestedClient, key, self._send)
+        handler: Callable[[Clients, Client, Any, Payload], Iterable[Event]]
+        handler = REQUESTS[type(message)]
+        return handler(self, client, message, buffers)
+
+    def add(self, kind: type[C], key: Key, send: Send, number: int = 0) -> C:
+        """Add a client, with a number if it has one, and return it."""
+        client = self._clients[key] = kind(self, key, number or self._new_number(), send)
+        return client
+
+    @property
+    def closing(self) -> bool:
+        """Whether the dispatcher is about to end."""
+        return self._state.closing
+
+    def end(self, key: Key) -> Iterable[Event]:
+        """Return what the core is to handle when a client is gone."""
+        client = self._clients.get(key)
+        return () if client is None else self._ended(client, None, ())
+
+    def flush(self) -> None:
+        """Pass on what has come of calls."""
+        finished = dict(self.finished)
+        self.finished.clear()
+        for client, events in finished.items():
+            items, buffers = list[FinishedItem](), list[Buffer]()
+            for event in events:
+                items.append(client.encode_outcome(event, buffers))
+            client.finish(items, buffers)
+
+    def tell(self, reference: int, *, missing: bool) -> None:
+        """Say whether a result that was wanted will be kept, or has to be supplied."""
+        client = self._wanted.pop(reference, None)
+        if client is not None:
+            if not missing:
+                client.references.add(reference)
+            client.send(WantAnswer(client.runner, reference, missing))
+
+    def forget(self, peer: bytes) -> None:
+        """Forget the processes of a worker that is lost."""
+        for client in [one for one in self._clients.values() if one.peer == peer]:
+            for event in self._ended(client, None, ()):
+                self._post(event)
+
+    # ---------------------------------------------------------------- requests
+
+    def welcome(
+        self, client: Client, message: object = None, buffers: Payload = ()
+    ) -> Iterable[Event]:
+        """Tell a client its number."""
+        epoch = 0 if self.journal is None else self.journal.epoch
+        client.send(
+            ClientWelcome(
+                client.runner,
+                client.number,
+                self._slots,
+                taken=client.taken,
+                epoch=epoch,
+                owed=client.owed,
+                ready=client.ready,
+                unserved=self._state.missing_worker(ANY) is not None,
+            )
+        )
+        return ()
+
+    def _ended(self, client: Client, message: object, buffers: Payload) -> Iterator[Event]:
+        """A client is gone: end its calls, release what only it could refer to."""
+        del self._clients[client.key]
+        client.gone = True
+        client.coming.clear()
+        self.finished.pop(client, None)
+        for reference in [one for one, who in self._wanted.items() if who is client]:
+            del self._wanted[reference]
+        for reference in client.claims:
+            del self._claimed[reference]
+        yield ClientLeft(client.number)
+        for name in client.shared:
+            yield Released(name)
+        if client.references:
+            yield ReferencesReleased(tuple(client.references))
+
+    def _submit(self, client: Client, message: Submit, buffers: Payload) -> Iterator[Event]:
+        parent = client.parent(self._state, message)
+        try:
+            function, parts = self._decoder.decode(client, message, iter(buffers), parent)
+        except Exception as error:
+            yield from self.refuse(client, message.tasks, error)
+            return
+        for one in parts:
+            if isinstance(one, AlikeTasks):
+                self._unsettled.add_single(one.numbers, client)
+                yield SubmittedAlike(function, one)
+            else:
+                client.references.update(*(task.after for task in one))
+                client.references.update(reference for task in one for _, reference in task.kept)
+                self._unsettled.add(one, client)
+                yield Submitted(function, one, parent=parent, detached=message.detached)
+
+    def refuse(
+        self, client: Client, tasks: Iterable[TaskItem], error: Exception
+    ) -> Iterator[Event]:
+        """Settle tasks that cannot be submitted, and yield what tells those that need their
+        results.
+        """
+        if not isinstance(error, GridEngineError):
+            error = ProtocolError(f"calls cannot be submitted so: {safe_repr(error)}")
+        for one in tasks:
+            client.settled(
+                CallsFinished(one.id, 0, one.count, None, error=error, exitcode=1, last=True)
+            )
+            for _, reference in one.kept:
+                if self._claim(client, (reference,)):
+                    client.references.add(reference)
+                    yield Supplied(reference, ResultData(error=error))
+        self.flush()
+
+    def _claim(self, client: Client, references: Iterable[int]) -> bool:
+        """Note whose references these are; return False if one is another's."""
+        for reference in references:
+            if self._claimed.setdefault(reference, client) is not client:
+                log.warning("client %d refers to a result of another client's", client.number)
+                return False
+            client.claims.add(reference)
+        return True
+
+    def _cancel(self, client: Client, message: ClientCancel, buffers: Payload) -> Iterator[Event]:
+        tasks = tuple(filter(client.owns, message.tasks))
+        yield CancelRequested(tasks, message.signal, _own_calls(client, message.calls))
+
+    def _recall(self, client: Client, message: ClientRecall, buffers: Payload) -> Iterator[Event]:
+        yield RecallRequested(_own_calls(client, message.calls))
+
+    def _forget(self, client: Client, message: ClientForget, buffers: Payload) -> Iterator[Event]:
+        for digest in message.functions:
+            client.functions.pop(digest, None)
+        for name in message.shared:
+            if client.shared.pop(name, None) is not None:
+                yield Released(name)
+        if its := client.claims.intersection(message.references):
+            client.claims -= its
+            client.references -= its
+            for reference in its:
+                del self._claimed[reference]
+            yield ReferencesReleased(tuple(its))
+
+    def _want(self, client: Client, message: Want, buffers: Payload) -> Iterator[Event]:
+        if client.owns(message.task) and message.reference not in self._wanted:
+            if not self._claim(client, (message.reference,)):
+                return
+            self._wanted[message.reference] = client
+            yield ResultWanted(((message.task, message.index, message.reference),))
+
+    def _supply(self, client: Client, message: Supply, buffers: Payload) -> Iterator[Event]:
+        if not self._claim(client, (message.reference,)):
+            return
+        client.references.add(message.reference)
+        data = ResultData(
+            buffers if message.buffers else None,
+            message.item,
+            message.raised,
+            cancelled=message.cancelled,
+            path=tuple(message.path),
+        )
+        yield Supplied(message.reference, data)
+
+    def _answer_check(
+        self, client: Client, message: CheckDemand, buffers: Payload
+    ) -> Iterable[Event]:
+        answer: list[Buffer] = []
+        command = None
+        try:
+            demand = self._decoder.decode_demand(message.demand)
+        except Exception as error:
+            answer = client.dump_error(error)[:1]
+        else:
+            if message.demand is not None:
+                command = self._state.missing_worker(demand)
+        client.answer(Checked(client.runner, message.number, bool(answer), command), answer)
+        return ()
+
+
+def _own_calls(
+    client: Client, calls: Iterable[tuple[int, int, int]]
+) -> tuple[tuple[int, int, int], ...]:
+    return tuple(one for one in calls if client.owns(one[0]))
+
+
+REQUESTS: dict[type, Callable[..., Iterable[Event]]] = {
+    NestedHello: Clients.welcome,
+    Submit: Clients._submit,
+    ClientCancel: Clients._cancel,
+    ClientRecall: Clients._recall,
+    ClientForget: Clients._forget,
+    Want: Clients._want,
+    Supply: Clients._supply,
+    CheckDemand: Clients._answer_check,
+    NestedEnded: Clients._ended,
+}
+"""By the type of a message: what makes events of it."""

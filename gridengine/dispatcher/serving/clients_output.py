@@ -1,0 +1,84 @@
+"""What jobs write, on its way from their workers to the clients in other processes whose jobs these
+are. All here is for the I/O thread.
+
+A worker sends at most a window of a job's output that nobody has taken yet
+(`worker/output_relay`). The client says how much its streams have taken; only the client is waited
+for. The output of a client that is gone counts as taken: only the worker's log has it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gridengine.dispatcher.core.state import CoreState
+from gridengine.dispatcher.serving.client_process import Send
+from gridengine.serialize.payload import Payload, size_of
+from gridengine.wire.messages import Output, OutputTaken
+
+if TYPE_CHECKING:
+    from gridengine.dispatcher.serving.remote_client import RemoteClient
+
+
+class ClientsOutput:
+    """Passes on what jobs write, and to their workers how much of it was taken.
+
+    Args:
+        state: the core's, to be looked at.
+        send: sends a worker a message.
+    """
+
+    def __init__(self, state: CoreState, send: Send) -> None:
+        self._state = state
+        self._send = send
+        self._clients: dict[int, RemoteClient] = {}
+        self._under_way: dict[RemoteClient, dict[int, tuple[bytes, int]]] = {}
+        """Of each client and run: its worker, and how many bytes the client has not taken."""
+        self._waiting: dict[RemoteClient, list[tuple[Output, Payload]]] = {}
+        """What is kept for clients that this process has not heard of yet."""
+
+    def add(self, client: RemoteClient) -> None:
+        """Add a client that is here, or was at the process before this one and may come back."""
+        self._clients[client.number] = client
+
+    def resume(self, client: RemoteClient) -> None:
+        """Send a client that has come back the output that was kept for it."""
+        for message, buffers in self._waiting.pop(client, ()):
+            client.send(message, buffers)
+
+    def remove(self, client: RemoteClient) -> None:
+        """Wait for a client no more."""
+        if self._clients.get(client.number) is client:
+            del self._clients[client.number]
+        self._waiting.pop(client, None)
+        for run, (worker, count) in self._under_way.pop(client, {}).items():
+            self._send(worker, OutputTaken(count, run), ())
+
+    def pass_on(self, worker: bytes, message: Output, buffers: Payload) -> None:
+        """Pass on to its client what a run has written; where calls make jobs, to the client whose
+        calls these are.
+        """
+        run = self._state.runs.get(message.run)
+        client = None
+        if run is not None:
+            client = self._clients.get(run.span.open_task.submitter.client.number)
+        count = size_of(buffers)
+        if client is None:
+            self._send(worker, OutputTaken(count, message.run), ())
+            return
+        under_way = self._under_way.setdefault(client, {})
+        under_way[message.run] = worker, under_way.get(message.run, (worker, 0))[1] + count
+        if client.connected:
+            client.send(message, buffers)
+        else:
+            self._waiting.setdefault(client, []).append((message, buffers))
+
+    def taken(self, client: RemoteClient, message: OutputTaken) -> None:
+        """Tell a worker what a client has taken; one that a dispatcher before this one was to be
+        told of is let go of.
+        """
+        under_way = self._under_way.get(client, {})
+        if message.run in under_way:
+            worker, left = under_way.pop(message.run)
+            if left > message.size:
+                under_way[message.run] = worker, left - message.size
+            self._send(worker, OutputTaken(min(left, message.size), message.run), ())

@@ -1,0 +1,238 @@
+"""What a client hands in: from a message and its buffers to a function, and tasks for the core."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+from msgspec.structs import replace
+
+from gridengine.dispatcher.core.state import CoreState
+from gridengine.dispatcher.core.tasks import AlikeTasks, Function, Task
+from gridengine.dispatcher.serving.client_process import Client
+from gridengine.errors import UNNUMBERED, ProtocolError
+from gridengine.resources.demand import ANY, Demand
+from gridengine.resources.encoding import decode_demand
+from gridengine.serialize import shared_objects
+from gridengine.serialize.codecs import PICKLE, is_importable
+from gridengine.serialize.payload import Buffer
+from gridengine.serialize.references import RESULT_NAME_BYTES
+from gridengine.serialize.shared_objects import PayloadWithObjects, SharedObject
+from gridengine.wire.messages import EncodedDemand, FunctionItem, Submit, TaskItem
+
+LEAST = 8
+"""So many make it worth it."""
+SMALL = 4096
+"""A payload of so many bytes is copied out of the message that it came in, which is let go of."""
+
+
+class TaskDecoder:
+    """Decodes what clients hand in, and checks it: nothing is unpickled.
+
+    Args:
+        state: the core's, to be looked at.
+        check: raises if no worker can hold what calls ask for.
+        claim: notes whose references these are; returns False if one is another's.
+    """
+
+    def __init__(
+        self,
+        state: CoreState,
+        check: Callable[[Demand], None],
+        claim: Callable[[Client, Iterable[int]], bool],
+    ) -> None:
+        self._state = state
+        self._check = check
+        self._claim = claim
+
+    def decode(
+        self, client: Client, message: Submit, buffers: Iterator[Buffer], parent: int
+    ) -> tuple[Function, list[list[Task] | AlikeTasks]]:
+        def take(item: Any) -> list[Buffer]:
+            return [next(buffers) for _ in range(item.buffers)]
+
+        item, payload = message.function, take(message.function) if message.function else []
+        for one in message.shared:
+            self._add_shared(client, one.name, one.needs, take(one))
+        if item is not None:
+            client.functions[message.digest] = self._decode_function(
+                client, message.digest, item, payload
+            )
+        function = client.functions[message.digest]
+        alone = parent or function.needs or function.after
+        parts: list[list[Task] | AlikeTasks] = []
+        for items in [[one] for one in message.tasks] if alone else groups_of(message.tasks):
+            payload = take(items[0])
+            [task] = placed(function, [self._decode_task(client, items[0], payload)])
+            if len(items) > 1:
+                parts.append(
+                    self._alike(client, task, [*payload, *islice(buffers, len(items) - 1)])
+                )
+            elif parts and isinstance(parts[-1], list):
+                parts[-1].append(task)
+            else:
+                parts.append([task])
+        if len({one.id for one in message.tasks}) < len(message.tasks):
+            raise ProtocolError("a task is submitted twice")
+        return function, parts
+
+    def _alike(self, client: Client, first: Task, payloads: list[Buffer]) -> AlikeTasks:
+        alike = AlikeTasks(replace(first, payload=()), list(map(compact, payloads)))
+        if not client.owns(alike.numbers[-1]) or self._state.has_any(alike.numbers):
+            raise ProtocolError(
+                f"tasks from {first.id} on are not of this process, or here already"
+            )
+        return alike
+
+    def _decode_function(
+        self, client: Client, digest: bytes, item: FunctionItem, payload: list[Buffer]
+    ) -> Function:
+        if item.codec != PICKLE:
+            return named_function(item)
+        _check_name(digest)
+        return Function(
+            digest,
+            payload,
+            tuple(item.path),
+            item.directory,
+            item.name,
+            self._find_shared(client, item.needs),
+            item.caller,
+            tuple(item.after),
+        )
+
+    def _add_shared(
+        self, client: Client, name: bytes, needs: Sequence[bytes], buffers: list[Buffer]
+    ) -> None:
+        _check_name(name)
+        payload = PayloadWithObjects(buffers)
+        payload.needs = self._find_shared(client, needs)
+        client.shared[name] = SharedObject(name, payload)
+
+    def _find_shared(self, client: Client, names: Iterable[bytes]) -> tuple[SharedObject, ...]:
+        found = [client.shared.get(name) or shared_objects.owned(name) for name in names]
+        if None in found:
+            raise ProtocolError("a call refers to a shared object that is not, or no longer, known")
+        return tuple(one for one in found if one is not None)
+
+    def _decode_task(self, client: Client, item: TaskItem, payload: list[Buffer]) -> Task:
+        demand = self.decode_demand(item.demand)
+        if not (client.owns(item.id) and client.owns(item.submitter)) or (
+            self._state.has_task(item.id) or (item.after and item.count > 1)
+        ):
+            raise ProtocolError(f"task {item.id} cannot be of this process, or is here already")
+        if item.after or item.kept:
+            numbers = (*item.after, *(number for _, number in item.kept))
+            if not self._claim(client, numbers):
+                raise ProtocolError("a task refers to a result of another client's")
+        return Task(
+            item.id,
+            payload,
+            item.count,
+            item.form,
+            item.retries,
+            item.timeout,
+            item.watched,
+            item.controlled,
+            item.name,
+            item.first,
+            demand,
+            item.escalate_memory,
+            self._find_shared(client, item.needs),
+            item.submitter,
+            tuple(item.after),
+            tuple(item.kept),
+            item.priority,
+        )
+
+    def decode_demand(self, encoded: EncodedDemand | None) -> Demand:
+        if encoded is None:
+            return ANY
+        demand = decode_demand(*encoded)
+        self._check(demand)
+        return demand
+
+
+def groups_of(items: Sequence[TaskItem]) -> Iterator[Sequence[TaskItem]]:
+    """Yield these tasks in their order, those together that may be one `AlikeTasks`: of which there
+    are more than one, and others.
+    """
+    start = place = 0
+    while len(items) - place >= LEAST:
+        stop = _alike_from(items, place)
+        if stop - place >= LEAST:
+            yield from ([one] for one in items[start:place])
+            yield items[place:stop]
+            start = stop
+        place = stop
+    yield from ([one] for one in items[start:])
+
+
+def _alike_from(items: Sequence[TaskItem], start: int) -> int:
+    """Return the index after the last of the tasks that are like one of them, and follow it."""
+    first = expected = items[start]
+    stop = start + 1
+    if first.count > 1 or first.buffers != 1 or first.watched:
+        return stop
+    if first.after or first.kept or first.needs:
+        return stop
+    step = 0 if first.first == UNNUMBERED else 1
+    while stop < len(items):
+        expected = replace(expected, id=expected.id + 1, first=expected.first + step)
+        if items[stop] != expected:
+            break
+        stop += 1
+    return stop
+
+
+def compact(buffer: Buffer) -> Buffer:
+    """Return what is kept of a payload while its call waits."""
+    return bytes(buffer) if len(buffer) <= SMALL else buffer
+
+
+def named_function(item: FunctionItem) -> Function:
+    """Return a function that is known by its name. What it is called by here is of our making:
+    clients that name the same have the same.
+    """
+    name = item.name.encode()
+    directory = item.directory or b"/"
+    known = hashlib.blake2b(digest_size=16)
+    for part in (item.codec.encode(), name, directory, *item.path):
+        known.update(len(part).to_bytes(8, "big") + part)
+    return Function(
+        known.digest(), [name], tuple(item.path), directory, item.name, codec=item.codec
+    )
+
+
+def placed(function: Function, tasks: Iterable[Task]) -> list[Task]:
+    """Return tasks, those of a function that is known by its name and is none to import for the
+    workers that announce it.
+
+    Raises:
+        ProtocolError: they are such as only pickled ones can be.
+    """
+    tasks = list(tasks)
+    if function.codec == PICKLE:
+        return tasks
+    for task in tasks:
+        if task.watched or task.controlled or task.needs or task.after or task.kept:
+            raise ProtocolError(
+                f"calls of {function.name} are in {function.codec}, and have no futures or shared "
+                "objects among their arguments, no controller, and are no jobs"
+            )
+    if is_importable(function.name):
+        return tasks
+    demand = Demand(function=function.name)
+    return [replace(task, demand=demand) for task in tasks]
+
+
+def _check_name(name: bytes) -> None:
+    """Check that a function or a shared object does not go by the name of a result.
+
+    Raises:
+        ProtocolError: it does.
+    """
+    if len(name) == RESULT_NAME_BYTES:
+        raise ProtocolError("that is the name of a result")

@@ -1,0 +1,215 @@
+"""A dispatcher of its own, for the clients of one user: `serve` runs one until told to stop."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec.structs import asdict, replace
+
+from gridengine._version import __version__
+from gridengine.dispatcher.io_thread import DispatcherThread
+from gridengine.dispatcher.run_directory import (
+    CLIENT,
+    JOURNAL,
+    SERVER,
+    WATCHER,
+    WORKER,
+    Home,
+    KeptKeys,
+    new_run_id,
+)
+from gridengine.dispatcher.serving.client_actions import Action, RemoteFollower
+from gridengine.dispatcher.serving.client_journal import open_file
+from gridengine.dispatcher.serving.client_listener import ClientListener
+from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder
+from gridengine.errors import GridEngineError, safe_repr
+from gridengine.schedulers.base import Scheduler
+from gridengine.settings.values import Settings
+from gridengine.wire.clock import SYSTEM_CLOCK, Clock
+from gridengine.wire.connection_file import (
+    ClientConnection,
+    load_private,
+    replace_private,
+    to_json,
+)
+from gridengine.wire.keys import new_keys
+from gridengine.wire.messages import ClientHello
+from gridengine.wire.processes import started, this_machine
+from gridengine.wire.server import Server
+
+log = logging.getLogger("gridengine")
+
+SIGNAL_SECONDS = 1.0
+"""How often the main thread looks whether a signal has come: a wait without an end goes on when the
+kernel gives the signal to another thread, or just before it, since handlers run in this one.
+"""
+MOST_CLIENTS = 200
+"""How many clients may be connected at a time, at the least."""
+
+
+def serve(
+    folder: Path,
+    scheduler: Scheduler,
+    settings: Settings,
+    *,
+    stopped: threading.Event | None = None,
+    ready: Callable[[], object] = lambda: None,
+    temporary: bool = False,
+    output: tuple[int, int] | None = None,
+    clock: Clock = SYSTEM_CLOCK,
+) -> None:
+    """Run a dispatcher in this folder, which is made if need be, until `stopped` is set, or a
+    client asks for that. `ready` is called once clients can connect. One that is `temporary` is
+    never started again: its clients do not wait for that. `output` are the descriptors for what
+    calls print on this machine (default: a log in the folder). `clock` is that of its I/O thread.
+
+    Raises:
+        ConfigurationError: the folder cannot be used, or no socket can be made.
+        VersionMismatch: its journal has calls of another Python.
+        GridEngineError: the dispatcher has failed; what its journal has is there for the next.
+    """
+    stopped = stopped or threading.Event()
+    DispatcherFolder(folder).make()
+    kept = kept_keys(folder)
+    journal = open_file(folder / JOURNAL)
+    server = Server(
+        host=settings.host,
+        workers=MOST_CLIENTS,
+        keys=kept.clients,
+        greeting=ClientHello,
+        epoch=journal.epoch,
+        ports=settings.port_range,
+        clock=clock,
+    )
+    home = Home(folder, kept, journal.epoch, output)
+    dispatcher = DispatcherThread(
+        scheduler, settings, server=server, home=home, journal=journal, clock=clock
+    )
+    listener = dispatcher.listener
+    assert listener is not None  # since there is a server
+    dispatcher.name = folder.name
+    dispatcher.script = f"gridengine dispatcher start {folder.name}"
+    if temporary:
+        dispatcher.script = "gridengine.LocalDispatcher"
+        listener.ends = True
+    try:
+        dispatcher.actions.update(_actions(dispatcher, listener, stopped))
+        kept = replace(kept, clients=server.keys, workers=dispatcher.worker_keys or kept.workers)
+        connection = _connection(folder.name, server, settings)
+        _write_files(folder, kept, replace(connection, returns=not temporary))
+        log.info("clients find this dispatcher by %s", folder / CLIENT)
+        ready()
+        dispatcher.when_ended(stopped.set)
+        while not stopped.wait(SIGNAL_SECONDS):
+            pass
+        if dispatcher.failure is not None:  # whoever supervises it is to start it again
+            raise GridEngineError(f"its thread failed: {safe_repr(dispatcher.failure)}")
+    finally:
+        for name in (CLIENT, WATCHER, WORKER):
+            (folder / name).unlink(missing_ok=True)
+        dispatcher.close()
+
+
+def kept_keys(folder: Path) -> KeptKeys:
+    """Return the keys that the dispatcher of a folder has had before, or new ones.
+
+    Raises:
+        ConfigurationError: the file with them cannot be used.
+    """
+    path = folder / SERVER
+    if path.exists():
+        return load_private(path, KeptKeys)
+    return KeptKeys(new_run_id("dispatcher-"), new_keys(), new_keys(watchers=True))
+
+
+def _connection(name: str, server: Server, settings: Settings) -> ClientConnection:
+    """Return how clients connect."""
+    keys, pid = server.keys, os.getpid()
+    return ClientConnection(
+        name=name,
+        addresses=server.addresses,
+        version=__version__,
+        host=socket.gethostname(),
+        pid=pid,
+        beat_seconds=settings.beat_seconds,
+        server_key=keys.public,
+        client_public=keys.peer_public,
+        client_secret=keys.peer_secret,
+        machine=this_machine(),
+        started=started(pid),
+    )
+
+
+def _write_files(folder: Path, kept: KeptKeys, connection: ClientConnection) -> None:
+    """Write down what is kept, and how clients connect, and those who may only look."""
+    keys = kept.clients
+    watcher = replace(
+        connection, client_public=keys.watcher_public, client_secret=keys.watcher_secret
+    )
+    replace_private(folder / SERVER, to_json(kept))
+    replace_private(folder / CLIENT, to_json(connection))
+    replace_private(folder / WATCHER, to_json(watcher))
+
+
+def _actions(
+    dispatcher: DispatcherThread, listener: ClientListener, stopped: threading.Event
+) -> dict[str, Action]:
+    """Return what clients may ask a dispatcher for."""
+
+    def stop(*, now: bool = False, again: bool = False) -> bool:
+        if not again:
+            listener.ends = True
+        if now:
+            stopped.set()
+        else:
+            dispatcher.drain(stopped.set)
+        return True
+
+    def scale(minimum: int | None = None, maximum: int | None = None) -> dict[str, int]:
+        least, most = dispatcher.scale(minimum, maximum)
+        return {"minimum": least, "maximum": most}
+
+    def follow(request: str, follower: RemoteFollower) -> msgspec.Raw:
+        return msgspec.Raw(dispatcher.watched(request, follower))
+
+    def unfollow(number: int, follower: RemoteFollower) -> None:
+        dispatcher.unfollow(RemoteFollower(follower.peer, number, follower.server))
+
+    def note_fault(path: str, error: str, follower: RemoteFollower) -> None:
+        listener.note_fault(follower.peer, path, error)
+
+    return {
+        "stop": Action(stop),
+        "note_fault": Action(note_fault, follows=True),
+        "scale": Action(scale),
+        "status": Action(dispatcher.current_status, looks=True),
+        "describe": Action(lambda: _description(dispatcher, listener), looks=True),
+        "watch": Action(lambda request: msgspec.Raw(dispatcher.watched(request)), looks=True),
+        "follow": Action(follow, looks=True, follows=True),
+        "unfollow": Action(unfollow, looks=True, follows=True),
+        "act": Action(lambda request: msgspec.Raw(dispatcher.watched(request, may_act=True))),
+    }
+
+
+def _description(dispatcher: DispatcherThread, listener: ClientListener) -> dict[str, Any]:
+    seen = dispatcher.snapshot()
+    counts = {number: asdict(one) for number, one in seen.clients.items()}
+    return {
+        "version": __version__,
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "workers": seen.workers,
+        "waiting": seen.waiting,
+        "running": seen.calls_running,
+        "done": seen.done,
+        "failed": seen.failed,
+        "clients": [{**one, **counts.get(one["number"], {})} for one in listener.seen()],
+        "left_runs": listener.left(),
+    }

@@ -1,0 +1,231 @@
+"""Workers on all nodes of the Slurm job that this process is the script of: steps of that job.
+
+A step takes what its job holds already, so none waits in a queue: `--overlap` has it share that
+with the batch script and with steps that calls start.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from gridengine.errors import ConfigurationError, exit_words
+from gridengine.resources.base import Resource
+from gridengine.resources.demand import ANY, Demand
+from gridengine.resources.encoding import encode_demand
+from gridengine.resources.kinds import Cores
+from gridengine.resources.units import whole
+from gridengine.schedulers.allocation import Allocation
+from gridengine.schedulers.batch_system import BatchLauncher, BatchScheduler, exit_report
+from gridengine.schedulers.cleanup import Guard
+from gridengine.schedulers.command import CommandRunner
+from gridengine.schedulers.detect import this_allocation
+from gridengine.schedulers.launcher import (
+    BatchSystemError,
+    Handle,
+    LaunchContext,
+    Report,
+    TryAgain,
+    WorkerStatus,
+    failed,
+)
+from gridengine.schedulers.local import held_resources, memory_here
+from gridengine.schedulers.slurm.commands import SlurmCommands
+from gridengine.schedulers.slurm.srun import ANSWER_SECONDS, END_SECONDS, STEP, Srun
+
+PROBE_SECONDS = 10.0
+BUSY_SECONDS = 5
+"""How long srun waits for a step that Slurm does not make at once."""
+HAS_STEP = r"srun: launching StepId=(?P<id>\S+) on host (?P<host>[^\s,]+)"
+LOGGED = 'exec >"$1" 2>&1; shift; exec "$0" "$@"'
+"""Has a script write to a file, which is its first argument. The file is opened where the worker
+is, which knows itself by it.
+"""
+CANCEL = 'scancel --quiet "$@"; :'
+"""Cancels steps, of which some may have ended: that is an error to scancel."""
+
+
+def why_no_steps(allocation: Allocation) -> str:
+    """Return why srun starts nothing on the nodes of this job, empty where it does: it is tried."""
+    nodes = str(allocation.nodes)
+    try:
+        tasks = f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1"
+        _slurm().run([*_step(allocation.job, *tasks), "true"], PROBE_SECONDS)
+    except BatchSystemError as error:
+        return f"srun starts nothing on the others: {error}"
+    return ""
+
+
+def _slurm() -> CommandRunner:
+    """Return what calls Slurm's commands. What this job asked for means nothing to its steps."""
+    own = {name: text for name, text in os.environ.items() if name != "SLURM_CLUSTERS"}
+    return CommandRunner(SlurmCommands(), own)
+
+
+def _step(job: str, *options: str) -> list[str]:
+    return ["srun", f"--jobid={job}", f"--immediate={BUSY_SECONDS}", *options, *STEP]
+
+
+class StepScheduler(BatchScheduler):
+    """Runs calls on all nodes of the Slurm job that this process is the script of, with one worker
+    on each.
+
+    Args:
+        max_workers: how many cores there are to give (default: all that the job has).
+
+    Raises:
+        TypeError, ConfigurationError: an argument is not what it must be, or this process is not
+        the script of a job with several nodes.
+    """
+
+    _start_at_once = True
+
+    def __init__(self, max_workers: int | None = None) -> None:
+        allocation = this_allocation()
+        if allocation is None or not allocation.shares:
+            raise ConfigurationError("this process is not the script of a job with several nodes")
+        most = sum(allocation.shares)
+        cores = most if max_workers is None else whole("max_workers", max_workers)
+        self._job = allocation.job
+        self._held = list(_first_cores(allocation.shares, cores))
+        super().__init__(
+            max_workers=len(self._held),
+            min_workers=len(self._held),  # they are there, whether they are used or not
+            worker_resources=max(self._held, key=_cores_of),
+        )
+
+    def _take_options(self, native: str, given: dict[str, Any]) -> None:
+        """There are none."""
+
+    def __repr__(self) -> str:
+        return f"StepScheduler(max_workers={self.cores})"
+
+    @property
+    def cores(self) -> int:
+        return sum(map(_cores_of, self._held))
+
+    def launcher(self, run: LaunchContext) -> StepLauncher:
+        script = self.script(run, more='"$@"')
+        return StepLauncher(run, script=script, job=self._job, held=self._held)
+
+
+def _first_cores(shares: Sequence[int], cores: int) -> Iterator[Resource]:
+    """Yield what a worker on each node holds, of so many cores in all, the first nodes first. Of
+    what the job does not say it is what this node has.
+    """
+    for share in shares:
+        if cores > 0:
+            yield held_resources(memory_here(share), min(share, cores), asked=False)
+        cores -= share
+
+
+def _cores_of(held: Resource) -> int:
+    return held.get(Cores).N  # type: ignore[union-attr]
+
+
+class StepLauncher(BatchLauncher[Srun]):
+    """Starts one worker on each node of a job, by an srun of its own.
+
+    Args:
+        job: the job's number.
+        held: what the worker on each node holds.
+    """
+
+    def __init__(
+        self, run: LaunchContext, *, script: str, job: str, held: Sequence[Resource]
+    ) -> None:
+        super().__init__(run, script=script)
+        self.largest = 1
+        self._job = job
+        self._held = held
+        self._slurm = _slurm()
+        self._steps: dict[int, Srun] = {}
+        """The last that was started on each node, by its place among the job's."""
+        self._failed = set[int]()
+        """The places of nodes whose last one failed: others come first."""
+        self._guard: Guard | None = None
+
+    def _free_places(self) -> list[int]:
+        running = {place for place, srun in self._steps.items() if srun.is_running}
+        free = (place for place in range(len(self._held)) if place not in running)
+        return sorted(free, key=self._failed.__contains__)
+
+    def request(
+        self, count: int, demand: Demand, log: Callable[[object], str]
+    ) -> dict[str, list[str]]:
+        place = next(iter(self._free_places()), 0)
+        parts, _ = encode_demand(Demand(self._held[place]))
+        held = msgspec.json.encode(parts).decode()
+        options = "--verbose", f"--relative={place}", "--nodes=1", "--ntasks=1"
+        shell = "/bin/bash", "-c", LOGGED
+        return {"argv": [*_step(self._job, *options), *shell, str(self.script), log(1), held]}
+
+    def submit(self, count: int, demand: Demand, log: Callable[[object], str]) -> list[str]:
+        """Start a worker on the first node that has none."""
+        places = self._free_places()
+        if not places:
+            raise TryAgain("each node of this job has a worker")
+        if self._guard is None:
+            command = ["/bin/sh", "-c", CANCEL, "scancel"]
+            self._guard = Guard(command, self.files, self._slurm.environment)
+        argv = self.request(count, demand, log)["argv"]
+        step = Srun(argv, self._slurm.environment, log(1), HAS_STEP)
+        self._steps[places[0]] = step
+        if not step.wait_for_answer(time.monotonic() + BUSY_SECONDS + ANSWER_SECONDS):
+            step.end()
+        if not step.job:
+            self._failed.add(places[0])
+            raise TryAgain(f"srun starts no worker on another node of this job: {step.words}")
+        self._failed.discard(places[0])
+        self._guard.add(step.job)
+        return [step.job]
+
+    def launched(self, handles: Sequence[Handle], demand: Demand = ANY) -> None:
+        steps = {step.job: step for step in self._steps.values()}
+        self.tasks.update((handle, steps[handle.id]) for handle in handles)
+
+    def poll(self, handles: Sequence[Handle]) -> Mapping[Handle, Report]:
+        known = {handle: self.tasks[handle] for handle in handles if handle in self.tasks}
+        reports = {handle: _report(handle, step) for handle, step in known.items()}
+        failed_steps = [
+            known[handle] for handle, one in reports.items() if one.state is WorkerStatus.FAILED
+        ]
+        self._failed.update(place for place, step in self._steps.items() if step in failed_steps)
+        self.forget(
+            [handle for handle, one in reports.items() if one.state is not WorkerStatus.RUNNING]
+        )
+        return reports
+
+    def delete(self, ids: Sequence[str]) -> None:
+        """End these steps: with its srun Slurm ends a step."""
+        for step in self._steps.values():
+            if step.job in ids:
+                step.end()
+
+    def close(self) -> None:
+        """Wait for all workers, which have been told to leave, and end those that have not in
+        time.
+        """
+        if os.getpid() != self.owner:
+            return
+        deadline = time.monotonic() + END_SECONDS
+        for step in self._steps.values():
+            if not step.wait_for_end(deadline):
+                step.end()
+        guard, self._guard = self._guard, None
+        if guard is not None:
+            guard.dismiss()
+        self.script.unlink(missing_ok=True)
+
+
+def _report(handle: Handle, step: Srun) -> Report:
+    if step.is_running:
+        return Report(WorkerStatus.RUNNING)
+    status = step.status
+    words = exit_words(status if status <= 128 else 128 - status)
+    end = failed(f"{words}: {step.words}") if status else Report(WorkerStatus.ENDED, words)
+    return exit_report(handle, end, step.host)

@@ -1,0 +1,168 @@
+"""Requests of a runner to its worker's agent in the midst of a call: for the things that a child of
+`multiprocessing` gets at its start, and for a socket for nested calls. Both ends.
+
+All runners of a worker share one socket (`AF_UNIX`, `SOCK_SEQPACKET`). Each request carries the
+descriptor to which its answer goes. So processes that user code forks may send requests as well,
+and an answer never reaches another runner. Nothing leaves this machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import socket
+import struct
+from collections.abc import Callable
+from typing import TypeAlias
+
+from gridengine.wire.socket_pairs import socket_pair
+
+AUTHENTICATION_KEY, RESOURCE_TRACKER, DESCRIPTOR, NESTED = b"k", b"r", b"d", b"c"
+"""The kinds of requests: the authentication key of `multiprocessing`; the descriptor of its
+resource tracker; the descriptor of a `Descriptor`, whose name follows; a socket for nested calls,
+for the runner whose number follows.
+"""
+_GIVEN, _REFUSED = b"+", b"-"
+_DESCRIPTOR = struct.Struct("i")
+_LARGEST = 4096
+_MOST = 64
+"""How many requests are answered at a time."""
+
+Answer: TypeAlias = tuple[bytes, int | None]
+"""A value, and a descriptor that the answering process still owns."""
+
+
+# The runner's end
+
+
+class _AgentSocket:
+    """The socket from this process to its agent, if this process is a runner."""
+
+    sock: socket.socket | None = None
+
+
+@functools.cache
+def _agent() -> _AgentSocket:
+    return _AgentSocket()
+
+
+def connect(descriptor: int) -> None:
+    """Send this process's requests to this socket."""
+    _agent().sock = socket.socket(fileno=descriptor)
+
+
+def agent_pid() -> int:
+    """Return the process id of the agent, which has made the socket."""
+    sock = _agent().sock
+    assert sock is not None
+    return struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]  # type: ignore[no-any-return]
+
+
+def ask(request: bytes) -> tuple[bytes, int]:
+    """Return the agent's answer: a value, and a descriptor that this process now owns, -1 if none.
+
+    Raises:
+        LookupError: there is no answer; the text says why.
+    """
+    sock = _agent().sock
+    if sock is None:
+        raise LookupError("this process runs no calls for another")
+    ours, theirs = socket_pair(socket.SOCK_SEQPACKET)
+    with ours:
+        try:
+            with theirs:
+                socket.send_fds(sock, [request], [theirs.fileno()])
+            data, descriptor = _receive(ours)
+        except OSError as error:
+            raise LookupError(
+                f"the process that this one runs calls for does not answer: {error}"
+            ) from error
+    if data[:1] != _GIVEN:
+        raise LookupError(
+            data[1:].decode(errors="replace")
+            or "the process that this one runs calls for does not answer"
+        )
+    return data[1:], descriptor
+
+
+# The agent's end
+
+
+def reply(sock: socket.socket, answer: Callable[[bytes], Answer]) -> bool:
+    """Answer the requests that have arrived; never waits. Return False when no more can arrive."""
+    for _ in range(_MOST):
+        try:
+            request, descriptor = _receive(sock, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        if not request:
+            return False
+        if descriptor != -1:
+            # The asking process may be gone.
+            with contextlib.suppress(OSError), socket.socket(fileno=descriptor) as asker:
+                _send(asker, request, answer)
+    return True
+
+
+def _send(asker: socket.socket, request: bytes, answer: Callable[[bytes], Answer]) -> None:
+    asker.setblocking(False)
+    try:
+        value, descriptor = answer(request)
+    except Exception as error:
+        reason = (
+            str(error) if isinstance(error, LookupError) else f"{type(error).__name__}: {error}"
+        )
+        asker.send(_REFUSED + reason.encode(errors="replace")[: _LARGEST - 1])
+        return
+    socket.send_fds(asker, [_GIVEN + value], [] if descriptor is None else [descriptor])
+
+
+def answer_in_user_process(request: bytes) -> Answer:
+    """Answer in the user's own process, for workers of this machine.
+
+    Raises:
+        LookupError: the requested thing no longer exists.
+    """
+    if request == AUTHENTICATION_KEY:
+        from multiprocessing.process import current_process
+
+        return bytes(current_process().authkey), None
+    if request[:1] == DESCRIPTOR:
+        from gridengine.serialize.descriptors import Descriptor
+
+        return b"", Descriptor.find(request[1:])
+    return answer_on_any_machine(request)
+
+
+def answer_on_any_machine(request: bytes) -> Answer:
+    """Answer in a worker that may be on any machine. Its runners share a resource tracker, and get
+    nothing of the user's process.
+
+    Raises:
+        LookupError: the request is for something of the user's process.
+    """
+    if request != RESOURCE_TRACKER:
+        raise LookupError(
+            f"the worker on {socket.gethostname()} has nothing of the process that the calls come "
+            "from"
+        )
+    from multiprocessing.resource_tracker import getfd
+
+    return b"", getfd()
+
+
+def _receive(sock: socket.socket, flags: int = 0) -> tuple[bytes, int]:
+    """Return a message and the descriptor that came with it, -1 if none. The descriptor is not
+    inherited by children that are started meanwhile.
+    """
+    data, extras, _, _ = sock.recvmsg(
+        _LARGEST, socket.CMSG_SPACE(_DESCRIPTOR.size), flags | socket.MSG_CMSG_CLOEXEC
+    )
+    for level, kind, content in extras:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS) and len(
+            content
+        ) >= _DESCRIPTOR.size:
+            return data, _DESCRIPTOR.unpack_from(content)[0]
+    return data, -1

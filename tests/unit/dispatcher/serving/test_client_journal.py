@@ -1,0 +1,79 @@
+"""What the journal has of all clients together, and which files are refused."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from gridengine.dispatcher.serving.client_journal import open_file
+from gridengine.errors import ConfigurationError, VersionMismatch
+from gridengine.journal.dispatcher_file import DispatcherFile
+from gridengine.serialize.byte_code import PYTHON
+from gridengine.wire.messages import VERSION
+from tests.support.journaled_client import HELLO, Process, again, hand_in
+
+
+def test_no_process_gives_a_client_a_number_that_one_before_has_given(
+    process: Process, tmp_path: Path
+) -> None:
+    given = {process.journal.new_client() for _ in range(5000)}
+    assert len(given) == 5000
+    process.sync()
+    other = again(process, tmp_path)
+    assert other.journal.first_client == other.journal.new_client() > max(given)
+
+
+def test_a_newer_file_is_refused_and_left_alone(tmp_path: Path) -> None:
+    made = Process(tmp_path / "journal.sqlite")
+    made.file._reader.execute("PRAGMA user_version = 99")
+    made.file.close()
+    with pytest.raises(ConfigurationError, match="newer gridengine"):
+        DispatcherFile(tmp_path / "journal.sqlite")
+
+
+def test_a_file_of_another_protocol_is_refused_while_it_holds_anything(tmp_path: Path) -> None:
+    def protocol(path: Path, number: int) -> None:
+        made = DispatcherFile(path)
+        made._reader.execute("UPDATE counters SET value = ? WHERE name = 'protocol'", (number,))
+        made.close()
+
+    path = tmp_path / "journal.sqlite"
+    made = Process(path)
+    hand_in(made, 1)
+    made.file.close()
+    protocol(path, VERSION - 1)
+    with pytest.raises(ConfigurationError, match=f"in protocol {VERSION - 1}, and this one speaks"):
+        DispatcherFile(path)
+    with sqlite3.connect(path) as file:
+        assert file.execute("SELECT count(*) FROM requests").fetchone() == (2,)
+        file.execute("DELETE FROM clients")
+    DispatcherFile(path).close()
+    protocol(path, VERSION)  # which it has again
+
+
+@pytest.mark.parametrize(("python", "served"), [(PYTHON, True), ("", True), ("2.7", False)])
+def test_a_file_with_calls_of_another_python_is_refused_and_left_alone(
+    tmp_path: Path, python: str, served: bool
+) -> None:
+    path = tmp_path / "journal.sqlite"
+    made = Process(path, replace(HELLO, python=python))
+    hand_in(made, 1)
+    made.file.close()
+    if served:
+        open_file(path).close()
+    else:
+        with pytest.raises(VersionMismatch, match=r"calls of Python 2\.7, and this is Python 3"):
+            open_file(path)
+    with sqlite3.connect(path) as file:
+        assert file.execute("SELECT count(*) FROM requests").fetchone() == (2,)
+
+
+def test_a_damaged_file_is_refused_and_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "journal.sqlite"
+    path.write_bytes(b"no database" * 1000)
+    with pytest.raises(ConfigurationError, match="cannot be used"):
+        DispatcherFile(path)
+    assert path.read_bytes() == b"no database" * 1000

@@ -1,0 +1,129 @@
+"""The folders of stand-alone dispatchers: names, states, and who may run one."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from gridengine.dispatcher.standalone import dispatcher_folder
+from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder, StartOptions, State
+from gridengine.errors import ConfigurationError
+from gridengine.journal.lock_file import SILENT_SECONDS, Holder
+from gridengine.settings.values import Settings
+
+ELSEWHERE = Holder("elsewhere.example", 4711, 0.0, "1.0")
+
+
+@pytest.fixture(autouse=True)
+def _runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatcher_folder, "settings", lambda: Settings(run_directory=tmp_path))
+
+
+@pytest.fixture
+def folder() -> DispatcherFolder:
+    made = DispatcherFolder.of("sweeps")
+    made.make()
+    made.client_file.write_bytes(b'{"addresses": ["tcp://10.0.0.7:4711"], "server_key": "x"}')
+    return made
+
+
+def answering(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:
+    monkeypatch.setattr(
+        dispatcher_folder,
+        "why_unreachable",
+        lambda address, seconds: "" if address in addresses else "refused",
+    )
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "-x", "ä", "a b", "a\n", "x" * 65])
+def test_what_is_no_name_is_refused(name: str) -> None:
+    with pytest.raises(ConfigurationError, match="is no name for a dispatcher"):
+        DispatcherFolder.of(name)
+
+
+def test_the_second_who_starts_one_is_told_who_has_it(folder: DispatcherFolder) -> None:
+    lock = folder.take_lock()
+    with pytest.raises(ConfigurationError, match="which has yet to say who it is"):
+        folder.take_lock()
+    holder = Holder.here()
+    lock.write(holder)
+    with pytest.raises(ConfigurationError, match=f"runs already: process {holder.pid} on "):
+        folder.take_lock()
+    assert folder.state() is State.RUNNING
+
+
+def test_the_lock_of_one_that_was_killed_is_taken_over(folder: DispatcherFolder) -> None:
+    lock = folder.take_lock()
+    lock.write(Holder.here())
+    lock.close()
+    assert folder.state() is State.DIED
+    lock = folder.take_lock()
+    lock.write(None)
+    lock.close()
+    assert folder.state() is State.ENDED
+
+
+def test_one_that_answers_elsewhere_runs_whatever_locks_say(
+    folder: DispatcherFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = folder.take_lock()
+    lock.write(ELSEWHERE)
+    lock.close()
+    answering(monkeypatch, "tcp://10.0.0.7:4711")
+    assert folder.state() is State.RUNNING
+    with pytest.raises(ConfigurationError, match=r"process 4711 on elsewhere\.example"):
+        folder.take_lock()
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_one_that_was_silent_for_long_elsewhere_is_taken_over_whatever_locks_say(
+    folder: DispatcherFolder, monkeypatch: pytest.MonkeyPatch, held: bool
+) -> None:
+    theirs = folder.take_lock()
+    theirs.write(ELSEWHERE)
+    if not held:
+        theirs.close()
+    answering(monkeypatch)
+    with pytest.raises(ConfigurationError, match="if that machine is down"):
+        folder.take_lock()
+    assert folder.state() is State.RUNNING
+    before = time.time() - SILENT_SECONDS - 5
+    os.utime(folder.lock, (before, before))
+    ours = folder.take_lock()
+    ours.write(Holder.here())
+    holder = folder.holder()
+    assert holder is not None
+    assert holder.is_here
+    assert folder.state() is State.RUNNING
+    theirs_may_end = held and theirs.is_replaced(folder.lock)
+    assert theirs_may_end == held
+    assert not ours.is_replaced(folder.lock)
+
+
+def test_one_that_never_ran_has_no_address_and_its_folder_is_closed_to_others(
+    folder: DispatcherFolder,
+) -> None:
+    assert folder.path.stat().st_mode & 0o777 == 0o700
+    folder.make()
+    assert folder.addresses() == ("tcp://10.0.0.7:4711",)
+    folder.client_file.unlink()
+    assert folder.addresses() == ()
+    assert not folder.answers()
+
+
+def test_of_one_that_was_never_started_it_is_told_how(folder: DispatcherFolder) -> None:
+    with pytest.raises(ConfigurationError, match="gridengine dispatcher start nosuch"):
+        DispatcherFolder.of("nosuch").options()
+    folder.options_file.write_bytes(msgspec.json.encode(StartOptions("slurm")))
+    assert folder.options() == StartOptions("slurm")
+    assert DispatcherFolder.all() == [folder]
+
+
+def test_options_that_cannot_be_read_are_named(folder: DispatcherFolder) -> None:
+    folder.options_file.write_bytes(b"{")
+    with pytest.raises(ConfigurationError, match=r"options\.json cannot be read"):
+        folder.options()

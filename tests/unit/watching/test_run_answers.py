@@ -1,0 +1,88 @@
+"""What is known of runs that are over."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from gridengine.dispatcher.core.status import Status
+from gridengine.dispatcher.watch_messages import Answer, Identity
+from gridengine.errors import ClusterError, ConfigurationError
+from gridengine.watching import run_answers as module
+from gridengine.watching.names import NotKnown, SeveralMeant
+from gridengine.watching.run_answers import answer_of, ended_answers, ended_words
+
+WHO = Identity(
+    *("sweep.py", "20261123-093000-node7-4242-0a1b2c", 4242, "node7", "/s/sweep.py", "/s"),
+    *(0.0, "Slurm", "1.2", "3.11"),
+)
+OLD = Answer(replace(WHO, run_id="20261101-000000-node7-17-0a1b2c", pid=17), Status())
+LAST = Answer(WHO, Status(done=3))
+
+
+@pytest.fixture
+def reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the reports of two runs, of which none is under way."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    folder = tmp_path / "gridengine" / "reports"
+    folder.mkdir(parents=True)
+    for one in (OLD, LAST):
+        (folder / f"{one.identity.run_id}.json").write_bytes(msgspec.json.encode(one))
+    meant(monkeypatch, NotKnown("no dispatcher runs"))
+    return folder
+
+
+def told(name: str) -> tuple[int, bool]:
+    """Return the process of what is answered of a run, and whether that is under way."""
+    answer, runs = answer_of(name)
+    return answer.identity.pid, runs
+
+
+def meant(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    """Have none be connected to, for this reason."""
+
+    def connect(name: str) -> None:
+        raise error
+
+    monkeypatch.setattr(module, "connect", connect)
+
+
+@pytest.mark.parametrize("name", ["", "sweep", "sweep.py", "4242", "20261123"])
+def test_a_run_that_is_over_is_found_by_its_names(reports: Path, name: str) -> None:
+    assert told(name) == (4242, False)
+
+
+def test_of_several_of_a_name_it_is_the_last_and_others_have_numbers(reports: Path) -> None:
+    assert told("17") == (17, False)
+    assert [one.identity.pid for one in ended_answers()] == [4242, 17]
+
+
+def test_what_is_not_known_is_told_as_not_running(reports: Path) -> None:
+    with pytest.raises(NotKnown, match="no dispatcher runs"):
+        answer_of("nosuch")
+
+
+@pytest.mark.parametrize(
+    "error", [SeveralMeant("two"), ClusterError("silent"), ConfigurationError("it was killed")]
+)
+def test_where_others_are_meant_none_that_is_over_takes_their_place(
+    reports: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    meant(monkeypatch, error)
+    with pytest.raises(type(error)):
+        answer_of("sweep")
+
+
+@pytest.mark.parametrize("content", [b"", b'{"identity": 1}', b"\xff"])
+def test_a_report_that_cannot_be_read_hides_no_other(reports: Path, content: bytes) -> None:
+    (reports / "20261124.json").write_bytes(content)
+    assert [one.identity.pid for one in ended_answers()] == [4242, 17]
+
+
+def test_it_is_told_when_a_run_was_over() -> None:
+    words = ended_words(Answer(WHO, Status(elapsed_seconds=60.0)))
+    assert words.startswith("sweep.py, process 4242 on node7, ended at 19")
+    assert words.endswith(":01:00")
