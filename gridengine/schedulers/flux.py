@@ -44,7 +44,7 @@ class FluxCommands(BatchCommands):
 
     key, title = "flux", "Flux"
     commands = ("flux",)
-    server_name = "instance"
+    server_name, tested = "instance", False
     most_tasks = 1000
     away = re.compile(
         r"unable to connect|flux_open|connection (refused|reset)|timed? ?out|broken pipe|host is "

@@ -53,6 +53,7 @@ class PBSCommands(BatchCommands):
     key, title = "pbs", "PBS"
     # Only PBS has this one; Grid Engine has all others of those names, TORQUE most.
     commands = ("pbs_rstat",)
+    tested = False
     away = re.compile(
         r"cannot connect|could(n't| not) connect|connection (refused|reset)|no free connections|"
         r"connection table full|server shutting down|timed? ?out|unable to authenticate|end of "

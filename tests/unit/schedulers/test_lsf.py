@@ -201,7 +201,7 @@ def test_what_changes_the_output_of_commands_is_not_handed_on() -> None:
     assert command_environment(LSF, given) == {"LSF_ENVDIR": "/c", "HOME": "/h"}
 
 
-def test_doctor_is_told_the_queues_and_that_we_have_not_run_it() -> None:
+def test_doctor_is_told_the_queues() -> None:
     table = (
         "QUEUE_NAME PRIO STATUS MAX JL/U JL/P JL/H NJOBS PEND RUN SUSP\n"
         "normal 30 Open:Active - - - - 4 1 3 0\nnight 20 Open:Inact - - - - 0 0 0 0\n"
@@ -210,4 +210,3 @@ def test_doctor_is_told_the_queues_and_that_we_have_not_run_it() -> None:
         Queue("normal", "Open:Active"),
         Queue("night", "Open:Inact", open=False),
     ]
-    assert not LSF.tested
