@@ -123,21 +123,15 @@ class FluxCommands(BatchCommands):
 
     def submit(self, array: WorkerArray) -> list[str]:
         """Return the command that submits all jobs. Each has a log by its id: Flux does not promise
-        to print the ids in the order of `--cc`.
-
-        Raises:
-            ConfigurationError: the run directory's path cannot be said to Flux.
+        to print the ids in the order of `--cc`. With that it formats all words, as Python does.
         """
-        if "{" in str(array.script):
-            raise ConfigurationError(
-                f"the run directory {array.folder} has a brace in its path, which `flux submit "
-                "--cc` would replace",
-                hint="set GRIDENGINE_RUN_DIRECTORY to another",
-            )
         before, _, after = array.log("\0").partition("\0")
+        words = [f"--cwd={array.folder}", str(array.script), before, after]
         copies = [f"--cc=1-{array.count}"] if array.count > 1 else []
-        ours = [f"--job-name={array.name}", f"--cwd={array.folder}", *copies]
-        job = ["--", "/bin/sh", "-c", LOGGED, str(array.script), before, after]
+        if copies:
+            words = [word.replace("{", "{{").replace("}", "}}") for word in words]
+        ours = [f"--job-name={array.name}", *copies, words[0]]
+        job = ["--", "/bin/sh", "-c", LOGGED, *words[1:]]
         return ["flux", "submit", *array.options, *ours, *job]
 
     def ids(self, output: str, count: int) -> list[str]:

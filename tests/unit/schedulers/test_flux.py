@@ -61,14 +61,16 @@ def test_times_without_a_unit_are_minutes() -> None:
 
 
 def submitted(count: int, folder: str = "/home/a b") -> list[str]:
-    log = f"{folder}/logs/worker.1.{{}}.log".format
+    def log(word: object) -> str:
+        return f"{folder}/logs/worker.1.{word}.log"
+
     return FLUX.submit(WorkerArray("me", count, Path(folder, "worker.sh"), ["--queue=q"], log))
 
 
 def test_jobs_have_logs_by_their_ids() -> None:
     words = submitted(3)
     assert " ".join(words[: words.index("--")]) == (
-        "flux submit --queue=q --job-name=me --cwd=/home/a b --cc=1-3"
+        "flux submit --queue=q --job-name=me --cc=1-3 --cwd=/home/a b"
     )
     assert words[-3:] == ["/home/a b/worker.sh", "/home/a b/logs/worker.1.", ".log"]
     assert '>"$1$FLUX_JOB_ID$2"' in words[-4]
@@ -83,9 +85,10 @@ def test_of_one_job_no_copies_are_asked_for() -> None:
         assert FLUX.ids(output, count) == []
 
 
-def test_a_brace_in_the_run_directory_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="has a brace in its path"):
-        submitted(2, "/home/{cc}")
+def test_braces_in_the_run_directory_are_doubled_where_flux_formats_words() -> None:
+    assert "--cwd=/home/{{0}}" in submitted(2, "/home/{0}")
+    assert submitted(2, "/home/{0}")[-3] == "/home/{{0}}/worker.sh"
+    assert submitted(1, "/home/{0}")[-3] == "/home/{0}/worker.sh"
 
 
 def test_ids_are_ascii_whatever_the_locale() -> None:
