@@ -20,10 +20,15 @@ from gridengine.schedulers.batch_commands import BatchCommands, Queue, Seen, Wor
 from gridengine.schedulers.command_scheduler import CommandScheduler
 from gridengine.schedulers.launcher import WorkerStatus
 
-LOGGED = 'exec "$0" >"$1$FLUX_JOB_ID$2" 2>&1'
+LOGGED = (
+    'run=$(printf %b "$0") && cd "$(dirname "$run")" && '
+    'exec "$run" >"$(printf %b "$1")$FLUX_JOB_ID$2" 2>&1'
+)
 """What a job does: it runs its script, with a log of its own. What Flux writes into a file comes
-through a pipe, from the first node of a job.
+through a pipe, from the first node of a job. With `--cc` Flux replaces what stands in braces in any
+word, and has no words for a brace: in paths these are octal numbers.
 """
+OCTAL = str.maketrans({"\\": "\\0134", "{": "\\0173", "}": "\\0175"})
 NAMED = 'flux jobs --no-header --count=0 --name="$1" --format="{id.f58plain}"'
 """Lists the jobs of a name that have not ended."""
 CANCEL = f'ids=$({NAMED}) && {{ [ -z "$ids" ] || flux cancel $ids || [ -z "$({NAMED})" ]; }}'
@@ -123,16 +128,13 @@ class FluxCommands(BatchCommands):
 
     def submit(self, array: WorkerArray) -> list[str]:
         """Return the command that submits all jobs. Each has a log by its id: Flux does not promise
-        to print the ids in the order of `--cc`. With that it formats all words, as Python does.
+        to print the ids in the order of `--cc`.
         """
         before, _, after = array.log("\0").partition("\0")
-        words = [f"--cwd={array.folder}", str(array.script), before, after]
         copies = [f"--cc=1-{array.count}"] if array.count > 1 else []
-        if copies:
-            words = [word.replace("{", "{{").replace("}", "}}") for word in words]
-        ours = [f"--job-name={array.name}", *copies, words[0]]
-        job = ["--", "/bin/sh", "-c", LOGGED, *words[1:]]
-        return ["flux", "submit", *array.options, *ours, *job]
+        paths = [path.translate(OCTAL) for path in (str(array.script), before)]
+        job = ["--", "/bin/sh", "-c", LOGGED, *paths, after]
+        return ["flux", "submit", *array.options, f"--job-name={array.name}", *copies, *job]
 
     def ids(self, output: str, count: int) -> list[str]:
         ids = [_plain(line.strip()) for line in output.splitlines()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -69,11 +70,9 @@ def submitted(count: int, folder: str = "/home/a b") -> list[str]:
 
 def test_jobs_have_logs_by_their_ids() -> None:
     words = submitted(3)
-    assert " ".join(words[: words.index("--")]) == (
-        "flux submit --queue=q --job-name=me --cc=1-3 --cwd=/home/a b"
-    )
+    assert " ".join(words[: words.index("--")]) == ("flux submit --queue=q --job-name=me --cc=1-3")
     assert words[-3:] == ["/home/a b/worker.sh", "/home/a b/logs/worker.1.", ".log"]
-    assert '>"$1$FLUX_JOB_ID$2"' in words[-4]
+    assert "$FLUX_JOB_ID$2" in words[-4]
     assert FLUX.ids("f8HRYN9d\nf8HRYN9e\n", 2) == ["f8HRYN9d", "f8HRYN9e"]
     assert FLUX.log_word(1, "f8HRYN9d") == "f8HRYN9d"
 
@@ -85,10 +84,15 @@ def test_of_one_job_no_copies_are_asked_for() -> None:
         assert FLUX.ids(output, count) == []
 
 
-def test_braces_in_the_run_directory_are_doubled_where_flux_formats_words() -> None:
-    assert "--cwd=/home/{{0}}" in submitted(2, "/home/{0}")
-    assert submitted(2, "/home/{0}")[-3] == "/home/{{0}}/worker.sh"
-    assert submitted(1, "/home/{0}")[-3] == "/home/{0}/worker.sh"
+def test_a_job_writes_its_log_in_a_folder_of_any_name(tmp_path: Path) -> None:
+    folder = tmp_path / "a r\u00f6m 'x %j \\n {0}"
+    (folder / "logs").mkdir(parents=True)
+    (folder / "worker.sh").write_text("#!/bin/sh\npwd\n")
+    (folder / "worker.sh").chmod(0o700)
+    words = submitted(2, str(folder))
+    assert not any("{" in word or "}" in word for word in words)  # Flux would replace them
+    subprocess.run(words[words.index("--") + 1 :], env={"FLUX_JOB_ID": "f1"}, check=True)
+    assert (folder / "logs" / "worker.1.f1.log").read_text() == f"{folder}\n"
 
 
 def test_ids_are_ascii_whatever_the_locale() -> None:
