@@ -15,8 +15,7 @@ from gridengine.errors import ConfigurationError, GridEngineError, NestingError
 from gridengine.serialize.payload import Payload
 from gridengine.wire.channel import Received
 from gridengine.wire.messages import Allocate, Message, NestedHello, Resumed
-from gridengine.worker.call_context import GVAR
-from gridengine.worker.calling_process import CallingProcess
+from gridengine.worker.call_context import GVAR, CallingProcess
 
 
 class NestedDispatcher(RequestingDispatcher):

@@ -40,8 +40,7 @@ from gridengine.dispatcher.nested_encoding import (
     unsettled_parts,
 )
 from gridengine.errors import Cancelled, ConfigurationError, DispatcherGone, GridEngineError
-from gridengine.resources.demand import ANY, Demand, RememberedDemands
-from gridengine.resources.encoding import NAME, encode_demand
+from gridengine.resources.demand import ANY, NAME, Demand, RememberedDemands, encode_demand
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import Payload
 from gridengine.serialize.shared_objects import SharedObject, all_needed

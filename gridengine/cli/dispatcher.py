@@ -24,8 +24,7 @@ from gridengine.dispatcher.standalone.dispatcher_folder import (
     StartOptions,
     working_directory,
 )
-from gridengine.resources.demand import Demand
-from gridengine.resources.encoding import encode_demand
+from gridengine.resources.demand import Demand, encode_demand
 from gridengine.watching.lookup import by_itself, new_or_known, standalone
 
 EXIT_STATUS = {"running": 0, "died": 1, "ended": 3, "silent": 4}

@@ -22,7 +22,7 @@ from gridengine.dispatcher.standalone.dispatcher_folder import (
 )
 from gridengine.errors import GridEngineError
 from gridengine.journal.lock_file import Holder
-from gridengine.resources.encoding import decode_demand
+from gridengine.resources.demand import decode_demand
 from gridengine.resources.units import plural
 from gridengine.schedulers.registry import HAND_STARTED
 

@@ -29,7 +29,7 @@ def _make_dispatcher(scheduler: Scheduler) -> Dispatcher:
         return InlineDispatcher()
     if isinstance(scheduler, NestedScheduler):
         from gridengine.calls.nested import NestedDispatcher
-        from gridengine.worker.calling_process import calling_process
+        from gridengine.worker.call_context import calling_process
 
         process = calling_process()
         if process is None:

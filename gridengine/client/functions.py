@@ -49,8 +49,7 @@ from gridengine.serialize.type_parameters import FIXED
 from gridengine.wire.messages import CallerState
 from gridengine.worker.call_context import GVAR
 from gridengine.worker.coroutines import synchronous
-from gridengine.worker.environment import Variables, own_variables
-from gridengine.worker.interpreter_state import present_state
+from gridengine.worker.environment import Variables, own_variables, present_state
 
 T = TypeVar("T")
 

@@ -37,7 +37,7 @@ from gridengine.errors import Cancelled, ConfigurationError, safe_repr
 from gridengine.schedulers.base import Scheduler
 from gridengine.settings.values import Settings
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
-from gridengine.wire.open_files import check_threads
+from gridengine.wire.processes import check_threads
 
 if TYPE_CHECKING:
     from gridengine.dispatcher.core.status import Status

@@ -30,8 +30,7 @@ from gridengine.errors import (
     GridEngineError,
     safe_repr,
 )
-from gridengine.resources.demand import Demand
-from gridengine.resources.encoding import decode_demand, encode_demand
+from gridengine.resources.demand import Demand, decode_demand, encode_demand
 from gridengine.schedulers.launcher import (
     Handle,
     LaunchContext,

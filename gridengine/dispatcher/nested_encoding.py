@@ -11,8 +11,7 @@ from typing import Any, TypeAlias
 from msgspec.structs import asdict, replace
 
 from gridengine.dispatcher.core.tasks import Attempt, CallsFinished, Function, Task
-from gridengine.resources.demand import ANY
-from gridengine.resources.encoding import encode_demand
+from gridengine.resources.demand import ANY, encode_demand
 from gridengine.serialize import pickling
 from gridengine.serialize.codecs import CODECS, PICKLE
 from gridengine.serialize.payload import Buffer, Payload

@@ -52,7 +52,7 @@ from gridengine.schedulers.launcher import WorkerStatus
 from gridengine.settings.values import Settings
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.worker.memory_limit import resident_bytes
-from gridengine.worker.output_excerpt import OutputExcerpt
+from gridengine.worker.output_limits import OutputExcerpt
 
 if TYPE_CHECKING:
     from gridengine.dispatcher.launcher_thread import LauncherThread

@@ -27,7 +27,7 @@ import msgspec
 
 from gridengine.errors import ConfigurationError, JournalError
 from gridengine.journal.call_keys import FunctionKey
-from gridengine.journal.owner_lock import take_lock
+from gridengine.journal.lock_file import take_lock
 from gridengine.journal.run_schema import connect, open_to_read
 from gridengine.journal.writer import JournalWriter, is_of_the_file
 from gridengine.serialize import pickling

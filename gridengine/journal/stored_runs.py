@@ -16,8 +16,7 @@ from typing import Any
 from msgspec import Struct
 
 from gridengine.errors import ConfigurationError, JournalError, VersionMismatch
-from gridengine.journal.lock_file import is_locked
-from gridengine.journal.owner_lock import take_lock
+from gridengine.journal.lock_file import is_locked, take_lock
 from gridengine.journal.run_file import (
     FAILED,
     LOCK,

@@ -5,12 +5,15 @@ A change may be deferred (`do_later`): SQLite takes 40 to 60 ms for 10 MB, log a
 included, more than everything else about a result. So a large result waits up to 0.75 s, and up to
 256 MB in all, for its client's acknowledgement, which makes writing it needless. Rejected: files of
 their own for large results. They would still be written, and be one more thing to keep in step.
+
+Find out whether SQLite's write-ahead log works on a file system.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import re
 import sqlite3
 import threading
 import time
@@ -20,7 +23,6 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct
 
-from gridengine.journal.file_systems import is_on_network
 from gridengine.resources.units import plural
 
 log = logging.getLogger("gridengine")
@@ -326,3 +328,29 @@ def open_connection(path: str, *, busy_seconds: float = 5.0) -> sqlite3.Connecti
         connection.close()
         raise
     return connection
+
+
+NETWORKS = re.compile(
+    "(?:nfs|cifs|smb|lustre|gpfs|beegfs|ceph|9p|afs|panfs|gluster|orangefs|pvfs|fuse)"
+)
+"""The prefixes of the types of file systems that several machines may have mounted. A write-ahead
+log needs memory that all its users share (https://www.sqlite.org/wal.html).
+"""
+MOUNTS = Path("/proc/self/mounts")
+
+
+def is_on_network(path: Path) -> bool:
+    """Return whether other machines may have the file system of this file mounted; True when
+    unknown.
+    """
+    try:
+        mounts = MOUNTS.read_text(errors="surrogateescape").splitlines()
+        place = path.resolve()
+    except OSError:
+        return True
+    kinds = {}
+    for line in mounts:  # the last one mounted at a place counts
+        _, at, kind, *_ = line.split(" ")
+        kinds[Path(at.replace("\\040", " "))] = kind
+    found = next((kinds[one] for one in (place, *place.parents) if one in kinds), "nfs")
+    return NETWORKS.match(found) is not None

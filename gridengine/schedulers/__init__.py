@@ -23,7 +23,6 @@ from gridengine.schedulers.detect import said_setting, this_allocation
 from gridengine.schedulers.registry import (
     BATCH_SYSTEMS,
     BY_CLASS,
-    BY_NAME,
     PROCESSES,
     STEPS,
     UNBOUNDED_PROCESSES,
@@ -88,7 +87,7 @@ def best_available() -> Scheduler:
     Inside a batch job that is one with the job's cores: a `ProcessScheduler`, or, in the script of
     a Slurm job with several nodes, one with a worker on each of them. Elsewhere it is a
     `GridEngineScheduler` when Grid Engine is here and takes this user's jobs, else a
-    `SlurmScheduler` when Slurm does, else a `ProcessScheduler`.
+    `SlurmScheduler` when Slurm does, so on in the order of `registry`, else a `ProcessScheduler`.
 
     Another system that has a DRMAA library counts as Grid Engine, but for a Slurm whose commands
     are here. What was chosen, and why not the others, is logged at INFO.
@@ -166,7 +165,7 @@ def makes_calls() -> bool:
     """Return whether this code runs in a call whose own calls go to the scheduler that runs it."""
     if not GVAR.in_runner:
         return False
-    from gridengine.worker.calling_process import calling_process
+    from gridengine.worker.call_context import calling_process
 
     return calling_process() is not None
 
@@ -194,7 +193,7 @@ def default_entry() -> tuple[SchedulerEntry, str]:
     that said. Of a batch job with several nodes it is this node.
     """
     name = said_setting("scheduler", os.environ)
-    return (BY_NAME[name], "") if name else _best()
+    return (entry_of(name), "") if name else _best()
 
 
 def _announce(scheduler: Scheduler, system: str, calls: int | None) -> None:

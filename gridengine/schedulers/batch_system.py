@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import logging
 import os
-import re
 import sys
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,7 +22,6 @@ from gridengine.errors import (
     ClusterError,
     ConfigurationError,
     JobDeleted,
-    SubmissionRefused,
     WorkerNotStarted,
 )
 from gridengine.resources.base import Resource
@@ -40,6 +38,7 @@ from gridengine.schedulers.launcher import (
     TryAgain,
 )
 from gridengine.schedulers.logs import NO_ANSWER, add_log, log_tail
+from gridengine.schedulers.refusals import TooMany, first_match
 from gridengine.schedulers.script import (
     job_name,
     launch_script,
@@ -49,41 +48,15 @@ from gridengine.schedulers.script import (
     words,
 )
 from gridengine.schedulers.worker_command import python_path, worker_command
-from gridengine.settings.values import said_in, settings
+from gridengine.settings.values import settings
 
 logger = logging.getLogger("gridengine")
 
 Task = TypeVar("Task")
-T = TypeVar("T")
 
 
 MOST_LAUNCHES = 100_000
 """How many launches of one process have a number of their own."""
-
-
-class TooMany(TryAgain):
-    """The site takes no array of this size: none over `limit`, when that is known, now or ever."""
-
-    def __init__(self, words: str, limit: int | None = None) -> None:
-        super().__init__(words)
-        self.limit = limit
-
-
-def refused(words: str, asked: str, hint: str | None, table: str) -> SubmissionRefused:
-    """Return what to raise when a batch system will not take a job that was asked for so; what of
-    the request is from this table of the settings is told with the file and line.
-    """
-    request = f"; it was asked for: {asked}{said_in(asked, table)}" if asked else ""
-    return SubmissionRefused(f"{words}{request}", hint=hint)
-
-
-def first_match(words: str, table: Mapping[str, T]) -> T | None:
-    """Return the first value of a table whose key, a regular expression, matches somewhere in these
-    words of a batch system, case aside; None when none does.
-    """
-    return next(
-        (value for key, value in table.items() if re.search(key, words, re.IGNORECASE)), None
-    )
 
 
 CAUSES = {

@@ -7,10 +7,10 @@ import shutil
 from collections.abc import Iterator, Mapping
 
 from gridengine.schedulers.batch_commands import Argv, BatchCommands
-from gridengine.schedulers.batch_system import first_match
 from gridengine.schedulers.checks import Finding, State, check_names, listed
 from gridengine.schedulers.command import Answer, CommandRunner
 from gridengine.schedulers.launcher import BatchSystemError
+from gridengine.schedulers.refusals import first_match
 
 COMMAND_SECONDS = 10.0
 

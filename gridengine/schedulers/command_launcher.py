@@ -23,16 +23,10 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 
-from gridengine.errors import GridEngineError, SchedulerUnavailable, SubmissionRefused
+from gridengine.errors import GridEngineError
 from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers.batch_commands import GONE, VANISHED, BatchCommands, Seen, WorkerArray
-from gridengine.schedulers.batch_system import (
-    BatchLauncher,
-    TooMany,
-    exit_report,
-    first_match,
-    refused,
-)
+from gridengine.schedulers.batch_system import BatchLauncher, exit_report
 from gridengine.schedulers.cleanup import Guard
 from gridengine.schedulers.command import CommandRunner
 from gridengine.schedulers.launcher import (
@@ -47,6 +41,14 @@ from gridengine.schedulers.launcher import (
     WorkerStatus,
 )
 from gridengine.schedulers.options import site_names, worker_options
+from gridengine.schedulers.refusals import (
+    explanation,
+    first_match,
+    impossible,
+    refusal,
+    refused,
+    unavailable,
+)
 
 logger = logging.getLogger("gridengine")
 
@@ -415,12 +417,6 @@ class CommandLauncher(BatchLauncher[CommandTask]):
         self.script.unlink(missing_ok=True)
 
 
-NOT_INSTALLED = {
-    "not installed": "`gridengine doctor` says what is here; load your site's module, or have "
-    "calls run on this machine by scheduler=ProcessScheduler()",
-}
-
-
 def _is_over(seen: Seen) -> bool:
     return seen.state is not None and seen.state not in LIVE
 
@@ -447,55 +443,6 @@ def report_of(seen: Seen) -> Report:
         blameless=seen.blameless,
         uncertain=seen.uncertain,
     )
-
-
-@functools.lru_cache(maxsize=1000)
-def meaning(system: BatchCommands, reason: str) -> tuple[str, str]:
-    """Return why a job waits, with what that means, and what can be done, or empty."""
-    found = first_match(reason, system.meanings)
-    if found is None:
-        return reason, first_match(reason, system.remedies) or ""
-    return f"{reason}: {found[0]}", found[1]
-
-
-def explanation(system: BatchCommands, reason: str) -> str:
-    """Return why a job waits: the system's reason, what it means and what can be done."""
-    return "; ".join(filter(None, meaning(system, reason)))
-
-
-def impossible(system: BatchCommands, reason: str, asked: Sequence[str]) -> SubmissionRefused:
-    """Return what it means that a system took a job, which asked for this, and will never start
-    it.
-    """
-    words, remedy = meaning(system, reason)
-    hint = "; ".join(filter(None, [remedy, "strict=False of the scheduler waits all the same"]))
-    text = f"{system.title} took the job and can never start it: {words}"
-    return refused(text, " ".join(asked), hint, system.key)
-
-
-def refusal(
-    system: BatchCommands, words: str, asked: Sequence[str], count: int
-) -> TryAgain | GridEngineError:
-    """Return what it means that a system does not take an array of so many tasks, which asked for
-    this.
-    """
-    limit = system.array_limit.search(words)
-    if limit and count > 1:
-        return TooMany(words, int(limit[1]) if limit.groups() else count // 2)
-    if system.later.search(words):
-        return TooMany(words)
-    barred = first_match(words, system.barred)
-    if barred:
-        text = f"{system.title} takes no jobs of this user: {words}"
-        return SchedulerUnavailable(text, hint=barred)
-    remedy = first_match(words, system.remedies) or system.other_remedy or None
-    return refused(f"{system.title} refuses the job: {words}", " ".join(asked), remedy, system.key)
-
-
-def unavailable(system: BatchCommands, words: str) -> SchedulerUnavailable:
-    """Return what it means that a system is not reached when workers are first needed."""
-    hint = first_match(words, {**NOT_INSTALLED, **system.unavailable})
-    return SchedulerUnavailable(f"{system.title} cannot be used: {words}", hint=hint)
 
 
 def system_at_site(

@@ -33,7 +33,6 @@ class CommandScheduler(BatchScheduler):
     _commands: ClassVar[Callable[[], BatchCommands]]
     """Makes what says how the system's commands are called."""
     _launcher_class: ClassVar[type[CommandLauncher]] = CommandLauncher
-    _start_at_once = True
 
     def _take_options(self, native: str, given: dict[str, Any]) -> None:
         self._strict = flag("strict", given.pop("strict", True))

@@ -95,9 +95,13 @@ def missing(command: str) -> str:
     return f"{command} is not installed here, or not on the PATH"
 
 
+JOBS = ("SLURM_JOB_ID", "_CONDOR_SLOT", "OAR_JOB_ID", "JOB_ID")
+"""A variable of the jobs of each batch system."""
+
+
 def this_allocation() -> Allocation | None:
     """Return the batch job that this process runs in; None when in none."""
-    if "SLURM_JOB_ID" not in os.environ and "JOB_ID" not in os.environ:
+    if not any(name in os.environ for name in JOBS):
         return None  # most are in none, and import nothing for it
     import socket
 

@@ -285,3 +285,4 @@ class HTCondorScheduler(CommandScheduler):
     """
 
     _commands = HTCondorCommands
+    _start_at_once = True

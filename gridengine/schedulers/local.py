@@ -31,8 +31,8 @@ from gridengine.schedulers.detect import this_allocation, usable_cores
 from gridengine.schedulers.launcher import LaunchContext, LaunchPlan, TryAgain
 from gridengine.schedulers.local_process import LocalLauncher, start_error, worker_environment
 from gridengine.schedulers.worker_command import interpreter_flags, python_command
+from gridengine.wire.channel import socket_pair
 from gridengine.wire.connection_file import KEPT
-from gridengine.wire.socket_pairs import socket_pair
 
 MOST_PROCESSES = 1 << 22
 """More than any system lets there be (proc(5): /proc/sys/kernel/pid_max)."""

@@ -19,8 +19,7 @@ from pathlib import Path
 import msgspec
 
 from gridengine.errors import GridEngineError, WorkerNotStarted, exit_words
-from gridengine.resources.demand import ANY, Demand
-from gridengine.resources.encoding import encode_demand
+from gridengine.resources.demand import ANY, Demand, encode_demand
 from gridengine.schedulers.detect import this_allocation
 from gridengine.schedulers.launcher import (
     Handle,

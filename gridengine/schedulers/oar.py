@@ -149,13 +149,18 @@ class OARCommands(BatchCommands):
 
     def submit(self, array: WorkerArray) -> list[str]:
         """Return the command that submits an array, each job of which has an id of its own; the
-        name of its log holds that.
+        name of its log holds that. Paths that OAR does not take are left to the job's shell.
         """
-        log = array.log("%jobid%")
-        where = [f"--directory={array.folder}", f"--stdout={log}", f"--stderr={log}"]
-        ours = [f"--name={array.name}", f"--array={array.count}", *where]
+        log, folder = array.log("%jobid%"), str(array.folder)
+        script = shlex.quote(str(array.script))
+        if not re.fullmatch(r"[\w./ -]+", log.replace("%jobid%", ""), re.ASCII):
+            before, after = map(shlex.quote, log.split("%jobid%"))
+            own_log = f"cd {shlex.quote(folder)}; exec >{before}$OAR_JOB_ID{after} 2>&1"
+            script, log, folder = f"{own_log}; exec {script}", "/dev/null", "/"
+        ours = [f"--name={array.name}", f"--array={array.count}", f"--directory={folder}"]
+        logs = [f"--stdout={log}", f"--stderr={log}"]
         warned = [f"--checkpoint={SIGNAL_SECONDS}", "--signal=15"]
-        return ["oarsub", *warned, *array.options, *ours, shlex.quote(str(array.script))]
+        return ["oarsub", *warned, *array.options, *ours, *logs, script]
 
     def ids(self, output: str, count: int) -> list[str]:
         return re.findall(r"^OAR_JOB_ID=(\d+)", output, re.MULTILINE)

@@ -71,7 +71,7 @@ def worker_options(
         options += words
     named = system.said(options)
     for setting in system.site_options:
-        value = getattr(site, setting)
+        value = getattr(site, setting, "")
         words = _named_option(system, setting, value) if value else []
         if not system.said(words).keys() & named.keys():
             options += words

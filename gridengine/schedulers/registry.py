@@ -19,10 +19,6 @@ if TYPE_CHECKING:
 
 
 PACKAGE = "gridengine.schedulers"
-GROUP = "gridengine.schedulers"
-"""The group of entry points by which a site adds schedulers of its own: each a `CommandScheduler`,
-under the name by which it is asked for.
-"""
 
 
 class SchedulerEntry(NamedTuple):
@@ -160,7 +156,9 @@ def entry_of(name: str) -> SchedulerEntry:
         return BY_NAME[name]
     from importlib.metadata import entry_points
 
-    for found in entry_points(group=GROUP, name=name):
+    from gridengine.settings.schema import OF_SITES
+
+    for found in entry_points(group=OF_SITES, name=name):
         return SchedulerEntry(name, found.value, name, name, package="")
     from gridengine.errors import ConfigurationError
     from gridengine.settings.files import suggestion

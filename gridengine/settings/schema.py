@@ -43,6 +43,10 @@ SchedulerName: TypeAlias = Annotated[
     _Schedulers,
     Meta(description=f"the name of a scheduler: {', '.join(get_args(_Schedulers)[1:])}"),
 ]
+OF_SITES = "gridengine.schedulers"
+"""The group of entry points by which a site adds schedulers of its own: each a `CommandScheduler`,
+under the name by which it is asked for.
+"""
 Names: TypeAlias = Annotated[Mapping[str, str], Meta(description="a table of texts")]
 
 
@@ -288,6 +292,15 @@ def choices(kind: Any) -> tuple[str, ...]:
     return get_args(_Schedulers) if kind is SchedulerName else ()
 
 
+def is_of_site(name: str) -> bool:
+    """Return whether a package that is installed here has a scheduler of this name, by its entry
+    point.
+    """
+    from importlib.metadata import entry_points  # here, since most name one of this package's
+
+    return bool(entry_points(group=OF_SITES, name=name))
+
+
 def convert(value: Any, kind: Any) -> Any:
     """Convert a TOML value to a setting of this type.
 
@@ -297,6 +310,8 @@ def convert(value: Any, kind: Any) -> Any:
     try:
         return msgspec.convert(value, kind, dec_hook=_folder)
     except msgspec.ValidationError:
+        if kind is SchedulerName and isinstance(value, str) and is_of_site(value):
+            return value
         raise ValueError(description(kind)) from None
 
 

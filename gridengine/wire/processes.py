@@ -1,9 +1,17 @@
-"""Identify processes across reboots and namespaces, and ask whether they still run."""
+"""Processes of this machine: whether another one still runs, and the limits of this one (open
+files, threads, processes), which are checked and raised before it has workers.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import resource
+import threading
 from pathlib import Path
+
+from gridengine.errors import ConfigurationError
+from gridengine.resources.units import plural
+from gridengine.serialize.shared_memory import MOST_BLOCKS
 
 
 def this_machine() -> str:
@@ -33,3 +41,93 @@ def started(pid: int) -> int:
         return 0 if state in "ZX" else int(fields[18])
     except (OSError, ValueError, IndexError):
         return 0
+
+
+_SPARE_FILES = 128
+FILES_PER_RUNNER = 4
+"""How many open files a runner takes, at most, in the process that drives its agent."""
+
+
+def allow_open_files(workers: int, *, each: int = 1, handshakes: int = 0) -> None:
+    """Raise this process's soft limit of open files so that it can have this many workers.
+
+    Args:
+        each: how many files one worker takes.
+        handshakes: how many more files to allow if the hard limit permits. Each connection takes
+            one more until its handshake is over.
+
+    Raises:
+        ConfigurationError: the hard limit is too small, or there is no /proc.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = _open_files() + _SPARE_FILES + workers * each
+    wanted = needed + handshakes
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        raise ConfigurationError(
+            f"{plural(workers, 'worker')} need{'s' * (workers == 1)} {needed} open files, and this "
+            f"process may have no more than {hard} (the hard limit, `ulimit -Hn`)",
+            hint="ask for fewer workers (max_workers=, GRIDENGINE_MAX_WORKERS), or raise the limit",
+        )
+    resource.setrlimit(
+        resource.RLIMIT_NOFILE,
+        (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard),
+    )
+
+
+def _open_files() -> int:
+    try:
+        return len(list(Path("/proc/self/fd").iterdir()))
+    except FileNotFoundError as error:
+        raise ConfigurationError(
+            "there is no /proc here, by which processes are watched and limited",
+            hint="mount it (`mount -t proc proc /proc`), or run calls in this process "
+            "(scheduler=InlineScheduler())",
+        ) from error
+
+
+def check_threads(count: int) -> None:
+    """Check that this process may start this many threads. Without the check, ZeroMQ would abort
+    the process.
+
+    Raises:
+        ConfigurationError: it may not.
+    """
+    go_on = threading.Event()
+    started = []
+    try:
+        for _ in range(count):
+            thread = threading.Thread(target=go_on.wait, daemon=True)
+            thread.start()
+            started.append(thread)
+    except RuntimeError as error:
+        raise ConfigurationError(
+            f"this process may not start {count} more threads: this user's processes and threads "
+            f"may be {_limit(resource.RLIMIT_NPROC)}",
+            hint="raise the limit (`ulimit -u`), or end what else of yours runs on this machine",
+        ) from error
+    finally:
+        go_on.set()
+        for thread in started:
+            thread.join()
+
+
+def _limit(kind: int) -> str:
+    soft, _ = resource.getrlimit(kind)
+    return (
+        "no more than the machine allows"
+        if soft == resource.RLIM_INFINITY
+        else f"no more than {soft}"
+    )
+
+
+def allow_one_more_runner(runners: int) -> None:
+    """Raise the limit of open files for one more runner, and for large results, as far as the hard
+    limit allows. Does so only when the number of runners is a power of two, and allows for twice as
+    many.
+    """
+    if runners & (runners - 1) == 0:
+        # At the hard limit, go on with the runners that fit; starting one more fails by itself.
+        with contextlib.suppress(ConfigurationError):
+            allow_open_files(runners, each=FILES_PER_RUNNER, handshakes=MOST_BLOCKS)

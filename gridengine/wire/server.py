@@ -2,6 +2,8 @@
 
 Every connection is CURVE with both keys checked (RFC 26, and RFC 27 for the check of the client's
 key). CURVE without the check of the client's key would encrypt for anybody.
+
+The addresses and ports of this machine; whether a host's name resolves.
 """
 
 from __future__ import annotations
@@ -9,9 +11,11 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -20,15 +24,13 @@ import zmq
 from gridengine._version import __version__
 from gridengine.errors import ConfigurationError, MessageTooLong, ProtocolError
 from gridengine.serialize.payload import Buffer
-from gridengine.wire.addresses import lasting_ports, own_addresses, resolve
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.connection_file import ServerKeys
 from gridengine.wire.framing import decode, encode, foreign_greeting, in_protocol, rest_of
-from gridengine.wire.keys import PeersKeys, new_keys
 from gridengine.wire.messages import VERSION, Beat, Goodbye, Hello, Message, Refuse, Rejoin
-from gridengine.wire.open_files import allow_open_files
+from gridengine.wire.processes import allow_open_files
 from gridengine.wire.session import Frames, Session
-from gridengine.wire.sockets import PIECE, PolledSocket, buffers_of
+from gridengine.wire.sockets import PIECE, PeersKeys, PolledSocket, buffers_of, new_keys
 
 if TYPE_CHECKING:
     from zmq.auth.thread import ThreadAuthenticator
@@ -341,3 +343,53 @@ def _refusal(content: Sequence[Buffer]) -> Frames:
         f"{__version__}, speaks {VERSION}"
     )
     return in_protocol(protocol, encode(Refuse(reason, mismatch=True)))
+
+
+def own_addresses() -> list[str]:
+    """Return the addresses at which other machines can reach this one, IPv4 first, and the loopback
+    address at the end.
+    """
+    import psutil
+
+    found = [
+        entry.address.split("%")[0]
+        for entries in psutil.net_if_addrs().values()
+        for entry in entries
+        if entry.family in (socket.AF_INET, socket.AF_INET6)
+        and not entry.address.lower().startswith("fe80")
+    ]
+    outer = [
+        address
+        for address in dict.fromkeys(found)
+        if not (address.startswith("127.") or address == "::1")
+    ]
+    return [*sorted(outer, key=lambda address: ":" in address), "127.0.0.1"]
+
+
+def lasting_ports(count: int = 100) -> list[int]:
+    """Return random ports below the range that the kernel assigns by itself (ip(7),
+    ip_local_port_range). Such a port is most likely free again when a dispatcher is started again.
+    Empty when the kernel's range begins at 1024.
+    """
+    import random  # here: only stand-alone dispatchers need it, and everybody would wait for it
+
+    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    ports = range(max(1024, first // 2), first)
+    return random.sample(ports, min(count, len(ports)))
+
+
+def resolve(host: str) -> None:
+    """Check that a host's name or address resolves here.
+
+    Raises:
+        ConfigurationError: it does not.
+    """
+    try:
+        socket.getaddrinfo(host, None)
+    except (OSError, UnicodeError) as error:  # UnicodeError: it can be no name, such as "a..b"
+        from gridengine.settings.values import said_by  # here, since workers read no settings
+
+        raise ConfigurationError(
+            f"host {host!r} (said by {said_by('host')}) does not resolve: {error}",
+            hint="set GRIDENGINE_HOST to an address of this machine",
+        ) from None

@@ -15,7 +15,7 @@ import struct
 from collections.abc import Callable
 from typing import TypeAlias
 
-from gridengine.wire.socket_pairs import socket_pair
+from gridengine.wire.channel import socket_pair
 
 AUTHENTICATION_KEY, RESOURCE_TRACKER, DESCRIPTOR, NESTED = b"k", b"r", b"d", b"c"
 """The kinds of requests: the authentication key of `multiprocessing`; the descriptor of its

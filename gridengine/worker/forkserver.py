@@ -11,7 +11,7 @@ from typing import Protocol, Self
 
 from msgspec import Struct
 
-from gridengine.wire.socket_pairs import socket_pair
+from gridengine.wire.channel import socket_pair
 from gridengine.worker.forkserver_process import (
     EXITED,
     FORK,

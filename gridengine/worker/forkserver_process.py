@@ -31,9 +31,10 @@ from gridengine.worker.process_tree import (
     children,
     die_with_parent,
     end_children,
+    restore_dispositions,
     signal_group,
+    unblock,
 )
-from gridengine.worker.signals import restore_dispositions, unblock
 
 RECORD = struct.Struct("=4q")
 """A command or an event: its kind, the runner's number, and two numbers."""

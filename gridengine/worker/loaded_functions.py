@@ -1,5 +1,5 @@
-"""`LoadedFunctions`: the functions that a runner has unpickled. Each is loaded once, and called
-with the surroundings that its definition and assignment require.
+"""The functions that a runner has unpickled, with what calls of them need, and the caller's own
+modules that it has imported for them.
 """
 
 from __future__ import annotations
@@ -10,8 +10,13 @@ import importlib
 import os
 import socket
 import sys
-from collections.abc import Callable, Iterable
+import time
+import types
+from collections.abc import Callable, Iterable, Sequence
+from importlib.machinery import EXTENSION_SUFFIXES, PathFinder
 from typing import Any, TypeAlias
+
+from msgspec import Struct, field
 
 from gridengine.serialize import main_module, pickling, shared_objects
 from gridengine.serialize.argument_snapshot import given_words
@@ -19,16 +24,112 @@ from gridengine.serialize.codecs import CODECS, PICKLE, Codec, import_function
 from gridengine.serialize.exceptions import note_on
 from gridengine.serialize.itemwise_unpickler import Unloadable
 from gridengine.serialize.main_module import CallersMain
+from gridengine.serialize.module_changes import MAINS, OwnModules, is_own_module, parts_of
 from gridengine.serialize.payload import SINGLE, STAR, Payload
 from gridengine.serialize.shared_memory import fetch
 from gridengine.serialize.unpicklable import rebuilding_error
 from gridengine.wire.messages import Assignment, Define, input_name
-from gridengine.worker import interpreter_state
+from gridengine.worker import environment
 from gridengine.worker.call_context import GVAR
-from gridengine.worker.callers_modules import CallersModules
 from gridengine.worker.coroutines import synchronous
 from gridengine.worker.environment import NONE_GIVEN, CallEnvironment, Site, Variables
 from gridengine.worker.process_setup import set_path_and_directory
+
+Modules: TypeAlias = dict[str, types.ModuleType]
+MOST_SET_ASIDE = 8
+
+
+class _Imported(Struct):
+    """The modules imported under one module search path: how to tell whether a file has changed
+    since `looked_at` (nanoseconds since 1970), and the modules themselves while others are in their
+    place.
+    """
+
+    changes: OwnModules = field(default_factory=OwnModules)
+    looked_at: int = field(default_factory=time.time_ns)
+    modules: Modules = field(default_factory=dict)
+
+
+class CallersModules:
+    """Keeps in `sys.modules` the modules that the present caller would import. Packages with
+    extension modules stay, because many of these can be loaded only once in a process.
+    """
+
+    def __init__(self) -> None:
+        self._path = tuple(sys.path)
+        self._present = _Imported()
+        self._set_aside: dict[tuple[str, ...], _Imported] = {}
+
+    def enter(self, path: Sequence[str]) -> None:
+        """Set aside the modules that this search path would not find, and restore those that were
+        imported under it before.
+        """
+        before, self._path = self._path, tuple(path)
+        if before == self._path:
+            return
+        own = _own_modules()
+        if any(_is_elsewhere(name, own[name], path) for name in own if "." not in name):
+            self._present.modules = own
+            _remove(own)
+            self._set_aside[before] = self._present
+            known = self._set_aside
+            self._present = known.pop(self._path) if self._path in known else _Imported()
+            sys.modules.update(self._present.modules)
+            self._present.modules = {}
+            if len(self._set_aside) > MOST_SET_ASIDE:
+                del self._set_aside[next(iter(self._set_aside))]
+
+    def refresh(self) -> bool:
+        """Remove all own modules if the file of one has changed, and return whether one has: the
+        next loading imports them anew.
+
+        A module that was imported since the last call may have been imported before its file
+        changed. Therefore a file newer than the last call counts as changed.
+        """
+        changes, looked_at = self._present.changes, self._present.looked_at
+        generation, self._present.looked_at = changes.generation, time.time_ns()
+        changes.check()
+        changed = changes.generation != generation or changes.newest > looked_at
+        if changed:
+            _remove(_own_modules())
+            self._present.changes = OwnModules()
+        return changed
+
+
+def _own_modules() -> Modules:
+    """Return the callers' own modules by name, whole packages, without packages that have extension
+    modules.
+    """
+    packages: dict[str, Modules] = {}
+    for name, module in list(sys.modules.items()):
+        if name not in MAINS and isinstance(module, types.ModuleType):
+            packages.setdefault(name.partition(".")[0], {})[name] = module
+    own: Modules = {}
+    for name, package in packages.items():
+        if is_own_module(package.get(name)) and not any(map(_is_machine_code, package.values())):
+            own |= package
+    return own
+
+
+def _remove(modules: Modules) -> None:
+    for name in modules:
+        sys.modules.pop(name, None)
+
+
+def _is_machine_code(module: types.ModuleType) -> bool:
+    return str(parts_of(module).get("__file__")).endswith(tuple(EXTENSION_SUFFIXES))
+
+
+def _is_elsewhere(name: str, module: types.ModuleType, path: Sequence[str]) -> bool:
+    """Return whether this search path leads to another module of this name, or to none."""
+    found, parts = PathFinder.find_spec(name, path), parts_of(module)
+    if found is None:
+        return True
+    folders: Any = found.submodule_search_locations
+    if found.origin is None:  # a namespace package: a folder without an `__init__`
+        return folders is None or list(folders) != list(parts.get("__path__", ()))
+    return found.origin != parts.get("__file__")
+
 
 Loaded: TypeAlias = tuple[Callable[..., Any], tuple[type[BaseException], ...]]
 """A function, and the exceptions after which its calls are retried."""
@@ -120,7 +221,7 @@ class LoadedFunctions:
         set_path_and_directory(path, directory)
         main_module.enter(self._main, digest)
         if entered != GVAR.environment_number and message.caller and message.caller.interpreter:
-            interpreter_state.restore(message.caller.interpreter)  # may import, by that path
+            environment.restore(message.caller.interpreter)  # may import, by that path
         loaded = self._loaded.get(digest)
         if loaded is None:
             if self._modules.refresh():

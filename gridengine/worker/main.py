@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gridengine.errors import GridEngineError
-from gridengine.resources.encoding import decode_demand
+from gridengine.resources.demand import decode_demand
 from gridengine.resources.kinds import Cores
 from gridengine.serialize.payload import Payload
 from gridengine.serialize.shared_memory import KeptBlocks
@@ -47,12 +47,16 @@ from gridengine.worker.agent import Agent, make_hello
 from gridengine.worker.environment import Site
 from gridengine.worker.forkserver import ForkServer
 from gridengine.worker.held_runs import HeldRuns
-from gridengine.worker.log_limit import LogLimit
 from gridengine.worker.memory_limit import memory_here
 from gridengine.worker.meter import Meter, signs_of_life
+from gridengine.worker.output_limits import LogLimit
 from gridengine.worker.output_relay import Relay
-from gridengine.worker.process_tree import adopt_orphans, end_children
-from gridengine.worker.signals import restore_dispositions, unblock
+from gridengine.worker.process_tree import (
+    adopt_orphans,
+    end_children,
+    restore_dispositions,
+    unblock,
+)
 from gridengine.worker.stream_writer import StandardStreams
 
 if TYPE_CHECKING:

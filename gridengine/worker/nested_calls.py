@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from gridengine.errors import ProtocolError
 from gridengine.serialize.payload import Payload
-from gridengine.wire.channel import Channel
+from gridengine.wire.channel import Channel, socket_pair
 from gridengine.wire.messages import (
     CANCELLED,
     FromClient,
@@ -23,7 +23,6 @@ from gridengine.wire.messages import (
     ToClient,
     Waits,
 )
-from gridengine.wire.socket_pairs import socket_pair
 from gridengine.worker import agent_requests
 from gridengine.worker.poller import Poller
 from gridengine.worker.runner_handle import RunnerHandle

@@ -11,7 +11,7 @@ import os
 from functools import partial
 from typing import Protocol
 
-from gridengine.worker.output_excerpt import OutputExcerpt
+from gridengine.worker.output_limits import OutputExcerpt
 from gridengine.worker.poller import Poller
 from gridengine.worker.stream_writer import StandardStreams
 

@@ -1,4 +1,6 @@
-"""The processes below this one: adopt orphans, list children, end them. Linux."""
+"""The processes below this one (adopts orphans, lists children, ends them), and signals as a fresh
+process has them. Linux.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,28 @@ import signal
 from collections.abc import Iterable
 from pathlib import Path
 from time import monotonic
+
+_PYTHON_IGNORES = {signal.SIGPIPE, signal.SIGXFSZ}
+_UNCATCHABLE = {signal.SIGKILL, signal.SIGSTOP}
+
+
+def restore_dispositions() -> None:
+    """Give each ignored signal its default action, except those that Python itself ignores.
+
+    While SIGCHLD is ignored no child can be waited for (wait(2)), and a process that ignores
+    SIGTERM runs on for the whole grace time.
+    """
+    for number in signal.valid_signals() - _PYTHON_IGNORES - _UNCATCHABLE:
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def unblock() -> None:
+    """Unblock all signals. Signals that arrived while they were blocked are delivered now, so set
+    handlers before.
+    """
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _LOOK_SECONDS = 1.0

@@ -45,14 +45,14 @@ from gridengine.wire.messages import (
     Started,
     portions,
 )
-from gridengine.worker import background_work, calling_process, multiprocessing_state
-from gridengine.worker.allocated_resources import AllocatedResources
+from gridengine.worker import call_context, multiprocessing_state
 from gridengine.worker.call_context import GVAR, CurrentJob, ProcessSpent, process_name
 from gridengine.worker.environment import Site
 from gridengine.worker.forkserver_process import RunnerDescriptors
 from gridengine.worker.loaded_functions import LoadedFunctions, arguments_text, taking_item
 from gridengine.worker.memory_limit import MemoryLimit, data_bytes, peak_memory, reset_peak_memory
 from gridengine.worker.process_setup import (
+    AllocatedResources,
     exit_forked,
     exit_process,
     flush_output,
@@ -106,13 +106,13 @@ def main(descriptors: RunnerDescriptors, site: Site | None = None) -> NoReturn:
     multiprocessing_state.prepare(descriptors.requests, descriptors.number)
     channel = Channel(socket.socket(fileno=descriptors.channel))
     runner = Runner(channel, words, site, descriptors.threads)
-    calling_process.prepare(descriptors.number, words, runner.reallocate)
+    call_context.prepare(descriptors.number, words, runner.reallocate)
     sys.modules["__main__"] = runner.main  # user code must not find the runner's own module
     try:
         runner.serve()
     except EOFError:
-        if background_work.is_running():
-            background_work.finish()
+        if multiprocessing_state.is_running():
+            multiprocessing_state.finish()
         exit_process(0)
 
 
@@ -248,7 +248,7 @@ class Runner:
                 self._result_buffer.end_batch()
         self._result_buffer.passed_on.clear()
         flush_output()
-        self._words[BACKGROUND] = background_work.is_running(self._result_buffer.threads)
+        self._words[BACKGROUND] = multiprocessing_state.is_running(self._result_buffer.threads)
         self._result_buffer.flush()
         if GVAR.is_spent:
             raise EOFError
@@ -514,7 +514,7 @@ class Runner:
         self._exit_if_forked()
         self._flush_output()
         # Set this before the results arrive: their receiver may close this worker at once.
-        self._words[BACKGROUND] = background_work.is_running(self._result_buffer.threads)
+        self._words[BACKGROUND] = multiprocessing_state.is_running(self._result_buffer.threads)
         with self._memory.lifted():
             self._result_buffer.flush()
 
@@ -547,9 +547,9 @@ class Runner:
                 with process_name(name):
                     return function(*args, **kwargs)
             finally:
-                if not self._result_buffer.is_forked() and background_work.is_running():
+                if not self._result_buffer.is_forked() and multiprocessing_state.is_running():
                     self._finished = True
-                    background_work.finish(f"job {name}")
+                    multiprocessing_state.finish(f"job {name}")
 
         return call
 

@@ -17,15 +17,14 @@ from typing import TypeAlias
 import msgspec
 
 from gridengine.serialize.payload import Payload
-from gridengine.wire.channel import Channel
+from gridengine.wire.channel import Channel, socket_pair
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.messages import CANCELLED, TIMEOUT, Allocate, Assignment, Cancel, Shortened
-from gridengine.wire.socket_pairs import socket_pair
 from gridengine.worker.batch_queue import AssignedRun, Batch, BatchQueue
 from gridengine.worker.forkserver import ForkServer
 from gridengine.worker.forkserver_process import RunnerDescriptors
 from gridengine.worker.output import CallersSink, OutputReader
-from gridengine.worker.output_excerpt import OutputExcerpt
+from gridengine.worker.output_limits import OutputExcerpt
 from gridengine.worker.status_block import WORDS_SIZE, RunnerStatus, map_words
 from gridengine.worker.stream_writer import StandardStreams
 

@@ -25,7 +25,7 @@ from gridengine.wire.messages import (
     Message,
     large_inputs,
 )
-from gridengine.wire.open_files import allow_one_more_runner
+from gridengine.wire.processes import allow_one_more_runner
 from gridengine.worker.batch_queue import AssignedRun, Batch, BatchQueue, take_out
 from gridengine.worker.definition_store import DefinitionStore
 from gridengine.worker.forkserver import ForkServer

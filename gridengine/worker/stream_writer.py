@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from time import monotonic
 
-from gridengine.worker.output_excerpt import OutputExcerpt
+from gridengine.worker.output_limits import OutputExcerpt
 from gridengine.worker.terminal_line import write_above
 
 log = logging.getLogger("gridengine")

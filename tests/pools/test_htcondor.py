@@ -111,6 +111,12 @@ def test_jobs_share_a_slot_and_wait_for_what_no_slot_has(pool: Pool) -> None:
         remove(pool, job)
 
 
+def test_the_kernel_s_settings_stay_as_they_are(pool: Pool) -> None:
+    """By default the master changes them when it starts, and writes them there."""
+    assert pool.run("condor_config_val", "ENABLE_KERNEL_TUNING").strip() == "False"
+    assert not Path("/etc/sysctl.d/99-htcondor.conf").exists()
+
+
 def test_a_pool_that_is_up_is_left_as_it_is(pool: Pool) -> None:
     before = MASTER.read_text()
     pool.bring("up")

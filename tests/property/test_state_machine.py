@@ -60,8 +60,7 @@ from gridengine.dispatcher.core.task_blocks import TaskBlock
 from gridengine.dispatcher.core.tasks import AlikeTasks, CallsFinished, Function, ResultData, Task
 from gridengine.errors import ClusterError, GridEngineError, OutOfMemory, TimeoutError
 from gridengine.resources import ZERO, Cores, Memory, Resource, Token, WTime
-from gridengine.resources.demand import ANY, Demand
-from gridengine.resources.encoding import encode_demand
+from gridengine.resources.demand import ANY, Demand, encode_demand
 from gridengine.schedulers.launcher import Handle, Report, WorkerStatus
 from gridengine.serialize.kept_payload import KeptPayload
 from gridengine.serialize.shared_objects import PayloadWithObjects, SharedObject, all_needed

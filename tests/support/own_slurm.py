@@ -5,6 +5,7 @@ test, as its configuration is a copy.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import re
 import shutil
@@ -18,7 +19,7 @@ from typing import Any
 
 import psutil
 
-from gridengine.wire.addresses import lasting_ports
+from gridengine.wire.server import lasting_ports
 from tests.support.clusters import Slurm
 from tests.support.waiting import wait_until
 
@@ -45,15 +46,19 @@ ENFORCED = {
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports that nobody listens at now, of those that the kernel gives to nobody."""
-    found: list[int] = []
-    for port in lasting_ports():
-        with contextlib.suppress(OSError), socket.socket() as one:
-            one.bind(("", port))
-            found.append(port)
-        if len(found) == count:
-            return found
-    raise AssertionError("no ports are free")
+    """Return ports at which nobody listens now: of those that the kernel assigns to nobody, as far
+    as there are any, else of those that it assigns.
+    """
+    with contextlib.ExitStack() as bound:
+        found: list[int] = []
+        for port in itertools.chain(lasting_ports(), itertools.repeat(0)):
+            if len(found) == count:
+                break
+            with contextlib.suppress(OSError):
+                one = bound.enter_context(socket.socket())
+                one.bind(("", port))
+                found.append(one.getsockname()[1])
+    return found
 
 
 class OwnSlurm:

@@ -33,8 +33,7 @@ from gridengine.dispatcher.core.snapshot import ClientCounts, DemandCounts, Snap
 from gridengine.dispatcher.core.task_blocks import TaskBlock, TaskBlocks
 from gridengine.dispatcher.core.tasks import MOST_PRIORITY, CallsFinished
 from gridengine.resources.base import Resource
-from gridengine.resources.demand import ANY, MOST_REMEMBERED, Demand
-from gridengine.resources.encoding import worker_command
+from gridengine.resources.demand import ANY, MOST_REMEMBERED, Demand, worker_command
 from gridengine.resources.estimates import GroupTimes
 from gridengine.resources.kinds import Memory, WTime
 from gridengine.resources.packing import Packer

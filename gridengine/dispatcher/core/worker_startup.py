@@ -25,7 +25,7 @@ from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.watch_events import RUNNING, SCHEDULER
 from gridengine.errors import ConfigurationError, VersionMismatch
 from gridengine.resources.base import Resource
-from gridengine.resources.encoding import decode_demand
+from gridengine.resources.demand import decode_demand
 from gridengine.resources.units import plural
 from gridengine.schedulers.launcher import Handle, Report, WorkerStatus
 from gridengine.wire.messages import VERSION, Held, Hello, Refuse, Stop, Welcome

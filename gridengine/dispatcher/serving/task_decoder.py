@@ -13,8 +13,7 @@ from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.tasks import AlikeTasks, Function, Task
 from gridengine.dispatcher.serving.client_process import Client
 from gridengine.errors import UNNUMBERED, ProtocolError
-from gridengine.resources.demand import ANY, Demand
-from gridengine.resources.encoding import decode_demand
+from gridengine.resources.demand import ANY, Demand, decode_demand
 from gridengine.serialize import shared_objects
 from gridengine.serialize.codecs import PICKLE, is_importable
 from gridengine.serialize.payload import Buffer

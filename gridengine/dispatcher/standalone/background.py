@@ -19,7 +19,7 @@ import psutil
 from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder, StartOptions
 from gridengine.errors import ClusterError, ConfigurationError, GridEngineError
 from gridengine.journal.lock_file import Holder, LockFile, is_locked
-from gridengine.resources.encoding import decode_demand
+from gridengine.resources.demand import decode_demand
 from gridengine.schedulers.base import Scheduler
 from gridengine.schedulers.local_process import start_error, worker_environment
 from gridengine.schedulers.logs import log_tail

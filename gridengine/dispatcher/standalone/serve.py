@@ -39,10 +39,10 @@ from gridengine.wire.connection_file import (
     replace_private,
     to_json,
 )
-from gridengine.wire.keys import new_keys
 from gridengine.wire.messages import ClientHello
 from gridengine.wire.processes import started, this_machine
 from gridengine.wire.server import Server
+from gridengine.wire.sockets import new_keys
 
 log = logging.getLogger("gridengine")
 

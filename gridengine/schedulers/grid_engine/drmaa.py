@@ -25,7 +25,7 @@ from gridengine.schedulers.grid_engine.drmaa_messages import read_content, read_
 from gridengine.schedulers.grid_engine.drmaa_systems import System, system_of
 from gridengine.schedulers.launcher import Refused, Unavailable, Unreachable
 from gridengine.schedulers.worker_command import hiding_flags, python_command, python_path
-from gridengine.wire.socket_pairs import socket_pair
+from gridengine.wire.channel import socket_pair
 
 logger = logging.getLogger("gridengine")
 

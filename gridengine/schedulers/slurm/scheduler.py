@@ -22,3 +22,4 @@ class SlurmScheduler(CommandScheduler):
 
     _commands = SlurmCommands
     _launcher_class = SlurmLauncher
+    _start_at_once = True

@@ -15,8 +15,7 @@ import msgspec
 
 from gridengine.errors import ConfigurationError, exit_words
 from gridengine.resources.base import Resource
-from gridengine.resources.demand import ANY, Demand
-from gridengine.resources.encoding import encode_demand
+from gridengine.resources.demand import ANY, Demand, encode_demand
 from gridengine.resources.kinds import Cores
 from gridengine.resources.units import whole
 from gridengine.schedulers.allocation import Allocation

@@ -73,7 +73,7 @@ Calls: TypeAlias = Sequence[tuple[int, int, int]]
 
 
 EncodedDemand: TypeAlias = tuple[list[tuple[str, list[Any]]], float]
-"""A demand as `gridengine.resources.encoding` encodes it."""
+"""A demand as `gridengine.resources.demand` encodes it."""
 
 
 class NestedHello(OfRunner, frozen=True, tag="ChildrenHello"):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import gridengine
-from gridengine.worker import background_work
+from gridengine.worker import multiprocessing_state
 from tests.support.waiting import wait_until
 
 
@@ -17,13 +17,13 @@ def until_there(path: str) -> None:
 
 
 def leave_a_child(path: str, said: str) -> str:
-    tell = background_work._tell
+    tell = multiprocessing_state._tell
 
     def tell_and_note(what: str) -> None:
         tell(what)
         Path(said).touch()
 
-    background_work.SAY_SECONDS, background_work._tell = 0, tell_and_note
+    multiprocessing_state.SAY_SECONDS, multiprocessing_state._tell = 0, tell_and_note
     child = multiprocessing.get_context("fork").Process(
         target=until_there, args=(path,), name="Left"
     )

@@ -16,7 +16,6 @@ from gridengine.errors import ConfigurationError
 from gridengine.wire.connection_file import Connection
 from gridengine.wire.dispatcher_connection import DispatcherConnection
 from gridengine.wire.framing import encode
-from gridengine.wire.keys import new_keys
 from gridengine.wire.messages import (
     Beat,
     Goodbye,
@@ -32,6 +31,7 @@ from gridengine.wire.messages import (
 )
 from gridengine.wire.server import _GREETING_SECONDS, Server
 from gridengine.wire.session import Session
+from gridengine.wire.sockets import new_keys
 from tests.support.manual_clock import ManualClock
 from tests.support.pollers import poller_of
 

@@ -21,7 +21,7 @@ from gridengine.cli.scheduler_options import (
 )
 from gridengine.errors import ConfigurationError
 from gridengine.resources.base import ZERO, Resource
-from gridengine.resources.encoding import worker_command
+from gridengine.resources.demand import worker_command
 from gridengine.resources.kinds import Cores, GPUs, Memory, Token, WTime
 from gridengine.schedulers.registry import STARTERS, entry_of
 

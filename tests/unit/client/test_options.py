@@ -124,7 +124,7 @@ def test_no_decision_reads_a_clock_that_may_jump() -> None:
     told |= {"meter.py", "watch_answers.py"}  # by how much the clocks of machines differ
     told.add("command_launcher.py")  # by which a batch system says when it ends a job
     told.add("remote_client.py")  # days, which go by while no dispatcher runs
-    told.add("callers_modules.py")  # when files were changed
+    told.add("loaded_functions.py")  # when files were changed
     assert readers <= told, "where the time of day is told to people"
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gridengine.journal import file_systems, writer
-from gridengine.journal.file_systems import is_on_network
+from gridengine.journal import writer
+from gridengine.journal.writer import is_on_network
 
 TABLE = """\
 /dev/vda / ext4 rw 0 0
@@ -21,7 +21,7 @@ tank /data fuse.sshfs rw 0 0
 def mounts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     table = tmp_path / "mounts"
     table.write_text(TABLE)
-    monkeypatch.setattr(file_systems, "MOUNTS", table)
+    monkeypatch.setattr(writer, "MOUNTS", table)
     return table
 
 

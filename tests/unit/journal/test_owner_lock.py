@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gridengine.errors import JournalError
-from gridengine.journal.owner_lock import take_lock
+from gridengine.journal.lock_file import take_lock
 
 
 def test_the_second_is_told_who_has_it(tmp_path: Path) -> None:

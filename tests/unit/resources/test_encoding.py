@@ -7,8 +7,7 @@ import pytest
 
 from gridengine.errors import ConfigurationError
 from gridengine.resources import ZERO, Capacity, Cores, GPUs, Memory, Resource, Token, WTime
-from gridengine.resources.demand import Demand
-from gridengine.resources.encoding import decode_demand, encode_demand
+from gridengine.resources.demand import Demand, decode_demand, encode_demand
 from gridengine.wire.messages import EncodedDemand
 
 

@@ -13,10 +13,10 @@ from gridengine.resources.demand import Demand
 from gridengine.schedulers import HTCondorScheduler
 from gridengine.schedulers.batch_commands import GONE, VANISHED, Seen, WorkerArray
 from gridengine.schedulers.command import command_environment
-from gridengine.schedulers.command_launcher import explanation, impossible
 from gridengine.schedulers.htcondor import HTCondorCommands
 from gridengine.schedulers.launcher import WorkerStatus
 from gridengine.schedulers.options import worker_options
+from gridengine.schedulers.refusals import explanation, impossible
 from gridengine.settings.schema import BatchSite
 
 HTCONDOR = HTCondorCommands()

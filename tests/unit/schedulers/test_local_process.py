@@ -16,8 +16,7 @@ import pytest
 
 from gridengine.errors import GridEngineError, WorkerNotStarted
 from gridengine.resources.base import ZERO, Resource
-from gridengine.resources.demand import Demand
-from gridengine.resources.encoding import decode_demand
+from gridengine.resources.demand import Demand, decode_demand
 from gridengine.resources.kinds import Cores, Token
 from gridengine.schedulers import detect
 from gridengine.schedulers.launcher import Handle, TryAgain, WorkerStatus

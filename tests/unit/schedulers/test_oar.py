@@ -14,10 +14,10 @@ from gridengine.resources.demand import Demand
 from gridengine.schedulers import OARScheduler
 from gridengine.schedulers.batch_commands import Seen, WorkerArray
 from gridengine.schedulers.command import error_text
-from gridengine.schedulers.command_launcher import explanation, refusal
 from gridengine.schedulers.launcher import WorkerStatus
 from gridengine.schedulers.oar import OARCommands
 from gridengine.schedulers.options import own_options, own_walltime, worker_options
+from gridengine.schedulers.refusals import explanation, refusal
 from gridengine.settings.schema import QueueSite
 
 OAR = OARCommands()
@@ -77,6 +77,13 @@ def test_an_array_has_an_id_for_each_job_and_logs_named_by_it() -> None:
     words = OAR.submit(WorkerArray("me", 2, Path("/home/a b/worker.sh"), ["--queue=q"], log))
     assert words[-1] == "'/home/a b/worker.sh'"
     assert "--stdout=/home/a b/logs/worker.1.%jobid%.log" in words
+    log = "/home/röm/logs/worker.1.{}.log".format
+    words = OAR.submit(WorkerArray("me", 2, Path("/home/röm/worker.sh"), [], log))
+    assert "--stdout=/dev/null" in words
+    assert words[-1] == (
+        "cd '/home/röm'; exec >'/home/röm/logs/worker.1.'$OAR_JOB_ID.log 2>&1; "
+        "exec '/home/röm/worker.sh'"
+    )
     printed = (
         "[ADMISSION RULE] Set default walltime to 7200.\nOAR_JOB_ID=11\nOAR_JOB_ID=12\n"
         "OAR_ARRAY_ID=11\n"

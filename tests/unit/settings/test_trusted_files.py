@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from gridengine.settings import trusted_files
-from gridengine.settings.files import describe, read_files
-from gridengine.settings.trusted_files import why_untrusted
+from gridengine.settings import files
+from gridengine.settings.files import describe, read_files, why_untrusted
 from tests.support.open_files import open_files
 
 
@@ -176,13 +175,13 @@ def test_what_is_replaced_while_it_is_looked_at_is_left_out(
     path = tmp_path / "gridengine.toml"
     path.write_text("max_workers = 7")
     (tmp_path / "another").write_text("max_workers = 8")
-    check = trusted_files.why_untrusted
+    check = files.why_untrusted
 
     def replace_then(*facts: os.stat_result) -> str:
         (tmp_path / "another").rename(path)
         return check(*facts)
 
-    monkeypatch.setattr(trusted_files, "why_untrusted", replace_then)
+    monkeypatch.setattr(files, "why_untrusted", replace_then)
     monkeypatch.chdir(tmp_path)
     with caplog.at_level(logging.WARNING, logger="gridengine"):
         assert read_files({"HOME": "/nosuch"}) == []

@@ -13,8 +13,7 @@ from gridengine.dispatcher.core.status import FileFault, Status
 from gridengine.dispatcher.core.status_views import status_of
 from gridengine.errors import SubmissionRefused
 from gridengine.resources import Cores, Memory
-from gridengine.resources.demand import Demand
-from gridengine.resources.encoding import encode_demand
+from gridengine.resources.demand import Demand, encode_demand
 from gridengine.schedulers.launcher import Handle, WorkerStatus
 from gridengine.watching.explanation import explain, explain_call, explain_worker, names_of
 from gridengine.watching.watched import full_folder

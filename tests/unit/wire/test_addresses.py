@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gridengine.errors import ConfigurationError
-from gridengine.wire.addresses import lasting_ports, own_addresses, resolve
+from gridengine.wire.server import lasting_ports, own_addresses, resolve
 
 
 def test_what_can_be_no_host_is_named_too() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gridengine.wire.keys import PeersKeys, new_keys
+from gridengine.wire.sockets import PeersKeys, new_keys
 
 
 def test_keys_are_never_used_again() -> None:

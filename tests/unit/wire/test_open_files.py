@@ -8,8 +8,8 @@ import threading
 import pytest
 
 from gridengine.errors import ConfigurationError
-from gridengine.wire import open_files
-from gridengine.wire.open_files import (
+from gridengine.wire import processes
+from gridengine.wire.processes import (
     FILES_PER_RUNNER,
     allow_one_more_runner,
     allow_open_files,
@@ -38,7 +38,7 @@ def limited(monkeypatch: pytest.MonkeyPatch, soft: int, hard: int) -> Limits:
     limits = Limits(soft, hard)
     monkeypatch.setattr(resource, "getrlimit", lambda kind: limits.limits)
     monkeypatch.setattr(resource, "setrlimit", limits.setrlimit)
-    monkeypatch.setattr(open_files, "_open_files", lambda: OPEN)
+    monkeypatch.setattr(processes, "_open_files", lambda: OPEN)
     return limits
 
 
@@ -96,7 +96,7 @@ def test_without_proc_it_is_said_what_to_do(monkeypatch: pytest.MonkeyPatch) -> 
     def none(path: object) -> None:
         raise FileNotFoundError
 
-    monkeypatch.setattr(open_files.Path, "iterdir", none)
+    monkeypatch.setattr(processes.Path, "iterdir", none)
     with pytest.raises(ConfigurationError, match="there is no /proc here"):
         allow_open_files(1)
 

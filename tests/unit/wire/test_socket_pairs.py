@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 
-from gridengine.wire.socket_pairs import socket_pair
+from gridengine.wire.channel import socket_pair
 
 
 def test_both_ends_wait_although_new_sockets_have_a_time_limit() -> None:

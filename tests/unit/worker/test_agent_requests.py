@@ -11,7 +11,7 @@ from multiprocessing.process import current_process
 
 import pytest
 
-from gridengine.wire.socket_pairs import socket_pair
+from gridengine.wire.channel import socket_pair
 from gridengine.worker import agent_requests
 from gridengine.worker.agent_requests import (
     AUTHENTICATION_KEY,

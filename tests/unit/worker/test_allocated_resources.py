@@ -11,8 +11,8 @@ from gridengine.resources import Cores, GPUs, Memory
 from gridengine.resources.base import ZERO
 from gridengine.serialize import pickling
 from gridengine.wire.messages import Allocate
-from gridengine.worker import allocated_resources
-from gridengine.worker.allocated_resources import AllocatedResources
+from gridengine.worker import process_setup
+from gridengine.worker.process_setup import AllocatedResources
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def resources(monkeypatch: pytest.MonkeyPatch) -> AllocatedResources:
             raise ConfigurationError("there is no core 99")
         return {b"OMP_NUM_THREADS": b"2"} if message.cores else {}
 
-    monkeypatch.setattr(allocated_resources, "bind_process", bind)
+    monkeypatch.setattr(process_setup, "bind_process", bind)
     return AllocatedResources()
 
 

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from gridengine.worker import background_work
+from gridengine.worker import multiprocessing_state
 
 
 @pytest.fixture
@@ -32,19 +32,19 @@ def leave() -> Iterator[type[threading.Thread]]:
 
 
 def test_a_thread_is_waited_for_unless_it_is_a_daemon(leave: type[threading.Thread]) -> None:
-    assert not background_work.is_running()
+    assert not multiprocessing_state.is_running()
     leave(daemon=True)
-    assert not background_work.is_running()
+    assert not multiprocessing_state.is_running()
     leave(daemon=False)
-    assert background_work.is_running()
+    assert multiprocessing_state.is_running()
 
 
 def test_our_own_threads_do_not_count(leave: type[threading.Thread]) -> None:
     others = _thread._count()
     leave(daemon=True)
     leave(daemon=False)
-    assert background_work.is_running(others + 1)
-    assert not background_work.is_running(others + 2)
+    assert multiprocessing_state.is_running(others + 1)
+    assert not multiprocessing_state.is_running(others + 2)
 
 
 @pytest.mark.parametrize(("daemon", "running"), [(True, False), (False, True)])
@@ -53,10 +53,10 @@ def test_a_child_of_multiprocessing_is_waited_for_unless_it_is_a_daemon(
 ) -> None:
     child = SimpleNamespace(daemon=daemon)
     monkeypatch.setattr(multiprocessing.process, "active_children", lambda: [child])
-    assert background_work.is_running() is running
+    assert multiprocessing_state.is_running() is running
 
 
 def test_multiprocessing_is_not_imported_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "multiprocessing.process")
-    assert not background_work.is_running()
+    assert not multiprocessing_state.is_running()
     assert "multiprocessing.process" not in sys.modules

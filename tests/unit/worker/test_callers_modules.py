@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from gridengine.worker import callers_modules
-from gridengine.worker.callers_modules import MOST_SET_ASIDE, CallersModules
+from gridengine.worker import loaded_functions
+from gridengine.worker.loaded_functions import MOST_SET_ASIDE, CallersModules
 
 Enter = Callable[[Path], None]
 PREFIX = "callers_module_"
@@ -23,7 +23,7 @@ PREFIX = "callers_module_"
 @pytest.fixture(autouse=True)
 def own(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(
-        callers_modules,
+        loaded_functions,
         "is_own_module",
         lambda module: isinstance(module, ModuleType) and module.__name__.startswith(PREFIX),
     )

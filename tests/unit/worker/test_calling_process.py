@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from gridengine.resources.base import ZERO
-from gridengine.worker import calling_process
+from gridengine.worker import call_context
 from gridengine.worker.call_context import GVAR, CurrentJob
 from gridengine.worker.status_block import RUN, WORDS_SIZE
 
@@ -16,17 +16,17 @@ from gridengine.worker.status_block import RUN, WORDS_SIZE
 @pytest.fixture
 def words() -> Iterator[memoryview]:
     words = memoryview(bytearray(WORDS_SIZE)).cast("Q")
-    calling_process.prepare(7, words, lambda message, buffers: None)
+    call_context.prepare(7, words, lambda message, buffers: None)
     yield words
-    calling_process._here().process = None
+    call_context._here().process = None
 
 
 def test_a_process_that_runs_no_calls_makes_none() -> None:
-    assert calling_process.calling_process() is None
+    assert call_context.calling_process() is None
 
 
 def test_one_that_does_knows_the_run_in_progress(words: memoryview) -> None:
-    found = calling_process.calling_process()
+    found = call_context.calling_process()
     assert found is not None
     words[RUN] = 3
     assert (found.number, found.run) == (7, 3)
@@ -36,19 +36,19 @@ def test_a_call_that_is_made_in_its_caller_s_own_process_has_no_dispatcher_there
     words: memoryview,
 ) -> None:
     with GVAR.running(CurrentJob(1, 1, ZERO, lambda: 0)):
-        assert calling_process.calling_process() is None
+        assert call_context.calling_process() is None
 
 
 def test_nor_has_a_process_that_a_call_has_forked(
     words: memoryview, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pid = os.getpid()
-    monkeypatch.setattr(calling_process.os, "getpid", lambda: pid + 1)
-    assert calling_process.calling_process() is None
+    monkeypatch.setattr(call_context.os, "getpid", lambda: pid + 1)
+    assert call_context.calling_process() is None
 
 
 def test_where_there_is_no_agent_there_is_no_way(words: memoryview) -> None:
-    found = calling_process.calling_process()
+    found = call_context.calling_process()
     assert found is not None
     with pytest.raises(LookupError, match="runs no calls for another"):
         found.connect()

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gridengine.wire.socket_pairs import socket_pair
+from gridengine.wire.channel import socket_pair
 from gridengine.worker.forkserver import Exited, Forked, ForkServer, Refused, is_ready
 from gridengine.worker.forkserver_process import (
     EXITED,

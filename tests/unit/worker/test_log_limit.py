@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from gridengine.worker.log_limit import LogLimit
+from gridengine.worker.output_limits import LogLimit
 
 
 def test_a_log_that_grows_on_and_on_keeps_its_beginning_and_its_end(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import os
 import pytest
 
 from gridengine.worker.output import OutputReader
-from gridengine.worker.output_excerpt import OutputExcerpt
+from gridengine.worker.output_limits import OutputExcerpt
 
 
 class Taker:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gridengine.worker.output_excerpt import OutputExcerpt
+from gridengine.worker.output_limits import OutputExcerpt
 
 
 @pytest.mark.parametrize("step", [1, 3, 1000])

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gridengine.worker.signals import restore_dispositions, unblock
+from gridengine.worker.process_tree import restore_dispositions, unblock
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from gridengine.worker import stream_writer
-from gridengine.worker.output_excerpt import OutputExcerpt
+from gridengine.worker.output_limits import OutputExcerpt
 from gridengine.worker.stream_writer import StandardStreams, StreamWriter
 
 

@@ -9,8 +9,7 @@ import pytest
 from gridengine.dispatcher.core.events import Launch, Restored, RestoredWorker, Submitted
 from gridengine.dispatcher.core.tasks import CallsFinished, Task
 from gridengine.resources import Capacity, Cores, Memory, Resource, Token, WTime
-from gridengine.resources.demand import ANY, Demand
-from gridengine.resources.encoding import encode_demand
+from gridengine.resources.demand import ANY, Demand, encode_demand
 from gridengine.wire.messages import MEMORY, VERSION, Goodbye, Hello, Refuse, Release
 from tests.support.core_play import SQUARE, Play
 

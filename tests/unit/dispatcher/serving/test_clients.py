@@ -34,8 +34,7 @@ from gridengine.dispatcher.serving.client_process import ENDED
 from gridengine.dispatcher.serving.clients import Clients
 from gridengine.errors import ConfigurationError, GridEngineError, WorkerCrashed
 from gridengine.resources import Cores
-from gridengine.resources.demand import Demand
-from gridengine.resources.encoding import encode_demand
+from gridengine.resources.demand import Demand, encode_demand
 from gridengine.serialize import pickling
 from gridengine.serialize.kept_payload import KeptPayload
 from gridengine.wire.framing import decode, encode

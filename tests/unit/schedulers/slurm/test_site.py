@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from gridengine.errors import SchedulerUnavailable, SubmissionRefused
-from gridengine.schedulers.batch_system import TooMany
 from gridengine.schedulers.command import error_text
-from gridengine.schedulers.command_launcher import refusal, unavailable
 from gridengine.schedulers.launcher import TryAgain
+from gridengine.schedulers.refusals import TooMany, refusal, unavailable
 from gridengine.schedulers.slurm.commands import SlurmCommands
 from gridengine.schedulers.slurm.site import Site, parse_sizes, site_of
 

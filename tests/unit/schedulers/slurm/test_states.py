@@ -8,8 +8,8 @@ import pytest
 
 from gridengine.errors import OutOfMemory, TimeoutError
 from gridengine.schedulers.batch_commands import GONE, VANISHED, Seen
-from gridengine.schedulers.command_launcher import explanation, impossible
 from gridengine.schedulers.launcher import WorkerStatus, compress
+from gridengine.schedulers.refusals import explanation, impossible
 from gridengine.schedulers.slurm.commands import SlurmCommands
 from gridengine.schedulers.slurm.states import (
     ENDS,
