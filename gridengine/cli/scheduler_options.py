@@ -135,7 +135,7 @@ def arguments_of(scheduler: str, given: Mapping[str, Any]) -> dict[str, Any]:
     found = {name: value for name, value in given.items() if value not in (None, ())}
     for name in found:
         if scheduler not in _TAKEN_BY[name] and scheduler in OF_DISPATCHERS:
-            takers = " and ".join(_TAKEN_BY[name])
+            takers = ", ".join(_TAKEN_BY[name])
             raise click.UsageError(
                 f"--{name.replace('_', '-')} is for {takers}, not for {scheduler}"
             )

@@ -225,7 +225,7 @@ class FluxScheduler(CommandScheduler):
     """Runs calls in jobs of a Flux instance, inside which this process runs, or that FLUX_URI
     names.
 
-    Tried by hand with flux-core 0.88 on one machine; not run by us on a cluster.
+    Tried by hand with flux-core 0.88 on one machine; not run by us on a cluster, nor in our tests.
 
     Args:
         queue, bank: `--queue`, `--bank` (default: the settings', of which `account` is the bank;

@@ -9,8 +9,8 @@ from gridengine.schedulers.pbs.commands import PBSCommands
 class PBSScheduler(CommandScheduler):
     """Runs calls in jobs of an OpenPBS or a PBS Professional.
 
-    Tried by hand with OpenPBS 23.06 on one machine; not run by us on a cluster, nor with PBS
-    Professional.
+    Tried by hand with OpenPBS 23.06 on one machine; not run by us on a cluster, nor in our tests,
+    nor with PBS Professional.
 
     Args:
         queue, account, project, priority: `-q`, `-A`, `-P`, `-p` (default: the settings', else
