@@ -56,14 +56,13 @@ def records(output: str) -> Mapping[str, Fields]:
     fields: dict[str, str] = {}
     name = ""
     for line in output.split("\n"):
-        header = re.fullmatch(r"(?:Job Id|Queue|Server): (\S+)", line)
-        if header:
-            fields = found.setdefault(header[1], {})
+        if line.startswith("    "):
+            name, _, value = line[4:].partition(" = ")
+            fields[name] = value
         elif line.startswith("\t") and name in fields:
             fields[name] += line[1:]
-        elif attribute := re.fullmatch(r"    (\S+) = (.*)", line):
-            name = attribute[1]
-            fields[name] = attribute[2]
+        elif header := re.fullmatch(r"(?:Job Id|Queue|Server): (\S+)", line):
+            fields = found.setdefault(header[1], {})
     if output.strip() and not found:
         raise ValueError(f"qstat says {output.strip()[:200]!r}")
     return found
