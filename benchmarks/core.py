@@ -45,7 +45,7 @@ from gridengine.dispatcher.core.state_machine import StateMachine
 from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
 from gridengine.dispatcher.io_loop import WATCH_SECONDS
 from gridengine.dispatcher.posting import MOST_TASKS
-from gridengine.dispatcher.watch_answers import KEPT_SECONDS, WatchAnswers
+from gridengine.dispatcher.watch_answers import FRESH_SECONDS, WatchAnswers
 from gridengine.dispatcher.watch_messages import FOLLOW, STATUS, Identity, Request
 from gridengine.dispatcher.watch_server import Told
 from gridengine.resources import Cores, Resource
@@ -56,7 +56,7 @@ from gridengine.wire.messages import VALUES, VERSION, Assign, Beat, Hello, Resul
 TICK_SECONDS = 0.25
 BEAT_TICKS = 8
 FOLLOWERS, SAMPLED, ROUNDS = 5, 500, 15
-MADE_PER_SECOND = 1 / KEPT_SECONDS
+MADE_PER_SECOND = 1 / FRESH_SECONDS
 """How many answers are made for pages at most, however many ask."""
 PIECE = 64 * 1024
 PAIRS = 200

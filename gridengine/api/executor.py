@@ -109,7 +109,7 @@ class Executor(concurrent.futures.Executor):
             ),
             options=CallOptions(*limits),
             detach=flag("detach", detach),
-            kept=run_options(run, type(self)) if run else None,
+            named_run=run_options(run, type(self)) if run else None,
         )
         show_progress(self._submitter, progress, "executor")
         self._max_workers = self._submitter.slots

@@ -18,7 +18,7 @@ from gridengine.schedulers.base import SchedulerSpec
 
 if TYPE_CHECKING:
     from gridengine.api.job import Job
-    from gridengine.client.named_run_calls import KeptJobs
+    from gridengine.client.named_run_calls import RunJobs
 
 
 class JobDispatcher:
@@ -61,11 +61,11 @@ class JobDispatcher:
             forward_logging=forward_logging,
         )
         options = run_options(run, type(self)) if run else None
-        self._named_run: KeptJobs | None = None
+        self._named_run: RunJobs | None = None
         if options is not None:
-            from gridengine.client.named_run_calls import KeptJobs  # few need it
+            from gridengine.client.named_run_calls import RunJobs  # few need it
 
-            self._named_run = KeptJobs(options, scheduler)
+            self._named_run = RunJobs(options, scheduler)
             scheduler = self._named_run.place
         try:
             self._dispatcher, self._scheduler, self._own = connect(scheduler)

@@ -42,7 +42,7 @@ class JobSource(Struct, frozen=True, eq=False):
     _name: str
     _mutable: bool
 
-    def keep(self, reference: Reference, dispatcher: Dispatcher) -> bool:
+    def bind_reference(self, reference: Reference, dispatcher: Dispatcher) -> bool:
         """Ask the dispatcher to keep the job's result under this reference. Return False when the
         dispatcher does not run the job, or the result is wrapped (a mutable job's). An inline
         dispatcher has no result to keep, but may refuse.

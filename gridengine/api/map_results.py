@@ -30,7 +30,7 @@ def gather(
     if not head:
         return []
     kind = RaisingRun if request.reraise else WatchedRun
-    submission = Submission.of(request) if request.kept is None else _of_named_run(request)
+    submission = Submission.of(request) if request.named_run is None else _of_named_run(request)
     run = kind(submission, total, request.chunksize)
     slot, results = submission.dispatcher.call_slot, run.results
     run.progress = progress if slot is None else _shown(progress, submission)
@@ -39,7 +39,7 @@ def gather(
             run.bar = run.make_bar()
         run.send(itertools.chain(head, calls), run.watch)
         run.total = len(results.values)
-        if request.kept is not None:
+        if request.named_run is not None:
             submission.note_all_sent()
         if results.missing and slot is not None:
             # Give the slot back once for all results, not for each.
@@ -70,9 +70,9 @@ def _raise_if_of_map(error: BaseException) -> None:
 
 
 def _of_named_run(request: MapRequest) -> Submission:
-    from gridengine.client.named_run_calls import KeptSubmission  # few need it
+    from gridengine.client.named_run_calls import RunSubmission  # few need it
 
-    return KeptSubmission.of(request)
+    return RunSubmission.of(request)
 
 
 def _shown(progress: ProgressSpec, submission: Submission) -> ProgressSpec:
@@ -149,7 +149,7 @@ class ResultIterator(Generic[T]):
         self._calls = calls
         self._ordered = ordered
         self._with_index = flag("with_index", with_index)
-        submission = Submission.of(request) if request.kept is None else _of_named_run(request)
+        submission = Submission.of(request) if request.named_run is None else _of_named_run(request)
         self._submission = submission
         self._window = max(SMALLEST_WINDOW, SHARES * submission.dispatcher.slots * self._chunksize)
         self._ready: OrderedDict[int, tuple[Any, BaseException | None]] = OrderedDict()

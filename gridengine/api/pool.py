@@ -81,7 +81,7 @@ class Pool:
             options=CallOptions(*limits),
             daemon=True,
             word="processes",
-            kept=run_options(run, type(self)) if run else None,
+            named_run=run_options(run, type(self)) if run else None,
         )
         show_progress(self._submitter, progress, "pool")
         self._iterators: weakref.WeakSet[PoolIterator[Any]] = weakref.WeakSet()
@@ -434,7 +434,7 @@ class MapSource(CallSource):
         super().__init__(result._future)
         self._result = result
 
-    def keep(self, reference: Reference, dispatcher: Dispatcher) -> bool:
+    def bind_reference(self, reference: Reference, dispatcher: Dispatcher) -> bool:
         """Return False: no dispatcher makes this list."""
         return False
 

@@ -1,5 +1,5 @@
-"""A dispatcher without workers: what is submitted is run at once, in the caller's own process and
-thread (`inline_run`).
+"""A dispatcher without workers: calls run at once, in the caller's own process and thread
+(`inline_run`).
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from gridengine.worker.running_loop import in_event_loop
 
 
 class InlineDispatcher(DispatcherBase):
-    """Runs what is submitted before `submit` returns. Arguments and results are pickled all the
-    same, so that what cannot be pickled is seen here too.
+    """Runs tasks before `submit` returns. Arguments and results are pickled all the same, so that
+    objects that cannot be pickled are noticed here too.
 
-    No limit of time or memory is enforced, and the first of either is warned of: nothing can end a
-    call in this very process, and one that is looked at in a debugger is not late.
+    No limit of time or memory is enforced; the first use of each is warned of. Nothing can end a
+    call in the caller's own process, and a call in a debugger is not late.
     """
 
     at_once = True
@@ -36,15 +36,18 @@ class InlineDispatcher(DispatcherBase):
     def __init__(self) -> None:
         self._ids = itertools.count(1)
         self._runs: dict[int, InlineRun] = {}
-        """By the number of each task that is being run; calls may submit in turn."""
+        """The tasks that run now, by number. There may be several, because calls may submit others.
+        """
         self.ignored: set[str] = set()
         """The kinds of limits that were warned of."""
         self._closed = False
         self.results: dict[int, ResultData] = {}
-        """What calls may refer to, by its references."""
+        """The results that calls may refer to, by reference."""
         self._arrived = threading.Condition()
         self._makers: dict[int, tuple[InlineRun, str]] = {}
-        """Of references to what is being run: that, and what people call it."""
+        """The running tasks that make a result, by its reference, each with the name of the call
+        for people.
+        """
         self._awaited: dict[int, Iterable[int]] = {}
         """The references that each thread waits for now."""
 
@@ -55,9 +58,9 @@ class InlineDispatcher(DispatcherBase):
         """Run these tasks now.
 
         Raises:
-            ConfigurationError: the scheduler has been closed; or what they need is not there, and
-                this is a task of the event loop that may have to make it, or made inside a call
-                that has to end before.
+            ConfigurationError: the scheduler has been closed. Or the tasks need a result that is
+                not there yet and waiting for it would never end: the caller is in an event loop
+                that may have to make the result, or inside the call that makes it.
             KeyboardInterrupt: Ctrl-C in a call ends the caller too; so does quitting `pdb`.
         """
         made = {reference for task in tasks for _, reference in task.kept}
@@ -68,7 +71,7 @@ class InlineDispatcher(DispatcherBase):
                 "there yet",
                 hint="await that result first, or take a ProcessScheduler",
             )
-        with self._arrived:  # of futures of others, or that another thread works at
+        with self._arrived:  # other threads, or futures of other schedulers, may supply inputs
             self._check_circle(inputs)
             self._awaited[threading.get_ident()] = inputs
             try:
@@ -86,8 +89,8 @@ class InlineDispatcher(DispatcherBase):
                 del self._runs[task.id]
 
     def _check_circle(self, inputs: Iterable[int]) -> None:
-        """Refuse to wait for calls that this thread is inside of, or that wait for such in other
-        threads.
+        """Refuse to wait for a call that this thread is inside of, or that waits, in another
+        thread, for such a call.
         """
         needed = deque[tuple[int, tuple[str, ...]]]((reference, ()) for reference in inputs)
         while needed:
@@ -106,7 +109,9 @@ class InlineDispatcher(DispatcherBase):
             needed.extend((one, (*path, name)) for one in self._awaited.get(run.thread, ()))
 
     def check(self, demand: Demand) -> None:
-        """Take any request: this process is taken to have just what a call asks for."""
+        """Accept any demand: this process is taken to have exactly the resources that a call asks
+        for.
+        """
 
     def cancel(
         self,
@@ -114,24 +119,26 @@ class InlineDispatcher(DispatcherBase):
         number: int = signal.SIGTERM,
         calls: Iterable[tuple[int, int, int]] = (),
     ) -> None:
-        """End tasks that are being run, and calls of such, from inside a call: after the call."""
+        """End these tasks and calls if they run now. A call cannot be interrupted: its request is
+        handled when the call that runs has ended.
+        """
         tasks, calls = tuple(tasks), tuple(calls)
         for run in {self._runs.get(task) for task in (*tasks, *(task for task, _, _ in calls))}:
             if run is not None:
                 run.requests.append(CancelRequested(tasks, number, calls))
 
     def recall(self, calls: Iterable[tuple[int, int, int]]) -> None:
-        """Nothing waits here."""
+        """Do nothing: no calls wait here."""
 
     def catch_up(self) -> None:
-        """Nothing is left to be done."""
+        """Do nothing: every request is carried out at once."""
 
     def release(self, name: bytes) -> None:
-        """Nothing is kept of shared objects."""
+        """Do nothing: shared objects are not stored here."""
 
     def want(self, task: int, index: int, reference: int, missing: Callable[[], object]) -> None:
-        """Nothing is kept here: call `missing`, which is to see that `supply` is called, now or
-        later.
+        """Call `missing`: results are not stored for later references. `missing` sees to it that
+        `supply` is called, now or later.
         """
         run = self._runs.get(task)
         if run is not None:
@@ -144,7 +151,8 @@ class InlineDispatcher(DispatcherBase):
             self._makers.pop(reference, None)
             if reference not in self.results:
                 self.results[reference] = data
-                payload = [bytes(buffer) for buffer in data.payload or ()]  # may be of a live array
+                # Copied: the buffers may belong to an array that the caller changes later.
+                payload = [bytes(buffer) for buffer in data.payload or ()]
                 load = partial(pickling.load_result, payload, data.item)
                 register_result(input_name(reference), load)
             self._arrived.notify_all()
@@ -155,7 +163,7 @@ class InlineDispatcher(DispatcherBase):
                 unregister(input_name(reference))
 
     def close(self, *, wait: bool = True) -> None:
-        """Take no more. Calls that still wait for what they need are refused."""
+        """Accept nothing more. Calls that still wait for results are refused."""
         self._closed = True
         with self._arrived:
             self._arrived.notify_all()

@@ -1,7 +1,7 @@
-"""Runs tasks in the caller's own thread, and copies what they print meanwhile.
+"""Run tasks in the caller's own thread, and copy what they print.
 
-The core decides as it does for other workers. Here it has one worker, and passes messages to it by
-a function call.
+The same core as elsewhere decides. Here it has one worker, and messages reach the worker by a
+function call.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ from gridengine.serialize import pickling
 from gridengine.serialize.itemwise_unpickler import Unloadable
 from gridengine.serialize.payload import SINGLE, STAR, Payload
 from gridengine.serialize.shared_objects import resolving_locally
+from gridengine.settings.values import settings
 from gridengine.wire.messages import (
     CANCELLED,
     NO_INPUT,
@@ -77,8 +78,8 @@ _STREAMS = threading.RLock()
 
 @contextlib.contextmanager
 def copied(wanted: bool) -> Iterator[tuple[io.StringIO, io.StringIO]]:
-    """Keep a copy of what is written to `sys.stdout` and `sys.stderr` meanwhile; it still goes
-    where it went.
+    """Copy what is written to `sys.stdout` and `sys.stderr` during this context; the streams still
+    get it too.
     """
     copies = io.StringIO(), io.StringIO()
     if not wanted:
@@ -90,8 +91,8 @@ def copied(wanted: bool) -> Iterator[tuple[io.StringIO, io.StringIO]]:
 
 @contextlib.contextmanager
 def _copying(name: str, copy: io.StringIO) -> Iterator[None]:
-    """Copy what is written to a stream of `sys` meanwhile. Calls of several threads may end in any
-    order.
+    """Copy what is written to one stream of `sys`. Calls in several threads may enter and leave in
+    any order.
     """
     with _STREAMS:
         present = getattr(sys, name)
@@ -112,7 +113,7 @@ class _Tee:
         self.copies: list[io.StringIO] = []
 
     def write(self, text: str) -> int:
-        """Write to all."""
+        """Write to the stream and to all copies."""
         for copy in tuple(self.copies):
             copy.write(text)
         return self.stream.write(text)
@@ -122,7 +123,7 @@ class _Tee:
 
 
 PASSING = (KeyboardInterrupt, bdb.BdbQuit, GeneratorExit)
-"""What ends the caller's own script and not only the call."""
+"""Exceptions that end the caller's own script, not only the call."""
 WORKER = b"inline"
 IGNORED = (
     "InlineScheduler cannot keep calls to a %s limit (%s), which would end this very process; "
@@ -133,22 +134,22 @@ log = logging.getLogger("gridengine")
 
 
 class InlineResults(Protocol):
-    """The dispatcher of a run."""
+    """The part of the dispatcher that a run uses."""
 
     results: dict[int, ResultData]
-    """What calls may refer to, by its references."""
+    """The results that calls may refer to, by reference."""
     ignored: set[str]
     """The kinds of limits that were warned of."""
 
     def supply(self, reference: int, data: ResultData) -> None:
-        """Say what a reference stands for."""
+        """Give the result that a reference stands for."""
 
 
 class InlineRun:
-    """Tasks that were submitted together, a core for them, and its one worker: this thread.
+    """Tasks that were submitted together, a core of their own, and its one worker: this thread.
 
     Raises:
-        Exception: what loading the function raises.
+        Exception: loading the function raises it.
     """
 
     def __init__(
@@ -169,13 +170,15 @@ class InlineRun:
         self._ignored = dispatcher.ignored
         self.tasks = {task.id: task for task in tasks}
         self._attempt: tuple[int, int] = 0, 0
-        """A task and the number of its attempt: `_calls` are its calls, and `_given` what each of
-        them is given.
+        """The task and attempt whose calls are loaded: `_calls` are the calls, and `_given` the
+        resources of each of them.
         """
         self._calls: Sequence[Any] = ()
         self._given: Resource = ZERO
-        self._core = StateMachine(Policy(version=__version__, python=python_version()))
-        # Threads that a call has started may push values. Reentrant: a listener may submit.
+        policy = Policy(version=__version__, python=python_version())
+        self._core = StateMachine(policy, checked=settings().check)
+        # Threads that a call has started may push values. The lock is reentrant because a listener
+        # may submit calls.
         self._handling = threading.RLock()
         self._unsettled = UnsettledTasks()
         self._unsettled.add(tasks, listener)
@@ -188,13 +191,13 @@ class InlineRun:
             Inform: inform,
         }
         self._cancelled: dict[int, int] = {}
-        """The runs that are to be ended, and by which signal."""
+        """The runs to be ended, by number, each with the signal."""
         self.requests: deque[CancelRequested] = deque()
-        """Any thread may add; they are handled between two calls."""
+        """Cancellations that wait. Any thread may add one; they are handled between two calls."""
 
     def run(self, inputs: Iterable[int]) -> None:
-        """Run all calls, which need these results of others; those that an exception keeps from
-        being run are settled as cancelled.
+        """Run all calls. `inputs` are the references of other calls' results that they need. If an
+        exception ends the caller, the remaining calls are settled as cancelled.
         """
         try:
             for reference in inputs:
@@ -209,7 +212,8 @@ class InlineRun:
                 raise failure from None
             raise
         finally:
-            # What was handed in is let go of now, and not when the collector comes by.
+            # Release functions and arguments now: the core's objects form cycles, which would keep
+            # them until the garbage collector runs.
             with self._handling:
                 self._performers.clear()
                 objects.clear(self._core.state)
@@ -223,7 +227,9 @@ class InlineRun:
         self._handle(Received(WORKER, message, buffers))
 
     def _receive(self, effect: Send) -> None:
-        """Take a message of the core for its worker. Functions and shared objects are here."""
+        """Handle a message from the core to its worker. `Define` and the like need no handling:
+        functions and shared objects are already in this process.
+        """
         message = effect.message
         if isinstance(message, Assign):
             self._assigned.extend(message.assignments)
@@ -236,13 +242,13 @@ class InlineRun:
             self._cancelled.update(dict.fromkeys(message.runs, message.signal))
 
     def _ignore(self, kind: str, asked_by: str) -> None:
-        """Warn of a limit that does not hold here, once for all runs of a dispatcher."""
+        """Warn that a kind of limit is not enforced here, once for each dispatcher."""
         if kind not in self._ignored:
             self._ignored.add(kind)
             log.warning(IGNORED, kind, asked_by)
 
     def _run(self, assignment: Assignment) -> None:
-        """Run the calls of an assignment, unless and until it is cancelled."""
+        """Run the calls of an assignment until it is cancelled."""
         made = self._dispatcher.results
         followed = [made.get(one.reference) for one in assignment.inputs if one.run]
         if any(one is None or has_failed(one) for one in followed):
@@ -260,8 +266,8 @@ class InlineRun:
             self._send(Crashed(assignment.run, -1, -number, CANCELLED, 0), [b"", b""])
 
     def _run_some(self, assignment: Assignment, index: int) -> int:
-        """Run the calls of an assignment from this one on until something is to be cancelled;
-        return the index of the next.
+        """Run calls of an assignment, beginning with this one, until a cancellation waits. Return
+        the index of the next call.
         """
         self._load(assignment)
         results: list[Result] = []
@@ -270,15 +276,17 @@ class InlineRun:
             while index < assignment.stop and not self.requests:
                 result, payload = self._call(assignment, index, self._calls[index])
                 buffers += payload
-                results.append(result)  # last, should Ctrl-C come between
+                results.append(result)  # last: Ctrl-C may come between the two
                 index += 1
-        finally:  # should an exception end all, what was done before has its outcome
+        finally:  # calls that have ended get their outcomes even if an exception ends the rest
             if results:
                 self._send(Results(results), buffers)
         return index
 
     def _load(self, assignment: Assignment) -> None:
-        """Have the calls of an assignment at hand, as they were submitted."""
+        """Load the calls of an assignment, as they were submitted. Each attempt loads them anew,
+        because calls may have changed their arguments.
+        """
         if self._attempt != (assignment.task, assignment.attempt):
             task = self.tasks[assignment.task]
             with resolving_locally():
@@ -295,7 +303,7 @@ class InlineRun:
         self._unsettled.settle(event)
 
     def _call(self, assignment: Assignment, index: int, call: Any) -> tuple[Result, Payload]:
-        """Make one call; return its result, and what was pickled for it."""
+        """Make one call; return its result, and the pickled value or exception."""
         watched, number = assignment.watched, partial(int, max(assignment.first, 0) + index)
         job = CurrentJob(assignment.task, assignment.attempt, self._given, number)
         named = process_name(assignment.name) if watched else contextlib.nullcontext()
@@ -312,7 +320,8 @@ class InlineRun:
 
     def _outcome(self, assignment: Assignment, call: Any) -> tuple[Payload, int]:
         f, keywords = self._f, {}
-        assert f is not None  # what it needs would have failed, and its calls with that
+        # It is None only if an input of the function has failed, and then its calls never run.
+        assert f is not None
         if assignment.controlled:
             keywords["controller"] = Controller(
                 job_id=assignment.task,

@@ -1,5 +1,5 @@
-"""Outcomes that a client has of its dispatcher, its own and those that others have left, until the
-dispatcher knows so.
+"""Outcomes received but not yet acknowledged, including those inherited from earlier clients of the
+same named run.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from gridengine.serialize.payload import Payload
 from gridengine.wire.messages import Finished
 
 MOST_UNTOLD, TELL_SECONDS = 16, 0.05
-"""Of how many messages with outcomes, and for how long, the dispatcher is not told that they are
-here: each message would have it, and its journal, at work while the next call is on its way.
+"""Acknowledge messages with outcomes when this many have arrived, or after this time. Acknowledging
+each at once would keep the dispatcher and its journal busy while the next call is on its way.
 """
 
 
 class Left(Struct, frozen=True):
-    """Outcomes of calls that clients before this one have left: their number, to be `took`, and of
-    which `life` of the dispatcher they are.
+    """Outcomes of calls that earlier clients have left. `number` is the message's, to be passed to
+    `took`; `life` is the dispatcher's epoch in which the message came.
     """
 
     number: int
@@ -30,14 +30,16 @@ class Left(Struct, frozen=True):
 
 
 class Took(Struct, frozen=True):
-    """Outcomes of these numbers, which came in this life of the dispatcher, are kept."""
+    """A note that the messages of these numbers are stored, which came in this epoch of the
+    dispatcher.
+    """
 
     numbers: list[int]
     life: int
 
 
 def left_of(message: Finished, buffers: Payload, life: int) -> Left:
-    """Return what others have left, as it came in this life of the dispatcher."""
+    """Decode inherited outcomes that came in this epoch of the dispatcher."""
     offset, found = 0, list[CallsFinished]()
     for item in message.outcomes:
         stop = offset + item.count_buffers()
@@ -47,8 +49,8 @@ def left_of(message: Finished, buffers: Payload, life: int) -> Left:
 
 
 class TakenOutcomes:
-    """The numbers of outcomes that the dispatcher is to be told of: `MOST_UNTOLD` together, else
-    after `TELL_SECONDS`. For one thread.
+    """Numbers of messages to acknowledge: `MOST_UNTOLD` together, or after `TELL_SECONDS`. For one
+    thread.
     """
 
     def __init__(self) -> None:
@@ -56,22 +58,22 @@ class TakenOutcomes:
         self._tell_at = math.inf
 
     def add(self, *numbers: int) -> None:
-        """Add some."""
+        """Add numbers of messages."""
         self._numbers += numbers
 
     @property
     def are_many(self) -> bool:
-        """Whether they are so many that the dispatcher is told of them now."""
+        """Whether there are enough to acknowledge them now."""
         return len(self._numbers) >= MOST_UNTOLD
 
     def seconds_left(self, now: float) -> float:
-        """Return after how many seconds it is to be told of them; infinite if there are none."""
+        """Return after how many seconds they must be acknowledged; infinite if there are none."""
         if not self._numbers:
             return math.inf
         self._tell_at = min(self._tell_at, now + TELL_SECONDS)
         return max(self._tell_at - now, 0.0)
 
     def take(self) -> list[int]:
-        """Return them, once."""
+        """Return the numbers, and forget them."""
         numbers, self._numbers, self._tell_at = self._numbers, [], math.inf
         return numbers

@@ -1,5 +1,5 @@
-"""The dispatcher as calls have it that make calls: what is asked of it goes to the one that runs
-them, by the agent of their process.
+"""The dispatcher as seen from inside a call: requests go through the runner's agent to the
+dispatcher that runs the call.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from gridengine.worker.call_context import GVAR, CallingProcess
 class NestedDispatcher(RequestingDispatcher):
     """Runs tasks on the workers of the dispatcher that runs this process's calls.
 
-    Tasks are children of the call that runs when they are submitted, and end with it at the latest.
+    Tasks belong to the call that runs when they are submitted, and are cancelled when it ends,
+    unless their submitter is detached.
 
     Raises:
         ConfigurationError: the agent of this process is gone.
@@ -38,11 +39,13 @@ class NestedDispatcher(RequestingDispatcher):
             raise ConfigurationError(f"this call can make no calls of others: {error}") from error
         self._pid = process.pid
         self._submitters: dict[int, tuple[int, int]] = {}
-        """Of each submitter the run that it submitted for last, and its number for that."""
+        """For each submitter: the run that it last submitted for, and the submitter's number for
+        that run.
+        """
         self._apart: set[int] = set()
-        """The detached tasks that may not have ended."""
+        """Detached tasks that may not have ended."""
         self._hands_apart = False
-        """Whether the call that runs has submitted any."""
+        """Whether the present call has submitted detached tasks."""
         self._handlers = NESTED_HANDLERS
         self.call_slot = self._new_slot()
         self._begin(NestedHello(process.number), "gridengine-nested")
@@ -61,21 +64,22 @@ class NestedDispatcher(RequestingDispatcher):
         GVAR.at_end = self.end_call
 
     def close(self, *, wait: bool = True) -> None:
-        """End all calls that this process's calls have made. It can be used as before."""
+        """Cancel all nested calls of this process. The dispatcher can still be used."""
         if open_tasks := self._unsettled.ids():
             self.cancel(open_tasks)
 
     def end_call(self) -> None:
-        """Note that the call has ended that ran here: what it has made, and what waits for that,
-        ends too.
+        """End the nested calls of the call that has just ended, and everything that waits for
+        them.
         """
         GVAR.at_end = None
         slot, self.call_slot = self.call_slot, self._new_slot()
         slot.close()
         self._submitters.clear()
-        if self._hands_apart:  # the dispatcher takes none of a call that has ended
+        # The dispatcher must have detached tasks before: it refuses those of a call that has ended.
+        if self._hands_apart:
             self._hands_apart = False
-            with contextlib.suppress(GridEngineError):  # nobody is there to run them
+            with contextlib.suppress(GridEngineError):  # the dispatcher is gone
                 self.catch_up()
         if children := self._children():
             for listener in set(map(self._unsettled.listener, children)):
@@ -84,7 +88,7 @@ class NestedDispatcher(RequestingDispatcher):
             self.cancel(children)
 
     def _children(self) -> list[int]:
-        """Return the tasks that end with the call that runs."""
+        """Return the open tasks that end with the present call."""
         open_tasks = self._unsettled.ids()
         self._apart.intersection_update(open_tasks)
         return [task for task in open_tasks if task not in self._apart]
@@ -93,8 +97,8 @@ class NestedDispatcher(RequestingDispatcher):
         return self._process.run
 
     def _submitter(self, number: int, run: int) -> int:
-        """Return the number of a submitter for the children of this run: those of each have one of
-        their own.
+        """Return the number of a submitter for this run. Each run has a number of its own, because
+        the core takes a submitter's client and depth from the call that first submits with it.
         """
         known = self._submitters.get(number)
         if known is None or known[0] != run:
@@ -117,10 +121,10 @@ class NestedDispatcher(RequestingDispatcher):
         self.call_slot.close()
 
     def _allocate(self, message: Allocate, buffers: Payload) -> None:
-        """Keep to what the call is given that is resumed next."""
+        """Use the allocation of the call that resumes next."""
         try:
             self._process.allocate(message, buffers)
-        except Exception as error:  # a kind may be a user's own
+        except Exception as error:  # a user's own kind of resource may raise anything
             self.call_slot.refuse(error)
 
     def _resumed(self, message: Resumed, buffers: Payload) -> None:

@@ -1,7 +1,8 @@
-"""`RemoteDispatcher`: a stand-alone dispatcher, as a client in another process has it.
+"""`RemoteDispatcher`: a stand-alone dispatcher, as seen by a client in another process.
 
-While nothing is heard from it, futures wait: the network may be gone, or it is started again. The
-connection file is read again meanwhile, for where it is then.
+While the dispatcher is silent, futures wait: the network may be down, or the dispatcher is being
+restarted. Meanwhile the client reads the connection file again, because a restarted dispatcher may
+have another address.
 """
 
 from __future__ import annotations
@@ -29,7 +30,12 @@ from msgspec.structs import replace
 from gridengine._version import __version__
 from gridengine.calls.left_outcomes import Left, TakenOutcomes, Took, left_of
 from gridengine.calls.remote_control import DispatcherControl, DispatcherSilence, check_process
-from gridengine.calls.request_sender import ClientLimits, KeptRequests, RequestSender, take_joinable
+from gridengine.calls.request_sender import (
+    ClientLimits,
+    PendingRequests,
+    RequestSender,
+    take_joinable,
+)
 from gridengine.calls.requesting import HANDLERS, RequestingDispatcher
 from gridengine.dispatcher import journal_limits
 from gridengine.dispatcher.core.status import Status
@@ -82,18 +88,21 @@ class RemoteDispatcher(RequestingDispatcher):
     Args:
         path: of the connection file for clients.
         weight: this client's part of the turns of all clients.
-        max_calls, max_bytes: how much it may have open; None is any number.
-        keep: by which name the next client finds what this one leaves; it has what those before
-            have left, in `left`.
-        python: that of the functions that it sends; empty where it sends none, and only asks.
-        patience: after how many seconds of silence it is taken to be gone (default: the setting
-            `client_lease`); at the least so long that it would have been heard of.
-        clock: by which that silence is measured.
+        max_calls, max_bytes: how much this client may have open; None is any number.
+        keep: the name under which the calls that this client leaves pass to the next client.
+            Outcomes that earlier clients of the name have left arrive in the queue `left`.
+        python: the version of Python that the client's functions need; empty if it sends none, and
+            only asks.
+        patience: after how many seconds of silence the dispatcher is taken to be gone; by default
+            the setting `client_lease`. At least 2.5 beats of the dispatcher, so that it had the
+            time to send one.
+        clock: measures the silence.
 
     Raises:
-        VersionMismatch: it speaks no protocol of this one's, or has another Python.
-        ConfigurationError: its connection file cannot be used, or nobody answers there.
-        DispatcherGone: it was killed, and is one that is not started again.
+        VersionMismatch: the dispatcher shares no protocol with this client, or runs another version
+            of Python.
+        ConfigurationError: the connection file cannot be used, or nobody answers.
+        DispatcherGone: the dispatcher was killed, and will not be restarted.
     """
 
     def __init__(
@@ -116,13 +125,14 @@ class RemoteDispatcher(RequestingDispatcher):
         self.check_room = self._limits.check if self._limits else None
         self._hello = _hello(weight, keep, python)
         self.left: queue.SimpleQueue[ClientWelcome | Left | GridEngineError]
-        """What clients before this one have left: how much, then that; begun again with each life
-        of the dispatcher. An error: nothing more will come.
+        """The outcomes that earlier clients of the name have left: first the welcome, which says
+        how many, then the outcomes. Each epoch of the dispatcher begins the sequence again. An
+        error means that nothing more will come.
         """
         self.left = queue.SimpleQueue()
         self.file_fault: Callable[[], tuple[str, str]] = lambda: ("", "")
-        """Returns the file that is to keep what comes of calls and cannot be written, and why;
-        empty while it can. Who watches the dispatcher is told.
+        """Returns the file of a named run that cannot be written, and the reason; empty strings
+        while it can be written. Watchers of the dispatcher are told of it.
         """
         self._told_fault = "", ""
         self._file = connection = load_private(self._path, ClientConnection)
@@ -135,7 +145,7 @@ class RemoteDispatcher(RequestingDispatcher):
             lease = max(patience, MOST_SILENT_BEATS * connection.beat_seconds)
         self._silence = DispatcherSilence(connection, lease, self._clock.monotonic())
         self._queue = EventQueue[tuple[Message, Payload] | threading.Event | Took]()
-        """What is to be sent; and what is to be set once all before it is durable."""
+        """Messages to send, and events to set once everything before them is durable."""
         self._poller = select.poll()
         for fd in (self._connection.fd, self._queue.fd):
             self._poller.register(fd, select.POLLIN)
@@ -144,16 +154,16 @@ class RemoteDispatcher(RequestingDispatcher):
         )
         self._closing = threading.Lock()
         self._number = 0
-        self._requests = KeptRequests()
+        self._requests = PendingRequests()
         self._taken = TakenOutcomes()
         self._sender = RequestSender(self._connection, self._requests, self._refuse)
         self._streams = StandardStreams(self._queue.wake)
         self._output = JobsOutput(self._streams)
-        """Takes what this client's jobs print."""
+        """Receives the output of this client's jobs."""
         self._resuming = False
-        """Whether this waits for the welcome of a dispatcher that was started again."""
+        """Whether this client waits for the welcome of a restarted dispatcher."""
         self._welcomed = self._closed = self._ends_calls = False
-        # From here on its thread closes the connection.
+        # From here on the thread that reads closes the connection.
         self._begin(self._hello, "gridengine-client")
         self._welcomed = True
         self._jobs = self.new_id()
@@ -166,18 +176,18 @@ class RemoteDispatcher(RequestingDispatcher):
         *,
         seconds: float | None = None,
     ) -> Any:
-        """Have the dispatcher do, or tell, something; return its answer, as JSON has it.
+        """Ask the dispatcher for an action; return its answer, decoded from JSON.
 
         Raises:
-            TimeoutError: it has not answered within so many seconds.
-            ConfigurationError: there is no such action, or it cannot be done; the text says why.
+            TimeoutError: there was no answer within `seconds`.
+            ConfigurationError: there is no such action, or it failed; the text says why.
             GridEngineError: nobody answers any more.
         """
         return self._control.ask(action, arguments, seconds)
 
     def status(self, most: int = 100) -> Status:
-        """Return what the dispatcher does at this moment, for all its clients; of workers, runs and
-        failures at most so many each.
+        """Return the dispatcher's present status, for all its clients, with at most `most` workers,
+        runs and failures each.
 
         Raises:
             GridEngineError: this client has left, or nobody answers any more.
@@ -185,7 +195,7 @@ class RemoteDispatcher(RequestingDispatcher):
         return msgspec.convert(self.control("status", {"most": most}), Status)
 
     def follow(self, tell: Callable[[Status | None], object], interval: float) -> int:
-        """Have this be called, in the thread that reads, with the dispatcher's status: see
+        """Call `tell` with the dispatcher's status again and again, in the thread that reads: see
         `follow_lines`.
         """
 
@@ -196,9 +206,9 @@ class RemoteDispatcher(RequestingDispatcher):
         return self.follow_lines(take, msgspec.json.encode(request).decode())
 
     def follow_lines(self, tell: Callable[[Buffer | None], object], request: str) -> int:
-        """Have this be called, in the thread that reads, with what a request to follow is answered,
-        as JSON: at once, and then unasked; with None when there will be nothing more. It is to
-        return at once. Return what to `unfollow`.
+        """Call `tell` with the answers to a request to follow, as JSON: at once, and then unasked;
+        and with None when there will be no more. `tell` runs in the thread that reads, and must
+        return at once. Return the argument for `unfollow`.
 
         Raises:
             ConfigurationError, GridEngineError: see `control`.
@@ -209,8 +219,9 @@ class RemoteDispatcher(RequestingDispatcher):
         self._control.unfollow(followed)
 
     def close(self, *, wait: bool = True, detach: bool = False) -> None:
-        """End this client's calls, or with `detach` leave them to the next of its name, and leave;
-        here calls not settled are settled with `Cancelled`. May be called twice.
+        """Disconnect, and end this client's calls, or with `detach` leave them to the next client
+        of its name. Calls that are not settled here are settled with `Cancelled`. May be called
+        twice.
         """
         if os.getpid() != self._pid:
             return
@@ -222,7 +233,9 @@ class RemoteDispatcher(RequestingDispatcher):
             self._thread.join(CLOSE_SECONDS)
 
     def _at_exit(self) -> None:
-        """Wait for what is not daemon, unless an exception ends the interpreter; then leave."""
+        """Wait for jobs that are no daemons, unless an exception ends the interpreter; then
+        disconnect.
+        """
         if os.getpid() != self._pid:
             return
         failed = getattr(sys, "last_value", None) is not None and not hasattr(sys, "ps1")
@@ -235,14 +248,14 @@ class RemoteDispatcher(RequestingDispatcher):
             self._streams.drop("interrupted")
 
     def _submitter(self, number: int, run: int) -> int:
-        """Return the number of a submitter as the dispatcher knows it: jobs have one together."""
+        """Return the number of a submitter at the dispatcher. All jobs share one."""
         return number or self._jobs
 
     def flush_output(self, seconds: float | None = None) -> None:
         self._streams.flush(seconds)
 
     def _note(self, tasks: Sequence[Task]) -> None:
-        if tasks[0].watched:  # it prints here, also once the interpreter ends: see `start`
+        if tasks[0].watched:  # started now: no thread can start while the interpreter ends
             for stream in self._streams:
                 stream.start()
 
@@ -252,8 +265,10 @@ class RemoteDispatcher(RequestingDispatcher):
         self._requests.expect(task.id for task in tasks)
 
     def _sendable(self, function: Function, tasks: Sequence[Task]) -> Sequence[Task]:
-        """Return those of these tasks that the dispatcher's journal can hold."""
-        if not (self._requests.keeps and journal_limits.may_refuse(function, tasks)):
+        """Return the tasks that fit into the dispatcher's journal; settle the others with an
+        error.
+        """
+        if not (self._requests.journaled and journal_limits.may_refuse(function, tasks)):
             return tasks
         refused = set()
         for task in tasks:
@@ -284,7 +299,8 @@ class RemoteDispatcher(RequestingDispatcher):
                 self._requests.when_taken(event)
                 continue
             if isinstance(event, Took):
-                if event.life == self._connection.epoch:  # else they come again
+                # In a new epoch, unacknowledged messages arrive again.
+                if event.life == self._connection.epoch:
                     self._taken.add(*event.numbers)
                 continue
             message, buffers = event
@@ -303,7 +319,7 @@ class RemoteDispatcher(RequestingDispatcher):
         try:
             more = queue.events and not self._resuming
             timeout = 0.0 if more else self._tick(self._clock.monotonic())
-            came = connection.pending  # asked last, see there
+            came = connection.pending  # asked last, see `PolledSocket.pending`
             ready = dict(self._poller.poll(0 if came else max(0, math.ceil(timeout * 1000))))
         finally:
             queue.sleeping = False
@@ -315,7 +331,7 @@ class RemoteDispatcher(RequestingDispatcher):
         return received
 
     def _tick(self, now: float) -> float:
-        """Say what is due; return after how many seconds more is."""
+        """Send what is due; return after how many seconds more is due."""
         left = math.inf if self._resuming else self._taken.seconds_left(now)
         if left <= 0.0:
             self._tell_ended()
@@ -327,7 +343,7 @@ class RemoteDispatcher(RequestingDispatcher):
             self._connection.send(OutcomesTaken(numbers))
 
     def _refuse(self, message: Message, cause: Exception) -> None:
-        """Tell who asks for something that cannot be sent."""
+        """Report a message that cannot be encoded to its sender."""
         error = ConfigurationError(f"this cannot be handed in: {cause}")
         if isinstance(message, Submit):
             for task in message.tasks:
@@ -338,10 +354,11 @@ class RemoteDispatcher(RequestingDispatcher):
             log.error("%s: %s", type(message).__name__, error)
 
     def _look(self, now: float) -> None:
-        """Look for the dispatcher when it is silent, and tell it of a disk that is full here.
+        """Look for the dispatcher if it is silent, and tell it when a file of this client can no
+        longer be written.
 
         Raises:
-            DispatcherGone: it has been for the whole lease, or is gone for good.
+            DispatcherGone: it was silent for the whole lease, or has ended for good.
         """
         path, error = fault = self.file_fault()
         if fault != self._told_fault and not self._resuming:
@@ -350,7 +367,7 @@ class RemoteDispatcher(RequestingDispatcher):
             self._connection.send(note)
         if self._silence.is_look_due(now, self._connection.received_at):
             check_process(self._file)
-            with contextlib.suppress(ConfigurationError):  # it has ended, or is just starting
+            with contextlib.suppress(ConfigurationError):  # no file: it has ended, or is starting
                 self._connection.move(load_private(self._path, ClientConnection).addresses)
 
     def _work(self) -> None:
@@ -375,21 +392,21 @@ class RemoteDispatcher(RequestingDispatcher):
     # ---------------------------------------------------------------- a journal
 
     def flush(self, timeout: float | None = None) -> bool:
-        """Wait until all that was handed in is in the dispatcher's journal, on disk, or so many
-        seconds; return whether it is. Without a journal nothing ever is, and it returns at once.
+        """Wait until all requests so far are durable in the dispatcher's journal, for at most
+        `timeout` seconds; return whether they are. Without a journal, return False at once.
         """
-        if not self._requests.keeps or self._lost:
+        if not self._requests.journaled or self._lost:
             return False
         done = threading.Event()
         self._ask(functools.partial(self._queue.post, done))
-        if self._lost:  # who ends all that waits may not have seen this one
+        if self._lost:  # `_work` may have set its events before this one was queued
             return False
         return done.wait(timeout) and not self._lost
 
     def is_durable(self, task: int) -> bool:
-        """Return whether a task that was handed in is in the dispatcher's journal, on disk."""
+        """Return whether a submitted task is durable in the dispatcher's journal."""
         sent = self._unsettled.listener(task) is not None
-        return self._requests.keeps and sent and not self._requests.has(task)
+        return self._requests.journaled and sent and not self._requests.has(task)
 
     def _durable(self, message: Durable, buffers: Payload) -> None:
         self._requests.taken(message.requests)
@@ -419,7 +436,9 @@ class RemoteDispatcher(RequestingDispatcher):
     # ---------------------------------------------------------------- what others have left
 
     def took(self, outcomes: Sequence[Left]) -> None:
-        """Note that these are kept where they belong: the dispatcher need not have them."""
+        """Note that these outcomes are stored in their run's file, so that the dispatcher may
+        delete them.
+        """
         for life, those in itertools.groupby(outcomes, lambda one: one.life):
             self._queue.post(Took([one.number for one in those], life))
 
@@ -432,18 +451,19 @@ class RemoteDispatcher(RequestingDispatcher):
         self._control.end()
 
     def _resume(self) -> None:
-        """Introduce this client to a dispatcher that was started again; or again, if the first time
-        was in vain.
+        """Introduce this client to a restarted dispatcher, or once more if the first greeting was
+        lost.
         """
         if not self._number:
             self._connection.begin_again()
             self._connection.send(self._hello)
             return
-        if self._resuming:  # what was for a process that is gone may be with this one already
+        if self._resuming:  # the new process may already have messages of the old session
             self._connection.send_again()
             return
         self._resuming = self._repeats = True
-        self._output = JobsOutput(self._streams)  # that one does not wait for what was taken
+        # A new process does not count output that was taken before.
+        self._output = JobsOutput(self._streams)
         self._taken.take()
         self._connection.begin_again()
         self._connection.send(self._hello_again())
@@ -458,7 +478,7 @@ class RemoteDispatcher(RequestingDispatcher):
         if not self._number:
             self._number = message.client
             if message.taken >= 0:
-                self._requests.keeps = True
+                self._requests.journaled = True
                 self._connection.epoch = message.epoch
             else:
                 self._connection.introduce = None
@@ -478,7 +498,7 @@ class RemoteDispatcher(RequestingDispatcher):
             self._connection.send(control)
         for want, _ in list(self._wanted.values()):
             if not self._requests.asks_for(want.reference):
-                self._send(want)  # that the journal has it says nothing of the answer
+                self._send(want)  # the journal has the question, but not the answer
 
     def _refused(self, message: Refuse, buffers: Payload) -> None:
         if message.mismatch:

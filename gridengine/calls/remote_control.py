@@ -1,5 +1,5 @@
-"""What a client asks of a dispatcher in another process besides calls, and how it notices that the
-dispatcher has been silent for long.
+"""Questions of a client to a dispatcher in another process, besides calls, and the measure of the
+dispatcher's silence.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from gridengine.wire.messages import Control, Controlled, Message
 log = logging.getLogger("gridengine")
 
 Tell: TypeAlias = Callable[[Buffer | None], object]
-"""Is told what comes; None when there will be nothing more."""
+"""Called with each answer; with None when there will be no more."""
 
 
 class DispatcherControl:
-    """Asks, in any thread; the thread that reads tells what is followed.
+    """Asks questions, from any thread. The thread that reads passes on the answers to followers.
 
     Args:
-        questions: those that are not answered, by their numbers.
-        numbers: what they are counted by.
+        questions: the questions without an answer, by number.
+        numbers: the source of their numbers.
         send: sends a message.
-        lost: returns why nothing is answered any more, None if it is.
+        lost: returns why there are no answers any more; None while there are.
     """
 
     def __init__(
@@ -44,14 +44,14 @@ class DispatcherControl:
         self._send = send
         self._lost = lost
         self._followed: dict[int, tuple[Control, Tell]] = {}
-        """By the numbers of questions that are answered again and again: them, and who is told."""
+        """Questions that are answered again and again, by number, each with its follower."""
 
     def ask(self, action: str, arguments: Mapping[str, Any], seconds: float | None) -> Any:
         """See `RemoteDispatcher.control`."""
         return msgspec.json.decode(self._asked(self.message(action, arguments), seconds))
 
     def message(self, action: str, arguments: Mapping[str, Any]) -> Control:
-        """Return a question, as it travels."""
+        """Return a question as a message."""
         return Control(next(self._numbers), action, msgspec.json.encode(dict(arguments)))
 
     def _asked(self, message: Control, seconds: float | None = None) -> Buffer:
@@ -64,7 +64,7 @@ class DispatcherControl:
             answer: Controlled = question.result(seconds)
         except TimeoutError:
             raise TimeoutError(f"no answer within {seconds:g} s") from None
-        finally:  # nobody waits for it any more
+        finally:  # after a timeout the answer would find nobody waiting
             self._questions.pop(number, None)
         if answer.failed:
             raise ConfigurationError(f"{message.action}: {bytes(answer.answer).decode()}")
@@ -83,44 +83,44 @@ class DispatcherControl:
         return number
 
     def unfollow(self, number: int) -> None:
-        """Tell nothing more."""
+        """Send a follower no more answers."""
         if self._followed.pop(number, None) is not None and self._lost() is None:
             self._send(self.message("unfollow", {"number": number}))
 
     def followed(self) -> list[Control]:
-        """Return the questions that are followed, for another process of the dispatcher."""
+        """Return the questions of followers, to ask them again at a restarted dispatcher."""
         return [message for message, _ in list(self._followed.values())]
 
     def tell(self, message: Controlled) -> bool:
-        """Tell who follows; return whether anybody does."""
+        """Pass an answer to its follower; return whether there is one."""
         _, tell = self._followed.get(message.number, (None, None))
-        if tell is None:  # another thread may have let it go just now
+        if tell is None:  # another thread may have called `unfollow` just now
             return False
         try:
             tell(None if message.failed else message.answer)
-        except Exception as error:  # another version's, say: no call is to suffer from it
+        except Exception as error:  # the answer may be of another version; calls must go on
             log.debug("what follows the dispatcher has failed: %s", safe_repr(error))
             tell(None)
         return True
 
     def end(self) -> None:
-        """Tell all who follow that there will be nothing more."""
+        """Tell all followers that there will be no more answers."""
         for _, tell in list(self._followed.values()):
             tell(None)
 
 
 LOOK_SECONDS = 5.0
-"""How often, when a beat of the dispatcher is missing, its process is looked at, where that can be
-seen, and the connection file is read again.
+"""How often, while the dispatcher's beats are missing, the client checks its process, if that is
+visible from here, and reads the connection file again.
 """
 
 
 class DispatcherSilence:
-    """For how long nothing has come from the dispatcher, while somebody was here to hear it.
+    """Measures for how long nothing has arrived from the dispatcher, while this process was awake.
 
     Args:
-        file: its connection file.
-        lease: after how many seconds of it the dispatcher is taken to be gone.
+        file: the dispatcher's connection file.
+        lease: after this many seconds of silence the dispatcher is taken to be gone.
         now: in monotonic seconds.
     """
 
@@ -134,11 +134,15 @@ class DispatcherSilence:
         self._look_at = 0.0
 
     def is_look_due(self, now: float, received_at: float) -> bool:
-        """Return whether the dispatcher is to be looked for, given when something came last: a beat
-        of it is missing, and the last look is long enough ago; the next one is not before as long.
+        """Return whether to look for the dispatcher now: a beat is missing, and the latest look is
+        `LOOK_SECONDS` ago. Then the next look is that much later.
+
+        Args:
+            now: in monotonic seconds.
+            received_at: when the latest message arrived.
 
         Raises:
-            DispatcherGone: it has been silent for the whole lease.
+            DispatcherGone: the dispatcher has been silent for the whole lease.
         """
         silent = self._measure(now, received_at)
         if silent > self._lease:
@@ -152,8 +156,8 @@ class DispatcherSilence:
         return due
 
     def _measure(self, now: float, received_at: float) -> float:
-        """Return for how long it has been silent. The time that this process was suspended, as by
-        a laptop's lid, hardly counts.
+        """Return for how many seconds the dispatcher has been silent. A suspension of this process,
+        such as that of a laptop, counts as two beats at most.
         """
         if received_at != self._received_at:
             self._received_at, self._seconds = received_at, 0.0
@@ -164,7 +168,9 @@ class DispatcherSilence:
 
 
 def check_process(file: ClientConnection) -> None:
-    """Raise `DispatcherGone` when a dispatcher's process has ended, and was the only one."""
+    """Raise `DispatcherGone` if a dispatcher's process has ended and no other will take its
+    place.
+    """
     if file.is_gone_for_good():
         raise DispatcherGone(
             f"the dispatcher {file.name!r}, process {file.pid} of this machine, was killed, "

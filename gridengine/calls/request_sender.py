@@ -1,7 +1,7 @@
-"""Sends a client's requests to a dispatcher that keeps a journal, within the client's limits. Each
-request is kept here until the dispatcher has it on disk.
+"""Send a client's requests to a dispatcher, within the client's limits. If the dispatcher has a
+journal, each request stays here until it is durable there.
 
-Tasks that were submitted one by one travel in one message, so the journal writes them together.
+Tasks that are submitted one by one travel in one message, so that the journal writes them together.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from gridengine.wire.messages import JOURNALED, Message, Submit, Want
 
 
 class ClientLimits:
-    """Counts the calls that have not ended, and the bytes of the tasks with them. False when there
-    is no limit.
+    """Counts the calls that have not ended, and the bytes of their tasks. False if there is no
+    limit.
 
     Args:
-        calls, bytes: the most; None is any number.
+        calls, bytes: the limits; None is any number.
     """
 
     def __init__(self, calls: int | None, bytes: int | None) -> None:
@@ -42,10 +42,10 @@ class ClientLimits:
         return self._most_calls is not None or self._most_bytes is not None
 
     def check(self, calls: int, bytes: int = 0) -> None:
-        """Check that so many more calls and bytes may be open.
+        """Check that this many more calls and bytes may be open.
 
         Raises:
-            ConfigurationError: they may not; the text has the numbers.
+            ConfigurationError: they would exceed a limit; the text has the numbers.
         """
         for more, count, most, unit in (
             (calls, self._calls, self._most_calls, "call"),
@@ -62,7 +62,7 @@ class ClientLimits:
         """Count tasks that are about to be submitted.
 
         Raises:
-            ConfigurationError: they are too many; none is counted.
+            ConfigurationError: they would exceed a limit; none is counted.
         """
         sizes = {task.id: size_of(task.payload) for task in tasks}
         calls, size = sum(task.count for task in tasks), sum(sizes.values())
@@ -73,7 +73,7 @@ class ClientLimits:
             self._sizes.update(sizes)
 
     def leave(self, event: CallsFinished) -> None:
-        """Count no more what has ended."""
+        """Stop counting calls that have ended."""
         with self._lock:
             self._calls -= event.stop - event.start
             if event.last:
@@ -81,49 +81,54 @@ class ClientLimits:
 
 
 Wanted: TypeAlias = tuple[Want, Callable[[], object]]
-"""What asks for a result to be kept, and what to call should it be missing."""
+"""A question whether the dispatcher will keep a result, and the function to call if it will not."""
 
 
-class KeptRequests:
-    """Such requests, oldest first. One thread adds and removes; any may expect, and ask for, tasks.
+class PendingRequests:
+    """Requests that are not durable at the dispatcher, oldest first. One thread adds and removes
+    them; any thread may call `expect` and `has`.
 
-    keeps: whether the dispatcher has a journal; without one nothing is kept here either.
+    journaled: whether the dispatcher has a journal. Without one, no request is stored here.
     """
 
     def __init__(self) -> None:
-        self.keeps = False
-        self._kept: deque[tuple[Message, Payload]] = deque()
+        self.journaled = False
+        self._pending: deque[tuple[Message, Payload]] = deque()
         self._expected: set[int] = set()
-        """The tasks that are not on disk, whether or not their requests were sent."""
+        """The tasks that are not durable, whether or not they have been sent."""
         self._asked: set[int] = set()
-        """The references of results that these requests ask for."""
+        """The references that `Want` messages among these requests ask for."""
         self._promised: dict[int, Wanted] = {}
-        """Of those the ones that the dispatcher has said to keep."""
+        """The wanted results that the dispatcher has promised to keep. A restarted dispatcher does
+        not know of a promise whose request was not durable.
+        """
         self._added = self.durable = 0
-        """How many were added, and how many of these the dispatcher has on disk."""
+        """`_added`: how many requests were added. `durable`: how many of them are durable."""
         self._waiting: deque[tuple[int, threading.Event]] = deque()
 
     def expect(self, tasks: Iterable[int]) -> None:
-        """Note tasks that are about to be handed in."""
-        if self.keeps:
+        """Note tasks that are about to be submitted."""
+        if self.journaled:
             self._expected.update(tasks)
 
     def drop(self, task: int) -> None:
-        """Note that a task is not handed in after all."""
+        """Note that a task is not submitted after all."""
         self._expected.discard(task)
 
     def add(self, message: Message, buffers: Payload) -> None:
         """Add a request that is about to be sent."""
-        if self.keeps:
-            self._kept.append((message, buffers))
+        if self.journaled:
+            self._pending.append((message, buffers))
             self._added += 1
             if type(message) is Want:
                 self._asked.add(message.reference)
 
     def taken(self, requests: int) -> None:
-        """Note how many the dispatcher has on disk."""
+        """Remove the requests that are durable: the oldest `requests`, counted from the first
+        ever.
+        """
         while self.durable < requests:
-            message, _ = self._kept.popleft()
+            message, _ = self._pending.popleft()
             self.durable += 1
             if type(message) is Submit:
                 self._expected.difference_update(one.id for one in message.tasks)
@@ -134,45 +139,45 @@ class KeptRequests:
             self._waiting.popleft()[1].set()
 
     def when_taken(self, done: threading.Event) -> None:
-        """Set an event once all that was added is on disk."""
+        """Set an event once all requests added so far are durable."""
         if self._added == self.durable:
             done.set()
         else:
             self._waiting.append((self._added, done))
 
     def asks_for(self, reference: int) -> bool:
-        """Return whether one of these asks for this result."""
+        """Return whether one of these requests asks for this result."""
         return reference in self._asked
 
     def promised(self, wanted: Wanted) -> None:
-        """Note that the dispatcher keeps a result: one that is started again knows nothing of it
-        before the request is on disk.
+        """Note that the dispatcher has promised to keep a result, if the question is not durable
+        yet.
         """
         reference = wanted[0].reference
         if reference in self._asked:
             self._promised[reference] = wanted
 
     def take_promises(self) -> dict[int, Wanted]:
-        """Return the results that the dispatcher was to keep, and may not know of, to be asked for
-        again.
+        """Return the promises that a restarted dispatcher may not know of, to ask for them again,
+        and forget them.
         """
         promised, self._promised = self._promised, {}
         return promised
 
     def release(self) -> None:
-        """Let go who waits: no more will be taken."""
+        """Set all events that wait: no more requests will become durable."""
         while self._waiting:
             self._waiting.popleft()[1].set()
 
     def has(self, task: int) -> bool:
-        """Return whether the request that hands in a task is not on disk."""
+        """Return whether a task is not durable yet."""
         return task in self._expected
 
     def left(self, unsettled: UnsettledTasks) -> Iterator[tuple[Message, Payload]]:
-        """Yield what a dispatcher that was started again does not have. Tasks that have ended are
-        not among it, unless others need their results.
+        """Yield the requests that a restarted dispatcher does not have. Tasks that have ended are
+        left out, unless others need their results.
         """
-        for message, buffers in self._kept:
+        for message, buffers in self._pending:
             if type(message) is Submit:
                 yield _without_ended(message, buffers, unsettled)
             else:
@@ -199,20 +204,22 @@ log = logging.getLogger("gridengine")
 Outgoing: TypeAlias = tuple[Submit, Payload]
 
 MOST_BYTES = 256 * 1024
-"""A message is not joined with others once these have so many bytes."""
+"""A message is joined with no more others once these have this many bytes."""
 
 
 class RequestSender:
     """Sends requests. For one thread.
 
     Args:
-        refuse: tells who asks for something that cannot be sent, and why.
+        connection: to the dispatcher.
+        requests: takes the requests that are sent.
+        refuse: called with a message that cannot be sent, and the reason.
     """
 
     def __init__(
         self,
         connection: DispatcherConnection,
-        requests: KeptRequests,
+        requests: PendingRequests,
         refuse: Callable[[Message, Exception], None],
     ) -> None:
         self._connection = connection
@@ -220,7 +227,9 @@ class RequestSender:
         self._refuse = refuse
 
     def send_tasks(self, messages: list[Outgoing]) -> None:
-        """Send tasks in one message; where it cannot be encoded, those that can, in one each."""
+        """Send tasks in one message. If it cannot be encoded, send each message by itself, so that
+        only the faulty ones are refused.
+        """
         if len(messages) > 1:
             message, buffers = joined(messages)
             try:
@@ -234,10 +243,13 @@ class RequestSender:
             self.send(message, buffers)
 
     def send(self, message: Message, buffers: Payload) -> None:
-        """Send a message; where tasks cannot be encoded, at least what comes with them."""
+        """Send a message. If its tasks cannot be encoded, refuse them, and send its definitions
+        alone, because later tasks need them.
+        """
         try:
             self._connection.send(message, buffers)
-        except (TypeError, ValueError) as error:  # a name may be none that can be encoded
+        # A name may have characters that UTF-8 cannot encode.
+        except (TypeError, ValueError) as error:
             self._refuse(message, error)
             if isinstance(message, Submit) and message.tasks:
                 for own in definitions_of(message, buffers):
@@ -248,7 +260,9 @@ class RequestSender:
 
 
 def take_joinable(first: Submit, coming: deque[Any]) -> list[Outgoing]:
-    """Take of what comes next that which may travel with a message, and return it."""
+    """Remove from the front of the queue the messages that can travel with this one, and return
+    them.
+    """
     taken: list[Outgoing] = []
     tasks, size = len(first.tasks), 0
     while coming and size < MOST_BYTES and isinstance(coming[0], tuple):
@@ -270,7 +284,7 @@ def take_joinable(first: Submit, coming: deque[Any]) -> list[Outgoing]:
 
 
 def joined(messages: Sequence[Outgoing]) -> Outgoing:
-    """Return such messages as one."""
+    """Join messages that `take_joinable` has chosen."""
     [first, _] = messages[0]
     tasks = [task for message, _ in messages for task in message.tasks]
     return replace(first, tasks=tasks), [buffer for _, buffers in messages for buffer in buffers]

@@ -1,8 +1,9 @@
-"""A dispatcher in another process, as those have it who ask it to run something: the calls that
-make calls, by the agent of their process, and clients, over TCP.
+"""`RequestingDispatcher`: a dispatcher in another process, as seen by its clients. Nested calls
+reach it through their agent, other clients over TCP.
 
-A thread reads what comes back. Whoever asks for something sends it, and what others ask for in the
-meantime: so nobody waits for a lock, not the garbage collector either.
+One thread reads the answers. A thread that requests something sends its own message, and those that
+other threads have queued meanwhile. So no thread waits for a lock, not even one in which the
+garbage collector runs.
 """
 
 from __future__ import annotations
@@ -67,13 +68,15 @@ from gridengine.wire.messages import (
 log = logging.getLogger("gridengine")
 
 MOST_TASKS = 1000
-"""How many tasks travel in one message."""
+"""One message has at most this many tasks."""
 MOST_FUNCTIONS = 64
-"""How many functions the dispatcher is to know by their digests."""
+"""The dispatcher's end is asked to remember at most this many functions of a client."""
 
 
 class Question(Future[Any]):
-    """What a thread waits with for an answer; `message` is how it is asked."""
+    """The future that a thread waits for until an answer arrives; `message` is the question, to be
+    asked again if need be.
+    """
 
     def __init__(self, message: Message | None = None) -> None:
         super().__init__()
@@ -81,19 +84,19 @@ class Question(Future[Any]):
 
 
 class RequestingDispatcher(DispatcherBase, ABC):
-    """Has tasks run by a dispatcher in another process. For the methods see `Dispatcher`.
+    """Has a dispatcher in another process run tasks. For the methods see `Dispatcher`.
 
     Args:
-        runner: by which number the dispatcher's end knows this process, beside its connection.
+        runner: the number of this process at its agent; 0 for other clients.
     """
 
     _repeats = False
-    """Whether outcomes may come a second time."""
+    """Whether outcomes may arrive a second time."""
     _handlers: Mapping[type, Callable[..., None]]
-    """By the type of a message that comes: what takes it in."""
+    """The handlers of messages, by type."""
 
     name = NAME
-    """What the dispatcher is called, where that is known."""
+    """The name of the dispatcher, where it is known; otherwise a placeholder."""
 
     def __init__(self, runner: int) -> None:
         self._runner = runner
@@ -102,28 +105,32 @@ class RequestingDispatcher(DispatcherBase, ABC):
         self._sending = threading.Lock()
         self._unsettled = UnsettledTasks()
         self._wanted: dict[int, tuple[Want, Callable[[], object]]] = {}
-        """What was asked for by `want`, and not answered yet."""
+        """The results that were asked for by `want` and have no answer yet, by reference."""
         self._possible = RememberedDemands()
         self._unserved = False
-        """Whether calls that ask for nothing may have to wait for a worker that somebody starts."""
+        """Whether no worker exists before somebody starts one, so that even calls without demands
+        are worth a warning.
+        """
         self._detached: set[int] = set()
         """The submitters whose tasks do not end with the call that submits them."""
         self._functions: dict[bytes, None] = {}
         self._shared: set[bytes] = set()
-        """The functions and shared objects that the dispatcher knows by their names."""
+        """`_functions`, oldest use first, and `_shared`: the definitions that the dispatcher has
+        from this client.
+        """
         self._failures = KnownFailures()
         self._questions: dict[int, Question] = {}
         self._numbers = itertools.count(1)
         self._lost: GridEngineError | None = None
-        """Why nothing is asked, or answered, any more."""
+        """Why there are no requests and answers any more; None while there are."""
         self.new_id = self._numbers.__next__
         """Returns an id for a task, unique for the dispatcher."""
 
     def _begin(self, hello: Message, name: str) -> None:
-        """Start the thread that reads, introduce this process, and wait for its welcome.
+        """Start the thread that reads, introduce this process, and wait for the welcome.
 
         Raises:
-            GridEngineError: it is none.
+            GridEngineError: this process was refused, or nobody answered.
         """
         welcome = self._questions[0] = Question()
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
@@ -133,10 +140,10 @@ class RequestingDispatcher(DispatcherBase, ABC):
 
     @abstractmethod
     def _deliver(self, message: Message, buffers: Payload = ()) -> None:
-        """Send a message; one thread at a time does.
+        """Send a message. One thread at a time calls this.
 
         Raises:
-            EOFError: there is nobody to send it to.
+            EOFError: the connection is closed.
         """
 
     @abstractmethod
@@ -144,25 +151,27 @@ class RequestingDispatcher(DispatcherBase, ABC):
         """Wait for messages, and return them. For the thread that reads.
 
         Raises:
-            EOFError: there will be none any more.
+            EOFError: there will be no more messages.
         """
 
     @abstractmethod
     def _submitter(self, number: int, run: int) -> int:
-        """Return the number of a submitter as the dispatcher knows it."""
+        """Return the number of a submitter at the dispatcher."""
 
-    def _admit(self, tasks: Sequence[Task]) -> None:  # not every kind minds
-        """Note that tasks are about to be submitted, or raise why they cannot be."""
+    def _admit(self, tasks: Sequence[Task]) -> None:  # optional
+        """Prepare for tasks that are about to be submitted, or raise the reason why they cannot
+        be.
+        """
 
-    def _note(self, tasks: Sequence[Task]) -> None:  # not every kind minds
-        """Note that tasks are about to be sent."""
+    def _note(self, tasks: Sequence[Task]) -> None:  # optional
+        """Prepare for tasks that are about to be sent."""
 
     def _sendable(self, function: Function, tasks: Sequence[Task]) -> Sequence[Task]:
-        """Return those of these tasks that may be sent; others are settled with why not."""
+        """Return the tasks that may be sent; settle the others with an error."""
         return tasks
 
     def _present_run(self) -> int:
-        """Return the number of the run whose call submits just now, 0 where there is none."""
+        """Return the run whose call submits now; 0 if there is none."""
         return 0
 
     # ---------------------------------------------------------------- for clients, from any thread
@@ -181,7 +190,7 @@ class RequestingDispatcher(DispatcherBase, ABC):
             self._ask(functools.partial(self._send_tasks, run, function, some))
         for one in _needed(function, tasks):
             one.used_by(self)
-        if self._lost:  # who settles all at the end may not have seen these
+        if self._lost:  # `_fail` may have settled all tasks before these were added
             self._settle(self._lost, [task.id for task in tasks])
 
     def _check_usable(self) -> None:
@@ -190,7 +199,8 @@ class RequestingDispatcher(DispatcherBase, ABC):
                 "this scheduler belongs to the process that this one was forked from",
                 hint="make a new scheduler after the fork",
             )
-        if isinstance(self._lost, DispatcherGone):  # calls that were handed over have it, too
+        # The same error that open calls were settled with.
+        if isinstance(self._lost, DispatcherGone):
             raise DispatcherGone(self._lost.message, hint=self._lost.hint)
         if self._lost:
             raise ConfigurationError(
@@ -198,11 +208,11 @@ class RequestingDispatcher(DispatcherBase, ABC):
             )
 
     def check(self, demand: Demand) -> None:
-        """Check that a worker can hold what calls ask for; warn, once, where somebody has to start
-        one that does.
+        """Check that a worker can hold a demand. If somebody must first start such a worker, warn
+        once.
 
         Raises:
-            ConfigurationError: no worker can; or it is a resource of a user's own kind.
+            ConfigurationError: no worker can hold it; or it has a resource of a user's own kind.
         """
         if demand not in self._possible:
             command = self._inquire(encode_demand(demand))
@@ -233,8 +243,8 @@ class RequestingDispatcher(DispatcherBase, ABC):
         self._ask(functools.partial(self._send_release, name))
 
     def want(self, task: int, index: int, reference: int, missing: Callable[[], object]) -> None:
-        """Have a reference stand for the result of a call that was handed in before. Should what
-        came of it not be had there any more, `missing` is called, once, in the thread that reads.
+        """Let a reference stand for the result of a call that was submitted before. If the
+        dispatcher no longer has the result, `missing` is called, once, in the thread that reads.
         """
         message = Want(self._runner, task, index, reference)
         self._wanted[reference] = message, missing
@@ -261,7 +271,7 @@ class RequestingDispatcher(DispatcherBase, ABC):
 
     @abstractmethod
     def close(self, *, wait: bool = True) -> None:
-        """End all calls that were made here."""
+        """End all calls that were submitted here."""
 
     # ---------------------------------------------------------------- sending
 
@@ -269,8 +279,8 @@ class RequestingDispatcher(DispatcherBase, ABC):
         self._ask(functools.partial(self._deliver, message, buffers))
 
     def _ask(self, send: Callable[[], object]) -> None:
-        """Have something sent, after all that was asked for before: by this thread, unless another
-        is at it, which then does that too.
+        """Send something, after everything that was queued before. If another thread is sending, it
+        sends this too.
         """
         outgoing = self._outgoing
         outgoing.append(send)
@@ -280,13 +290,14 @@ class RequestingDispatcher(DispatcherBase, ABC):
             try:
                 while outgoing:
                     outgoing.popleft()()
-            except EOFError:  # the thread that reads sees that, too, and tells all who wait
+            # The thread that reads notices it too, and fails everything that waits.
+            except EOFError:
                 outgoing.clear()
             finally:
                 self._sending.release()
 
     def _send_tasks(self, run: int, function: Function, tasks: Sequence[Task]) -> None:
-        """Send tasks, and what the dispatcher does not know yet of what they need."""
+        """Send tasks, with the definitions that they need and the dispatcher does not have."""
         tasks = self._sendable(function, tasks)
         if not tasks:
             return
@@ -300,7 +311,7 @@ class RequestingDispatcher(DispatcherBase, ABC):
             item = function_item(function)
             buffers += function.payload
         functions.pop(digest, None)
-        functions[digest] = None  # last
+        functions[digest] = None  # moved to the end: used last
         shared = [one for one in _needed(function, tasks) if one.name not in self._shared]
         self._shared.update(one.name for one in shared)
         for one in shared:
@@ -327,7 +338,7 @@ class RequestingDispatcher(DispatcherBase, ABC):
                 self._deliver(*own)
 
     def _refuse_task(self, task: Task | TaskItem, error: GridEngineError) -> None:
-        """Settle a task that is not sent, and say so to those that need what its calls return."""
+        """Settle a task that is not sent, and fail the calls that need its results."""
         self._settle(error, [task.id])
         for index, reference in task.kept:
             self.supply(reference, ResultData(error=error, item=index))
@@ -338,17 +349,16 @@ class RequestingDispatcher(DispatcherBase, ABC):
             self._deliver(ClientForget(self._runner, shared=[name]))
 
     def _inquire(self, demand: EncodedDemand | None) -> str | None:
-        """Wait until all that was asked for is decided, and it is known whether a worker can hold
-        what calls ask for; return the command that starts one that can, where somebody has to
-        start one.
+        """Wait until all earlier requests are decided. With a demand, also learn whether a worker
+        can hold it; if somebody must first start such a worker, return the command that starts one.
 
         Raises:
-            GridEngineError: none can; or nobody answers any more.
+            GridEngineError: no worker can ever hold it; or nobody answers any more.
         """
         number = next(self._numbers)
         message = CheckDemand(self._runner, number, demand)
         question = self._questions[number] = Question(message)
-        if self._lost:  # who answers them all at the end may not have seen this one
+        if self._lost:  # `_fail` may have answered all questions before this one was added
             raise self._lost
         self._send(message)
         command: str | None = question.result()
@@ -371,14 +381,14 @@ class RequestingDispatcher(DispatcherBase, ABC):
             self._fail(Cancelled(f"the thread that reads failed: {error!r}"))
 
     def _fail(self, error: GridEngineError) -> None:
-        """Tell all who wait for something: nobody else will."""
+        """Settle all calls and answer all questions with an error: nobody else will."""
         self._lost = error
         self._settle(error)
         for question in list(self._questions.values()):
             question.set_exception(error)
 
     def _settle(self, error: GridEngineError, tasks: Iterable[int] | None = None) -> None:
-        """Settle all calls, or those of these tasks, with an error."""
+        """Settle all calls, or the calls of these tasks, with an error."""
         for failure in self._unsettled.fail(error, tasks):
             log.critical("somebody could not be told of an outcome", exc_info=failure)
 
@@ -395,7 +405,7 @@ class RequestingDispatcher(DispatcherBase, ABC):
         self, number: int, told: object = None, *, error: BaseException | None = None
     ) -> None:
         question = self._questions.pop(number, None)
-        if question is None:  # it was asked, and answered, twice
+        if question is None:  # it was asked twice, and has been answered
             return
         if error is not None:
             question.set_exception(error)
@@ -431,14 +441,16 @@ class RequestingDispatcher(DispatcherBase, ABC):
 
 
 def definitions_of(message: Submit, buffers: Payload) -> list[tuple[Submit, Payload]]:
-    """Return what a message defines, if anything, without its tasks: others need that, too."""
+    """Return a message with only the definitions of this one, which later tasks need; an empty list
+    if it defines nothing.
+    """
     own = replace(message, tasks=[])
     defines = own.function is not None or own.shared
     return [(own, buffers[: own.count_buffers()])] if defines else []
 
 
 def _needed(function: Function, tasks: Sequence[Task]) -> tuple[SharedObject, ...]:
-    """Return the shared objects that tasks need, and their function."""
+    """Return the shared objects that tasks and their function need."""
     needs = [task.needs for task in tasks if task.needs]
     return all_needed(function.needs, *needs) if needs or function.needs else ()
 

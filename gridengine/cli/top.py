@@ -20,7 +20,7 @@ from gridengine.cli.completion import watched_names
 from gridengine.cli.console import folded, print_json
 from gridengine.cli.explain import status_with_reasons
 from gridengine.cli.terminal_keys import TerminalKeys
-from gridengine.dispatcher.core.watch_events import merged
+from gridengine.dispatcher.core.run_log import merged
 from gridengine.dispatcher.watch_messages import Answer
 from gridengine.errors import ClusterError
 from gridengine.watching.explanation import explain

@@ -1,11 +1,73 @@
-"""What users' calls have in common on their way to a dispatcher and back.
+"""From a user's call to a task, and from bytes back to a result.
 
-In come a function, arguments and options, as `gridengine.api` takes them. Tasks of pickled calls go
-out to the dispatcher of a scheduler (`gridengine.dispatcher.interface`); its events come back, in
-its I/O thread, and become results and exceptions in the threads that ask for them.
+    f, arguments, options (api)
+      functions: f -> Function, pickled once, known by its digest
+      dependencies: futures among the arguments -> references
+      |
+      |- map: map_run -> submission ----------------.
+      |- single call: future -> batcher -> batch ---|--> Dispatcher.submit
+      `- graph: graph -> node_calls -> graph_submission
+                                                            |
+    the caller's thread             the I/O thread          v
+    outcomes (unpickled) <--- submission's queue <--- CallsFinished
+    future.result()      <--- settlement         <---
 
-There are three ways. Many calls of one function are a `submission`, which a `map_run` fills and
-reads. Single calls are a `future` each, gather in the `batcher`, and travel as a `batch`. A
-`graph` is read into calls, which a `graph_submission` hands over at once, each with what it is to
-wait for. The `submitter` offers them all. Begin with `submission`.
+There are three ways to submit. Many calls of one function are a `submission`, which a `map_run`
+fills and reads. Single calls are a `future` each, gather in the `batcher`, and travel as a `batch`.
+A `graph` is read into calls, which a `graph_submission` hands over at once, each with the calls
+that it waits for. The `submitter` offers all three to executors and pools. Named runs (`named_run`)
+are one more layer around each of them. Read `submission` first, then `batcher`.
+
+State machines:
+
+- A `CallFuture`: WAITING (not handed over), RUNNING (handed over), CANCELLED, or an outcome:
+  `UndecodedResult`, then a value or `Failed`. A recalled call goes from RUNNING back to WAITING.
+  The batcher's lock guards each change.
+- The `Window` of a batcher: the load that is handed over, and `low`, the load at which more is
+  handed over.
+- A `Lifetime`: open; closed (no new calls); finished (all calls have ended, and the scheduler is
+  closed if it was made here).
+
+Keep in step:
+
+- `Lifetime._open` with the calls that have no outcome; a submission counts as one call.
+- `Window` with `_batches`: a call enters when it is handed over, and leaves when it settles or is
+  given back.
+- `CallFuture.place` with the batch: it is the task's number times `MOST_CALLS`, plus the index.
+- A dispatcher is told of a reference before any task that uses it (`dependencies.introduce`), and
+  the reference lives until the task is submitted.
+
+Rejected:
+
+- One task for each single call, which costs 25 microseconds against 2; and a timer that gathers
+  calls. A call that finds workers idle is handed over at once, by the thread that submits it. Later
+  calls gather and are handed over when earlier ones settle, and can be cancelled without asking
+  anybody. How many are handed over follows from how long calls of each function take now; how long
+  half the window took would measure the dispatcher too.
+- A condition in each future, as the standard library has. Most futures are only asked for their
+  result, so `CallFuture` makes a condition when somebody needs one. A condition that futures share
+  would deadlock two threads that wait for overlapping sets of futures, because
+  `concurrent.futures.wait` takes the locks in the order of the futures' addresses.
+- Waking a waiter by a condition. It notifies while its own lock is held, so that the waiter wakes
+  and sleeps again. A waiter of one future sleeps on a plain lock instead, which is released last.
+- A thread that delivers results. It would cost each single call a switch of threads. The I/O thread
+  only marks futures as done, and whoever asks for a result unpickles it. Callbacks are user code,
+  and have a thread of their own.
+- The batcher's window for maps of executors. The core shares workers fairly and can recall, so one
+  way of sending serves `map`, `imap`, `Executor.map` and `Pool`.
+- Counting calls that wait for other calls as load. A window full of them would keep their inputs
+  back.
+- Numbers of a dispatcher for references. A function is pickled before its scheduler is made, so
+  references are numbers of this process.
+- Starting threads late: from Python 3.12 on none starts once the interpreter ends, which is when
+  the last of a script's jobs run.
+- Showing a crashed call's arguments at the caller. The worker shows the arguments of a call that
+  fails; those of a call that crashed may be what it died of, and are not unpickled here.
+- anyio. It has no call that wakes a task from another thread without blocking; asyncio has
+  `call_soon_threadsafe`, and trio `run_sync_soon` (`loop_tasks`).
+- dask's rule that a string in a task is data unless a key has that name: a slip would be silent
+  (`graph`).
+- Fusing calls of a graph by closures. Functions are pickled once for all calls of the same
+  functions, and an error still names its node, because a fused call is a list of steps
+  (`call_sequence`).
 """

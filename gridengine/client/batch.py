@@ -1,4 +1,6 @@
-"""Single calls that are submitted together, as one task, and how many of them may be underway."""
+"""Single calls that are submitted together, as one task, and the number of calls that may be handed
+over.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,8 @@ from gridengine.serialize.shared_objects import needs_of
 class Batch(OutcomeListener):
     """Calls of one template that were handed over as one task.
 
-    `load` is that of each call, none for one that waits for the results of others. `unsettled` is
-    how many have not ended. `unwanted` calls are cancelled should they be given back.
+    `load` is the load of each call, 0 for one that waits for the results of others. `unsettled` is
+    how many have not ended. `unwanted` are calls to cancel when they come back unbegun.
     """
 
     __slots__ = ("futures", "load", "on_event", "template", "unsettled", "unwanted")
@@ -41,7 +43,7 @@ class Batch(OutcomeListener):
         self.on_event(self, event)
 
     def abandoned(self) -> None:
-        """Hand over nothing of what waits with these calls."""
+        """Withdraw the calls that wait in the batcher: the call that submits them has ended."""
         self.template.batcher.withdraw_waiting()
 
     def running(self) -> list[CallFuture]:
@@ -56,37 +58,40 @@ class Batch(OutcomeListener):
         calls = [future.call for future in self.futures]
         needs = [needs_of(call.payload) for call in calls if type(call) is CallSnapshot]
         if not needs:
-            # Constants need no pickler of our own, which takes its time to begin.
+            # Constants need no pickler of our own, which takes time to set up.
             return [pickle.dumps(calls, 5)]
         payload = pickling.dump_calls(calls, form=self.template.form)
         return with_needs(payload, *needs) if any(needs) else payload
 
 
 AHEAD_SECONDS = 0.2
-"""How much is handed over: what all slots do in this time, but two calls for each slot at least."""
+"""The time for which all slots have work when the window is full. It holds two calls for each slot
+at least.
+"""
 UNIT = 1 << 20
-"""The load of a slot for that time. The load of a call is its part of it: half of it while nobody
-knows what the call takes.
+"""The load of one slot for `AHEAD_SECONDS`. A call's load is its share of that time, but half of it
+at most, and half of it while the call's duration is unknown.
 """
 SLOW = UNIT // 2
 LARGEST_WINDOW, LARGEST_SHARE = 65_536, 16
-"""So many calls are handed over at most, or so many for each slot."""
+"""At most this many calls are handed over, or `LARGEST_SHARE` for each slot if that is more."""
 GATHER_SECONDS, GATHER_RATE = 0.025, 2000
-"""Calls that take less, or of which all slots do more in a second, travel together. Those that
-travel alone can be ended alone.
+"""Calls travel together if they take less than `GATHER_SECONDS`, or if all slots together do more
+than `GATHER_RATE` of them in a second. A call that travels alone can be ended alone.
 """
 MOST_AT_ONCE = 8
-"""While slots may be idle a quick call is handed over at once, but for each so many that are on
-their way one has to wait for others.
+"""While slots may be idle, a quick call is handed over at once; but one call waits for company for
+each `MOST_AT_ONCE` that are handed over.
 """
 
 
 class Window:
-    """The calls that have been handed over and have not ended: how many, and what load they are.
+    """The calls that have been handed over and have not ended: their number and their load.
 
     Args:
         slots: how many calls run at a time.
-        most: how many calls are handed over at a time; None is as the time they take suggests.
+        most: how many calls are handed over at a time; None lets the window decide by their
+            duration.
     """
 
     def __init__(self, slots: int, most: int | None = None) -> None:
@@ -99,11 +104,13 @@ class Window:
         self._calls = 0
         self.load = 0
         self.low = self._capacity - 1
-        """Up to this load more is handed over."""
+        """More calls are handed over when the load is at most this."""
 
     def takes_at_once(self, template: CallTemplate, waiting: int) -> bool:
-        """Return whether a call is to be handed over at once, beside others that wait, rather than
-        to wait until they are many.
+        """Return whether a call is handed over at once, rather than gathered with others.
+
+        Args:
+            waiting: how many calls wait, this one included.
         """
         calls = self._calls
         return calls < self._smallest and (
@@ -111,7 +118,7 @@ class Window:
         )
 
     def load_of(self, template: CallTemplate) -> int:
-        """Return the load of one call, by what calls like it take now."""
+        """Return the load of one call, by the present duration of calls like it."""
         seconds = template.pace.seconds
         if self._most is not None:
             return 1
@@ -120,8 +127,8 @@ class Window:
         return max(self._least_load, int(UNIT * seconds / AHEAD_SECONDS))
 
     def is_too_full(self, template: CallTemplate, load: int) -> bool:
-        """Return whether calls turn out to be slow that were handed over as quick ones, each of
-        this load, and more are handed over than slots need.
+        """Return whether too many calls are handed over because they are slower than they were:
+        each counts with this small load, but calls like them are slow now.
         """
         return (
             0 < load < SLOW // 4
@@ -131,34 +138,34 @@ class Window:
         )
 
     def room_for(self, template: CallTemplate, load: int) -> int:
-        """Return how many such calls, each of this load, are to be handed over together now."""
+        """Return how many calls of this template and load to hand over together now."""
         room = self._capacity - self.load
         if room < load:
-            # Slow calls are handed over one by one as others end, quick ones when half of what was
-            # handed over has ended.
+            # Slow calls are handed over one by one, as others end; quick ones when half of the load
+            # that was handed over has ended.
             slow = load >= SLOW or self._most is not None
             self.low = self._capacity - load if slow else self._capacity // 2
             return 0
         return room // load if self.travel_together(template) else 1
 
     def empty(self) -> None:
-        """Note that no call waits: the next is handed over as soon as there is any room."""
+        """Note that no call waits: the next call is handed over as soon as there is any room."""
         self.low = self._capacity - 1
 
     def enter(self, calls: int, load: int) -> None:
-        """Note that so many calls are handed over, each of this load. Those of none wait for
-        others, and keep nobody from being handed over.
+        """Note that calls are handed over, each of this load. Calls of load 0 wait for other calls,
+        and take no room.
         """
         self._calls += calls if load else 0
         self.load += calls * load
 
     def leave(self, calls: int, load: int) -> None:
-        """Note that so many calls have ended, or are to wait again."""
+        """Note that calls have ended, or wait again."""
         self._calls -= calls if load else 0
         self.load -= calls * load
 
     def travel_together(self, template: CallTemplate) -> bool:
-        """Return whether such calls are many to a task."""
+        """Return whether a task has many such calls."""
         if self._most is not None:
             return self._gathers_at_most
         seconds = template.pace.seconds

@@ -1,12 +1,12 @@
-"""Groups single calls into tasks, many quick ones in one and slow ones alone, and limits how many
-of them are in flight.
+"""Group single calls into tasks, many quick ones in one and slow ones alone, and limit how many of
+them are handed over.
 
-A call that finds workers idle is handed over at once, by the thread that submits it. The others
-wait here, where they can be withdrawn without asking anybody, and are handed over in batches as
-earlier ones settle: about as many as the workers do in some tenths of a second, by what the calls
-of each function take now. Those with a priority are handed over without waiting, since the
-dispatcher puts them in order. What was handed over and has not begun is recalled when it is
-cancelled, or when calls that were quick have become slow.
+A call that finds workers idle is handed over at once, by the thread that submits it. Other calls
+wait here, where they can be withdrawn without asking anybody. They are handed over in batches as
+earlier calls settle: about as many as the workers do in some tenths of a second, by the present
+duration of each function's calls. Calls with a priority do not wait here, because the dispatcher
+orders them. Calls that were handed over but have not begun are recalled when they are cancelled,
+and when quick calls have become slow.
 """
 
 from __future__ import annotations
@@ -45,37 +45,37 @@ from gridengine.serialize.payload import Payload
 from gridengine.serialize.references import numbers
 
 RECALL_SECONDS = 1.0
-"""How often calls are recalled, at most, for having become slow."""
+"""Slow calls are recalled at most this often."""
 MOST_BYTES = 64 * 1024
-"""A batch is closed when its arguments are of that many bytes."""
+"""A batch is closed when its arguments have this many bytes."""
 
 
 ENDLESS = 1 << 32
-"""More slots than calls can be inside each other."""
+"""More slots than calls can be nested."""
 NO_BATCHES: Mapping[int, Batch] = types.MappingProxyType({})
 
 
 class TrackedCalls(Protocol):
-    """Calls that travel in a way of their own."""
+    """Calls without futures of their own, which a batcher ends and waits for with its others."""
 
     def unsettled_calls(self) -> list[tuple[int, int, int]]:
-        """Return the tasks not all of whose calls have ended: the number of each, its first call
-        and the one after its last.
+        """Return the tasks that have not ended: the number of each, its first call and the one
+        after its last.
         """
         ...
 
 
-class Keeper(Protocol):
-    """Keeps what comes of single calls, where it is kept."""
+class OutcomeRecorder(Protocol):
+    """Records the outcomes of single calls in the file of a named run."""
 
     def handed_over(self, task: int, batch: Batch, payload: Payload) -> None:
-        """Note what is handed over as this task, before it is."""
+        """Note, before a batch is handed over, which task it is."""
 
     def settled(self, futures: Sequence[CallFuture], event: CallsFinished) -> None:
-        """Note what has come of calls; in the I/O thread."""
+        """Record the outcome of calls; in the I/O thread."""
 
     def close(self) -> None:
-        """Let go of what is kept: all calls have ended."""
+        """Close the file: all calls have ended."""
 
 
 class Batcher(Settlement):
@@ -83,12 +83,13 @@ class Batcher(Settlement):
     outcomes.
 
     Args:
-        scheduler: is kept alive until this was closed and all its calls have ended.
-        ours: it is closed then.
-        initializer: what is run first in each process; once it has failed no more calls are taken.
-        most: how many calls are handed over at a time; None is as the time they take suggests.
-        daemon: the interpreter's exit ends its calls instead of waiting for them.
-        detach: they do not end with the call that makes them, which this dispatcher runs.
+        scheduler: kept alive until this was closed and all its calls have ended.
+        ours: whether the scheduler is closed then.
+        initializer: runs first in each process; once it has failed, no more calls are taken.
+        most: how many calls are handed over at a time; None lets the window decide by their
+            duration.
+        daemon: whether the interpreter's exit ends the calls instead of waiting for them.
+        detach: whether the calls go on when the call that submits them has ended; for nested calls.
     """
 
     def __init__(
@@ -106,23 +107,24 @@ class Batcher(Settlement):
         self._initializer = initializer
         self._check_room = dispatcher.check_room
         self.submitter = dispatcher.new_id()
-        """The number that all calls have in common, by which they take turns with others."""
+        """The submitter's number, which all calls share: by it they take turns with others."""
         self._waiting: deque[CallFuture] = deque()
         self._prioritised: deque[CallFuture] = deque()
         self._batches: dict[int, Batch] = {}
         self._submissions: set[TrackedCalls] = set()
-        # Where calls run as they are submitted, one that makes others waits for them itself; and
-        # nobody may be there later to hand over more for one that has ended.
+        # An inline dispatcher runs calls as they are submitted, and a call that submits others
+        # waits for them itself. Detached calls go at once, because after the end of their parent
+        # nobody may be there to hand over more.
         self._at_once = dispatcher.at_once or detach
         self._window = Window(ENDLESS) if self._at_once else Window(dispatcher.slots, most)
-        # Elsewhere no call may be handed over beside what the window takes.
+        # Elsewhere no call may be handed over beyond the window.
         self._may_overtake = most is None and not self._at_once
         if detach:
             dispatcher.detach(self.submitter)
         self._recalled_at = 0.0
         self._cancels = self._killed = self._asked = self._hands_over_all = False
         self._handing_over = threading.RLock()
-        self.keeper: Keeper | None = None
+        self.recorder: OutcomeRecorder | None = None
         if isinstance(scheduler, RemoteScheduler):
             scheduler.submitters.add(self)
 
@@ -132,7 +134,7 @@ class Batcher(Settlement):
             self._check_room(len(self._waiting) + 1)
         with self.lock:
             self.check()
-            self._open += 1  # first: a Ctrl-C may come after the other
+            self._open += 1  # first: after the append, a Ctrl-C would leave the call uncounted
             if self.tally is not None:
                 self.tally.add(1)
             overtakes = future.template.options.priority and self._may_overtake
@@ -141,12 +143,12 @@ class Batcher(Settlement):
         if overtakes or (
             type(future.call) is CallSnapshot and future.call.references and not self._at_once
         ):
-            # It cannot begin yet, and others like it are likely to follow at once.
+            # The call cannot begin yet, and others like it are likely to follow at once.
             if not self._asked:
                 self._asked = True
                 self._helper.do(self._hand_over_gathered)
             return
-        # The others gather until there are many, or until the next of those before them have ended.
+        # Other calls gather until there are many, or until the next earlier calls have ended.
         if (
             self._at_once
             or waiting >= MOST_CALLS
@@ -155,8 +157,8 @@ class Batcher(Settlement):
             self.hand_over()
 
     def begin(self, submission: TrackedCalls, batches: Mapping[int, Batch] = NO_BATCHES) -> None:
-        """Take part in a submission: its calls are waited for, cancelled and killed with the
-        others. Those that have a future of their own are batches of one, by their tasks.
+        """Add a submission: its calls are waited for, cancelled and killed with the others. Its
+        calls with a future of their own are batches of one, by task.
         """
         with self.lock:
             self.check()
@@ -167,8 +169,8 @@ class Batcher(Settlement):
     def settle(
         self, task: int, batch: Batch, outcome: FutureOutcome | Phase, path: Sequence[str] = ()
     ) -> None:
-        """Give the call of such a batch, which has ended, its outcome; with a path it was cancelled
-        for another.
+        """Give the call of such a batch its outcome. With a path it was cancelled because a call
+        that it needs was cancelled.
         """
         [future] = batch.futures
         self._batches.pop(task, None)
@@ -178,7 +180,7 @@ class Batcher(Settlement):
             self._settle([future], outcome, 0)
 
     def count(self, added: int, ended: int = 0, *, failed: bool = False) -> None:
-        """Count calls that have no future of their own, if somebody wants to know."""
+        """Count calls that have no future of their own, if a progress display wants to know."""
         if self.tally is not None:
             with self.lock:
                 if added:
@@ -186,14 +188,14 @@ class Batcher(Settlement):
                 self.tally.end(ended, failed=failed)
 
     def end(self, submission: TrackedCalls, future: CallFuture) -> None:
-        """Note that all calls of a submission have ended, and give its future an outcome."""
+        """Note that all calls of a submission have ended, and settle its future."""
         with self.lock:
             self._submissions.discard(submission)
         self._settle([future], Done(), 0)
 
     def cancel_waiting(self) -> None:
-        """Take no more, and withdraw all that has not begun. What workers have to give back first
-        is withdrawn when they do.
+        """Take no more calls, and withdraw all calls that have not begun. Calls that a worker must
+        give back first are withdrawn when they come back.
         """
         self.stop()
         with self._handing_over:
@@ -228,7 +230,7 @@ class Batcher(Settlement):
             batch.unwanted.discard(future)
 
     def _find(self, future: CallFuture) -> tuple[int, int, Batch | None]:
-        with self._handing_over:  # another thread may be handing it over just now
+        with self._handing_over:  # the lock: another thread may be handing it over just now
             task, index = divmod(future.place, MOST_CALLS)
         batch = self._batches.get(task)
         return task, index, batch
@@ -278,8 +280,8 @@ class Batcher(Settlement):
     # ---------------------------------------------------------------- handing over
 
     def hand_over(self) -> None:
-        """Hand over what waits, if there is room in the window. A thread that is at it looks again
-        before it leaves, so that others need not wait.
+        """Hand over waiting calls while the window has room. If another thread is handing over,
+        return at once: that thread looks again before it leaves.
         """
         while self._prioritised or (self._waiting and self._window.load <= self._window.low):
             if not self._handing_over.acquire(blocking=False):
@@ -291,7 +293,7 @@ class Batcher(Settlement):
                 self._handing_over.release()
 
     def hand_over_all(self) -> None:
-        """Hand over all that waits, however much has been handed over before."""
+        """Hand over all waiting calls, whatever the window says."""
         with self._handing_over:
             self._hands_over_all = True
             try:
@@ -305,7 +307,9 @@ class Batcher(Settlement):
         self.hand_over()
 
     def _next_batch(self) -> Batch | None:
-        """Take from the front of the queue what is to travel as one task."""
+        """Take the calls of the next task from the front of the queue; None if none wait or the
+        window is full.
+        """
         window, overtakes = self._window, bool(self._prioritised)
         waiting = self._prioritised if overtakes else self._waiting
         with self.lock:
@@ -334,8 +338,8 @@ class Batcher(Settlement):
         return Batch(futures, load, self._on_event)
 
     def _take(self, waiting: deque[CallFuture], most: int) -> list[CallFuture]:
-        """Take from the front of a queue up to so many calls like the first; the lock is held.
-        Another that waits for results of others is not taken with it.
+        """Take up to `most` calls like the first from the front of a queue, under the lock. A call
+        that waits for the results of others comes alone.
         """
         taken: list[CallFuture] = []
         size = 0
@@ -357,15 +361,15 @@ class Batcher(Settlement):
     def _send(self, batch: Batch) -> None:
         template, id, first = batch.template, self.dispatcher.new_id(), batch.futures[0].call
         needs = not batch.load and type(first) is CallSnapshot
-        kept: list[tuple[int, int]] = []
+        bound: list[tuple[int, int]] = []
         try:
             payload = batch.payload()
-            if self.keeper is not None:
-                self.keeper.handed_over(id, batch, payload)
+            if self.recorder is not None:
+                self.recorder.handed_over(id, batch, payload)
             for place, future in enumerate(batch.futures, id * MOST_CALLS):
                 future.place = place
-                if future.waiters is not None and future.waiters.kept is not None:
-                    kept.append((place % MOST_CALLS, future.waiters.kept.number))
+                if future.waiters is not None and future.waiters.reference is not None:
+                    bound.append((place % MOST_CALLS, future.waiters.reference.number))
             task = template.options.task(
                 id,
                 payload,
@@ -374,7 +378,7 @@ class Batcher(Settlement):
                 first=UNNUMBERED,
                 submitter=self.submitter,
                 after=numbers(first.references) if needs else (),
-                kept=tuple(kept),
+                kept=tuple(bound),
             )
             self._batches[id] = batch
             self.dispatcher.submit(template.function, [task], batch)
@@ -383,13 +387,13 @@ class Batcher(Settlement):
                 self._settle([future], Failed(error), batch.load)
             self._batches.pop(id, None)
             if not isinstance(error, Exception):
-                self.dispatcher.cancel([id], signal.SIGKILL)  # a Ctrl-C may have come after it
+                self.dispatcher.cancel([id], signal.SIGKILL)  # Ctrl-C may come after `submit`
                 raise
 
     # ---------------------------------------------------------------- outcomes, in the I/O thread
 
     def note_raised(self, raised: Payload) -> None:
-        """Note whether what a call raised is that the initializer failed."""
+        """If a call raised the failure of the initializer, take no more calls."""
         if self._initializer is not None and self.broken is None:
             self.broken = self._initializer.failure_in(raised)
 
@@ -397,8 +401,8 @@ class Batcher(Settlement):
         if event.raised and event.payload is not None:
             self.note_raised(event.payload)
         futures = batch.futures[event.start : event.stop]
-        if self.keeper is not None:
-            self.keeper.settled(futures, event)
+        if self.recorder is not None:
+            self.recorder.settled(futures, event)
         batch.unsettled -= len(futures)
         if not batch.unsettled:
             self._batches.pop(event.task, None)
@@ -414,10 +418,11 @@ class Batcher(Settlement):
     def _given_back(
         self, futures: Sequence[CallFuture], batch: Batch, path: Sequence[str]
     ) -> Sequence[CallFuture]:
-        """Cancel calls that came back before they began, or have them wait again; return those that
-        have ended for having been killed. With a path another was cancelled, which they need.
+        """Let recalled calls wait again, or cancel those that are unwanted. With a path, a call
+        that they need was cancelled. Return the calls that count as ended because all calls were
+        killed.
         """
-        with self.lock:  # else what waits again could be missed by who ends all
+        with self.lock:  # else `cancel_waiting` and `kill_all` could miss calls that wait again
             if self._killed:
                 return futures
             unwanted = set(futures if self._cancels or path else batch.unwanted)
@@ -426,7 +431,7 @@ class Batcher(Settlement):
             again = [one for one in running if one not in unwanted]
             overtakes = batch.template.options.priority and self._may_overtake
             queue = self._prioritised if overtakes else self._waiting
-            for future in reversed(again):  # before all others
+            for future in reversed(again):  # to the front, in their order
                 future.outcome = WAITING
                 queue.appendleft(future)
             self._window.leave(len(again), batch.load)
@@ -434,8 +439,8 @@ class Batcher(Settlement):
         return ()
 
     def _recall_slow(self, batch: Batch) -> None:
-        """Recall what was handed over as quick calls and has not begun, when these turn out to be
-        slow.
+        """Recall calls that were handed over as quick ones and have not begun, if calls like them
+        turn out to be slow.
         """
         template, window = batch.template, self._window
         if not window.is_too_full(template, batch.load):
@@ -465,5 +470,5 @@ class Batcher(Settlement):
         if self._finished and self.tally is not None:
             tally, self.tally = self.tally, None
             tally.finish()
-        if self.keeper is not None and self._finished:
-            self.keeper.close()
+        if self.recorder is not None and self._finished:
+            self.recorder.close()

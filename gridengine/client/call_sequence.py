@@ -1,5 +1,5 @@
-"""Several calls that are made as one: tasks among the arguments of a task, and chains of tasks of
-which nobody else needs what is between. Imported by workers too, so it imports little.
+"""Several calls that run as one: tasks among the arguments of a task, and chains of tasks whose
+intermediate results nobody else needs. Workers import this too, so it imports little.
 """
 
 from __future__ import annotations
@@ -16,15 +16,17 @@ from gridengine.worker.call_context import GVAR
 
 
 class Value(Struct, frozen=True):
-    """Stands for what the call of this number has returned."""
+    """Stands for the return value of the call with this number."""
 
     call: int
 
 
 class Step(Struct):
-    """One of the calls: the number of its function, its arguments, among which, but not within
-    which, values of earlier ones may be, and which of these no later one needs. `name` is what
-    people call what it computes; empty for a part of what a later one does.
+    """One of the calls.
+
+    `function` is the number of its function. `args` and `kwargs` may be `Value`s, but not contain
+    them. `spent` are the numbers of the values that no later step needs. `name` is what people call
+    the result; empty if the step is a part of a later one.
     """
 
     function: int
@@ -35,7 +37,7 @@ class Step(Struct):
 
 
 class CallSequence:
-    """Makes calls of these functions, one after the other, and returns what the last returns."""
+    """Makes calls of these functions, one after the other, and returns the value of the last."""
 
     def __init__(self, functions: Sequence[Callable[..., Any]]) -> None:
         self._functions = functions
@@ -49,7 +51,7 @@ class CallSequence:
         number = 0
         while steps:
             GVAR.note_step(number + 1)
-            step = steps.pop()  # an argument is kept no longer than for its call
+            step = steps.pop()  # popped, so that an argument lives no longer than its call
             args = [values[one.call] if type(one) is Value else one for one in step.args]
             kwargs = {
                 name: values[one.call] if type(one) is Value else one

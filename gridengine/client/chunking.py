@@ -1,5 +1,5 @@
-"""How many calls travel in one task: by their number, by what they pickle to, and by the workers
-there are.
+"""Decide how many calls go into one task, by the number of calls, the size of their pickles, and
+the number of slots.
 """
 
 from __future__ import annotations
@@ -12,22 +12,24 @@ from gridengine.schedulers.base import Scheduler
 from gridengine.serialize.payload import SINGLE, STAR
 
 SMALL_BLOCK, LARGE_BLOCK = 64 * 1024, 256 * 1024
-"""Blocks of calls grow until their pickle is of at least this many bytes, and shrink when it is of
-more than that many.
+"""Blocks of calls grow until their pickle has at least `SMALL_BLOCK` bytes, and shrink when it has
+more than `LARGE_BLOCK`.
 """
 TINY_BLOCK = 2 * 1024
-"""A block up to this size may as well be sent again for each part of it that goes elsewhere."""
+"""A block up to this size may as well be sent again for each of its parts that goes to another
+worker.
+"""
 GROWTH = 8
 SHARES = 4
-"""Into how many blocks for each slot a map of known length is cut at least, unless they are
+"""A map of known length is cut into at least this many blocks for each slot, unless the blocks are
 tiny.
 """
 SMALLEST_WINDOW = 16
-"""How many calls of an `imap` may be on their way, however few the slots."""
+"""An `imap` may always have this many calls handed over, however few the slots."""
 
 
 def zipped(f: Callable[..., Any], iterables: Sequence[Iterable[Any]]) -> tuple[int, Iterator[Any]]:
-    """Return the form of the calls, and the calls."""
+    """Return the form of the calls, and an iterator over them."""
     if not iterables:
         raise TypeError(f"nothing to call {f!r} with: at least one iterable is needed")
     for one in iterables[1:]:
@@ -44,7 +46,7 @@ def argument_tuples(iterable: Iterable[Iterable[Any]]) -> Iterator[tuple[Any, ..
     """Yield the arguments of each call of a `starmap`.
 
     Raises:
-        TypeError: an element is none; the text says which.
+        TypeError: an element is not iterable; the text says which.
     """
     for index, element in enumerate(iterable):
         try:
@@ -59,16 +61,16 @@ def argument_tuples(iterable: Iterable[Iterable[Any]]) -> Iterator[tuple[Any, ..
 
 
 def length_of(iterables: Sequence[Iterable[Any]]) -> int | None:
-    """Return how many calls there will be, when that is known."""
+    """Return how many calls there will be; None if that is unknown."""
     try:
         return min(map(len, iterables))  # type: ignore[arg-type]
-    except TypeError:  # one has no length, or, as an array without dimensions, one that raises
+    except TypeError:  # no length; an array without dimensions raises too
         return None
 
 
 def next_size(size: int, pickled: int, total: int | None, slots: int) -> int:
-    """Return how many calls to put into the next block after one of so many, whose pickle is of so
-    many bytes. Blocks grow as far as leaves some for every slot.
+    """Return how many calls the next block gets, after a block of `size` calls with `pickled`
+    bytes. Blocks grow only so far that every slot gets some.
     """
     if pickled < TINY_BLOCK:
         return GROWTH * size

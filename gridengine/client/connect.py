@@ -1,4 +1,4 @@
-"""Resolves `scheduler=`, and returns the dispatcher that all users of that scheduler share."""
+"""Resolve `scheduler=`, and return the dispatcher that all users of that scheduler share."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ def dispatcher_of(scheduler: Scheduler) -> Dispatcher:
 
 
 def _make_dispatcher(scheduler: Scheduler) -> Dispatcher:
-    # Imported here, since a scheduler may begin to start its workers before.
+    # Imported here: a scheduler may begin to start its workers before these imports, which take
+    # time.
     if isinstance(scheduler, InlineScheduler):
         from gridengine.calls.inline import InlineDispatcher
 
@@ -58,11 +59,11 @@ def _make_dispatcher(scheduler: Scheduler) -> Dispatcher:
 
 
 def resolve(place: SchedulerSpec) -> tuple[Scheduler, bool]:
-    """Return the scheduler that is meant, and whether it was made here and is to be closed by the
-    caller.
+    """Return the scheduler that `place` means, and whether it was made here, so that the caller
+    must close it.
 
     Raises:
-        TypeError: it is no scheduler, nor gives one.
+        TypeError: `place` is no scheduler, and does not give one.
         ConfigurationError: there is no scheduler of this name.
     """
     if place is None:
@@ -81,12 +82,12 @@ def resolve(place: SchedulerSpec) -> tuple[Scheduler, bool]:
 
 
 def connect(place: SchedulerSpec, *, prepare: bool = False) -> tuple[Dispatcher, Scheduler, bool]:
-    """Return the dispatcher there, the scheduler, and whether it was made here and is ours to
-    close. With `prepare` the workers of a scheduler that is made here begin to start before the
-    dispatcher, which takes its time to import and to make.
+    """Return the dispatcher of `place`, the scheduler, and whether the scheduler was made here, so
+    that the caller must close it. With `prepare`, a scheduler that is made here begins to start its
+    workers before the dispatcher is imported and made, which takes time.
     """
-    # Whoever only defines jobs, or runs one on a worker, does not need the dispatcher and its
-    # sockets.
+    # A scheduler instance is not resolved: a script that only defines jobs, or a worker, needs
+    # neither the dispatcher nor its sockets.
     if isinstance(place, Scheduler):
         return dispatcher_of(place), place, False
     scheduler, ours = resolve(place)

@@ -1,9 +1,8 @@
-"""Futures that calls are given: a dispatcher is told what the references to their results stand
-for.
+"""Futures among the arguments of calls: a dispatcher is told what their references stand for.
 
-Of a call that this very dispatcher runs it is told which that is, and the result never comes here
-for it. All others (of another scheduler, of `concurrent.futures`, or there already) are waited for
-here, and supplied.
+If this dispatcher runs the future's call, it is told which call that is, and the result does not
+come to this process for it. The results of all other futures (of another scheduler, of
+`concurrent.futures`, or already settled) are waited for here, and supplied to the dispatcher.
 """
 
 from __future__ import annotations
@@ -32,39 +31,41 @@ from gridengine.serialize.references import (
 
 
 class ResultSource(Protocol):
-    """What makes a result, or has it."""
+    """The maker, or the owner, of a result."""
 
-    def keep(self, reference: Reference, dispatcher: Dispatcher) -> bool:
-        """Have a dispatcher that makes the result know it by a reference; return False when it does
-        not make it, or has made it.
+    def bind_reference(self, reference: Reference, dispatcher: Dispatcher) -> bool:
+        """If this dispatcher runs the call and has not settled it, bind its result to a reference.
+        Return whether it did.
         """
         return False
 
     def when_done(self, act: Callable[[], object]) -> None:
-        """Do something once the call has ended; now if it has."""
+        """Call a function once the call has ended; now if it has."""
 
     def data(self) -> ResultData:
-        """Return what came of the call, which has ended."""
+        """Return the outcome of the call, which has ended."""
         ...
 
 
 Found: TypeAlias = tuple[Any, ResultSource]
-"""What a result is known by, which may be referred to weakly, and its source."""
+"""The object that identifies a result, which must support weak references, and the result's
+source.
+"""
 
 
 class FutureSource(ResultSource):
-    """A future of `concurrent.futures`: who settles it is not known."""
+    """A future of `concurrent.futures`, which may be settled by anybody."""
 
     def __init__(self, future: Future[Any]) -> None:
         self._future = future
 
     def when_done(self, act: Callable[[], object]) -> None:
-        """Do it in the thread that settles the future."""
-        acts = [act]  # which refers to the future, and that keeps its callbacks
+        """Call the function in the thread that settles the future."""
+        acts = [act]  # popped: `act` refers to the future, which never drops its callbacks
         self._future.add_done_callback(lambda _: acts.pop()())
 
     def data(self) -> ResultData:
-        """Return what came of it."""
+        """Return the outcome of the future."""
         if self._future.cancelled():
             return ResultData(cancelled=True)
         error = self._future.exception()
@@ -72,22 +73,22 @@ class FutureSource(ResultSource):
 
 
 class CallSource:
-    """A call's future."""
+    """The future of a call of ours."""
 
     def __init__(self, future: CallFuture) -> None:
         self._future = future
 
-    def keep(self, reference: Reference, dispatcher: Dispatcher) -> bool:
-        """Tell the dispatcher which call it is, if it runs it."""
+    def bind_reference(self, reference: Reference, dispatcher: Dispatcher) -> bool:
+        """Tell the dispatcher which call it is, if the dispatcher runs it."""
         batcher = self._future.template.batcher
-        return batcher.dispatcher is dispatcher and batcher.keep(self._future, reference)
+        return batcher.dispatcher is dispatcher and batcher.bind_reference(self._future, reference)
 
     def when_done(self, act: Callable[[], object]) -> None:
-        """Do it in a thread of the batcher's, unless the call has ended."""
+        """Call the function in a thread of the batcher's, or here if the call has ended."""
         self._future.template.batcher.when_done(self._future, act)
 
     def data(self) -> ResultData:
-        """Return what came of it, as it came if it can go on so."""
+        """Return the call's outcome, still pickled if it can be forwarded without re-pickling."""
         future = self._future
         outcome, name = future.outcome, future.template.function.name
         if outcome is CANCELLED:
@@ -101,8 +102,8 @@ class CallSource:
 
 
 def unread(event: CallsFinished, index: int, name: str) -> ResultData | None:
-    """Return the outcome of one call of an event as it came; None when it has to be pickled
-    again.
+    """Return the outcome of one call of an event, still pickled; None if it must be unpickled and
+    pickled again.
     """
     path = path_from(event.path, name)
     if event.recalled:
@@ -118,8 +119,8 @@ def unread(event: CallsFinished, index: int, name: str) -> ResultData | None:
 
 
 def pickled(value: Any, error: BaseException | None, name: str) -> ResultData:
-    """Return an outcome that is there as an object, of what has this name. A value that cannot be
-    pickled is an error.
+    """Pickle the outcome of a call or future of this name. A value that cannot be pickled becomes
+    an error.
     """
     path = path_from((), name) if name else ("a future",)
     if error is None:
@@ -129,11 +130,11 @@ def pickled(value: Any, error: BaseException | None, name: str) -> ResultData:
             )
             return ResultData(
                 [bytes(one) for one in payload]
-            )  # it may be changed before it is sent
+            )  # copied: an array may change before it is sent
         except GridEngineError as failure:
             error = failure
             chain: list[BaseException | None] = [failure]
-            while chain:  # tracebacks hold the future, whose end lets go of the result
+            while chain:  # without tracebacks, which would keep the future and its result alive
                 if (one := chain.pop()) is not None and one.__traceback__ is not None:
                     chain += one.with_traceback(None).__cause__, one.__context__
     if isinstance(error, GridEngineError):
@@ -142,21 +143,24 @@ def pickled(value: Any, error: BaseException | None, name: str) -> ResultData:
 
 
 def _failed(error: GridEngineError | None, path: tuple[str, ...]) -> ResultData:
-    """Return an outcome that is an error of ours. What needs a call that was killed is
-    cancelled.
+    """Return the outcome of a call that has an error of the package. If the call was killed, calls
+    that need it are cancelled.
     """
     return ResultData(error=error, cancelled=isinstance(error, Cancelled), path=path)
 
 
 class _References:
-    """The references of this process, by what their results are known by."""
+    """The references of this process, by the objects that identify their results."""
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()  # the collector may end a future at any point
+        # Reentrant: the garbage collector may delete a future at any point.
+        self._lock = threading.RLock()
         self._known: weakref.WeakKeyDictionary[Any, Reference] = weakref.WeakKeyDictionary()
 
     def find(self, obj: Any) -> tuple[Reference, ResultSource] | None:
-        """Return the reference of a future, or of what stands for one, and its source."""
+        """Return the reference of a future, or of an object that stands for one, and its source;
+        None if the object stands for no result now.
+        """
         found: Found | None
         if isinstance(obj, ResultHolder):
             found = obj._find_source()
@@ -171,7 +175,9 @@ class _References:
         return reference, found[1]
 
     def begin(self, reference: Reference, dispatcher: Dispatcher) -> bool:
-        """Note that a dispatcher is told of a reference; return False when it was."""
+        """Note that a dispatcher is being told of a reference; return False if it was told
+        before.
+        """
         with self._lock:
             if reference.is_known_to(dispatcher):
                 return False
@@ -185,8 +191,8 @@ def known_references() -> _References:
 
 
 def introduce(payload: Payload, dispatcher: Dispatcher) -> tuple[Reference, ...]:
-    """Tell a dispatcher that is to get this payload what its references stand for, and return them:
-    they must live until it has got it.
+    """Tell a dispatcher what the references in a payload stand for, and return them. The caller
+    must keep them alive until the payload is submitted.
     """
     awaits = awaited_in(payload)
     if not awaits:
@@ -194,15 +200,16 @@ def introduce(payload: Payload, dispatcher: Dispatcher) -> tuple[Reference, ...]
     for reference, source in awaits.items():
         if known_references().begin(reference, dispatcher):
             try:
-                if not source.keep(reference, dispatcher):
+                if not source.bind_reference(reference, dispatcher):
                     source.when_done(functools.partial(supply, source, reference, dispatcher))
-            except BaseException:  # a Ctrl-C, say: who refers to it next is to try again
+            # Such as Ctrl-C: the next payload with this reference tries again.
+            except BaseException:
                 reference.remove_user(dispatcher)
                 raise
-    payload.awaits = NOTHING  # type: ignore[attr-defined]  # it may live longer
+    payload.awaits = NOTHING  # type: ignore[attr-defined]  # the payload may outlive the references
     return tuple(awaits)
 
 
 def supply(source: ResultSource, reference: Reference, dispatcher: Dispatcher) -> None:
-    """Tell a dispatcher what came of a call that has ended."""
+    """Supply a dispatcher with the outcome of a call that has ended."""
     dispatcher.supply(reference.number, source.data())

@@ -1,8 +1,8 @@
-"""`CallFuture`: the `concurrent.futures.Future` of a call, small while it waits, and unpickled by
-whoever asks for its result.
+"""`CallFuture`: the `concurrent.futures.Future` of a call. It is small while it waits, and its
+result is unpickled by whoever asks for it.
 
-A future of the standard library carries a condition, and with it a lock and two containers; most
-are only ever asked for their result. So this one makes its condition when somebody first waits for
+A future of the standard library has a condition, and with it a lock and two containers; most are
+only ever asked for their result. So this future makes its condition when somebody first waits for
 it, registers with it or looks into it, as `wait`, `as_completed` and `asyncio.wrap_future` do.
 """
 
@@ -26,7 +26,7 @@ from gridengine.client.lifetime import Lifetime
 from gridengine.client.options import CallOptions
 from gridengine.client.outcomes import ONE_CALL, cancelled_error, outcomes_of
 from gridengine.dispatcher.call_slot import CallSlot, Releasable, WithoutSlot
-from gridengine.dispatcher.core.calls import Pace
+from gridengine.dispatcher.core.figures import Pace
 from gridengine.dispatcher.core.tasks import CallsFinished, Function
 from gridengine.dispatcher.interface import Dispatcher
 from gridengine.errors import UNNUMBERED, Cancelled, call_words, short_repr, trim
@@ -37,11 +37,11 @@ from gridengine.serialize.kept_payload import KeptPayload
 from gridengine.serialize.references import Reference
 
 MOST_CALLS: Final = 1024
-"""How many calls travel as one task at most."""
+"""At most this many calls travel as one task."""
 
 
 class Phase(Enum):
-    """What a call is at that has no outcome, with the standard library's word for it."""
+    """The phase of a call without a value or an error, with the standard library's word for it."""
 
     WAITING = PENDING
     RUNNING = FUTURE_RUNNING
@@ -49,52 +49,52 @@ class Phase(Enum):
 
 
 WAITING: Final = Phase.WAITING
-"""It has not been handed over to the dispatcher."""
+"""The call has not been handed over to the dispatcher."""
 RUNNING: Final = Phase.RUNNING
-"""It has been handed over."""
+"""The call has been handed over."""
 CANCELLED: Final = Phase.CANCELLED
 
 
 class FutureBatcher(Lifetime):
-    """What a future needs of the batcher that its call was submitted to."""
+    """The part of a batcher that its futures use."""
 
     dispatcher: Dispatcher
 
     @abstractmethod
     def is_durable(self, future: CallFuture) -> bool:
-        """Return whether the dispatcher has a call on disk, or needs it no more."""
+        """Return whether the dispatcher's journal has a call, durably, or the call has ended."""
 
     @abstractmethod
-    def keep(self, future: CallFuture, reference: Reference) -> bool:
-        """Have the dispatcher know the result of a call by a reference; return False when the call
+    def bind_reference(self, future: CallFuture, reference: Reference) -> bool:
+        """Have the dispatcher bind the result of a call to a reference; return False if the call
         has ended.
         """
 
     @abstractmethod
     def when_done(self, future: CallFuture, act: Callable[[], object]) -> None:
-        """Do something once a call has ended; now if it has."""
+        """Call a function once a call has ended; now if it has."""
 
     @abstractmethod
     def pass_on(self, future: CallFuture, outcome: FutureOutcome | Phase) -> None:
-        """Have those who need the result of a call that has ended supplied with it, unless the
-        dispatcher did so itself.
+        """Supply the calls that need the result of a call that has ended, unless the dispatcher did
+        so itself.
         """
 
     @abstractmethod
     def recall(self, future: CallFuture) -> None:
-        """Withdraw a call that was handed over, if it has not begun."""
+        """Take back a call that was handed over, if it has not begun."""
 
     @abstractmethod
     def withdraw_waiting(self) -> None:
-        """Withdraw all that was not handed over."""
+        """Withdraw all calls that were not handed over."""
 
     @abstractmethod
     def note_cancelled(self) -> None:
-        """Note, under the lock, that a call that waited was cancelled."""
+        """Note, under the lock, that a waiting call was cancelled."""
 
 
 class CallTemplate(Struct, frozen=True, eq=False):
-    """What calls must share to travel together, and how long they take."""
+    """The properties that calls must share to travel together, and their pace."""
 
     batcher: FutureBatcher
     function: Function
@@ -104,32 +104,33 @@ class CallTemplate(Struct, frozen=True, eq=False):
 
 
 class UndecodedResult:
-    """The outcome of calls that ended together, as it came. The first future whose result is asked
-    for unpickles all of it; each takes its own. `call` is what the one call was given that has an
-    error which says nothing of that.
+    """The outcome of calls that ended together, still pickled. The first future that is asked for
+    its result unpickles all values; each future takes its own. `call` is the argument of a single
+    call that has an error of the package, which does not show the argument itself.
     """
 
-    __slots__ = ("_call", "_lock", "_values", "event", "failed", "is_kept", "recalled")
+    __slots__ = ("_call", "_lock", "_values", "event", "failed", "is_at_worker", "recalled")
 
     def __init__(self, event: CallsFinished, call: Any = None) -> None:
         self._call = call
         self.failed = event.raised or event.payload is None
         self.recalled = event.recalled
-        self.is_kept = type(event.payload) is KeptPayload
+        self.is_at_worker = type(event.payload) is KeptPayload
         self.event: CallsFinished | None = event
         """None once it has been unpickled."""
         self._lock = threading.Lock()
         self._values: dict[int, Any] = {}
 
     def decode(self, future: CallFuture) -> None:
-        """Put the result of its call, or the error, into a future."""
+        """Put the result of a future's call, or its error, into the future."""
         with self._lock:
             if future.outcome is not self:
                 return
             if self.event is not None:
                 template, event = future.template, self.event
                 error = event.error
-                if error is not None and event.attempts:  # else it is of others too
+                # Without attempts, other calls share the error.
+                if error is not None and event.attempts:
                     note_on(error, list(filter(None, [given_words(self._call, template.form)])))
                     self._call = None
                 for outcome in outcomes_of(event, template.function.name, ONE_CALL):
@@ -145,7 +146,7 @@ class UndecodedResult:
 
 
 class Failed(Struct, eq=False):
-    """An exception as an outcome, and as it came, if it did."""
+    """An exception as an outcome, with the event that brought it, if one did."""
 
     error: BaseException
     event: CallsFinished | None = None
@@ -153,7 +154,7 @@ class Failed(Struct, eq=False):
 
 
 class Done:
-    """The outcome of calls whose results are kept elsewhere."""
+    """The outcome of calls whose results are stored elsewhere."""
 
     __slots__ = ()
     failed = False
@@ -163,36 +164,40 @@ FutureOutcome: TypeAlias = UndecodedResult | Failed | Done
 
 
 def is_failure(outcome: FutureOutcome) -> bool:
-    """Return whether it is no value that a call has returned."""
+    """Return whether an outcome is anything but the return value of a call."""
     return type(outcome) is Failed or (type(outcome) is UndecodedResult and outcome.failed)
 
 
 class Waiters(Struct, eq=False):
-    """What a future has once somebody waits for it.
+    """The waiters of a future, made when somebody first waits for it.
 
-    Who waits for it alone sleeps on a lock. To be woken by a condition takes two more switches of
-    threads: it is notified while its own lock is held. There is one only for the functions of
-    `concurrent.futures`, once they look in.
+    A thread that waits for one future sleeps on a lock. Waking it by a condition would take two
+    more switches of threads, because a condition notifies while its own lock is held. The condition
+    is made only for the functions of `concurrent.futures`, when they look into the future.
 
-    kept: what the dispatcher knows the result by, when other calls wait for it.
-    acts: what is to be done for other dispatchers once it is there.
+    reference: the dispatcher knows the result by it, when other calls wait for the result.
+    acts: functions to call once the call has ended, for other dispatchers.
     """
 
     condition: threading.Condition | None = None
     locks: list[Releasable] = []
     registered: list[Any] = []
     callbacks: list[Callable[[Future[Any]], object]] = []
-    kept: Reference | None = None
+    reference: Reference | None = None
     acts: list[Callable[[], object]] = []
 
     def take_locks(self) -> list[Releasable]:
-        """Return the locks to release once the batcher's lock, which is held now, is free."""
+        """Return the locks to release, under the batcher's lock; release them when that lock is
+        free.
+        """
         locks, self.locks = self.locks, []
         return locks
 
 
 class RegisteredWaiters:
-    """Those of a future, as `concurrent.futures` adds them to it in a call that makes calls."""
+    """The waiters that `concurrent.futures` registers with a future inside a call that submits
+    nested calls.
+    """
 
     def __init__(self, waiters: list[Any], slot: CallSlot) -> None:
         self._waiters = waiters
@@ -200,7 +205,7 @@ class RegisteredWaiters:
         self.remove = waiters.remove
 
     def append(self, waiter: Any) -> None:
-        """Add one, who waits without the call's slot."""
+        """Add a waiter, which waits without the call's slot."""
         if not isinstance(waiter.event, EventWithoutSlot):
             waiter.event = EventWithoutSlot(self._slot)
         self._waiters.append(waiter)
@@ -210,14 +215,14 @@ class RegisteredWaiters:
 
 
 class EventWithoutSlot(threading.Event):
-    """An event for which a call waits without its slot."""
+    """An event that a call waits for without its slot."""
 
     def __init__(self, slot: CallSlot) -> None:
         super().__init__()
         self._slot = slot
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it is set, or `timeout` seconds; return whether it is set."""
+        """Wait until the event is set, for at most `timeout` seconds; return whether it is set."""
         if self.is_set() or (timeout is not None and timeout <= 0):
             return self.is_set()
         with WithoutSlot(self._slot) as wait:
@@ -226,18 +231,20 @@ class EventWithoutSlot(threading.Event):
 
 
 class CallFuture(Future[Any]):
-    """A call's future. All that `concurrent.futures.Future` promises holds.
+    """A call's future. It keeps all promises of `concurrent.futures.Future`.
 
-    `call` is its argument, or its arguments, until it has ended; of one that was cancelled for
-    another by which way that has come. `place` says where it was handed
-    over: the number of the task, times `MOST_CALLS`, plus the number of the call in that. `outcome`
-    is its result, or what stands for that. `waiters` is None as long as nobody waits.
+    `call` is the call's argument or arguments until it has ended; after a cancellation because of
+    another call, it is the path that the cancellation took. `place` says where the call was handed
+    over: the task's number, times `MOST_CALLS`, plus the call's index in the task. `outcome` is a
+    `Phase`, an `UndecodedResult`, a `Failed`, or the value. `waiters` is None as long as nobody
+    waits.
     """
 
     __slots__ = ("call", "outcome", "place", "template", "waiters")
 
     def __init__(self, template: CallTemplate, call: Any, outcome: Any = WAITING) -> None:
-        # Not the base's: its condition is what takes most of its time and memory.
+        # The base class's `__init__` is not called: most of its time and memory goes into the
+        # condition.
         self.template = template
         self.call = call
         self.place = 0
@@ -252,10 +259,11 @@ class CallFuture(Future[Any]):
         return outcome._value_ if type(outcome) is Phase else FINISHED
 
     def _with_condition(self) -> Waiters:
-        """Return the same, with a condition."""
+        """Return the waiters, with a condition."""
         waiters = self.waiters
         if waiters is None or waiters.condition is None:
-            self.template.batcher.prepare_callbacks()  # it is settled there, should it be held
+            # A future whose condition is held is settled in that thread.
+            self.template.batcher.prepare_callbacks()
             with self.template.batcher.lock:
                 waiters = self.waiters = self.waiters or Waiters()
                 if waiters.condition is None:
@@ -309,7 +317,7 @@ class CallFuture(Future[Any]):
     def cancel(self) -> bool:
         """Withdraw the call if it has not begun; return whether it is cancelled."""
         withdrawn = self.withdraw(WAITING)
-        if self.outcome is RUNNING:  # it may have been handed over just now
+        if self.outcome is RUNNING:  # another thread may have handed it over just now
             self.template.batcher.recall(self)
             withdrawn = self.withdraw(WAITING)
         if withdrawn and self.waiters is not None:
@@ -317,8 +325,8 @@ class CallFuture(Future[Any]):
         return self.outcome is CANCELLED
 
     def withdraw(self, phase: Phase, path: Sequence[str] = ()) -> bool:
-        """Cancel the call if it is at this, with a path for another, and wake who waits; return
-        whether it was. Callbacks are left to the caller.
+        """Cancel the call and wake its waiters, if the call is in this phase; return whether it
+        was. With a path, a call that it needs was cancelled. The caller must call the callbacks.
         """
         with self.template.batcher.lock:
             if self.outcome is not phase:
@@ -345,8 +353,9 @@ class CallFuture(Future[Any]):
 
     @property
     def acknowledged(self) -> bool:
-        """Whether the call is made though this process is killed, and its dispatcher, and that is
-        started again: it is in the journal of a stand-alone dispatcher, on disk, or has ended.
+        """Whether the call will be made even if this process and its dispatcher are killed and the
+        dispatcher is restarted: a stand-alone dispatcher's journal has the call, durably, or the
+        call has ended.
         """
         return self.done() or self.template.batcher.is_durable(self)
 
@@ -359,27 +368,27 @@ class CallFuture(Future[Any]):
         return self.outcome is RUNNING
 
     def cancelled(self) -> bool:
-        """Return whether the call was withdrawn before it began, or ended before it was done."""
+        """Return whether the call was withdrawn before it began, or killed."""
         outcome = self.outcome
         if type(outcome) is UndecodedResult:
             event = outcome.event
             if event is not None:
                 return isinstance(event.error, Cancelled)
-            outcome = self._decoded()  # others of its kind have unpickled it
-        if type(outcome) is Failed:  # what a call raised is its own, though it be of this kind
+            outcome = self._decoded()  # another future has unpickled the event
+        if type(outcome) is Failed:  # a `Cancelled` that the call itself raised does not count
             raised = outcome.event is not None and outcome.event.raised
             return isinstance(outcome.error, Cancelled) and not raised
         return outcome is CANCELLED
 
     def result(self, timeout: float | None = None) -> Any:
-        """Return what the call returned, waiting for it up to `timeout` seconds.
+        """Return the call's return value; wait for it up to `timeout` seconds.
 
         Raises:
-            CancelledError: it was withdrawn before it began, or for a call that it needs, which a
-                note names.
-            TimeoutError: it has not ended by then.
-            Exception: what it raised, with a `RemoteTraceback` as its `__cause__`.
-            CallError, ClusterError: what kept it from ending.
+            CancelledError: the call was withdrawn before it began, or a call that it needs was
+                cancelled, which a note names.
+            TimeoutError: the call has not ended in time.
+            Exception: the call raised it; its `__cause__` is a `RemoteTraceback`.
+            CallError, ClusterError: the reason why the call could not end.
         """
         outcome = self.outcome
         if type(outcome) is Phase:
@@ -390,17 +399,19 @@ class CallFuture(Future[Any]):
             outcome = self.outcome
         if type(outcome) is Failed:
             try:
-                raise outcome.error.with_traceback(None)  # that of an earlier `result`
+                # Without the traceback of an earlier `result`.
+                raise outcome.error.with_traceback(None)
             except BaseException as error:
                 trim(error)
                 raise
             finally:
-                self = outcome = None  # type: ignore[assignment]  # the traceback would hold them, and they the exception
+                # Break a cycle: the traceback refers to these variables, and they to the exception.
+                self = outcome = None  # type: ignore[assignment]
         return outcome
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Return the exception that `result` would raise, or None; waits and raises like `result`
-        for all else.
+        """Return the exception that `result` would raise for the call, or None; otherwise waits and
+        raises like `result`.
         """
         if type(self.outcome) is Phase:
             self._await(timeout)
@@ -412,14 +423,14 @@ class CallFuture(Future[Any]):
             raise FutureTimeoutError
         if self.outcome is CANCELLED:
             raise cancelled_error(self.call, self.template.function.name)
-        if deadline is not None:  # the result may have stayed at its worker
+        if deadline is not None:  # a result that stayed at its worker must be fetched in time
             here = threading.Event()
             if self._comes(here.set) and not here.wait(max(0.0, deadline - monotonic())):
                 raise FutureTimeoutError
 
     def _comes(self, act: Callable[[], object]) -> bool:
-        """Have a result come that has stayed at its worker, and something done once it is here;
-        return whether it is still to come.
+        """Have a result fetched that has stayed at its worker, and `act` called once it is here;
+        return False if there is nothing to fetch.
         """
         outcome = self.outcome
         event = outcome.event if type(outcome) is UndecodedResult else None
@@ -431,7 +442,7 @@ class CallFuture(Future[Any]):
         )
 
     def await_end(self, timeout: float | None) -> bool:
-        """Wait for the end; return whether it has come within `timeout` seconds."""
+        """Wait for the end of the call; return whether it has ended within `timeout` seconds."""
         lock = threading.Lock()
         lock.acquire()
         if not self._release_at_end(lock):
@@ -448,7 +459,7 @@ class CallFuture(Future[Any]):
             self._forget_waiter(lock)
 
     def _release_at_end(self, waiter: Releasable) -> bool:
-        """Have a lock or the like released when the call ends; return whether it is still to."""
+        """Have a lock or the like released when the call ends; return False if it has ended."""
         with self.template.batcher.lock:
             if self.outcome is not WAITING and self.outcome is not RUNNING:
                 return False
@@ -457,20 +468,20 @@ class CallFuture(Future[Any]):
             return True
 
     def _forget_waiter(self, waiter: Releasable) -> None:
-        """Let go of a lock that was not released."""
+        """Forget a lock that was not released."""
         waiters = self.waiters
         with self.template.batcher.lock:
             if waiters is not None and waiter in waiters.locks:
                 waiters.locks.remove(waiter)
 
     def __await__(self) -> Generator[Any, None, Any]:
-        """Wait in a task of asyncio or trio for what `result` gives. When the task is cancelled
-        meanwhile the call is withdrawn if it has not begun, as by `asyncio.wrap_future`.
+        """Wait in a task of asyncio or trio for the value of `result`. If the task is cancelled
+        meanwhile, the call is withdrawn if it has not begun, as by `asyncio.wrap_future`.
         """
         if not self.done():
             yield from self.ended().__await__()
         outcome = self.outcome
-        if type(outcome) is UndecodedResult and outcome.is_kept:
+        if type(outcome) is UndecodedResult and outcome.is_at_worker:
             yield from self._here().__await__()
         if self.outcome is CANCELLED:
             from gridengine.client.loop_tasks import cancellation_type
@@ -480,7 +491,7 @@ class CallFuture(Future[Any]):
         return self.result()
 
     async def _here(self) -> None:
-        """Wait until a result is here that has stayed at its worker."""
+        """Wait until a result that has stayed at its worker is here."""
         from gridengine.client.loop_tasks import task_waiter
 
         waiter = task_waiter()
@@ -488,7 +499,7 @@ class CallFuture(Future[Any]):
             await waiter.wait()
 
     async def ended(self) -> None:
-        """Wait for the end, likewise."""
+        """Wait for the end of the call; a cancellation withdraws it, see `__await__`."""
         from gridengine.client.loop_tasks import task_waiter, task_without_slot
 
         waiter = task_waiter()
@@ -498,11 +509,12 @@ class CallFuture(Future[Any]):
                     await waiter.wait()
             except BaseException:
                 self._forget_waiter(waiter)
-                self.template.batcher.call_back(self.cancel)  # not here: it may have to wait
+                # In another thread, because it may have to wait.
+                self.template.batcher.call_back(self.cancel)
                 raise
 
     def add_done_callback(self, fn: Callable[[Future[Any]], object]) -> None:
-        """Have `fn(self)` called when the call has ended or was cancelled; at once if it has."""
+        """Call `fn(self)` when the call has ended or was cancelled; at once if it has."""
         self.template.batcher.prepare_callbacks()
         with self.template.batcher.lock:
             if not self.done():
@@ -514,7 +526,7 @@ class CallFuture(Future[Any]):
     # What becomes of it
 
     def settle(self, outcome: FutureOutcome) -> None:
-        """Note the outcome of a future that has a condition, and wake who waits."""
+        """Set the outcome of a future that has a condition, and wake its waiters."""
         with self._condition:
             with self.template.batcher.lock:
                 self.outcome, self.call = outcome, None
@@ -526,8 +538,8 @@ class CallFuture(Future[Any]):
         release(locks)
 
     def call_back(self, logged: type[BaseException] = Exception) -> None:
-        """Call what was registered by `add_done_callback`, all of it, whatever one raises; what is
-        not logged is raised at the end.
+        """Call all callbacks, whatever one of them raises. Exceptions that are not `logged` are
+        raised at the end.
         """
         waiters = self._with_condition()
         callbacks, waiters.callbacks = waiters.callbacks, []
@@ -536,7 +548,7 @@ class CallFuture(Future[Any]):
                 stack.callback(call_safely, callback, self, logged)
 
     def set_running_or_notify_cancel(self) -> bool:
-        """Only who runs the call may say what becomes of it.
+        """Refuse: only the workers set the outcome of a call.
 
         Raises:
             RuntimeError: always.
@@ -544,7 +556,7 @@ class CallFuture(Future[Any]):
         raise RuntimeError("the outcome of a call is set by the workers")
 
     def set_result(self, result: Any) -> None:
-        """As `set_running_or_notify_cancel`.
+        """Refuse, like `set_running_or_notify_cancel`.
 
         Raises:
             InvalidStateError: always.
@@ -558,12 +570,12 @@ class CallFuture(Future[Any]):
         refusal = TypeError(
             "a future travels in the arguments of calls alone; elsewhere give its result()"
         )
-        vars(refusal)["refused"] = self  # named itself, not a part of it
+        vars(refusal)["refused"] = self  # the error names the future, not a part of it
         raise refusal
 
 
 def release(locks: Sequence[Releasable]) -> None:
-    """Wake those who sleep on these locks."""
+    """Wake the threads and tasks that sleep on these locks."""
     for lock in locks:
         lock.release()
 
@@ -573,7 +585,7 @@ def call_safely(
     future: CallFuture,
     logged: type[BaseException] = Exception,
 ) -> None:
-    """Call a callback as the standard library does: what it raises is logged."""
+    """Call a callback as the standard library does: its exceptions are logged."""
     try:
         callback(future)
     except logged:

@@ -1,10 +1,10 @@
-"""Graphs of calls, as users and dask write them, in one form: which calls are to be made, what each
-needs, and which of them are best made together.
+"""Read a graph of calls, as users and dask write it: find the calls to make, the calls that each
+needs, and the calls that are best made together.
 
-A graph maps keys to data, tasks and other keys. A task is a tuple with a callable first; its
-arguments are keys, tasks, lists and tuples of such, or data. dask's own nodes (`dask._task_spec`)
-may stand for any of these. Nothing is pickled here and nothing called, and nothing recurses as deep
-as a graph does.
+A graph maps keys to data, tasks and other keys. A task is a tuple that begins with a callable; its
+arguments are keys, tasks, lists and tuples of these, or data. dask's own nodes (`dask._task_spec`)
+may stand for any of these. Nothing is pickled or called here, and the recursion is not as deep as
+the graph.
 """
 
 from __future__ import annotations
@@ -23,18 +23,22 @@ from gridengine.serialize.shared_objects import find, identity
 
 Graph: TypeAlias = Mapping[Any, Any]
 NUMBERS = frozenset({int, float, complex, bool, type(None)})
-"""Data that stands where it is needed; a node of its own would cost more."""
+"""Types of data that is put where it is needed; a node of its own would cost more."""
 MISSING = object()
 
 
 class Node(Struct, eq=False):
-    """What a key stands for, or a task that is an argument of another, under the key of that.
+    """The value of a key, or a task that is an argument of another task and has that task's key.
 
-    As read, `function` is called with `args` and `kwargs`, in which nodes stand for their values;
-    without a function the node is data, `value`; with a `target` it stands for that node. `needs`
-    are the nodes that it needs, and `users` is how many need
-    it, each under a key. `sequence` are the calls that are made as one, in order, when they are
-    more than its own, which is the last. `is_wanted`: its key is asked for.
+    After reading, a node is one of three things. With a `function`, it is a call with `args` and
+    `kwargs`, in which nodes stand for their values. With a `target`, it is another name of that
+    node. Otherwise it is data, `value`.
+
+    needs: the nodes that this node needs.
+    users: how many nodes need this one, each under a key.
+    sequence: the calls that are made as one, in order, if there are several; the node's own call is
+    the last.
+    is_wanted: whether the user asks for its key.
     """
 
     key: Any
@@ -51,7 +55,9 @@ class Node(Struct, eq=False):
     sequence: list[Node] | None = None
     users: int = 0
     reference: int = 0
-    """What stands for its value when it is pickled as an argument; 0 is for the value itself."""
+    """The reference that stands for its value when it is pickled as an argument; 0 if the value
+    itself is pickled.
+    """
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         node = self.target or self
@@ -63,16 +69,16 @@ class Node(Struct, eq=False):
 def read(
     graph: Graph, keys: Iterable[Hashable], *, strict: bool = True
 ) -> tuple[list[Node], list[Node]]:
-    """Return the nodes of these keys, in their order, and all calls that these need, each after
-    those that it needs itself.
+    """Return the nodes of these keys, in their order, and all calls that they need, in topological
+    order.
 
     strict: a string in a task's arguments is a key, never data.
 
     Raises:
         TypeError: `keys` is a single string.
         KeyError: the graph has no such key; the text says which node needs it.
-        CycleError: a node needs itself; its second argument is the way round, in the order in which
-            the nodes were to be computed.
+        CycleError: a node needs itself; the second argument is the cycle, in the order in which its
+            nodes would have to be computed.
     """
     if isinstance(keys, str):
         raise TypeError(f"keys is a list of keys: for {keys!r} say [{keys!r}]")
@@ -90,8 +96,8 @@ def read(
 
 
 def fuse(calls: Iterable[Node]) -> list[Node]:
-    """Return these calls, where one that a single other needs, which needs no other call, is made
-    together with that.
+    """Fuse calls: make a call together with the only call that needs it, if that one needs no other
+    call. Return the remaining calls.
     """
     left = dict.fromkeys(calls)
     for node in tuple(left):
@@ -103,7 +109,7 @@ def fuse(calls: Iterable[Node]) -> list[Node]:
 
 
 def _only_call(nodes: Iterable[Node]) -> Node | None:
-    """Return the one of these nodes that is a call, if no other is."""
+    """Return the only call among these nodes; None if there is none, or several."""
     found = None
     for one in nodes:
         if one.function is not None:
@@ -114,8 +120,8 @@ def _only_call(nodes: Iterable[Node]) -> Node | None:
 
 
 def _join(node: Node, others: list[Node]) -> None:
-    """Have a node made together with others that it needs, after them."""
-    # The longest takes the others, or a long one would be copied again and again.
+    """Make a node together with these nodes that it needs, after them."""
+    # The longest sequence takes the others: a long one would otherwise be copied again and again.
     longest = max(others, key=lambda one: len(one.sequence or ()))
     sequence, needs = longest.sequence or [longest], longest.needs
     for one in others:
@@ -133,9 +139,7 @@ class _MissingKeyError(Exception):
 
 
 class _Reader:
-    """Reads the nodes that are needed; `calls` are the tasks among them, each after what it
-    needs.
-    """
+    """Reads the nodes that are needed. `calls` are their tasks, in topological order."""
 
     def __init__(self, graph: Graph, *, strict: bool) -> None:
         self._graph = graph if type(graph) is dict else dict(graph)
@@ -151,7 +155,7 @@ class _Reader:
         """Return the node of a key.
 
         Raises:
-            KeyError: the graph does not have it.
+            KeyError: the graph does not have the key.
         """
         node = self._nodes.get(key)
         if node is None:
@@ -159,7 +163,7 @@ class _Reader:
         return node
 
     def visit(self, node: Node) -> None:
-        """Read a node, and before it all that it needs."""
+        """Read a node, after all nodes that it needs."""
         if node.is_read:
             return
         path, unread = [node], [self._begin(node)]
@@ -175,7 +179,7 @@ class _Reader:
                 unread.append(self._begin(following))
 
     def _begin(self, node: Node) -> Iterator[Node]:
-        """Read what a node is, and return what it needs."""
+        """Find out which kind of node this is, and return the nodes that it needs."""
         self._node, node.is_begun = node, True
         value = node.value
         if type(value) is tuple and value and callable(value[0]):
@@ -189,7 +193,7 @@ class _Reader:
             node.target = self._needed(value)
         else:
             node.value = self._with_nodes(value, strict=False)
-            if node.needs:  # a list of what is computed, say
+            if node.needs:  # such as a list with results of other nodes
                 node.function, node.args = identity, (node.value,)
         return iter(node.needs)
 
@@ -206,7 +210,7 @@ class _Reader:
             [node.target] = self._arguments([value], self._with_dask_nodes)
 
     def _end(self, node: Node) -> None:
-        """Note what becomes of a node that was read, and all that it needs."""
+        """Complete a node once the nodes that it needs are read."""
         node.is_read = True
         if node.target is not None:
             node.target = node.target.target or node.target
@@ -226,7 +230,7 @@ class _Reader:
     # ---------------------------------------------------------------- arguments
 
     def _arguments(self, arguments: Iterable[Any], read: Callable[..., Any]) -> list[Any]:
-        """Return the arguments of the node that is being read, with nodes for what is computed."""
+        """Read the arguments of the present node: nodes stand for values that are computed."""
         read_ones: list[Any] = []
         try:
             for one in arguments:
@@ -241,25 +245,25 @@ class _Reader:
         return read_ones
 
     def _value_of(self, key: Any) -> Any:
-        """Return what the graph has by what may be a key, `MISSING` when it is none."""
+        """Return the graph's value for an object that may be a key; `MISSING` if it is none."""
         try:
-            # What is true or false is equal to a number, but not meant by that.
+            # True and False equal the numbers 1 and 0, but do not mean these keys.
             return MISSING if type(key) is bool else self._graph.get(key, MISSING)
-        except TypeError:  # it cannot be hashed
+        except TypeError:  # the object cannot be hashed
             return MISSING
 
     def _needed(self, key: Any) -> Node:
-        """Return the node of a key, and note that it is needed."""
+        """Return the node of a key, and note that the present node needs it."""
         node = self._nodes.get(key) or self.node_of(key)
         self._node.needs[node] = None
         return node
 
     def _is_number(self, value: Any) -> bool:
-        """Return whether data is a number; it could be a key."""
+        """Return whether a value is a number and no key."""
         return type(value) in NUMBERS and value not in self._graph
 
     def _with_nodes(self, value: Any, *, strict: bool) -> Any:
-        """Return an argument, or what is in a list, with nodes for what is computed."""
+        """Return an argument, or an element of a list, with nodes for values that are computed."""
         if isinstance(value, self._of_dask):
             return self._with_dask_nodes(value)
         kind = type(value)
@@ -278,7 +282,9 @@ class _Reader:
         return value
 
     def _with_dask_nodes(self, value: Any, *, strict: bool = True) -> Any:
-        """Return an argument of one of dask's nodes: only what is such a node is computed."""
+        """Return an argument of one of dask's nodes, in which only dask's nodes stand for
+        values.
+        """
         dask: Any = self._dask
         if not isinstance(value, self._of_dask):
             return value
@@ -300,7 +306,7 @@ class _Reader:
 
 
 def _cycle(way: list[Node]) -> graphlib.CycleError:
-    """Return the error of nodes each of which needs the next, and the last the first."""
+    """Return the error of nodes of which each needs the next, and the last the first."""
     keys = [node.key for node in [*way, way[0]] if not node.is_nested]
     if way[0].is_nested:
         keys.append(keys[0])

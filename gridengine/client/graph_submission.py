@@ -1,5 +1,5 @@
-"""The calls of a graph on their way: all of them are handed to a dispatcher at once, each with what
-it is to wait for, and futures are given what comes of the keys that were asked for.
+"""Submit the calls of a graph: all are handed to a dispatcher at once, each with the calls that it
+waits for. The keys that the user asks for get futures.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from gridengine.client.future import (
     UndecodedResult,
 )
 from gridengine.client.graph import Node
-from gridengine.client.named_run_graph import KeptGraph
+from gridengine.client.named_run_graph import RunGraph
 from gridengine.client.node_calls import WrittenCall, key_text, written
 from gridengine.client.outcomes import OutcomeListener
 from gridengine.dispatcher.core.tasks import CallsFinished, ResultData, Task
@@ -41,16 +41,17 @@ from gridengine.serialize.shared_objects import identity, needs_of
 from gridengine.serialize.unpicklable import name_of
 
 FunctionTemplates: TypeAlias = tuple[tuple[CallTemplate, ...], tuple[Reference, ...]]
-"""The templates of a function's calls, for each form, and what the function itself refers to."""
+"""The templates of a function's calls, for each form, and the references in the function itself."""
 
 
 class GraphSubmission(OutcomeListener):
-    """The calls of a graph: `add` each, after those that it needs, then `hand_over`. `end` is done
-    once all of them have ended.
+    """The calls of a graph: `add` each, in topological order, then `hand_over`. The future `end` is
+    done once all of them have ended.
 
     Args:
-        templates_of: gives the templates of a function's calls, for each form.
-        unsent: gives a template of what is not handed over, for the name of a function.
+        templates_of: returns the templates of a function's calls, for each form.
+        unsent: returns a template with a function's name, for futures of calls that are not handed
+            over.
     """
 
     def __init__(
@@ -67,28 +68,32 @@ class GraphSubmission(OutcomeListener):
         self._groups: list[tuple[CallTemplate, list[Task]]] = []
         self._group_of: dict[CallTemplate, list[Task]] = {}
         self._referred: list[Reference] = []
-        """What users' own futures are known by; it lives until the calls have been handed over."""
+        """References to the users' own futures; they must live until the calls have been handed
+        over.
+        """
         self._supplied: list[tuple[int, ResultData]] = []
         self._futures: dict[Node, Future[Any]] = {}
         self._unsettled: dict[int, Batch | None] = {}
-        """The tasks that have not ended; each with its future, as a batch, if its key is wanted."""
+        """The tasks that have not ended, each with its future as a batch of one, or None if nobody
+        asks for its key.
+        """
         self._keys: dict[int, Any] = {}
-        """Of the tasks that have not ended; of those that are several calls the names of the nodes,
-        in a list.
+        """The keys of the tasks that have not ended; for a fused task, the list of the names of its
+        steps.
         """
         self._needed: dict[int, int] = {}
-        """Of such tasks with a future that others need the references."""
+        """The references of tasks that have a future and that other tasks need."""
         self._failed: dict[int, tuple[Any, str]] = {}
-        """What has failed by itself, by its `id`, with the node."""
-        self.keeper: KeptGraph | None = None
-        """Keeps what comes of the calls, if they are of a run with a name."""
+        """Failures of calls that failed by themselves, by `id`, each with the name of its node."""
+        self.recorder: RunGraph | None = None
+        """Records the outcomes of the calls, if they belong to a named run."""
         self._wanted = 0
         """How many tasks with a future have not ended."""
         self.end = CallFuture(unsent(identity), None, RUNNING)
 
     def add(self, node: Node) -> None:
-        """Add a call, and all that is made together with it. What of it cannot be pickled is the
-        error of what it computes.
+        """Add a call, with the calls that are fused with it. If it cannot be pickled, the error is
+        the outcome of the node.
         """
         for one in node.needs:
             if one.function is None and one.users > 1 and type(one.value) not in ATOMS:
@@ -124,9 +129,9 @@ class GraphSubmission(OutcomeListener):
     def _note(
         self, node: Node, task: int, template: CallTemplate, steps: Sequence[str] | None
     ) -> None:
-        """Note what becomes of a task's end."""
-        if self.keeper is not None:
-            self.keeper.added(node, task)
+        """Prepare for a task's end."""
+        if self.recorder is not None:
+            self.recorder.added(node, task)
         self._unsettled[task] = None
         self._keys[task] = node.key if steps is None else steps
         if node.is_wanted:
@@ -139,11 +144,11 @@ class GraphSubmission(OutcomeListener):
     def _pickled(
         self, node: Node, made: WrittenCall
     ) -> tuple[CallTemplate, Payload, tuple[Reference, ...]]:
-        """Return the template and the payload of a call, and what that, or its function, has of
-        users' own futures.
+        """Return the template and the payload of a call, and the references in both to users' own
+        futures.
 
         Raises:
-            PicklingError: it cannot travel; the text names the node.
+            PicklingError: the call cannot be pickled; the text names the node.
         """
         key, function, form, call, is_plain, _ = made
         templates, references = self._templates_for(key, function)
@@ -152,14 +157,14 @@ class GraphSubmission(OutcomeListener):
         try:
             payload = _dumped(node, call, form)
         except Exception:
-            for one in node.sequence or ():  # the error of the one that it is in
+            for one in node.sequence or ():  # raise the error of the step that cannot be pickled
                 _dumped(one, (one.args, one.kwargs or {}), FULL)
             raise
         return templates[form], payload, (*introduce(payload, self._dispatcher), *references)
 
     def _share(self, node: Node) -> None:
-        """Have data that several need pickled once, if it can be; else each of these has the error,
-        with its own name.
+        """Pickle data once that several nodes need. If it cannot be pickled, each of these nodes
+        gets the error, with its own name.
         """
         with contextlib.suppress(Exception):
             payload = None if node.reference else pickling.dump_calls([node.value])
@@ -168,7 +173,9 @@ class GraphSubmission(OutcomeListener):
                 self._supplied.append((node.reference, ResultData(payload)))
 
     def _templates_for(self, key: Any, function: Any) -> FunctionTemplates:
-        """Return templates of this graph's own: its calls are not recalled with others."""
+        """Return templates that belong to this graph only, so that the batcher does not recall its
+        calls with others.
+        """
         found = self._templates.get(key)
         if found is None:
             made = CallSequence(function) if type(function) is tuple else function
@@ -187,15 +194,15 @@ class GraphSubmission(OutcomeListener):
             self._supplied.append((node.reference, pickled(None, error, name)))
 
     def hand_over(self, wanted: Iterable[Node]) -> list[Future[Any]]:
-        """Hand over all calls, and return the futures of these nodes. What the dispatcher raises is
-        their exception.
+        """Hand over all calls, and return the futures of these nodes. If the dispatcher raises an
+        exception, it is the outcome of all of them.
 
         Raises:
             RuntimeError: the batcher is closed.
         """
         futures = [self._future_of(node) for node in wanted]
-        if self.keeper is not None:
-            self.keeper.hand_over()
+        if self.recorder is not None:
+            self.recorder.hand_over()
         batches = {task: one for task, one in self._unsettled.items() if one is not None}
         self._wanted = len(batches)
         self._batcher.begin(self, batches)
@@ -210,9 +217,9 @@ class GraphSubmission(OutcomeListener):
             if not isinstance(error, Exception):
                 raise
         finally:
-            # The dispatcher has it now, and lets go of each call once it has ended.
-            for kept in (self._groups, self._group_of, self._supplied, self._referred):
-                kept.clear()
+            # The dispatcher has everything now, and releases each call once it has ended.
+            for released in (self._groups, self._group_of, self._supplied, self._referred):
+                released.clear()
             self._futures.clear()
             self._end_if_all_settled()
         return futures
@@ -238,18 +245,17 @@ class GraphSubmission(OutcomeListener):
             self._futures[node] = future
         return future
 
-    # ---------------------------------------------------------------- for the batcher, and in the
-    # I/O thread
+    # -------------------------------------------------- for the batcher, and in the I/O thread
 
     def unsettled_calls(self) -> list[tuple[int, int, int]]:
-        """Return the calls that have not ended, those with futures left out: the number of the task
-        of each, its first call and the one after its last.
+        """Return the calls without a future that have not ended: the number of the task of each,
+        its first call and the one after its last.
         """
         return [(task, 0, 1) for task, one in list(self._unsettled.items()) if one is None]
 
     def settled(self, event: CallsFinished) -> None:
-        if self.keeper is not None:
-            self.keeper.settled(event)
+        if self.recorder is not None:
+            self.recorder.settled(event)
         if event.raised and event.payload is not None:
             self._batcher.note_raised(event.payload)
         batch, key = self._unsettled.pop(event.task, None), self._keys.pop(event.task, None)
@@ -262,21 +268,22 @@ class GraphSubmission(OutcomeListener):
         if event.raised or event.error is not None:
             node = _node_at(event, key)
             event = self._with_node(event, node)
-            if event.error is not None and event.attempts and node:  # else it is of others too
+            # Without attempts, other calls share the error.
+            if event.error is not None and event.attempts and node:
                 note_on(event.error, [f"in node {node}"])
         if batch is not None:
             outcome = CANCELLED if event.recalled else UndecodedResult(event, HiddenArguments())
             self._batcher.settle(event.task, batch, outcome, event.path)
             self._wanted -= 1
-            if not self._wanted and self._unsettled:  # nobody wants what is left
+            if not self._wanted and self._unsettled:  # nobody asks for the results of the others
                 self._dispatcher.recall(self.unsettled_calls())
         else:
             self._batcher.count(0, 1, failed=event.raised or event.error is not None)
         self._end_if_all_settled()
 
     def _with_node(self, event: CallsFinished, node: str) -> CallsFinished:
-        """Return the end of a call that failed, where the one that failed first is named by its
-        node.
+        """Return the end of a call that failed. If another call failed first, name that call's node
+        in the path.
         """
         failure = event.error if event.payload is None else event.payload[0]
         if event.path and id(failure) in self._failed:
@@ -296,8 +303,8 @@ def _dumped(node: Node, call: Any, form: int) -> Payload:
 
 
 def _node_at(event: CallsFinished, key: Any) -> str:
-    """Return what people call the node that a call was at when it ended; empty where that is not
-    known, of several that were made as one. `key` is that, or they are.
+    """Return the name of the node that a call was at when it ended; empty if that is unknown. `key`
+    is the node's key, or the list of the names of fused nodes.
     """
     if type(key) is not list:
         return key_text(key)
@@ -306,9 +313,9 @@ def _node_at(event: CallsFinished, key: Any) -> str:
 
 
 def _named(call: str, node: str) -> str:
-    """Return what a call is called, with its node, if that is known."""
+    """Return the name of a call, with its node if that is known."""
     return f"{call} (node {node})" if node else call
 
 
 def _take_no_event(batch: Batch, event: CallsFinished) -> None:
-    """The submission itself is who listens."""
+    """Do nothing: the submission itself is the listener."""

@@ -1,5 +1,5 @@
-"""What is done in each process that runs calls: an initializer before the first, and an end after
-so many. Imported by workers too, so it imports little.
+"""An initializer, which runs in each process before its first call, and a limit for the number of
+calls in a process. Workers import this too, so it imports little.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ TOKEN = "initializer"
 
 
 class Initializer:
-    """An initializer with its arguments, if there is one, and how many calls a process makes at
-    most; `token` names it, for it may arrive in a process with each of several functions.
+    """An initializer with its arguments, if there is one, and the most calls that a process makes.
+    `token` identifies it, because it may arrive in a process with each of several functions.
     """
 
     def __init__(
@@ -41,11 +41,11 @@ class Initializer:
         self._most_calls = most_calls
 
     def run(self) -> None:
-        """Run it, unless that has been done in this process; then have what it changed in the
-        environment, if that was set as the caller's since.
+        """Run the initializer, unless it has run in this process. If the environment was set to the
+        caller's since then, repeat the initializer's changes to it.
 
         Raises:
-            BrokenProcessPool: it failed, now or before.
+            BrokenProcessPool: the initializer failed, now or before.
             ProcessSpent: this process has made all its calls.
         """
         if self._most_calls is not None:
@@ -79,14 +79,17 @@ class Initializer:
         outcome.is_known = True
 
     def _broken(self, failure: str) -> BrokenExecutor:
-        from concurrent.futures.process import BrokenProcessPool  # here, since it imports much
+        # Imported here, because it imports much.
+        from concurrent.futures.process import BrokenProcessPool
 
         error = BrokenProcessPool(f"the initializer failed: {failure}")
         vars(error)[TOKEN] = self.token
         return error
 
     def failure_in(self, raised: Payload) -> str | None:
-        """Return why it failed, if that is the exception that a call raised."""
+        """Return the reason why the initializer failed, if a call raised that failure; else
+        None.
+        """
         if pickling.raised_type(raised) != "BrokenProcessPool":
             return None
         error = pickling.load_exception(raised)
@@ -94,11 +97,12 @@ class Initializer:
 
 
 class _Outcome(Struct, eq=False):
-    """What became of an initializer in this process: why it failed, or what it has changed in the
-    environment, and for which number of that these changes are in place.
+    """The outcome of an initializer in this process: `failure` is the reason if it failed,
+    `changes` are its changes to the environment, and `environment_number` is the environment that
+    has them.
     """
 
-    # where calls run in the caller's threads, one of them runs it
+    # A lock, because inline calls may run in several threads of the caller's process.
     lock: Any = field(default_factory=threading.RLock)
     is_known: bool = False
     failure: str | None = None
@@ -107,7 +111,7 @@ class _Outcome(Struct, eq=False):
 
 
 class Prepared:
-    """A function that is called only in processes that its initializer has prepared."""
+    """A function that runs only in processes that its initializer has prepared."""
 
     def __init__(self, function: Callable[..., Any], initializer: Initializer) -> None:
         self._function = synchronous(function)
@@ -124,11 +128,12 @@ def initializer_of(
     arguments: Iterable[Any],
     **most_calls: int | None,
 ) -> Initializer | None:
-    """Return what is to be done in each process, None when nothing is; `most_calls` is how many
-    calls one makes at most, by the name that the user has for it.
+    """Return the initializer with its limit, None if there is neither. `most_calls` is one keyword,
+    with the user's name for the limit.
 
     Raises:
-        TypeError, ConfigurationError: it cannot be called; or that is no positive number.
+        TypeError, ConfigurationError: the initializer is not callable; or the limit is not a
+            positive whole number.
     """
     if initializer is not None and not callable(initializer):
         raise TypeError("initializer must be a callable")
@@ -144,5 +149,5 @@ def initializer_of(
 
 @functools.cache
 def _outcomes_by_token() -> dict[str, _Outcome]:
-    """Return what became of the initializers that have been run in this process."""
+    """Return the outcomes of the initializers that have run in this process."""
     return {}

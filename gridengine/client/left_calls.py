@@ -1,5 +1,5 @@
-"""Runs with a name at a stand-alone dispatcher: their calls go on when the process that has the run
-is gone, and the next that has it takes what has come of them.
+"""Named runs at a stand-alone dispatcher. Their calls go on when the process that has the run is
+gone, and the next process that has the run takes over their outcomes.
 """
 
 from __future__ import annotations
@@ -29,16 +29,18 @@ from gridengine.wire.messages import ClientWelcome as ChildrenWelcome
 log = logging.getLogger("gridengine")
 
 MOST_LEFT = 32
-"""How many messages of outcomes are written together."""
+"""Messages with outcomes are written in groups of at most this many."""
 
 
 def place_of_run(
     file: RunFile, client: RemoteScheduler, *, anew: bool = False
 ) -> tuple[RemoteScheduler, str]:
-    """Return where the calls of a run are made that are to go on without this process, for all
-    users of the file, and which dispatcher that is. It is closed with the file; where that cannot
-    be written it is the client, and the dispatcher empty. What earlier processes have left is in
-    the file then; this waits for what still runs, or with `anew` ends it.
+    """Return the scheduler for the calls of a run that must go on without this process, shared by
+    all users of the run's file, and the identity of its dispatcher. The file closes the scheduler.
+    If the run's file cannot be written, return the client itself and an empty identity.
+
+    Before this returns, the outcomes that earlier processes have left are in the file. It waits for
+    calls that still run, or with `anew` ends them.
 
     Raises:
         ConfigurationError, DispatcherGone: the dispatcher cannot be reached, or has ended.
@@ -67,11 +69,12 @@ def _fault_of(path: str, writer: JournalWriter) -> tuple[str, str]:
 
 
 def take_left(file: RunFile, place: RemoteScheduler, *, wait: bool = True) -> None:
-    """Write what earlier processes have left at a dispatcher to the file of their run: all of it,
-    or without `wait` what has come by now. If it cannot be, it is left there.
+    """Write the outcomes that earlier processes have left at a dispatcher to the file of their run:
+    all of them, or without `wait` those that have arrived by now. If they cannot be written, they
+    stay at the dispatcher.
 
     Raises:
-        JournalError: it cannot be written.
+        JournalError: they cannot be written.
         DispatcherGone: the dispatcher has ended meanwhile.
     """
     dispatcher = cast(RemoteDispatcher, dispatcher_of(place))
@@ -83,26 +86,29 @@ def take_left(file: RunFile, place: RemoteScheduler, *, wait: bool = True) -> No
 
 
 def flush_handed(client: RemoteScheduler, timeout: float | None = None) -> bool:
-    """Write which calls of runs were handed in, for who takes what comes of them; return whether it
-    is on disk, within so many seconds for each run if that is given.
+    """Write which calls of named runs were handed in, for the process that takes over their
+    outcomes. Return whether that is durable, within `timeout` seconds for each run if given.
     """
     files = [file for file in files_in_use() if file.keepers.get(client.path) in client.kept]
-    flushed = [file.writer.flush(timeout) for file in files]  # all, also behind one that fails
+    # A list, so that all files are flushed even if one fails.
+    flushed = [file.writer.flush(timeout) for file in files]
     return all(flushed)
 
 
 def leave_runs(client: RemoteScheduler) -> None:
-    """Leave the calls of runs to the dispatcher, and the runs to whoever asks for them next."""
+    """Leave the calls of named runs to the dispatcher, and the runs to the next process that opens
+    them.
+    """
     files = [file for file in files_in_use() if file.keepers.get(client.path) in client.kept]
     for place in tuple(client.kept):
         cast(RemoteDispatcher, dispatcher_of(place)).close(detach=True)
     for file in files:
-        if len(file.keepers) == 1:  # else another dispatcher makes calls of it, too
+        if len(file.keepers) == 1:  # otherwise another dispatcher still runs calls of it
             leave(file)
 
 
 class _LeftCalls:
-    """What a dispatcher has of a run's earlier processes."""
+    """The outcomes that a dispatcher has of a run's earlier processes."""
 
     def __init__(self, file: RunFile, dispatcher: RemoteDispatcher) -> None:
         self._file = file
@@ -110,12 +116,12 @@ class _LeftCalls:
         self._handed = handed_calls(file, dispatcher.identity)
         self._written: list[Left] = []
         self._owed = self._ready = self._taken = 0
-        """How many tasks, and how many messages that were ready, are still to come; how many calls
-        have come.
+        """How many tasks, and how many waiting messages, are still to come; how many results have
+        been taken.
         """
 
     def take(self, *, wait: bool) -> None:
-        """Write it, and have the dispatcher forget it."""
+        """Write the outcomes, and have the dispatcher delete them."""
         self._begin(self._next())
         if wait and self._owed:
             log.info("%s: waiting for calls that an earlier process has handed in", self._file.what)
@@ -152,7 +158,7 @@ class _LeftCalls:
         self._written.append(found)
 
     def _finish(self) -> None:
-        """Have the dispatcher forget what is on disk."""
+        """Have the dispatcher delete the outcomes that are durable."""
         if not self._file.writer.flush():
             raise JournalError(
                 f"{self._file.what}: what the dispatcher has of it cannot be written to "
@@ -164,14 +170,14 @@ class _LeftCalls:
 
 
 def take_what_has_ended(name: str, path: Path, client: RemoteScheduler) -> None:
-    """Write what a dispatcher has by now of a run to its file; nothing when another process has the
-    run: it has that, too.
+    """Write the outcomes of a run that its dispatcher has by now to the run's file. Do nothing if
+    another process has the run: that process gets them.
     """
     if not has_handed(name, path):
         return
     try:
         file = open_run(name, path, wait=False)
-    except JournalError as error:  # if it cannot be read either, who reads it says so
+    except JournalError as error:  # if the file cannot be read either, its reader reports that
         log.debug("nothing is taken from the dispatcher: %s", error)
         return
     try:

@@ -23,14 +23,14 @@ class Lifetime(ABC):
     """Counts the calls that have not ended, and closes once there are none.
 
     Args:
-        scheduler: is kept alive until this was closed and all its calls have ended.
-        ours: it is closed then.
-        daemon: the interpreter's exit ends its calls instead of waiting for them.
+        scheduler: kept alive until this was closed and all its calls have ended.
+        ours: whether the scheduler is closed then.
+        daemon: whether the interpreter's exit ends the calls instead of waiting for them.
     """
 
     def __init__(self, scheduler: Scheduler, *, ours: bool, daemon: bool) -> None:
         self.lock = threading.Lock()
-        """Held for moments, to change futures and this, and never while anything is waited for."""
+        """Held for moments, to change futures and this object, and never during a wait."""
         self._scheduler: Scheduler | None = scheduler
         self._ours = ours
         self._daemon = daemon
@@ -40,9 +40,9 @@ class Lifetime(ABC):
         """How many calls have not ended; a submission counts as one."""
         self._all_ended = threading.Condition(self.lock)
         self._awaited = False
-        """Whether somebody has waited for that."""
+        """Whether anybody has waited for `_all_ended`; otherwise nobody needs to be notified."""
         self.broken: str | None = None
-        """Why no more calls can be made."""
+        """Why no more calls can be made; None while they can."""
         self._finishing = threading.Lock()
         self._finished = self._finish_at_end = False
         self._helper = HelperThread("gridengine-helper")
@@ -53,12 +53,13 @@ class Lifetime(ABC):
         """Check that calls may be submitted.
 
         Raises:
-            BrokenProcessPool: its initializer has failed.
-            RuntimeError: it was closed.
-            ConfigurationError: it belongs to the process that this one was forked from.
+            BrokenProcessPool: the initializer has failed.
+            RuntimeError: this was closed.
+            ConfigurationError: this belongs to the process that this one was forked from.
         """
         if self.broken is not None:
-            from concurrent.futures.process import BrokenProcessPool  # here: it imports much
+            # Imported here, because it imports much.
+            from concurrent.futures.process import BrokenProcessPool
 
             raise BrokenProcessPool(self.broken)
         if self._closed:
@@ -70,7 +71,7 @@ class Lifetime(ABC):
             )
 
     def _note_ended(self, number: int) -> None:
-        """Note, under the lock, that so many calls have ended."""
+        """Note, under the lock, that `number` calls have ended."""
         self._open -= number
         if not self._open:
             if self._awaited:
@@ -80,16 +81,16 @@ class Lifetime(ABC):
 
     @abstractmethod
     def kill_all(self) -> None:
-        """Take no more, and end all calls."""
+        """Take no more calls, and end all calls."""
 
     def stop(self) -> None:
-        """Take no more."""
+        """Take no more calls."""
         with self.lock:
             self._closed = True
 
     def close(self, *, wait: bool) -> None:
-        """Take no more; when all calls have ended, close what is ours. May be called by the
-        collector, in any thread and at any point.
+        """Take no more calls; when all calls have ended, close the scheduler if it is ours. The
+        garbage collector may call this, in any thread and at any point.
         """
         self._closed = True
         if not wait:
@@ -105,8 +106,8 @@ class Lifetime(ABC):
             return self._all_ended.wait_for(lambda: not self._open, timeout)
 
     def _finish_soon(self) -> None:
-        """Have the helper thread finish once all calls have ended. From Python 3.12 on no thread
-        could be started for it at the very end.
+        """Have the helper thread finish once all calls have ended. The thread exists already: from
+        Python 3.12 on none can be started while the interpreter ends.
         """
         with self.lock:
             self._finish_at_end = bool(self._open)
@@ -114,8 +115,8 @@ class Lifetime(ABC):
             self._finish(wait=False)
 
     def _finish(self, *, wait: bool) -> None:
-        """Close what is ours, once. The helper thread does so without waiting for who is at it, and
-        who may wait for it.
+        """Close what belongs to this object, once. Without `wait`, return at once if another thread
+        is closing it: the helper thread must not wait for a thread that may wait for it.
         """
         if not self._finishing.acquire(blocking=wait):
             return
@@ -146,24 +147,24 @@ class Lifetime(ABC):
             return
         if self._daemon:
             self.kill_all()
-        with contextlib.suppress(KeyboardInterrupt):  # another, while the first is logged
+        with contextlib.suppress(KeyboardInterrupt):  # a second Ctrl-C, while the first is logged
             try:
                 self.close(wait=True)
-            except KeyboardInterrupt:  # of what has not ended yet the scheduler is closed next
+            except KeyboardInterrupt:  # the scheduler's own exit handler ends the remaining calls
                 log.warning("interrupted while waiting for calls; they are ended")
 
-    # ---------------------------------------------------------------- callbacks: user code, which
-    # may take its time, and so has a thread of its own
+    # ---------------------------------------------------------------- callbacks
+    # They are user code, which may take long. So they have a thread of their own.
 
     def prepare_callbacks(self) -> None:
-        """Have a thread in which callbacks can be called."""
+        """Make the thread in which callbacks are called."""
         with self.lock:
             if self._callbacks is None:
                 self._callbacks = HelperThread("gridengine-callbacks")
 
     def call_back(self, act: Callable[[], object]) -> None:
-        """Have something done in the thread of the callbacks, at once if this is it; here once that
-        has ended.
+        """Call a function in the thread of the callbacks. Call it here if this is that thread, or
+        if that thread has ended.
         """
         self.prepare_callbacks()
         assert self._callbacks is not None
@@ -175,7 +176,7 @@ class Lifetime(ABC):
             act()
 
     def do_soon(self, act: Callable[[], object]) -> None:
-        """Have something done by a thread of this, here once that has ended."""
+        """Call a function in the helper thread, or here if that thread has ended."""
         with self.lock:
             elsewhere = not self._finished
             if elsewhere:

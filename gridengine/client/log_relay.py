@@ -1,6 +1,4 @@
-"""What calls have logged elsewhere, and warned of, comes to this process's own loggers and
-warnings.
-"""
+"""Pass the log records and warnings of calls to this process's own loggers and warnings."""
 
 from __future__ import annotations
 
@@ -22,18 +20,20 @@ from gridengine.wire.messages import LoggedRecord
 log = logging.getLogger("gridengine")
 
 MOST_PENDING = 10_000
-"""How many records may wait for this process's handlers; of more it is told how many there were."""
+"""At most this many records wait for this process's handlers. Further ones are left out, and
+counted in a warning.
+"""
 DRAIN_SECONDS = 5.0
-"""For how long the handlers are waited for, at the end of a map, say."""
+"""How long to wait for the handlers, such as at the end of a map."""
 KNOWN_WARNINGS = 1000
 RELAYS: dict[int, LogRelay] = {}
-"""This process's own, by its number: the thread of another's is not in one that was forked."""
+"""The relay of this process, by process id: a relay's thread does not exist in a forked child."""
 _DECODER = msgspec.msgpack.Decoder(LoggedRecord)
 
 
 def log_levels() -> tuple[tuple[str, int], ...]:
-    """Return the levels of those loggers of this process that have one of their own, by name; from
-    here on what calls log can be taken.
+    """Return the levels of the loggers of this process that have a level of their own, by name.
+    After this call, log records of calls can be passed on.
     """
     log_relay()
     loggers = sorted(logging.root.manager.loggerDict.items())
@@ -48,16 +48,16 @@ def log_relay() -> LogRelay:
 
 
 def drain_logs(seconds: float | None = None) -> None:
-    """Wait until what calls have logged, as far as it has come, has been handled here, so many
-    seconds at most. Who has never asked for it waits for nothing.
+    """Wait until the records that have arrived from calls have been handled, for at most `seconds`.
+    A process that has no relay does not wait.
     """
     if relay := RELAYS.get(os.getpid()):
         relay.drain(DRAIN_SECONDS if seconds is None else min(seconds, DRAIN_SECONDS))
 
 
 class LogRelay:
-    """Gives this process's loggers what calls have logged, in a thread of its own: handlers may
-    take their time.
+    """Passes log records of calls to this process's loggers, in a thread of its own, because
+    handlers may take long.
     """
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class LogRelay:
         atexit.register(self.drain)
 
     def take(self, payload: Payload) -> None:
-        """Have these records handled, each an encoded `LoggedRecord`. Never waits."""
+        """Have records handled; each buffer is an encoded `LoggedRecord`. Never waits."""
         with self._lock:
             if self._pending >= MOST_PENDING:
                 self._left_out += len(payload)
@@ -78,7 +78,7 @@ class LogRelay:
         self._thread.do(functools.partial(self._handle_all, payload))
 
     def drain(self, seconds: float = DRAIN_SECONDS) -> None:
-        """Wait until all that was taken has been handled, or so many seconds."""
+        """Wait until all records taken so far have been handled, for at most `seconds`."""
         if self._thread.is_current() or os.getpid() != self._owner:
             return
         drained = threading.Event()
@@ -115,7 +115,7 @@ class LogRelay:
             handle(record)
 
     def _warn(self, record: LoggedRecord) -> None:
-        """Warn as a call has, once of each place and text: very many calls may do so alike."""
+        """Issue a call's warning, once for each place and text: very many calls may warn alike."""
         key = record.text, record.path, str(record.line), record.categories[0]
         if key in self._warned:
             return
@@ -126,13 +126,13 @@ class LogRelay:
         told = text_of(record), category, record.path, record.line
         try:
             warnings.warn_explicit(*told)
-        except Warning:  # the filters make errors of warnings, and there is nobody here to catch it
+        except Warning:  # the filters turn warnings into errors, which nobody here would catch
             warnings.showwarning(*told)
 
 
 def handle(record: LoggedRecord) -> None:
-    """Have the logger of the same name handle a record, if it does those of this level. Its `call`
-    and `host` are attributes, too.
+    """Have the logger of the same name handle a record, if the logger is enabled for its level. The
+    record gets the attributes `call` and `host`.
     """
     logger = logging.getLogger(record.logger)
     if not logger.isEnabledFor(record.level):
@@ -156,12 +156,12 @@ def handle(record: LoggedRecord) -> None:
 
 
 def text_of(record: LoggedRecord) -> str:
-    """Return what was said, and by which call where."""
+    """Return the record's text, with the call and the host."""
     return f"{record.text} [{record.call} on {record.host}]"
 
 
 def category_of(record: LoggedRecord) -> type[Warning]:
-    """Return the class of a warning, or the nearest above it that this process has: nothing is
+    """Return the class of a warning, or its nearest base class that this process has. Nothing is
     imported for it.
     """
     for name in record.categories:

@@ -1,5 +1,5 @@
-"""Waiting and subtasks in an event loop, asyncio's or trio's. While a task waits for other threads,
-no thread waits with it: each event loop has a function by which any thread may wake a task.
+"""Waiting and subtasks in an event loop, asyncio's or trio's. No thread waits on behalf of a task:
+each event loop has a function by which any thread can wake a task.
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ from gridengine.worker.running_loop import in_event_loop, in_trio
 
 
 class TaskWaiter(ABC):
-    """What the task that makes it waits with; `release` may be called once, in any thread."""
+    """The waiter of the task that makes it. Any thread may call `release`, once."""
 
     _released = False
 
     @abstractmethod
     def release(self) -> None:
-        """End the waiting."""
+        """Wake the task."""
 
     @abstractmethod
     async def wait(self, timeout: float | None = None) -> None:
-        """Wait until it is released, or `timeout` seconds. May be called again."""
+        """Wait until the waiter is released, or for `timeout` seconds. May be called again."""
 
     def _wake(self) -> None:
-        """Note, in the loop's thread, that it was released."""
+        """Note, in the loop's thread, that the waiter was released."""
         self._released = True
         self._resume()
 
     @abstractmethod
     def _resume(self) -> None:
-        """Have `wait` return, if the task is in it."""
+        """Make `wait` return, if the task is in it."""
 
 
 def task_waiter() -> TaskWaiter:
-    """Return what the present task can wait with.
+    """Return a waiter for the present task.
 
     Raises:
-        RuntimeError: there is none: no event loop runs here.
+        RuntimeError: no event loop runs here.
     """
     return TrioWaiter() if in_trio() else AsyncioWaiter()
 
@@ -61,7 +61,7 @@ class AsyncioWaiter(TaskWaiter):
         self._end: asyncio.Future[None] | None = None
 
     def release(self) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop was closed, so nobody waits
             self._loop.call_soon_threadsafe(self._wake)
 
     async def wait(self, timeout: float | None = None) -> None:
@@ -89,7 +89,7 @@ class TrioWaiter(TaskWaiter):
         self._task: Any = None
 
     def release(self) -> None:
-        with contextlib.suppress(self._trio.RunFinishedError):  # nobody waits any more
+        with contextlib.suppress(self._trio.RunFinishedError):  # trio has ended, so nobody waits
             self._token.run_sync_soon(self._wake)
 
     async def wait(self, timeout: float | None = None) -> None:
@@ -111,7 +111,9 @@ class TrioWaiter(TaskWaiter):
 
 @contextlib.asynccontextmanager
 async def task_without_slot(slot: CallSlot | None) -> AsyncIterator[None]:
-    """As `without_slot`, in a task. One that is cancelled meanwhile goes on at once."""
+    """The same as `without_slot`, in a task. If the task is cancelled meanwhile, it goes on at
+    once, without waiting for the slot.
+    """
     if slot is None:
         yield
         return
@@ -128,7 +130,9 @@ async def task_without_slot(slot: CallSlot | None) -> AsyncIterator[None]:
 
 
 def cancellation_type() -> type[BaseException]:
-    """Return what awaiting a call that was cancelled raises: asyncio has an error of its own."""
+    """Return the exception that awaiting a cancelled call raises; asyncio has an exception of its
+    own.
+    """
     if in_trio():
         return CancelledError
     import asyncio
@@ -137,13 +141,15 @@ def cancellation_type() -> type[BaseException]:
 
 
 def is_cancellation(error: BaseException | None) -> bool:
-    """Return whether asyncio cancels a task by this, once; trio does at each wait."""
+    """Return whether this exception is asyncio's cancellation of a task, which is raised once. Trio
+    raises its own again at each wait.
+    """
     asyncio = sys.modules.get("asyncio")
     return asyncio is not None and isinstance(error, asyncio.CancelledError)
 
 
 async def checkpoint() -> None:
-    """Let other tasks run, and be cancelled if this one is to be."""
+    """Let other tasks run, and take a cancellation of this task."""
     if in_trio():
         await sys.modules["trio"].lowlevel.checkpoint()
     else:
@@ -153,8 +159,8 @@ async def checkpoint() -> None:
 
 
 async def in_thread(act: Callable[[], object], interrupt: Callable[[], object]) -> None:
-    """Do something that blocks in a thread of its own, and wait for it. When this task is cancelled
-    meanwhile, `interrupt` is to have it end soon, and that is waited for.
+    """Run a function that blocks in a thread of its own, and wait for it. If this task is cancelled
+    meanwhile, call `interrupt`, which makes the function end soon, and wait for that end.
     """
     waiter, errors = task_waiter(), list[BaseException]()
 
@@ -169,7 +175,7 @@ async def in_thread(act: Callable[[], object], interrupt: Callable[[], object]) 
     threading.Thread(target=run, name="gridengine-leaving", daemon=True).start()
     try:
         await waiter.wait()
-    except GeneratorExit:  # nothing will go on here
+    except GeneratorExit:  # the coroutine is being closed, and cannot await
         interrupt()
         raise
     except BaseException:
@@ -187,8 +193,9 @@ AsyncFunction: TypeAlias = Callable[..., Awaitable[Any]]
 
 @contextlib.asynccontextmanager
 async def task_group() -> AsyncIterator[Callable[..., object]]:
-    """Yield what starts a task in a group: an `async def` and its arguments. The block ends when
-    all have; what one raises cancels the others, and comes out in an `ExceptionGroup`.
+    """Yield a function that starts a task in a group: it takes an `async def` and its arguments.
+    The block ends when all tasks have ended. If one raises an exception, the others are cancelled,
+    and an `ExceptionGroup` comes out.
     """
     if in_trio():
         async with sys.modules["trio"].open_nursery() as nursery:
@@ -210,10 +217,10 @@ async def task_group() -> AsyncIterator[Callable[..., object]]:
 
 
 async def awaited(f: AsyncFunction, *args: Any) -> Any:
-    """Return what a coroutine function returns.
+    """Return the result of a coroutine function.
 
     Raises:
-        TypeError: it is another function.
+        TypeError: `f` is another kind of function.
     """
     made = f(*args)
     if not isinstance(made, Awaitable):
@@ -225,7 +232,9 @@ async def awaited(f: AsyncFunction, *args: Any) -> Any:
 
 
 def check_async(f: object) -> None:
-    """Raise a TypeError if this is what an `async def` returned, and not the function."""
+    """Raise a TypeError if `f` is the coroutine that an `async def` returned, and not the
+    function.
+    """
     if isinstance(f, CoroutineType):
         f.close()
         raise TypeError(
@@ -235,8 +244,8 @@ def check_async(f: object) -> None:
 
 
 def start_task(f: AsyncFunction, *args: Any, **kwargs: Any) -> Future[Any]:
-    """Start a task in the loop that runs here; return what becomes of it. Tasks begin in the order
-    in which they were started.
+    """Start a task in the loop that runs here; return a future of its outcome. Tasks begin in the
+    order in which they were started.
 
     Raises:
         RuntimeError: no event loop runs here.
@@ -250,7 +259,7 @@ def start_task(f: AsyncFunction, *args: Any, **kwargs: Any) -> Future[Any]:
             future.set_exception(error)
 
     def end(_: object = None) -> None:
-        """Cancel the future of a task that the end of its loop has ended, or not let begin."""
+        """Cancel the future of a task that the loop's end has ended, or has kept from beginning."""
         if not future.done():
             future.cancel()
             future.set_running_or_notify_cancel()
@@ -274,12 +283,12 @@ def start_task(f: AsyncFunction, *args: Any, **kwargs: Any) -> Future[Any]:
 
 
 _TASKS: set[Any] = set()
-"""Those of asyncio, which itself refers to them weakly."""
+"""asyncio's running tasks, to which asyncio itself has weak references only."""
 
 
 def _start_in_trio(run: Callable[[], Awaitable[None]], end: Callable[[], None]) -> None:
-    """Start a system task, which belongs to no nursery. Trio runs those that may run in any order,
-    so each waits for that which was started before it to begin.
+    """Start a system task, which belongs to no nursery. Trio runs runnable tasks in any order, so
+    each task waits until the one that was started before it has begun.
     """
     trio: Any = sys.modules["trio"]
     previous, begun = _last_begun(trio), trio.Event()
@@ -309,11 +318,11 @@ _RUN_VARIABLE: Any = None
 
 
 async def value_of(future: Future[Any]) -> Any:
-    """Return the result of a future, waiting for it in a task.
+    """Wait in a task for the result of a future, and return it.
 
     Raises:
-        CancelledError: it was cancelled.
-        Exception: that of the future.
+        CancelledError: the future was cancelled.
+        Exception: the exception of the future.
     """
     if hasattr(future, "__await__"):
         return await future

@@ -1,5 +1,5 @@
-"""All the calls of one map: sent in blocks that grow, while the results of earlier ones are
-collected.
+"""All the calls of one map: they are sent in blocks that grow, while the results of earlier calls
+are collected.
 """
 
 from __future__ import annotations
@@ -17,32 +17,32 @@ from gridengine.errors import Cancelled, trim
 from gridengine.serialize.exceptions import PartialResults, copy_without_traceback, note_on
 
 GATHER_SECONDS = 0.001
-"""For how long blocks are gathered before they are sent."""
+"""Blocks are gathered for this long before they are sent."""
 
 MOST_UNSENT = 10_000_000
-"""Up to how many calls those that were not sent are told of: a map of very many fails early."""
+"""When a map fails early, its results have entries for unsent calls up to this total."""
 
 
 class Results:
-    """The results of a map, filled in as they come."""
+    """The results of a map, filled in as they arrive."""
 
     def __init__(self) -> None:
         self.values: list[Any] = []
         self.errors: dict[int, BaseException] = {}
         self.first_error: int | None = None
         self.missing = 0
-        """How many calls have not ended, as far as outcomes have been put here."""
+        """How many of the expected calls have no outcome here yet."""
         self._settled = bytearray()
         self._frontier = 0
 
     def expect(self, count: int) -> None:
-        """Make room for the results of so many more calls."""
+        """Make room for the results of `count` more calls."""
         self.missing += count
         self.values.extend(itertools.repeat(None, count))
         self._settled.extend(bytes(count))
 
     def put(self, outcome: Outcome) -> None:
-        """Take an outcome; the same once more changes nothing."""
+        """Take an outcome. Taking it again changes nothing."""
         if not self._settled[outcome.start]:
             self.missing -= outcome.stop - outcome.start
         self._settled[outcome.start : outcome.stop] = b"\1" * (outcome.stop - outcome.start)
@@ -61,9 +61,9 @@ class Results:
         return self._frontier
 
     def raise_first_error(self) -> None:
-        """Raise the first call's error as soon as all the calls before it have succeeded. It is
-        not held here then: its traceback holds this, and the results stayed until the collector
-        came.
+        """Raise the first call's error as soon as all calls before it have succeeded. From then on
+        a copy without a traceback stands in its place here: the traceback refers to this object,
+        and the results would live until the garbage collector runs.
         """
         if self.first_error is not None and self.settled_from_start() > self.first_error:
             error = self.errors[self.first_error]
@@ -78,14 +78,15 @@ class Results:
                 del error
 
     def with_errors(self) -> list[Any]:
-        """Return the results, each error in its call's place."""
+        """Return the results, with each error in its call's place."""
         for index, error in self.errors.items():
             self.values[index] = error
         return self.values
 
     def so_far(self, total: int | None) -> PartialResults:
-        """Return the results, each error, `Cancelled` for a call that has not ended, in its call's
-        place; of `total` calls some may not have been sent.
+        """Return the results, with each error in its call's place, and `Cancelled` for each call
+        that has not ended. `total` is the number of calls, if known; some of them may not have been
+        sent.
         """
         made, index = PartialResults(self.with_errors()), -1
         cancelled = Cancelled("the call was ended before it was done")
@@ -96,35 +97,37 @@ class Results:
 
 
 class MapRun:
-    """One map: `send` all its calls, `take` outcomes until all are there.
+    """One map: `send` all its calls, and `take` outcomes until all have arrived.
 
     Args:
-        total: how many calls there are, as far as that is known.
-        chunksize: how many of them travel together; None is for this class to decide.
+        total: how many calls there are; None if that is unknown.
+        chunksize: how many of them travel together; None lets this class decide.
     """
 
     raises = False
-    """Whether what cannot travel is an error at once, rather than the outcome of its call."""
+    """Whether a call that cannot be pickled raises at once. Otherwise the error is the call's
+    outcome.
+    """
 
     def __init__(self, submission: Submission, total: int | None, chunksize: int | None) -> None:
         self.submission = submission
         self.add: Callable[[list[Any], int], int] = (
             submission.add if self.raises else submission.add_what_can_travel
         )
-        """Adds a block of calls to the submission, given the number of its first call, and returns
-        of how many bytes it is.
+        """Adds a block of calls to the submission, given the number of the first call; returns the
+        bytes of the block.
         """
         self.results = Results()
         self.total = total
         self._chunksize = chunksize
 
     def send(self, calls: Iterator[Any], wait: Callable[[float], object] | None = None) -> None:
-        """Send all calls in blocks: the first is small, so that work begins soon, the later ones
-        grow to a good size for travelling.
+        """Send all calls in blocks. The first block is small, so that work begins soon; later
+        blocks grow to a good size for travelling.
 
-        To wake the I/O thread costs more than to pickle a small block. So blocks gather for a
-        moment, unless the next may be long in coming. When many bytes wait for workers it waits for
-        these, by `take` or by what is called instead.
+        Waking the I/O thread costs more than pickling a small block. So blocks gather for a moment,
+        unless the next call may take long to arrive. When many bytes wait for workers, this waits
+        until workers have taken some, by `wait` (default: `take`).
         """
         submission = self.submission
         total, dispatcher = self.total, submission.dispatcher
@@ -144,8 +147,8 @@ class MapRun:
         submission.flush()
 
     def proceed(self, wait: Callable[[float], object]) -> bool:
-        """Collect what has come, and wait until there is room for more; return whether more calls
-        are to be sent.
+        """Collect the outcomes that have arrived, and wait until there is room for more calls;
+        return whether to send more.
         """
         self.take(0)
         while not self.submission.has_room():
@@ -153,7 +156,7 @@ class MapRun:
         return True
 
     def take(self, timeout: float | None) -> bool:
-        """Collect the outcomes that have come, waiting for the first up to `timeout` seconds;
+        """Collect the outcomes that have arrived, waiting up to `timeout` seconds for the first;
         return whether there were any.
         """
         results, taken = self.results, False
@@ -161,22 +164,24 @@ class MapRun:
         for outcome in self.submission.outcomes(timeout):
             results.put(outcome)
             taken = True
-            del outcome  # an error that is raised would hold it, and it the error
+            del outcome  # breaks a cycle of the outcome with an error that is raised
         if results.first_error is not None:
             self.handle_errors(results.first_error, known)
         return taken
 
     def handle_errors(self, first: int, known: int | None) -> None:
-        """Be called when there are errors: which call's is the first of them, and which call's was
-        known before to be so.
+        """Called when there are errors.
+
+        first: the number of the first call that has failed.
+        known: the number of the first call that was known to have failed before.
         """
 
     def stop(self, error: BaseException) -> None:
-        """Cancel the calls that have not ended, and give the results that there are to an error, as
-        `Results.so_far` has them.
+        """Cancel the calls that have not ended, and attach the results so far to an error; see
+        `Results.so_far`.
         """
         self.submission.cancel()
-        for outcome in self.submission.outcomes(0):  # what has come and has not been read
+        for outcome in self.submission.outcomes(0):  # those that have arrived and were not read
             self.results.put(outcome)
             del outcome
         results = self.results.so_far(self.total)
@@ -193,7 +198,7 @@ class MapRun:
             note_on(error, lines)
 
     def _await_next(self, position: int, seconds_left: Callable[[], float | None]) -> int:
-        """Wait for the result at this position; return up to where there are results."""
+        """Wait for the result at this position; return the end of the results that are there."""
         while (stop := self.results.settled_from_start()) == position:
             left = seconds_left()
             if not self.take(left if left is None else max(left, 0.0)):
@@ -201,12 +206,11 @@ class MapRun:
         return stop
 
     def in_order(self, seconds_left: Callable[[], float | None]) -> Iterator[Any]:
-        """Yield the results one after the other; whatever ends the iteration cancels the calls that
-        are left.
+        """Yield the results in order. Whatever ends the iteration cancels the remaining calls.
 
         Raises, when its turn comes:
-            TimeoutError: a result is not there within what `seconds_left` gives.
-            Exception: what a call raised.
+            TimeoutError: a result is not there within the seconds that `seconds_left` returns.
+            Exception: a call raised it.
         """
         results, position = self.results, 0
         try:
@@ -221,7 +225,7 @@ class MapRun:
                 coming = results.values[position:stop]
                 results.values[position:stop] = itertools.repeat(None, stop - position)
                 coming.reverse()
-                # A result that was given is not kept here.
+                # Results are popped as they are yielded, so that this list does not keep them.
                 yield from map(list.pop, itertools.repeat(coming, len(coming)))
                 results.raise_first_error()
                 position = stop

@@ -1,5 +1,6 @@
-"""A run with a name, as code that submits calls uses it: which calls have a result, and where the
-results of the others go."""
+"""A named run, as seen by code that submits calls: it tells which calls have a result, and records
+the results of the others.
+"""
 
 from __future__ import annotations
 
@@ -29,9 +30,9 @@ from gridengine.serialize.payload import Payload, size_of
 log = logging.getLogger("gridengine")
 
 
-class KeptRun:
-    """One user of a run: a map, or an executor. `place` is where its calls are made: as was given
-    or, of a stand-alone dispatcher, where they go on without this process.
+class OpenRun:
+    """A map or an executor that uses a named run. `place` is where its calls run: the scheduler
+    that was given or, for a stand-alone dispatcher, one whose calls go on without this process.
 
     Raises:
         JournalError: another process has the run, or its file cannot be read.
@@ -41,8 +42,11 @@ class KeptRun:
         self._options = options
         self.place = place
         self.left_at = ""
-        """The dispatcher where what is handed in goes on without this process."""
-        # Results of the script's own classes name these; the process that they came to had them.
+        """The identity of the dispatcher at which calls go on without this process; empty if none
+        do.
+        """
+        # Results refer to classes of the script by a token of the process that got them. A later
+        # process finds these classes by name.
         known_classes().finds_by_name = True
         self._file = open_run(
             options.name, path_of(options.name, options.journal), wait=options.wait
@@ -56,51 +60,57 @@ class KeptRun:
         except BaseException:
             release(self._file)
             raise
-        again = options.places is not None  # of calls that have their place in the order
+        again = options.places is not None  # resubmitted calls have places in the run's order
         self.first = 0 if again else self._file.begin(anew=options.resume is False)
-        """The number of its first call."""
-        self._functions: dict[bytes, KeptFunction] = {}
-        self._current: dict[bytes, KeptFunction] = {}
-        """By the digests of functions as they travel, since modules were last edited."""
+        """The number of its first call in the run."""
+        self._functions: dict[bytes, RunFunction] = {}
+        self._current: dict[bytes, RunFunction] = {}
+        """Functions by the digest of their pickle. Valid until modules are edited."""
         self._generation = -1
         self._use = _Use(self._file)
-        # Of an iterator, say, that was left: the collector must not wait for a disk. The exit of
-        # the interpreter does, also when a thread that it ends has begun to close this.
+        # A finalizer, because an iterator may be abandoned. In the garbage collector it must not
+        # wait for a disk, so it uses a thread. At the interpreter's exit it must wait, even if a
+        # thread that the exit ends has begun to close this.
         self._finalizer = weakref.finalize(self, _release_elsewhere, self._use)
 
     def note_submitter(self, dispatcher: Dispatcher, submitter: int) -> None:
-        """Have a dispatcher know by which run those find it who look for the calls."""
+        """Tell a dispatcher which named run a submitter's calls belong to, for those who look for
+        the calls.
+        """
         dispatcher.note_run(self._options.name, str(self._file.path), submitter)
 
     def begin(self) -> int:
-        """Begin a map of its own; return the number of its first call."""
+        """Begin another map; return the number of its first call."""
         return self._file.begin()
 
-    def function(self, f: Callable[..., Any], function: Function) -> KeptFunction:
-        """Return what is kept of a function that calls are to be made of."""
+    def function(self, f: Callable[..., Any], function: Function) -> RunFunction:
+        """Return the record of a function in the run."""
         if self._options.places is not None:
             return ResubmittedFunction(self, self._options.places)
         modules = own_modules()
         if time.monotonic() > modules.due:
             modules.check()
-        if self._generation != modules.generation:  # what travels by name may have changed
+        # Imported code, which the pickle only names, may have changed.
+        if self._generation != modules.generation:
             self._generation = modules.generation
             self._current.clear()
         if function.digest not in self._current:
             key = CallKeys().of_function(f)
-            kept = self._functions.get(key.digest)
-            if kept is None:
-                kept = self._functions[key.digest] = KeptFunction(self, key, function.payload)
-            self._current[function.digest] = kept
+            found = self._functions.get(key.digest)
+            if found is None:
+                found = self._functions[key.digest] = RunFunction(self, key, function.payload)
+            self._current[function.digest] = found
         return self._current[function.digest]
 
     def log_counts(self) -> None:
-        """Tell the log how many calls were known, and why others were not."""
+        """Log how many calls were known, and why others were not."""
         for one in self._functions.values():
             one.log_counts()
 
     def close(self) -> None:
-        """Write what is left, and let others have the run. May be called twice."""
+        """Write the remaining rows, and release the run for other processes. May be called
+        twice.
+        """
         if self._finalizer.alive:
             self.log_counts()
             self._use.end()
@@ -108,29 +118,33 @@ class KeptRun:
 
 
 class RunUser:
-    """What has its calls, one by one, kept in a run."""
+    """A user of a named run that submits calls one by one."""
 
     def __init__(self, options: RunOptions, place: SchedulerSpec) -> None:
-        self._run = KeptRun(options, place)
+        self._run = OpenRun(options, place)
         self.note_submitter = self._run.note_submitter
         self.place = self._run.place
-        """Where they are made."""
+        """The scheduler where the calls run."""
         self._numbers = itertools.count(self._run.first)
 
     def close(self) -> None:
-        """Write what is left, and let others have the run."""
+        """Write the remaining rows, and release the run for other processes."""
         self._run.close()
 
 
 class _Use:
-    """That a file is used, which ends once: who is second waits until it has."""
+    """One use of a run's file, which ends once. If two threads end it, the second waits until the
+    first is done.
+    """
 
     def __init__(self, file: RunFile) -> None:
         self._file: RunFile | None = file
         self._ending = threading.Lock()
 
     def end(self) -> None:
-        """Write what is left, and let others have the run. May be called twice."""
+        """Write the remaining rows, and release the run for other processes. May be called
+        twice.
+        """
         with self._ending:
             file, self._file = self._file, None
             if file is not None:
@@ -144,10 +158,12 @@ def _release_elsewhere(use: _Use) -> None:
         use.end()
 
 
-class KeptFunction:
-    """The calls of one function in a run: those that are known, and those that are made now."""
+class RunFunction:
+    """The calls of one function in a named run: those that are known, and those that are made
+    now.
+    """
 
-    def __init__(self, run: KeptRun, key: FunctionKey, payload: Payload) -> None:
+    def __init__(self, run: OpenRun, key: FunctionKey, payload: Payload) -> None:
         self._key = key
         self._left_at = run.left_at
         self._file, options = run._file, run._options
@@ -165,18 +181,18 @@ class KeptFunction:
         self._number = self._file.function(key, payload)
         by_name = f"{key.name}\0{key.parts.get('itself')}".encode()
         self.identity = by_name if options.resume == "anyway" else key.digest
-        """What it is known by in the keys of calls that need its results."""
+        """The name of this function in the keys of calls that need its results."""
         self._lock = threading.Lock()
         self._taken = self._made = self._unreadable = self._told = 0
 
     @property
     def pickled(self) -> int:
-        """Of how many bytes the calls are that were looked for last, as far as that is known."""
+        """How many bytes the latest calls that were looked up have, as far as that is known."""
         return self._known.pickled
 
     def keys_of(self, calls: Sequence[Any], form: int) -> list[bytes] | None:
-        """Return the keys of calls; None when they have none: they wait for the results of others,
-        or cannot be pickled.
+        """Return the keys of calls; None if a call has none, because it waits for the results of
+        others or cannot be pickled.
         """
         try:
             return self._known.keys_of(calls, form)
@@ -184,8 +200,8 @@ class KeptFunction:
             return None
 
     def take(self, calls: Sequence[Any], form: int, first: int) -> list[Piece] | None:
-        """Return what is known of calls, whose first is number `first` of the run; None when they
-        have no keys.
+        """Look up calls, of which the first is number `first` of the run. Return pieces, known and
+        unknown; None if the calls have no keys.
         """
         with self._lock:
             pieces = self._known.take_block(calls, form)
@@ -197,13 +213,13 @@ class KeptFunction:
     def look_up(
         self, key: bytes, number: int
     ) -> tuple[Piece, Sequence[Any] | CallsFinished | None]:
-        """As `take`, for one call of this key; return its `outcome`, too."""
+        """Look up one call by its key, like `take`; return its piece, and its `outcome`."""
         with self._lock:
             [piece] = self._ordered(self._known.take_keys([key]), number)
         return piece, self.outcome(piece)
 
     def _ordered(self, pieces: list[Piece], first: int) -> list[Piece]:
-        """Note where known calls are in the order of the run."""
+        """Record the numbers of known calls in the run's order."""
         for piece in pieces:
             if piece.block:
                 stop = piece.offset + piece.stop - piece.start
@@ -211,8 +227,8 @@ class KeptFunction:
         return pieces
 
     def outcome(self, piece: Piece) -> Sequence[Any] | CallsFinished | None:
-        """Return the values of known calls, or how they failed; None when they are to be made, or
-        what they gave cannot be rebuilt here.
+        """Return the values of known calls, or how they failed; None if they must be made, or if
+        their results cannot be rebuilt here.
         """
         count = piece.stop - piece.start
         if piece.row:
@@ -240,8 +256,10 @@ class KeptFunction:
         arguments: Payload | None,
         keys: Sequence[bytes] | None,
     ) -> int:
-        """Note calls that are made for the first time, and return the number of their block.
-        `arguments` are theirs, as they travel, if it is one task; plain calls need no keys.
+        """Record calls that are made for the first time; return the number of their block.
+
+        arguments: the calls as they travel, if they are one task.
+        keys: their keys; None for plain calls, whose keys follow from the arguments.
         """
         numbers = range(first, first + len(calls))
         if keys is None:
@@ -254,8 +272,8 @@ class KeptFunction:
     def add_block(
         self, form: int, numbers: Sequence[int], arguments: Payload | None, keys: bytes | None
     ) -> int:
-        """As `new_block`, for calls with these numbers and keys; None where these follow from the
-        arguments.
+        """Record a block of calls with these numbers and keys, like `new_block`. `keys` is None if
+        they follow from the arguments.
         """
         digest = b"" if keys is not None or arguments is None else digest_of(arguments[0], form)
         calls = Block(self._number, form, len(numbers), digest, keys)
@@ -269,23 +287,25 @@ class KeptFunction:
         return block
 
     def hand_over(self, task: int, first: int, stop: int, block: int, start: int) -> None:
-        """Note that the calls `first` to `stop` of a task are those of a block from `start` on."""
+        """Record that the calls `first` to `stop` of a task are the calls of a block from `start`
+        on.
+        """
         if self._left_at:
             self._file.add_handed((task, first, stop, block, start), self._left_at)
 
     def note(
         self, block: int, start: int, stop: int, event: CallsFinished, *, item: int = 0
     ) -> None:
-        """Keep what came of the calls `start` to `stop` of a block, the first at `item` of what has
-        come. What was cancelled has no outcome.
+        """Record the outcome of the calls `start` to `stop` of a block; the first of them is at
+        `item` of the event. Cancelled calls have no outcome.
         """
         if not event.recalled and not isinstance(event.error, Cancelled):
             place = block, start, stop, item
             self._file.add_result(place, event.payload, event.error, raised=event.raised)
 
     def log_counts(self) -> None:
-        """Tell the log how many calls were known, and why others were not; nothing when it has been
-        told.
+        """Log how many calls were known, and why others were not; nothing if that has been
+        logged.
         """
         taken, made = self._taken, self._made
         if taken + made == self._told:
@@ -305,7 +325,7 @@ class KeptFunction:
         return f"Python {self._known.made_by}, and this is Python {PYTHON}"
 
     def _reasons(self) -> Iterator[str]:
-        """Yield why calls are made that were made before."""
+        """Yield the reasons why calls are made again."""
         known, name = self._known, self._key.name
         if known.made_by:
             yield f"{name} was made by {self._pythons()}"
@@ -320,7 +340,7 @@ class KeptFunction:
 
 
 def _end_of_row(numbers: Sequence[int], start: int) -> int:
-    """Return up to where numbers follow each other, from this one on."""
+    """Return the end of the consecutive numbers that begin at this index."""
     if numbers[-1] - numbers[start] == len(numbers) - 1 - start:
         return len(numbers)
     stop = start + 1
@@ -329,17 +349,19 @@ def _end_of_row(numbers: Sequence[int], start: int) -> int:
     return stop
 
 
-class ResubmittedFunction(KeptFunction):
-    """Calls that are made again from what is kept of them: each has its place in the run."""
+class ResubmittedFunction(RunFunction):
+    """Calls that are made again from their record in the run's file. Each has its place in the
+    run.
+    """
 
     pickled = 0
 
-    def __init__(self, run: KeptRun, places: Sequence[tuple[int, int]]) -> None:
+    def __init__(self, run: OpenRun, places: Sequence[tuple[int, int]]) -> None:
         self._file, self._left_at = run._file, run.left_at
         self._places = places
 
     def take(self, calls: Sequence[Any], form: int, first: int) -> list[Piece]:
-        """Return where these calls are, none of which has an outcome."""
+        """Return the places of these calls. None of them has an outcome."""
         pieces: list[Piece] = []
         for at, (block, offset) in enumerate(self._places[first : first + len(calls)]):
             last = pieces[-1] if pieces else Piece(0, 0)
@@ -350,7 +372,7 @@ class ResubmittedFunction(KeptFunction):
         return pieces
 
     def outcome(self, piece: Piece) -> None:
-        """There is none."""
+        """Return None: the calls are to be made, whatever their record says."""
 
     def log_counts(self) -> None:
-        """Tell nothing: who makes calls again knows which."""
+        """Do nothing: the user asked for exactly these calls."""

@@ -1,5 +1,6 @@
-"""The graphs of a run with a name: a node with a result is data, and so is each node that only such
-nodes need."""
+"""The graphs of a named run: a node with a known result becomes data, and nodes that only such
+nodes need are not computed.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from msgspec import structs
 
 from gridengine.client.future import CallFuture, CallTemplate, UndecodedResult
 from gridengine.client.graph import Node
-from gridengine.client.named_run import KeptFunction, KeptRun
+from gridengine.client.named_run import OpenRun, RunFunction
 from gridengine.client.node_calls import key_text
 from gridengine.dispatcher.core.tasks import CallsFinished
 from gridengine.serialize.kept_payload import KeptPayload
@@ -18,38 +19,42 @@ from gridengine.serialize.payload import FULL
 from gridengine.serialize.shared_objects import identity
 
 _RESULT = b"\0the result of "
-"""How that begins in a key which stands for what another call gives."""
+"""A key begins with this if it stands for the result of another call."""
 
 
-class KeptGraph:
-    """The calls of one graph. A call is known by its function, its arguments, and in the place of
-    those that others give by what these are known by.
+class RunGraph:
+    """The calls of one graph. A call's key consists of its function and its arguments; an argument
+    that is the result of another call is replaced by that call's key.
 
     Args:
-        template_of: gives the template of a function's calls.
+        template_of: returns the template of a function's calls.
     """
 
     def __init__(
         self,
-        run: KeptRun,
+        run: OpenRun,
         numbers: Iterator[int],
         template_of: Callable[[Callable[..., Any]], CallTemplate],
     ) -> None:
         self._run = run
         self._numbers = numbers
         self._template_of = template_of
-        self._functions: dict[int, KeptFunction] = {}
-        self._known: dict[Node, tuple[KeptFunction, bytes]] = {}
+        self._functions: dict[int, RunFunction] = {}
+        self._known: dict[Node, tuple[RunFunction, bytes]] = {}
         self._numbered: dict[Node, int] = {}
         self._blocks: dict[Node, tuple[int, int]] = {}
-        """Where calls are that were handed in before and are made again."""
-        self._places: dict[int, tuple[KeptFunction, int, int, bool]] = {}
-        """Of each task where its outcome is kept, and whether its key was asked for."""
+        """The places in the file of calls that were made before and are made again."""
+        self._places: dict[int, tuple[RunFunction, int, int, bool]] = {}
+        """For each task: its function, where its outcome is recorded (block and offset), and
+        whether the user asked for its key.
+        """
         self._added: list[tuple[Node, int]] = []
 
     def left(self, wanted: Iterable[Node], calls: Sequence[Node]) -> list[Node]:
-        """Return those of these calls, each of which comes after those that it needs, that are to
-        be made for the wanted ones. What is known has become data.
+        """Return the calls that must be made for the wanted nodes, in topological order. Nodes
+        whose results are known become data.
+
+        calls: all calls, in topological order.
         """
         for node in calls:
             self._find(node)
@@ -67,33 +72,33 @@ class KeptGraph:
         return made
 
     def _find(self, node: Node) -> None:
-        """Note what a call is known by, if it can be."""
+        """Find the key of a call, if it has one."""
         try:
-            kept, call = self._kept_of(node.function), self._call(node)
-        except Exception:  # it cannot travel, which is told when it is to; or needs such a call
+            run_function, call = self._run_function_of(node.function), self._call(node)
+        except Exception:  # it, or a call that it needs, cannot be pickled: `add` reports that
             return
-        if (keys := kept.keys_of([call], FULL)) is not None:
-            self._known[node] = kept, keys[0]
+        if (keys := run_function.keys_of([call], FULL)) is not None:
+            self._known[node] = run_function, keys[0]
 
     def _call(self, node: Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
         named = {name: self._named(one) for name, one in (node.kwargs or {}).items()}
         return tuple(map(self._named, node.args)), named
 
-    def _kept_of(self, f: Any) -> KeptFunction:
+    def _run_function_of(self, f: Any) -> RunFunction:
         if id(f) not in self._functions:
             self._functions[id(f)] = self._run.function(f, self._template_of(f).function)
         return self._functions[id(f)]
 
     def _named(self, argument: Any) -> Any:
-        """Return an argument with what stands for the results of calls."""
+        """Return an argument with keys in the place of other calls' results."""
         if type(argument) is Node:
             node = argument.target or argument
             if node.function is None:
                 return node.value
             if node.is_nested:
-                return _RESULT, self._kept_of(node.function).identity, *self._call(node)
-            kept, key = self._known[node]
-            return _RESULT + kept.identity + key
+                return _RESULT, self._run_function_of(node.function).identity, *self._call(node)
+            run_function, key = self._known[node]
+            return _RESULT + run_function.identity + key
         if type(argument) in (list, tuple):
             return type(argument)(map(self._named, argument))
         return argument
@@ -101,9 +106,9 @@ class KeptGraph:
     def _become_data(self, node: Node) -> bool:
         if node not in self._known:
             return False
-        kept, key = self._known[node]
+        run_function, key = self._known[node]
         number = self._numbered[node] = next(self._numbers)
-        piece, found = kept.look_up(key, number)
+        piece, found = run_function.look_up(key, number)
         if found is None:
             if piece.block:
                 self._blocks[node] = piece.block, piece.offset
@@ -116,7 +121,7 @@ class KeptGraph:
         return True
 
     def _failed(self, node: Node, event: CallsFinished) -> CallFuture:
-        """Return what stands for the result of a call that has failed before."""
+        """Return a failed future, which stands for the result of a call that failed before."""
         template = self._template_of(node.function or identity)
         name = f"{template.function.name} (node {key_text(node.key)})"
         function = structs.replace(template.function, name=name)
@@ -130,35 +135,35 @@ class KeptGraph:
             self._added.append((node, task))
 
     def hand_over(self) -> None:
-        """Note, before the tasks are handed over, where what comes of them is kept."""
-        by_function: dict[KeptFunction, list[tuple[Node, int]]] = {}
+        """Record, before the tasks are handed over, where their outcomes will be."""
+        by_function: dict[RunFunction, list[tuple[Node, int]]] = {}
         for node, task in self._added:
-            kept = self._known[node][0]
+            run_function = self._known[node][0]
             if node in self._blocks:
                 self._place(node, task, *self._blocks[node])
             else:
-                by_function.setdefault(kept, []).append((node, task))
-        for kept, pairs in by_function.items():
+                by_function.setdefault(run_function, []).append((node, task))
+        for run_function, pairs in by_function.items():
             pairs.sort(key=lambda pair: self._numbered[pair[0]])
             numbers = [self._numbered[node] for node, _ in pairs]
             keys = b"".join(self._known[node][1] for node, _ in pairs)
-            block = kept.add_block(FULL, numbers, None, keys)
+            block = run_function.add_block(FULL, numbers, None, keys)
             for offset, (node, task) in enumerate(pairs):
                 self._place(node, task, block, offset)
         self._added.clear()
 
     def _place(self, node: Node, task: int, block: int, offset: int) -> None:
-        kept = self._known[node][0]
-        self._places[task] = kept, block, offset, node.is_wanted
-        kept.hand_over(task, 0, 1, block, offset)
+        run_function = self._known[node][0]
+        self._places[task] = run_function, block, offset, node.is_wanted
+        run_function.hand_over(task, 0, 1, block, offset)
 
     def settled(self, event: CallsFinished) -> None:
-        """Keep what has come of a task, in the I/O thread: what it gave, unless that is large, has
-        stayed at a worker, and was not asked for; or its own failure.
+        """Record the outcome of a task, in the I/O thread. Leave out failures that come from
+        another task, and large results that stay at their worker and that the user did not ask for.
         """
         place = self._places.pop(event.task, None)
         if place is None or event.path:
             return
-        kept, block, offset, is_wanted = place
+        run_function, block, offset, is_wanted = place
         if is_wanted or type(event.payload) is not KeptPayload:
-            kept.note(block, offset, offset + 1, event)
+            run_function.note(block, offset, offset + 1, event)

@@ -1,5 +1,5 @@
-"""What is handed over of a graph's nodes: a function with its arguments, or several that are made
-as one, as the steps of a `CallSequence`.
+"""Write the call that a graph's node stands for: a function with its arguments or, for fused nodes,
+the steps of a `CallSequence`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,13 @@ MOST_SHOWN = 60
 
 
 class WrittenCall(NamedTuple):
-    """What is made of a node: what its function, or functions, are known by here, they themselves,
-    the form of the call, the call, and whether that is nothing that takes a pickler of our own. Of
-    several that are made as one `steps` are what people call the nodes.
+    """The call of a node.
+
+    key: identifies the function, or the functions, in this graph.
+    function: the function; a tuple of functions for fused nodes.
+    form, call: the call, and its form.
+    is_plain: whether C `pickle` alone can pickle the call.
+    steps: the names of fused nodes; None for a single one.
     """
 
     key: Any
@@ -31,7 +35,7 @@ class WrittenCall(NamedTuple):
 
 
 def written(node: Node) -> WrittenCall:
-    """Return what is made of a node."""
+    """Return the call of a node."""
     if node.sequence is not None:
         sequencer = _Sequencer(node.sequence)
         functions, steps = sequencer.functions, sequencer.steps
@@ -48,12 +52,12 @@ def written(node: Node) -> WrittenCall:
 
 
 def key_text(key: Any) -> str:
-    """Return what a key is called; most are short strings, and there are many."""
+    """Return the text of a key. Short strings, which are most keys, take the quick way."""
     return repr(key) if type(key) is str and len(key) <= MOST_SHOWN else short_repr(key)
 
 
 def _is_plain(args: Iterable[Any]) -> bool:
-    """Return whether arguments are small, or stand for what is elsewhere: C `pickle` alone does for
+    """Return whether all arguments are small or references, so that C `pickle` alone can pickle
     them.
     """
     for one in args:
@@ -71,11 +75,11 @@ def _is_plain(args: Iterable[Any]) -> bool:
 
 
 class _Sequencer:
-    """Writes the calls that are made as one as the steps of a `CallSequence`."""
+    """Writes fused calls as the steps of a `CallSequence`."""
 
     def __init__(self, sequence: Iterable[Node]) -> None:
         self.functions: dict[int, Callable[..., Any]] = {}
-        """By their ids, in the order of their numbers."""
+        """The functions by `id`, in the order of their numbers."""
         self.steps: list[Step] = HiddenArguments()
         self._numbers: dict[int, int] = {}
         self._values: dict[Node, Value] = {}
@@ -101,8 +105,8 @@ class _Sequencer:
         return Value(len(self.steps) - 1)
 
     def _flat(self, one: Any) -> Any:
-        """Return an argument, or, for what a step computes, its value: of a list that holds such a
-        value a step of its own makes one.
+        """Return an argument; for the result of a step, its `Value`. A list or tuple that holds
+        such results becomes a step of its own, which makes it.
         """
         if type(one) is Node:
             return self._values.get(one.target or one, one)

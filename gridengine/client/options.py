@@ -1,4 +1,6 @@
-"""Options of calls (timeout, retries, memory escalation, resources), and of a run with a name."""
+"""The options of calls (timeout, retries, memory escalation, resources), and those of named
+runs.
+"""
 
 from __future__ import annotations
 
@@ -25,24 +27,24 @@ RETRIES, ESCALATION = 2, 1
 
 
 class CallOptions(Struct, frozen=True):
-    """What `map`, `Job` and the others take as keywords, checked.
+    """The keywords of `map`, `Job` and the others, checked.
 
     Args:
-        retries: how often a call is run again that its surroundings killed, or that raised one of
-            `retry_on`.
+        retries: how often a call is run again after the death of its process or worker, or after an
+            exception in `retry_on`.
         timeout: the seconds that each run of a call may take; None is no limit.
         retry_on: exception classes; a call that raises an instance of one is run again.
-        escalate_memory: by how much a call's memory is multiplied when it is run again because it
-            ran out of it. Without, a `MemoryError` is raised at once.
-        resources: what a call needs, as `Cores(2) & Memory(0.5)`: `Memory` is its limit too, in GB,
-        and `WTime` one of time.
-        priority: of one program's calls that wait, those with a higher one begin first.
-        forward_logging: whether what calls say by `logging` and `warnings` comes to the caller's;
-            None is as the setting says.
+        escalate_memory: the factor by which a call's memory is multiplied when it is run again
+            because it ran out of memory. By default, a `MemoryError` is raised at once.
+        resources: the resources that a call needs, such as `Cores(2) & Memory(0.5)`. `Memory` is
+            also the call's limit, in GB, and `WTime` its limit of time.
+        priority: of one program's waiting calls, those with a higher priority begin first.
+        forward_logging: whether log records and warnings of calls are passed to the caller's
+            loggers; None takes the setting.
 
     Raises:
-        TypeError, ConfigurationError: one is of another type, or out of its range; the text names
-        it.
+        TypeError, ConfigurationError: an option has another type, or is out of its range; the text
+            names it.
     """
 
     retries: int = RETRIES
@@ -53,11 +55,11 @@ class CallOptions(Struct, frozen=True):
     priority: int = 0
     forward_logging: bool | None = None
     demand: Demand = ANY
-    """What is asked of a worker: it follows from `resources`."""
+    """The demand of the calls; it follows from `resources`."""
     exceptions: tuple[type[BaseException], ...] = ()
     """The classes of `retry_on`."""
     logs: bool = False
-    """Whether what calls log comes to the caller's own loggers, by `forward_logging` or the
+    """Whether log records of calls are passed to the caller's loggers, by `forward_logging` or the
     setting.
     """
 
@@ -89,7 +91,7 @@ class CallOptions(Struct, frozen=True):
     def task(
         self, id: int, payload: Payload, count: int = 1, form: int = SINGLE, **more: Any
     ) -> Task:
-        """Return calls as they travel, within these limits."""
+        """Return calls as a task, with these options."""
         return Task(
             id,
             payload,
@@ -106,10 +108,11 @@ class CallOptions(Struct, frozen=True):
 
 
 def given(**options: Any) -> dict[str, Any]:
-    """Return those that are not None, which stands for what somebody else says, or for the default.
+    """Return the options that are not None. None stands for the default, or for a value given
+    elsewhere.
 
     Raises:
-        TypeError, ConfigurationError: as `CallOptions`.
+        TypeError, ConfigurationError: see `CallOptions`.
     """
     said = {name: value for name, value in options.items() if value is not None}
     CallOptions(**said)
@@ -117,8 +120,8 @@ def given(**options: Any) -> dict[str, Any]:
 
 
 def unexpected_keyword(called: str, name: str, known: Iterable[str], otherwise: str) -> TypeError:
-    """Return the error of a keyword that is none of those known: the text names one that is much
-    like it, or says something else.
+    """Return the error for a keyword that is unknown. Its text names a similar known keyword, or
+    says `otherwise`.
     """
     import difflib
 
@@ -140,7 +143,7 @@ Resume: TypeAlias = bool | Literal["anyway"]
 
 
 class RunKeywords(TypedDict, total=False):
-    """What all that make many calls take as keywords for a run with a name."""
+    """The keywords for a named run, which everything that makes many calls takes."""
 
     name: str | None
     journal: str | os.PathLike[str] | None
@@ -153,7 +156,7 @@ class RunOptions(Struct, frozen=True):
     """`RunKeywords`, checked: see `docs/runs.md`.
 
     Raises:
-        TypeError, ConfigurationError: one of them is none of what it may be.
+        TypeError, ConfigurationError: a keyword has a value that it cannot have.
     """
 
     name: str
@@ -162,20 +165,23 @@ class RunOptions(Struct, frozen=True):
     retry_failed: bool = True
     wait: bool = False
     places: tuple[tuple[int, int], ...] | None = None
-    """Of calls that are made again, where they are kept: the block, and the number there."""
+    """For calls that are made again, their places in the run's file: the block, and the index
+    there.
+    """
 
     def __post_init__(self) -> None:
-        if not (isinstance(self.resume, bool) or self.resume == "anyway"):  # 0 would be False
+        # `in` would take 0 for False.
+        if not (isinstance(self.resume, bool) or self.resume == "anyway"):
             raise ConfigurationError(f'resume must be True, False or "anyway", not {self.resume!r}')
         flag("retry_failed", self.retry_failed)
         flag("wait", self.wait)
 
 
 def run_options(keywords: RunKeywords, called: Callable[..., object]) -> RunOptions | None:
-    """Return what these keywords, which `called` was given, say; None without a name.
+    """Return the options in these keywords, which `called` was given; None without a name.
 
     Raises:
-        TypeError, ConfigurationError: as `RunOptions`; or they say more, without a name.
+        TypeError, ConfigurationError: see `RunOptions`; or there are other keywords without a name.
     """
     for unknown in keywords.keys() - RunKeywords.__annotations__.keys():
         import inspect

@@ -1,5 +1,5 @@
-"""The outcomes of calls, from what a dispatcher tells of a task: values, and errors with what only
-the caller's side knows.
+"""Turn a dispatcher's events into the outcomes of calls: values, and errors with notes of facts
+that only the caller's side knows.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ log = logging.getLogger("gridengine")
 
 
 class OutcomeListener:
-    """A listener that wants nothing but outcomes. The end of the interpreter does not wait for its
+    """A listener that needs only outcomes. The end of the interpreter does not wait for its
     tasks.
     """
 
@@ -42,19 +42,21 @@ class OutcomeListener:
     daemon = True
 
     def began(self, event: TaskStarted) -> None:
-        """Ignore it."""
+        """Do nothing."""
 
     def noted(self, event: TaskMessage) -> None:
-        """Have this process log what calls have logged."""
+        """Have this process's loggers handle the log records of calls."""
         if event.log:
             log_relay().take(event.payload)
 
     def abandoned(self) -> None:
-        """Ignore it: all was handed over."""
+        """Do nothing: all calls were handed over."""
 
 
 class Outcome(Struct, frozen=True):
-    """The outcome of the calls `start` to `stop`: their values, or the one error of them all."""
+    """The outcome of the calls `start` to `stop` (exclusive): their values, or the one error of all
+    of them.
+    """
 
     start: int
     stop: int
@@ -63,20 +65,20 @@ class Outcome(Struct, frozen=True):
 
 
 CALL_OF_MANY, ONE_CALL, JOB = "call {number} of {name}", "the call of {name}", "job {name}"
-"""What a call is called in the note of what it raised."""
+"""The names of a call in the note of its exception."""
 
 
 def outcomes_of(
     event: CallsFinished, name: str, what: str = CALL_OF_MANY, first: int = 0
 ) -> list[Outcome]:
-    """Return the outcomes of the calls of an event, one where they are alike; `first` is the number
-    of the task's first call.
+    """Return the outcomes of the calls of an event; one outcome covers all calls that are alike.
+    `first` is the number of the task's first call.
 
-    What a call raised has a note of which call it was (`what`, with its number and `name`), what it
-    was given and where it ran; or which failed and by which others that came here. A result that
-    cannot be unpickled is a `PicklingError`, a call that was recalled before it began a
-    `CancelledError`, with a note if that is for another. It may take its time: the end of a
-    worker's log is read here, too.
+    An exception that a call raised gets a note with the call's name (`what`, with its number and
+    `name`), its arguments, and where it ran. If the failure came from another call, the note names
+    that call and the path. A result that cannot be unpickled is a `PicklingError`. A recalled call
+    is a `CancelledError`, with a note if a call that it needs was cancelled. This may take time,
+    because it also reads the end of a worker's log.
     """
     start, stop = first + event.start, first + event.stop
     error: BaseException | None
@@ -84,7 +86,7 @@ def outcomes_of(
         error = cancelled_error(event.path, name)
     elif event.payload is None:
         error = event.error
-        if error is not None and event.path:  # others have the same
+        if error is not None and event.path:  # a copy, because other calls share the error
             error = copy_without_traceback(error)
             note_on(error, [_way(event.path, name, "failed")])
     elif event.raised:
@@ -101,23 +103,25 @@ def outcomes_of(
 
 
 def _way(path: Sequence[str], name: str, what: str, arguments: str = "") -> str:
-    """Return which call failed or was cancelled first, and which for that, down to the one of this
-    name.
+    """Return a sentence that says which call failed or was cancelled first, and which calls down to
+    the one of this name because of it.
     """
     first = f"{path[0]}, {arguments}," if arguments else path[0]
     return f"{first} {what}, and with it {', '.join([*path[1:], name])}"
 
 
 def path_from(path: Sequence[str], name: str) -> tuple[str, ...]:
-    """Return by which way what has come of a call of this name goes on; `path` as it has come."""
+    """Return the path by which the outcome of a call of this name reaches the calls that need it;
+    `path` is the path to the call itself.
+    """
     return (*path, name) if path else (call_words(name, UNNUMBERED, 0),)
 
 
 def cancelled_error(
     path: Sequence[str], name: str, kind: type[BaseException] = CancelledError
 ) -> BaseException:
-    """Return the error of a call of this name that was cancelled; with a path for another that
-    was.
+    """Return the error of a cancelled call of this name. With a path, a call that it needs was
+    cancelled.
     """
     error = kind()
     if path:
@@ -154,8 +158,8 @@ def _outcomes_of_values(payload: Payload, start: int, stop: int) -> list[Outcome
 
 
 def warn_of_exit(error: BaseException) -> None:
-    """Before the exception of a call is raised: say that it ends the script, if nothing else will.
-    Python prints nothing of a `SystemExit`, not even its notes.
+    """Log, before a call's exception is raised, that it ends the script: Python prints nothing for
+    a `SystemExit`, not even its notes.
     """
     if isinstance(error, SystemExit):
         which = next(iter(getattr(error, "__notes__", ())), "a call")
@@ -168,11 +172,12 @@ def warn_of_exit(error: BaseException) -> None:
 
 
 def add_notes(error: BaseException, facts: list[str], attempts: Sequence[Attempt]) -> None:
-    """Note on an exception that a worker sent these facts, and what only the dispatcher knows: the
-    cluster job, its log, and the outcome of each attempt.
+    """Add notes to an exception that a worker sent: these facts, and those that only the dispatcher
+    knows, which are the cluster job, its log, and the outcome of each attempt.
     """
     history = [f"attempt {number}: {attempt}" for number, attempt in enumerate(attempts, 1)]
-    if isinstance(error, OutOfMemory) and attempts:  # its text has what the notes say of others
+    # Its text has the facts that others have in notes.
+    if isinstance(error, OutOfMemory) and attempts:
         error.host, error.job = attempts[-1].host, attempts[-1].job or None
         error.attempts = tuple(map(str, attempts))
         add_log(error, attempts[-1].log)

@@ -1,4 +1,4 @@
-"""Calls of a run with a name, to be made again from what is kept of them."""
+"""Make calls of a named run again, from their record in its file."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from gridengine.journal.run_file import RETURNED
 
 
 class CallsToMake(NamedTuple):
-    """Calls of one function that follow each other: how it takes its arguments, these, and where
-    each is kept, as `RunOptions.places` has it.
+    """Consecutive calls of one function: the function, the form of the calls, their arguments, and
+    the place of each in the run's file, for `RunOptions.places`.
     """
 
     function: Any
@@ -22,7 +22,7 @@ class CallsToMake(NamedTuple):
 
 
 def calls_to_make(name: str, path: Path, failed_only: bool) -> list[CallsToMake]:
-    """Return the calls of a run that have failed, and without `failed_only` those that have no
+    """Return the calls of a run that have failed and, without `failed_only`, those that have no
     outcome.
 
     Raises:

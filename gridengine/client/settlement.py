@@ -1,5 +1,5 @@
-"""Sets the outcomes of futures, wakes whoever waits for them, and passes results on to the calls
-that need them. Counts how many calls of an executor have ended, for its progress display.
+"""Set the outcomes of futures, wake their waiters, and supply the calls that need their results.
+Count the calls of an executor for its progress display.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from gridengine.serialize.references import Reference
 
 
 class Tally:
-    """Counts calls from the first that is open to when none is, and then anew. Its methods are
-    called under the lock of the batcher that it belongs to.
+    """Counts calls. Counting begins with the first open call, ends when no call is open, and then
+    begins anew. All methods are called under the lock of the tally's batcher.
 
     Args:
         wake: called when there are open calls again.
-        finish: called when there will be no more.
-        restarts: whether it counts anew.
+        finish: called when there will be no more calls.
+        restarts: whether the numbers begin at zero each time.
     """
 
     __slots__ = ("_restarts", "_wake", "done", "failed", "finish", "number", "total", "watched")
@@ -47,9 +47,9 @@ class Tally:
         self._restarts = restarts
         self.total = self.done = self.failed = 0
         self.number = 0
-        """How many times it has begun to count."""
+        """How many times counting has begun."""
         self.watched = False
-        """Whether who shows it looks, and need not be woken."""
+        """Whether the display is looking by itself, and need not be woken."""
 
     @property
     def is_open(self) -> bool:
@@ -63,7 +63,7 @@ class Tally:
             if self._restarts:
                 self.total = self.done = self.failed = 0
         self.total += count
-        if begins and not self.watched:  # who stops to look says so before the last look
+        if begins and not self.watched:  # a display clears `watched` before its last look
             self._wake()
 
     def end(self, count: int, *, failed: bool) -> None:
@@ -77,7 +77,9 @@ class Tally:
 
 
 class Settlement(FutureBatcher):
-    """What becomes of calls that were handed over to a dispatcher; see `Lifetime` for the rest."""
+    """The settlement of calls that were handed over to a dispatcher; see `Lifetime` for the
+    rest.
+    """
 
     def __init__(
         self, dispatcher: Dispatcher, scheduler: Scheduler, *, ours: bool, daemon: bool
@@ -85,30 +87,32 @@ class Settlement(FutureBatcher):
         super().__init__(scheduler, ours=ours, daemon=daemon)
         self.dispatcher = dispatcher
         self.tally: Tally | None = None
-        """Counts the calls, if somebody wants to know."""
+        """Counts the calls, if a progress display wants to know."""
 
     @abstractmethod
     def _find(self, future: CallFuture) -> tuple[int, int, Batch | None]:
-        """Return the task that a call was handed over in, its index there, and the batch, None when
-        all of that has ended.
+        """Return the task that a call was handed over in, the call's index there, and the batch,
+        which is None if all its calls have ended.
         """
 
     @abstractmethod
     def _progress(self, calls: int, load: int, futures: int = 0) -> None:
-        """Note that so many calls of this load have ended, and so many futures have outcomes."""
+        """Note that `calls` calls of this load have ended, and that `futures` futures have
+        outcomes.
+        """
 
     # ---------------------------------------------------------------- outcomes, in the I/O thread
 
     def _cancel(self, futures: Sequence[CallFuture], load: int, path: Sequence[str]) -> None:
         """Cancel calls that were handed over, each of this load, and have not begun."""
         with self.lock:
-            self._open += 1  # until the callbacks are passed on, or their thread might end before
+            self._open += 1  # keeps the callback thread alive until the callbacks are passed to it
         for future in futures:
             self._unless_held(future, functools.partial(self._withdraw, future, path))
         self._progress(len(futures), load, 1)
 
     def _settle(self, futures: Sequence[CallFuture], outcome: FutureOutcome, load: int) -> None:
-        """Give those of these futures an outcome that have none; the calls are of this load."""
+        """Give an outcome to those futures that have none; each call has this load."""
         with_condition, called, awaited, locks, ended = [], [], [], [], 0
         with self.lock:
             for future in futures:
@@ -123,7 +127,7 @@ class Settlement(FutureBatcher):
                     locks += waiters.take_locks()
                     if waiters.callbacks:
                         called.append(future)
-                    if waiters.kept is not None or waiters.acts:
+                    if waiters.reference is not None or waiters.acts:
                         awaited.append(future)
                 future.outcome = outcome
                 future.call = None
@@ -136,7 +140,7 @@ class Settlement(FutureBatcher):
         self._progress(ended, load, ended - len(with_condition))
         for future in with_condition:
             self._unless_held(future, functools.partial(self._settle_and_notify, future, outcome))
-        release(locks)  # last: they want the interpreter's lock
+        release(locks)  # last: the threads that wake compete for the interpreter's lock
 
     def _settle_and_notify(self, future: CallFuture, outcome: FutureOutcome) -> None:
         future.settle(outcome)
@@ -147,25 +151,26 @@ class Settlement(FutureBatcher):
     def _call_back(self, future: CallFuture) -> None:
         if future.waiters is not None and future.waiters.callbacks:
             assert self._callbacks is not None
-            # The thread must live for the callbacks that follow.
+            # The calls are still counted as open here, so the thread lives until it gets these
+            # callbacks.
             self._callbacks.do(functools.partial(future.call_back, BaseException))
 
     # ---------------------------------------------------------------- results that others need
 
-    def keep(self, future: CallFuture, reference: Reference) -> bool:
+    def bind_reference(self, future: CallFuture, reference: Reference) -> bool:
         with self.lock:
             if future.outcome is not RUNNING:
-                return _note_kept(future, reference)
+                return _note_reference(future, reference)
         task, index, _ = self._find(future)
         with self.lock:
-            kept, running = _note_kept(future, reference), future.running()
+            bound, running = _note_reference(future, reference), future.running()
         if running:
             source = CallSource(future)
             act = functools.partial(supply, source, reference, self.dispatcher)
             wait = functools.partial(source.when_done, act)
             missing = functools.partial(self.do_soon, wait)
             self.dispatcher.want(task, index, reference.number, missing)
-        return kept
+        return bound
 
     def when_done(self, future: CallFuture, act: Callable[[], object]) -> None:
         with self.lock:
@@ -181,9 +186,9 @@ class Settlement(FutureBatcher):
         with self.lock:
             acts, waiters.acts = waiters.acts, []
         passed_on = type(outcome) is UndecodedResult and not outcome.recalled
-        if waiters.kept is not None and not passed_on:
+        if waiters.reference is not None and not passed_on:
             source = CallSource(future)
-            acts.append(functools.partial(supply, source, waiters.kept, self.dispatcher))
+            acts.append(functools.partial(supply, source, waiters.reference, self.dispatcher))
         for act in acts:
             self.do_soon(act)
 
@@ -192,9 +197,9 @@ class Settlement(FutureBatcher):
             self._call_back(future)
 
     def _unless_held(self, future: CallFuture, act: Callable[[], None]) -> None:
-        """Do something to a future: here, or in the thread of the callbacks when somebody holds its
-        condition. Who was interrupted in `concurrent.futures.wait` holds it for ever, and all
-        others want their results.
+        """Call a function that changes a future: here, or in the callback thread if another thread
+        holds the future's condition. A thread that was interrupted in `concurrent.futures.wait`
+        holds it for ever, and other futures must not wait for it.
         """
         condition = None if future.waiters is None else future.waiters.condition
         if condition is None:
@@ -208,10 +213,12 @@ class Settlement(FutureBatcher):
             self.call_back(act)
 
 
-def _note_kept(future: CallFuture, reference: Reference) -> bool:
-    """Note, under the lock, that others need the result of a call; return False if it has ended."""
+def _note_reference(future: CallFuture, reference: Reference) -> bool:
+    """Note, under the lock, that other calls need the result of a call; return False if the call
+    has ended.
+    """
     if future.done():
         return False
     future.waiters = future.waiters or Waiters()
-    future.waiters.kept = reference
+    future.waiters.reference = reference
     return True

@@ -1,4 +1,4 @@
-"""Many calls of one function on their way: to a dispatcher in tasks, and back as outcomes."""
+"""Many calls of one function: they go to a dispatcher in tasks, and return as outcomes."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from gridengine.serialize.repeated_arrays import RepeatedArrays
 
 
 class MapRequest(Struct, frozen=True):
-    """What a user asks for with many calls.
+    """A user's request for many calls.
 
     Raises:
-        TypeError, ConfigurationError: `f` cannot be called, or an option is of another type, or
-            out of its range.
+        TypeError, ConfigurationError: `f` is not callable, or an option has another type, or is out
+            of its range.
     """
 
     f: Callable[..., Any]
@@ -41,12 +41,12 @@ class MapRequest(Struct, frozen=True):
     reraise: bool
     chunksize: int | None
     options: CallOptions
-    kept: RunOptions | None = None
-    """The run with a name that the calls are of, if they are of one."""
+    named_run: RunOptions | None = None
+    """The options of the calls' named run; None if there is none."""
 
     def __post_init__(self) -> None:
         check_function(self.f)
-        if self.reraise is not True:  # a call less for most maps
+        if self.reraise is not True:  # saves most maps a function call
             flag("reraise", self.reraise)
         if self.chunksize is not None:
             check_chunksize(self.chunksize)
@@ -67,23 +67,23 @@ def check_function(f: object) -> None:
 
 
 def check_chunksize(chunksize: int) -> None:
-    """Check a number of calls that are to travel together.
+    """Check the number of calls that are to travel together.
 
     Raises:
-        TypeError, ConfigurationError: it is no whole number above zero.
+        TypeError, ConfigurationError: it is not a whole number above zero.
     """
     whole("chunksize", chunksize, most=sys.maxsize)
 
 
 WINDOW_BYTES = 256_000_000
-"""So many bytes of pickled calls may wait for a worker, beside those that workers have."""
+"""At most this many bytes of pickled calls wait for a worker, beside those that workers have."""
 LOOK_SECONDS = 0.1
-"""How often who waits for room looks whether workers have begun what was sent."""
+"""How often a thread that waits for room checks whether workers have taken calls."""
 
 
 class _Block(Struct):
-    """A task: the number of its first call, how many calls it has, how many are unsettled, and of
-    how many bytes it is.
+    """A task: the number of its first call, how many calls it has, how many of them are unsettled,
+    and its size in bytes.
     """
 
     first: int
@@ -94,7 +94,7 @@ class _Block(Struct):
 
 class Submission(OutcomeListener):
     """The calls of one function, as tasks of a dispatcher. It belongs to the thread that submits;
-    the I/O thread calls `settled` alone.
+    the I/O thread calls only `settled`.
     """
 
     def __init__(
@@ -108,37 +108,39 @@ class Submission(OutcomeListener):
         self.dispatcher = dispatcher
         self._function = function
         self.name = function.name
-        """What people call the function."""
+        """The name of the function, for people."""
         self.run_name = ""
-        """Of calls of a run with a name, that name."""
+        """The name of the calls' named run; empty if there is none."""
         self._options = options
         self._form = form
         self._submitter = submitter
-        """The number that these calls have in common, by which they take turns with others: that of
-        the first task, unless it is given.
+        """The submitter's number, which all calls share: by it they take turns with others. It is
+        the number of the first task, unless it is given.
         """
         self._scheduler: Scheduler | None = None
         self._ours = False
         self._added: list[Task] = []
         self._needed_by_all: tuple[Reference, ...] = ()
         self._needed_by_added: list[Reference] = []
-        """The results of other calls that the function, and those that were added, refer to."""
+        """The references to results of other calls, in the function and in the tasks that were
+        added.
+        """
         self._blocks: dict[int, _Block] = {}
         self._repeated = RepeatedArrays()
-        # One counter for each of the two threads, so that no lock is needed.
+        # Each of the two threads has a counter of its own, so that no lock is needed.
         self._added_bytes = self._settled_bytes = 0
         self._discards = False
         self._events: queue.SimpleQueue[tuple[int, CallsFinished] | Outcome] = queue.SimpleQueue()
         self._unread: tuple[int, CallsFinished] | Outcome | None = None
         self._wake: Callable[[], object] | None = None
-        """Wakes the task that waits for outcomes."""
+        """Wakes the task of an event loop that waits for outcomes."""
 
     @classmethod
     def of(cls, request: MapRequest) -> Self:
         """Return a submission for a user's request, without calls yet.
 
         Raises:
-            PicklingError: the function cannot be pickled; no scheduler is made.
+            PicklingError: the function cannot be pickled; then no scheduler is made.
         """
         function = function_of_map(request.f, request.options)
         dispatcher, scheduler, ours = connect(request.scheduler, prepare=True)
@@ -158,8 +160,8 @@ class Submission(OutcomeListener):
         return self.dispatcher.snapshot().of(self._submitter)
 
     def has_room(self) -> bool:
-        """Return whether more may be added: what waits for a worker is within the window. There is
-        always room for one.
+        """Return whether more calls may be added: those that wait for a worker fit into the window.
+        There is always room for one task.
         """
         held, blocks = self._added_bytes - self._settled_bytes, len(self._blocks)
         if held <= WINDOW_BYTES or not blocks:
@@ -168,14 +170,14 @@ class Submission(OutcomeListener):
         return waiting * held <= WINDOW_BYTES * blocks
 
     def wait_seconds(self) -> float | None:
-        """Return for how long to wait for outcomes before room is looked for again; None is until
-        one comes.
+        """Return how long to wait for outcomes before checking for room again; None to wait until
+        one arrives.
         """
         return None if self.has_room() else LOOK_SECONDS
 
     def add(self, calls: Sequence[Any], first: int) -> int:
-        """Add a task, to be sent by `flush`; `first` is the number of its first call. Return of how
-        many bytes the calls are, those included that they share with others.
+        """Add a task, to be sent by `flush`; `first` is the number of its first call. Return the
+        size of the calls in bytes, with the data that they share with other calls.
 
         Raises:
             PicklingError: one of the calls cannot be pickled; none of them is added.
@@ -217,8 +219,8 @@ class Submission(OutcomeListener):
         return introduce(payload, self.dispatcher)
 
     def _add_apart(self, calls: Sequence[Any], first: int) -> int:
-        """As `add`, where calls refer to results of others: each of those is a task of its own. The
-        others stay together.
+        """Like `add`, for calls of which some refer to results of other calls. Each of those
+        becomes a task of its own; the others stay together.
         """
         size, start = 0, 0
         for index, call in enumerate(calls):
@@ -231,8 +233,8 @@ class Submission(OutcomeListener):
         return size + (self.add(calls[start:], first + start) if start < len(calls) else 0)
 
     def add_what_can_travel(self, calls: Sequence[Any], first: int) -> int:
-        """As `add`, but calls that cannot be pickled are left out, and their errors are their
-        outcomes.
+        """Like `add`, but if calls cannot be pickled, they are left out and get the error as their
+        outcome.
         """
         try:
             return self.add(calls, first)
@@ -244,7 +246,7 @@ class Submission(OutcomeListener):
         return size + self.add_what_can_travel(calls[half:], first + half)
 
     def add_failed(self, error: Exception, calls: Sequence[Any], first: int) -> int:
-        """As `add`, for calls that fail with this error without being sent."""
+        """Like `add`, for calls that fail with this error and are not sent."""
         self._events.put(Outcome(first, first + len(calls), (), error))
         return 0
 
@@ -274,8 +276,9 @@ class Submission(OutcomeListener):
         self._needed_by_all = ()
 
     def outcomes(self, timeout: float | None) -> Iterator[Outcome]:
-        """Yield the outcomes that have come; wait for the first, up to `timeout` seconds, if there
-        is none. Those of an event during which the iteration is left are yielded again.
+        """Yield the outcomes that have arrived; if there are none, wait up to `timeout` seconds for
+        the first. If the iteration is left during the outcomes of one event, these are yielded
+        again.
         """
         try:
             while True:
@@ -297,7 +300,9 @@ class Submission(OutcomeListener):
             return
 
     async def wait(self, timeout: float | None) -> None:
-        """Wait in a task of asyncio or trio until outcomes have come, or `timeout` seconds."""
+        """Wait in a task of asyncio or trio until outcomes have arrived, or for `timeout`
+        seconds.
+        """
         from gridengine.client.loop_tasks import task_waiter, task_without_slot
 
         waiter = task_waiter()
@@ -310,8 +315,8 @@ class Submission(OutcomeListener):
             self._wake = None
 
     def unsettled_calls(self) -> list[tuple[int, int, int]]:
-        """Return the tasks not all of whose calls have ended: the number of each, its first call
-        and the one after its last.
+        """Return the tasks that have not ended: the number of each, its first call and the one
+        after its last.
         """
         return [(task, 0, block.count) for task, block in list(self._blocks.items())]
 
@@ -322,17 +327,17 @@ class Submission(OutcomeListener):
         )
 
     def cancel(self) -> None:
-        """Cancel what has not settled, and discard its outcomes."""
+        """Cancel all calls that have not settled, and discard their outcomes."""
         self._discards = True
         for task in self._added:
-            self._blocks.pop(task.id, None)  # a Ctrl-C may have come while it was added
+            self._blocks.pop(task.id, None)  # missing if Ctrl-C came during `add`
         self._added.clear()
         if tasks := list(self._blocks):
             self.dispatcher.cancel(tasks)
 
     def close(self) -> None:
-        """Cancel what has not settled, and close the scheduler if it was made here. May be called
-        twice.
+        """Cancel all calls that have not settled, and close the scheduler if it was made here. May
+        be called twice.
         """
         self.note_all_sent()
         try:

@@ -1,4 +1,4 @@
-"""`Submitter`: what an `Executor`, a `Pool` and joblib's backend submit calls with."""
+"""`Submitter`: an `Executor`, a `Pool` and joblib's backend submit their calls with it."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ from gridengine.worker.call_context import GVAR
 from gridengine.worker.environment import own_variables
 
 if TYPE_CHECKING:
-    from gridengine.client.named_run_calls import KeptCalls
+    from gridengine.client.named_run_calls import RunCalls
 
 PLAIN = ATOMS - {str, bytes}
-"""Types whose values are small and never change: by far the most frequent arguments are not looked
-at any closer.
+"""Types whose values are small and never change. Most arguments have one of them, and need no
+closer look.
 """
 
 
@@ -48,15 +48,15 @@ class Submitter:
     """Submits calls to the dispatcher of a scheduler.
 
     Args:
-        place, max_workers: where they run, and how many at a time; see `place_for`. `word` is what
-            the user calls the latter.
-        initializer: what runs in each process before the first of them.
-        options: of all its calls.
-        most: how many calls that are submitted singly are handed over at a time; None is for the
-            batcher to decide, or inside a call `max_workers`.
-        daemon: the interpreter's exit ends the calls instead of waiting for them.
-        detach: inside a call: they do not end with that.
-        kept: the run with a name that they are of.
+        place, max_workers: where the calls run, and how many at a time; see `place_for`. `word` is
+            the user's name for `max_workers`.
+        initializer: runs in each process before the first call.
+        options: for all calls.
+        most: how many single calls are handed over at a time; None lets the batcher decide, or
+            inside a call takes `max_workers`.
+        daemon: whether the interpreter's exit ends the calls instead of waiting for them.
+        detach: whether the calls go on when the call that submits them has ended; for nested calls.
+        named_run: the options of the calls' named run; None if there is none.
     """
 
     def __init__(
@@ -70,26 +70,26 @@ class Submitter:
         daemon: bool = False,
         detach: bool = False,
         word: str = "max_workers",
-        kept: RunOptions | None = None,
+        named_run: RunOptions | None = None,
     ) -> None:
         place = place_for(place, max_workers, word)
-        self._kept: KeptCalls | None = None
-        if kept is not None:
-            from gridengine.client.named_run_calls import KeptCalls  # few need it
+        self._named_run: RunCalls | None = None
+        if named_run is not None:
+            from gridengine.client.named_run_calls import RunCalls  # few need it
 
-            self._kept = KeptCalls(kept, place)
-            place = self._kept.place
+            self._named_run = RunCalls(named_run, place)
+            place = self._named_run.place
         with contextlib.ExitStack() as undo:
-            if self._kept is not None:
-                undo.callback(self._kept.close)
+            if self._named_run is not None:
+                undo.callback(self._named_run.close)
             dispatcher, self._scheduler, ours = connect(place)
             if ours:
                 undo.callback(self._scheduler.close)
             _check(dispatcher, options)
             undo.pop_all()
         self.slots = dispatcher.slots
-        # The batcher alone may outlive its users: what they submitted still runs, and then their
-        # workers end.
+        # Only the batcher may outlive its users: calls that they submitted still run, and then
+        # their workers end.
         self.batcher = Batcher(
             dispatcher,
             self._scheduler,
@@ -99,9 +99,9 @@ class Submitter:
             daemon=daemon,
             detach=detach and dispatcher.call_slot is not None,
         )
-        self.batcher.keeper = self._kept
-        if self._kept is not None:
-            self._kept.note_submitter(dispatcher, self.batcher.submitter)
+        self.batcher.recorder = self._named_run
+        if self._named_run is not None:
+            self._named_run.note_submitter(dispatcher, self.batcher.submitter)
         self._initializer = initializer
         self._set_options(options)
 
@@ -109,20 +109,20 @@ class Submitter:
         self.options = options
         present = own_variables()
         variables = dict(present)
-        # It does not refer to this submitter, or what the functions hold stayed until the
-        # collector came by.
+        # The cache refers to no submitter: the functions would otherwise live until the garbage
+        # collector runs.
         self._functions = FunctionCache(
             functools.partial(_make_templates, self.batcher, self._initializer, options)
         )
-        # Last: who submits in another thread meanwhile must not take the functions before for these
+        # Last: another thread that submits now must not take the old functions for new ones.
         self._present, self._variables = present, variables
-        """The environment as it is, and as it was when this was set."""
+        """The present environment, and a copy of it from the time when the options were set."""
 
     def with_options(self, options: CallOptions) -> Submitter:
-        """Return a submitter that has other options and shares all else with this one.
+        """Return a submitter with other options that shares everything else with this one.
 
         Raises:
-            ConfigurationError: no worker can ever hold what they ask for.
+            ConfigurationError: no worker can ever hold the demand.
         """
         _check(self.batcher.dispatcher, options)
         other = object.__new__(Submitter)
@@ -135,18 +135,18 @@ class Submitter:
             "a pool or executor cannot travel with a call: leave it out of what is pickled "
             "(__getstate__), or make one inside the call"
         )
-        vars(refusal)["refused"] = self  # named itself, not a part of it
+        vars(refusal)["refused"] = self  # the error names the pool, not a part of it
         raise refusal
 
     def _unsent(self, f: Callable[..., Any]) -> CallTemplate:
-        """Return the template of calls that are never handed over."""
+        """Return a template for calls that are never handed over."""
         function = Function(b"", (), (), b"", name_of(f))
         return CallTemplate(self.batcher, function, SINGLE, self.options)
 
     def submit(
         self, f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> CallFuture:
-        """Have one call made. An error of pickling it is its future's exception.
+        """Submit one call. If it cannot be pickled, the error is the future's exception.
 
         Raises:
             RuntimeError: the batcher is closed.
@@ -173,10 +173,10 @@ class Submitter:
         except Exception as error:
             batcher.check()
             return CallFuture(self._unsent(f), None, Failed(error))
-        if self._kept is None:
+        if self._named_run is None:
             future = CallFuture(template, call)
         else:
-            future = self._kept.future_of(f, template, call, given)
+            future = self._named_run.future_of(f, template, call, given)
             if future.done():
                 return future
         batcher.add(future)
@@ -190,9 +190,9 @@ class Submitter:
         total: int | None,
         chunksize: int | None,
     ) -> tuple[MapRun, CallFuture]:
-        """Have many calls made; return where their results are collected, and a future that is done
-        once all of them have ended. A `PicklingError` is the outcome of the calls that cannot
-        travel.
+        """Submit many calls. Return the map that collects their results, and a future that is done
+        once all of them have ended. A call that cannot be pickled has a `PicklingError` as its
+        outcome.
 
         Raises:
             RuntimeError: the batcher is closed.
@@ -209,11 +209,12 @@ class Submitter:
                 templates, references = self._functions.find(f)
                 template = templates[form]
         except Exception as error:
-            failure = error.with_traceback(None)  # which would hold this, and so the error
-        if self._kept is None or failure is not None:
+            # The traceback would refer to this frame, and so to the error.
+            failure = error.with_traceback(None)
+        if self._named_run is None or failure is not None:
             submission = TrackedSubmission(template, self.batcher, references)
         else:
-            submission = self._kept.submission(f, template, self.batcher, references)
+            submission = self._named_run.submission(f, template, self.batcher, references)
         run = MapRun(submission, total, chunksize)
         if failure is not None:
             run.add = functools.partial(submission.add_failed, failure)
@@ -229,11 +230,11 @@ class Submitter:
     def submit_graph(
         self, graph: Graph, keys: Iterable[Hashable], *, strict: bool, fuses: bool
     ) -> list[Future[Any]]:
-        """Have the calls made that these keys of a graph need; return the futures of the keys.
+        """Submit the calls that these keys of a graph need; return the futures of the keys.
 
         strict: a string in a task's arguments is a key, never data.
-        fuses: calls that one other alone needs may be made together with that. They are not when
-            the options hold for each.
+        fuses: calls that only one other call needs may be fused with it. They are not fused if
+        options apply to each call by itself.
 
         Raises:
             KeyError, CycleError: see `graph.read`.
@@ -246,9 +247,9 @@ class Submitter:
         options = self.options
         each = options.timeout or options.exceptions or options.demand.resources.get(WTime)
         submission = GraphSubmission(self.batcher, self._functions.find, self._unsent)
-        if self._kept is not None:
-            submission.keeper = self._kept.graph(self._template_of)
-            calls = submission.keeper.left(wanted, calls)
+        if self._named_run is not None:
+            submission.recorder = self._named_run.graph(self._template_of)
+            calls = submission.recorder.left(wanted, calls)
         for node in fuse(calls) if fuses and not each else calls:
             submission.add(node)
         return submission.hand_over(wanted)
@@ -259,12 +260,12 @@ class Submitter:
         return template
 
     def request(self, f: Callable[..., Any], form: int, chunksize: int) -> MapRequest:
-        """Return a request for calls that are submitted as their results are taken, beside this
-        submitter, on its workers.
+        """Return a request for calls that are submitted as their results are taken. They run beside
+        this submitter's calls, on the same workers.
         """
-        kept = None if self._kept is None else self._kept.options
+        run = None if self._named_run is None else self._named_run.options
         prepared = f if self._initializer is None else Prepared(f, self._initializer)
-        return MapRequest(prepared, form, self._scheduler, True, chunksize, self.options, kept)
+        return MapRequest(prepared, form, self._scheduler, True, chunksize, self.options, run)
 
 
 def _make_templates(
@@ -274,11 +275,11 @@ def _make_templates(
     f: Callable[..., Any],
     before: FunctionTemplates | None,
 ) -> tuple[FunctionTemplates, int]:
-    """Return the templates of a function's calls, for each form, and the size of its pickle; calls
-    of equal functions travel together.
+    """Return the templates of a function's calls, one for each form, and the size of its pickle.
+    Calls of equal functions share templates, so that they travel together.
 
     Raises:
-        TypeError, PicklingError: it cannot be called, or cannot travel.
+        TypeError, PicklingError: the function is not callable, or cannot be pickled.
     """
     if not isinstance(f, Future):
         check_function(f)
@@ -299,11 +300,11 @@ def _check(dispatcher: Dispatcher, options: CallOptions) -> None:
 
 
 def place_for(place: SchedulerSpec, max_workers: int | None, word: str) -> SchedulerSpec:
-    """Return where calls run, given how many may at a time: with that, a scheduler of their own.
-    `word` is what the user calls that number.
+    """Return where calls run; if the number of calls at a time is given, a maker of a scheduler of
+    their own. `word` is the user's name for that number.
 
     Raises:
-        ConfigurationError: the scheduler is there already, and has its own number.
+        ConfigurationError: `place` is a scheduler instance, which has its own number.
     """
     if max_workers is None:
         return place
@@ -317,7 +318,7 @@ def place_for(place: SchedulerSpec, max_workers: int | None, word: str) -> Sched
         )
 
     if place is None and GVAR.inside:
-        return None  # where the call runs, or in its own process: no scheduler of its own
+        return None  # nested calls run where their parent does, without a scheduler of their own
 
     def make() -> Scheduler:
         if place is None or isinstance(place, str):

@@ -1,4 +1,6 @@
-"""The submission of an executor: many calls that are ended and waited for with its others."""
+"""The submission of an executor: many calls that are ended and waited for together with the
+executor's others.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,8 @@ from gridengine.serialize.references import Reference
 
 
 class TrackedSubmission(Submission):
-    """A submission that a batcher waits for, cancels and kills with its other calls. `end` is done
-    once all of it has ended.
+    """A submission that a batcher waits for, cancels and kills together with its other calls. The
+    future `end` is done once all calls have ended.
     """
 
     def __init__(
@@ -36,7 +38,8 @@ class TrackedSubmission(Submission):
         batcher.begin(self)
 
     def flush(self) -> None:
-        """Send the tasks that were added. What the dispatcher raises is the outcome of their calls.
+        """Send the tasks that were added. If the dispatcher raises an exception, it is the outcome
+        of their calls.
 
         Raises:
             RuntimeError: the batcher was closed meanwhile.

@@ -1,5 +1,5 @@
-"""The slot of a call that makes calls: given back while it waits for them, and taken again before
-it goes on, so that calls may be inside each other to any depth.
+"""The slot of a call that submits nested calls. The call gives the slot back while it waits for
+them, and takes it again before it goes on, so that calls may be nested to any depth.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from gridengine.wire.messages import Message, Resumes, Waits
 
 
 class Releasable(Protocol):
-    """What somebody waits with: a lock, or what wakes a task of an event loop."""
+    """A lock, or another object that wakes a waiting thread or task."""
 
     def release(self) -> None: ...
 
 
 EXPIRED = (queue.Empty, TimeoutError, KeyboardInterrupt)
-"""What says that a wait is over though what it was for has not come."""
+"""The exceptions that end a wait although the awaited calls have not ended."""
 
 
 class _State(enum.Enum):
@@ -28,13 +28,14 @@ class _State(enum.Enum):
 
 
 class CallSlot:
-    """The slot of one call. Its threads, and the tasks of its event loop, may wait in turns: it has
-    none while at least one of them waits, since others may wait for that one.
+    """The slot of one call. Several threads of the call, and tasks of its event loop, may wait at
+    the same time. The call has no slot while at least one of them waits, because the others may
+    wait for that one.
 
     Args:
         runner: the number of the call's process.
         present_run: returns the run in progress.
-        send: is given what is to be said of it; waits for no lock.
+        send: sends a message; takes no lock.
     """
 
     def __init__(
@@ -49,10 +50,10 @@ class CallSlot:
         self._resuming: list[Releasable] = []
         self._error: BaseException | None = None
         self.run = 0
-        """Of which run the call is that gave it back."""
+        """The run of the call that has given back the slot."""
 
     def give_back(self) -> None:
-        """Note that one more thread or task begins to wait for calls that this one has made."""
+        """Note that one more thread or task begins to wait for nested calls."""
         with self._lock:
             self._waits += 1
             if self._state is _State.HELD:
@@ -65,8 +66,8 @@ class CallSlot:
             self._send(Waits(self._runner, self.run))
 
     def take_again(self, waiter: Releasable) -> bool:
-        """Note that one waits no more; return whether it is to wait for the release of `waiter`
-        before it goes on.
+        """Note that one thread or task has stopped waiting. Return whether it must wait for the
+        release of `waiter` before it goes on.
         """
         with self._lock:
             self._waits -= 1
@@ -79,7 +80,7 @@ class CallSlot:
             return True
 
     def check(self) -> None:
-        """Raise, once, why the call has not been given what it had before."""
+        """Raise, once, the reason why the call could not have its allocation back."""
         error, self._error = self._error, None
         if error is not None:
             raise error
@@ -91,8 +92,9 @@ class CallSlot:
                 self._hold()
 
     def refuse(self, error: BaseException) -> bool:
-        """Note that it is refused to give it back, or what it had before; return whether the
-        former, and else have `check` raise this.
+        """Note that the dispatcher refuses: either the call may not give back its slot, or it
+        cannot have its allocation back. Return True in the first case; in the second, `check`
+        raises this error.
         """
         with self._lock:
             refused_to_wait = self._state is _State.GIVEN_BACK
@@ -110,21 +112,21 @@ class CallSlot:
             waiter.release()
 
     def close(self) -> None:
-        """Note that the call has ended: nobody waits for it any more."""
+        """Note that the call has ended: nobody waits for its slot any more."""
         with self._lock:
             self._hold(again=False)
             self._state = _State.OVER
 
 
 class WithoutSlot:
-    """Within, this thread waits for calls that the call of this slot has made. Where the wait is
-    over before these have ended (`expired`, or by an exception that says so), it goes on at once
-    and beside others until it is given a slot: they may take long.
+    """A context in which this thread waits for nested calls, without the call's slot. If the wait
+    ends before they do (`expired`, or by an exception in `EXPIRED`), the thread goes on at once,
+    beside other calls, until it is given a slot: the nested calls may take long.
 
-    Not by `contextlib.contextmanager`, which changes exceptions that may not be changed.
+    Not made by `contextlib.contextmanager`, which sets attributes of exceptions that may have none.
 
     Raises, at its end:
-        NestingError, Exception: the call goes on without what it had; the text says why.
+        NestingError, Exception: the call goes on without its allocation; the text says why.
     """
 
     def __init__(self, slot: CallSlot) -> None:
@@ -145,7 +147,7 @@ class WithoutSlot:
 
 
 class NoSlot:
-    """The same, where there is no slot to give back."""
+    """A context that does nothing, for calls and callers without a slot."""
 
     expired = False
 
@@ -157,5 +159,5 @@ class NoSlot:
 
 
 def without_slot(slot: CallSlot | None) -> WithoutSlot | NoSlot:
-    """Return a `WithoutSlot`, or what does nothing."""
+    """Return a `WithoutSlot`; or a `NoSlot` if there is no slot to give back."""
     return NoSlot() if slot is None else WithoutSlot(slot)

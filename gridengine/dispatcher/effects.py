@@ -1,4 +1,4 @@
-"""Performs the core's decisions: sends messages, passes outcomes on, asks the launcher.
+"""Perform the core's effects: send messages, pass on outcomes, and ask the launcher.
 
 Large results stay at their workers until the caller asks for them (`KeptPayloads`).
 """
@@ -15,7 +15,6 @@ from typing import Any
 
 from gridengine.dispatcher.core.events import (
     Drained,
-    Effect,
     Explain,
     Grant,
     Inform,
@@ -29,7 +28,13 @@ from gridengine.dispatcher.core.events import (
     Warn,
     Withdraw,
 )
-from gridengine.dispatcher.core.tasks import CallsFinished, ResultData, TaskMessage, TaskStarted
+from gridengine.dispatcher.core.tasks import (
+    CallsFinished,
+    Effect,
+    ResultData,
+    TaskMessage,
+    TaskStarted,
+)
 from gridengine.dispatcher.interface import UnsettledTasks
 from gridengine.dispatcher.launcher_thread import LauncherThread
 from gridengine.dispatcher.links import Link
@@ -44,11 +49,13 @@ from gridengine.wire.messages import Allocate
 
 
 class KeptPayloads:
-    """All that the caller has. The I/O thread adds and fills them; any thread may ask.
+    """The payloads that the caller has in the place of results at workers. The I/O thread adds and
+    fills them; any thread may ask for one.
 
     Args:
-        ask: is given the reference of a result that somebody waits for.
-        release: is given those of results that nobody has any more; called by the collector too.
+        ask: called with the reference of a result that somebody waits for.
+        release: called with the references of payloads that nobody has any more; also by the
+            garbage collector.
     """
 
     def __init__(
@@ -59,7 +66,7 @@ class KeptPayloads:
         self._coming: dict[int, Future[ResultData]] = {}
 
     def add(self, effect: ResultKept) -> None:
-        """Have a payload know how to be fetched."""
+        """Make a payload able to fetch its result."""
         payload, reference = effect.payload, effect.payload.reference
         self._coming[reference] = coming = Future[ResultData]()
         payload.load = partial(self._load, reference, coming)
@@ -92,20 +99,22 @@ class KeptPayloads:
         return True
 
     def fill(self, effect: ResultFetched) -> None:
-        """Take in what has come for whoever has it."""
+        """Pass on a result that has been fetched."""
         coming = self._coming.get(effect.reference)
         if coming is not None and not coming.done():
             coming.set_result(effect.data)
 
     def close(self, error: GridEngineError) -> None:
-        """Let nobody wait any more, and refer to nobody."""
+        """Let everybody who waits go with an error, and drop the functions that refer to the
+        dispatcher.
+        """
         for reference in list(self._coming):
             self.fill(ResultFetched(reference, ResultData(error=error)))
         self._ask = self._release = _ignore
 
 
 def _ignore(which: object) -> None:
-    """Nobody is left to be told."""
+    """Do nothing: the dispatcher has ended."""
 
 
 log = logging.getLogger("gridengine")
@@ -117,11 +126,15 @@ class EffectPerformer:
     """Performs effects in the I/O thread.
 
     Args:
-        held: what each worker holds for calls to share, None where it holds what one call asks for.
-        wanted: by the references of results that are wanted, what to call should they be missing.
-        nested: the processes whose calls make calls.
-        kept: what the caller has of results that stay at their workers.
-        clock: that of the I/O thread.
+        link: the way to the workers.
+        launcher: starts and stops workers.
+        unsettled: the tasks that have no outcome yet, with their listeners.
+        held: the resources of each worker whose calls share it; None if each worker holds the
+            demand of one call.
+        wanted: the functions to call if a wanted result is missing, by reference.
+        nested: the clients in other processes.
+        payloads: the caller's payloads of results that stay at their workers.
+        clock: the I/O thread's.
     """
 
     def __init__(
@@ -132,7 +145,7 @@ class EffectPerformer:
         held: Resource | None,
         wanted: dict[int, Callable[[], object]],
         nested: Clients,
-        kept: KeptPayloads,
+        payloads: KeptPayloads,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._clock = clock
@@ -142,13 +155,13 @@ class EffectPerformer:
         self._wanted = wanted
         self._nested = nested
         self.recent = deque[tuple[float, str, bool]](maxlen=MOST_LINES)
-        """The last lines that the log of the run has told, each with when it was told, in monotonic
-        seconds, and whether it was a warning.
+        """The latest lines of the run's log: when, in monotonic seconds, the text, and whether it
+        is a warning.
         """
         self.sent = defaultdict[type, int](int)
         """How many messages workers were sent, by kind."""
         self.drained: Callable[[], object] = lambda: None
-        """Is called when no call runs any more, nor begins."""
+        """Called when a draining dispatcher has no running call left."""
         self._exact = held is not None and _lists_cores(held)
         self._methods: dict[type, Callable[[Any], object]] = {
             Grant: self._grant,
@@ -161,8 +174,8 @@ class EffectPerformer:
             Lost: self._lost,
             ResultMissing: self._missing,
             ResultExpected: self._expected,
-            ResultKept: kept.add,
-            ResultFetched: kept.fill,
+            ResultKept: payloads.add,
+            ResultFetched: payloads.fill,
             Warn: self._warn,
             Inform: self._inform,
             Drained: lambda effect: self.drained(),
@@ -184,7 +197,7 @@ class EffectPerformer:
         failed = False
         try:
             payload = pickling.dump(effect.given)
-        except BaseException as error:  # a kind may be a user's own
+        except BaseException as error:  # a user's own kind of resource may raise anything
             payload, failed = pickling.dump_exception(error), True
         message = Allocate(
             effect.allocation,
@@ -230,11 +243,11 @@ class EffectPerformer:
 
 
 def inform(effect: Inform) -> None:
-    """Log how the run goes."""
+    """Log the progress of a run."""
     log.info("%s", effect.text)
 
 
 def _lists_cores(held: Resource) -> bool:
-    """Return whether a user has listed the cores: then their numbers are the machine's own."""
+    """Return whether a user has listed the cores; then their numbers are the machine's own."""
     cores = held.get(Cores)
     return cores is not None and repr(cores) != repr(Cores(cores.N))

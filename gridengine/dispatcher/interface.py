@@ -1,8 +1,9 @@
-"""The border between callers and dispatchers: what callers need of a dispatcher, what it tells
-them, and the submitted calls whose outcome their listener has not received yet.
+"""The interface between callers and dispatchers: the methods of a dispatcher (`Dispatcher`), the
+events that it passes to callers (`Listener`), and the submitted tasks that have no outcome yet
+(`UnsettledTasks`).
 
-Open calls are counted where outcomes are passed on, so that all can be failed even when the core is
-broken.
+Unsettled tasks are counted where outcomes are passed on, so that all can be failed even when the
+core is broken.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ if TYPE_CHECKING:
 
 
 class Listener(Protocol):
-    """Receives the events of tasks. It is called in the I/O thread: it must return at once, not
-    raise and not unpickle.
+    """Receives the events of tasks. The I/O thread calls its methods: they must return at once, not
+    raise, and not unpickle.
 
-    `daemon`: whether the end of the interpreter may end its tasks; if not it waits for them.
+    `daemon`: whether the end of the interpreter ends its tasks; otherwise it waits for them.
     """
 
     daemon: bool
@@ -45,16 +46,17 @@ class Listener(Protocol):
     def noted(self, event: TaskMessage) -> None: ...
 
     def abandoned(self) -> None:
-        """Hand nothing more over: the call that the tasks belong to has ended, and so do they."""
+        """Submit nothing more: the call that the tasks belong to has ended, and so do they."""
 
 
 class Dispatcher(Protocol):
     """Runs tasks on the workers of one scheduler. Its methods may be called from any thread.
 
-    `slots` is how many calls run at a time at the most; `at_once` is whether calls have ended when
-    `submit` returns; `check_room` raises when so many more calls may not be submitted, None where
-    any number may; `call_slot` is what the call has in which this dispatcher is used, if it is
-    one that this dispatcher runs.
+    slots: how many calls run at a time, at most.
+    at_once: whether calls have ended when `submit` returns.
+    call_slot: the slot of the call in which this dispatcher is used; None outside of calls.
+    check_room: raises an error if this many more calls may not be submitted; None if any number
+    may.
     """
 
     slots: int
@@ -70,20 +72,20 @@ class Dispatcher(Protocol):
         """Return an id for a task, unique for this dispatcher."""
 
     def submit(self, function: Function, tasks: Sequence[Task], listener: Listener) -> None:
-        """Have tasks run; the listener receives the outcome of each of their calls once.
+        """Run tasks. The listener receives the outcome of each of their calls once.
 
         Raises:
             ConfigurationError: the dispatcher is closed, or belongs to the process that this one
-                was forked from; or no worker can hold what a task asks for.
+                was forked from; or no worker can hold a task's demand.
         """
 
     def check(self, demand: Demand) -> None:
-        """Check that a worker can hold what calls ask for, and that the request can be pickled.
+        """Check that a worker can hold a demand, and that the demand can be pickled.
 
         Raises:
-            ConfigurationError: no worker can; the text says what they hold.
-            PicklingError: a resource is of a user's own class, which cannot be pickled.
-            Exception: what a user's own class raises.
+            ConfigurationError: no worker can; the text says what workers hold.
+            PicklingError: a resource has a user's own class, which cannot be pickled.
+            Exception: a user's own class raises it.
         """
 
     def cancel(
@@ -92,88 +94,91 @@ class Dispatcher(Protocol):
         number: int = signal.SIGTERM,
         calls: Iterable[tuple[int, int, int]] = (),
     ) -> None:
-        """End tasks, and of others these calls (a task, its first call, the one after the last):
-        calls not started never run; those that run are sent the signal. The listener receives an
-        outcome of each all the same.
+        """End tasks, and these calls of other tasks (a task, its first call, the one after the
+        last). Calls that have not begun never run; running calls get the signal. The listener
+        receives the outcome of each call all the same.
         """
 
     def recall(self, calls: Iterable[tuple[int, int, int]]) -> None:
-        """Withdraw what has not begun of these calls (a task, its first call, the one after the
-        last): it is settled as `recalled`.
+        """Recall these calls (a task, its first call, the one after the last): those that have not
+        begun are settled as `recalled`.
         """
 
     def catch_up(self) -> None:
-        """Wait until all that this thread has asked for is decided, and, for workers of this
-        machine, carried out.
+        """Wait until all requests of this thread are decided and, for workers on this machine,
+        carried out.
         """
 
     def release(self, name: bytes) -> None:
-        """Note that no new task can refer to this shared object. Waits for no lock, since the
-        garbage collector calls it too.
+        """Note that no new task can refer to this shared object. Takes no lock, because the garbage
+        collector calls it too.
         """
 
     def want(self, task: int, index: int, reference: int, missing: Callable[[], object]) -> None:
-        """Have a reference stand for the result of a call that was handed in before. Should what
-        came of it not be had here any more, `missing` is called, once, in the I/O thread: it is to
-        see that `supply` is, now or later. It is let go of when that is known.
+        """Let a reference stand for the result of a call that was submitted before. If the
+        dispatcher no longer has the result, it calls `missing`, once, in the I/O thread; `missing`
+        must see to it that `supply` is called, now or later. In either case the dispatcher then
+        drops `missing`.
         """
 
     def supply(self, reference: int, data: ResultData) -> None:
-        """Say what a reference stands for that no call of this dispatcher makes."""
+        """Give the result that a reference stands for, if no call of this dispatcher makes it."""
 
     def release_references(self, references: Sequence[int]) -> None:
-        """Note that no new task can refer to these results. Waits for no lock, since the garbage
+        """Note that no new task can refer to these results. Takes no lock, because the garbage
         collector calls it too.
         """
 
     def detach(self, submitter: int) -> None:
-        """Have tasks of this submitter not end with the call that submits them."""
+        """Let tasks of this submitter go on when the call that submits them has ended."""
 
     def note_run(self, name: str, file: str, submitter: int) -> None:
-        """Note that the calls of this submitter are of a run with a name: who looks finds the
-        dispatcher by that.
+        """Note that the calls of this submitter belong to a named run, so that the dispatcher can
+        be found by the run's name.
         """
 
     def is_durable(self, task: int) -> bool:
-        """Return whether a task that was handed in is on disk, where another process finds it."""
+        """Return whether a submitted task is on disk, where another process of the dispatcher finds
+        it.
+        """
 
     def snapshot(self) -> Snapshot:
         """Return the latest published state, at most some tenths of a second old."""
 
     def status(self, most: int = 100) -> Status:
-        """Return what it does at this moment; of workers, runs and failures at most so many each.
+        """Return the present status, with at most `most` workers, runs and failures each.
 
         Raises:
-            ConfigurationError: it has been closed, or belongs to another process.
+            ConfigurationError: the dispatcher has been closed, or belongs to another process.
         """
 
     def follow(self, tell: Callable[[Status | None], object], interval: float) -> object:
-        """Have this be called with the status: at once, and then each `interval` seconds with what
-        has happened since; with None when there will be nothing more. It is to return at once.
-        Return what to `unfollow`.
+        """Call `tell` with the status: at once, then every `interval` seconds with the events
+        since, and with None when there will be no more. `tell` must return at once. Return the
+        argument for `unfollow`.
 
         Raises:
-            GridEngineError: it has been closed, or nobody answers any more.
+            GridEngineError: the dispatcher has been closed, or nobody answers any more.
             ValueError: very many follow already.
         """
 
     def unfollow(self, followed: Any) -> None:
-        """Tell this one nothing more: what `follow` has returned."""
+        """Send a follower nothing more. `followed` is the return value of `follow`."""
 
     def flush_output(self, seconds: float | None = None) -> None:
-        """Wait until our standard output and error have taken what was printed up to now, or so
-        many seconds, at most five.
+        """Wait until our standard output and error have taken everything that was printed so far,
+        for at most `seconds`, and five at most.
         """
 
     def close(self, *, wait: bool = True) -> None:
-        """End all calls, the workers and the threads; calls not settled are settled with
+        """End all calls, the workers and the threads. Calls that are not settled are settled with
         `Cancelled`. May be called twice.
         """
 
 
 class DispatcherBase:
-    """What dispatchers have in common, and do where there is nothing to tell or to do: their state
-    is in another process, or they have none between calls. For the methods see `Dispatcher`.
+    """The methods of dispatchers that have no state to show here: their state is in another
+    process, or they have none between calls. For the methods see `Dispatcher`.
     """
 
     slots = 1
@@ -192,17 +197,17 @@ class DispatcherBase:
         return False
 
     def snapshot(self) -> Snapshot:
-        """Return what is known of the state here: next to nothing."""
+        """Return a state with next to nothing in it."""
         return Snapshot(workers=1)
 
     def status(self, most: int = 100) -> Status:
-        """Likewise."""
+        """Return a status with next to nothing in it."""
         from gridengine.dispatcher.core.status import Status  # few ask
 
         return Status(slots=self.slots, worker_count=1)
 
     def follow(self, tell: Callable[[Status | None], object], interval: float) -> object:
-        """Tell this once: here there is nothing new to tell."""
+        """Call `tell` once, and then with None: here the status does not change."""
         tell(self.status())
         tell(None)
         return None
@@ -211,17 +216,17 @@ class DispatcherBase:
         """Do nothing: nobody follows."""
 
     def flush_output(self, seconds: float | None = None) -> None:
-        """Return: what calls print was printed, or goes to their caller."""
+        """Return at once: output of calls is printed already, or goes to their caller."""
 
 
 class _Calls(Struct, eq=False, gc=False):
-    """The calls of a task that has several; those that are settled, as ranges of their indices."""
+    """The calls of a task with several calls; the settled ones as ranges of their indices."""
 
     count: int
     settled: list[tuple[int, int]]
 
     def remaining(self) -> Iterator[tuple[int, int]]:
-        """Yield the ranges of calls that are not settled, in their order."""
+        """Yield the ranges of unsettled calls, in their order."""
         start = 0
         for first, stop in sorted(self.settled):
             if start < first:
@@ -232,12 +237,14 @@ class _Calls(Struct, eq=False, gc=False):
 
 
 class UnsettledTasks:
-    """All such tasks. One thread settles; any may add, and wait for those that are not daemon."""
+    """All submitted tasks with unsettled calls. One thread settles; any thread may add tasks, and
+    wait for jobs.
+    """
 
     def __init__(self) -> None:
         self._tasks: dict[int, Listener] = {}
         self._calls: dict[int, _Calls] = {}
-        """Those of tasks that have several."""
+        """The calls of tasks that have several."""
         self._settled = threading.Condition()
 
     def add(self, tasks: Sequence[Task], listener: Listener) -> None:
@@ -252,21 +259,21 @@ class UnsettledTasks:
         self._tasks.update(dict.fromkeys(numbers, listener))
 
     def listener(self, task: int) -> Listener | None:
-        """Return the listener of a task; None when all of it is settled."""
+        """Return the listener of a task; None if all its calls are settled."""
         return self._tasks.get(task)
 
     def left(self, task: int) -> list[tuple[int, int]]:
-        """Return the ranges of the calls of a task that are not settled."""
+        """Return the ranges of unsettled calls of a task."""
         if task not in self._tasks:
             return []
         return list((self._calls.get(task) or _Calls(1, [])).remaining())
 
     def ids(self) -> list[int]:
-        """Return the ids of all such tasks."""
+        """Return the ids of all tasks with unsettled calls."""
         return list(self._tasks)
 
     def settle(self, event: CallsFinished) -> None:
-        """Pass the outcome of calls to their listener. Only then they count as settled."""
+        """Pass the outcome of calls to their listener. Only then do they count as settled."""
         listener = self._tasks.get(event.task)
         if listener is None:
             return
@@ -286,20 +293,20 @@ class UnsettledTasks:
                 self._settled.notify_all()
 
     def began(self, event: TaskStarted) -> None:
-        """Pass it to their listener that a task has begun."""
+        """Tell a task's listener that the task has begun."""
         if (listener := self._tasks.get(event.task)) is not None:
             listener.began(event)
 
     def noted(self, event: TaskMessage) -> None:
-        """Pass to their listener what a task has pushed, or its calls have logged."""
+        """Pass a pushed value, or log records, to a task's listener."""
         if (listener := self._tasks.get(event.task)) is not None:
             listener.noted(event)
 
     def fail(
         self, error: GridEngineError, tasks: Iterable[int] | None = None
     ) -> Iterator[BaseException]:
-        """Settle all remaining calls, or those of these tasks, with an error; yield what a listener
-        raises, and go on.
+        """Settle all remaining calls, or those of these tasks, with an error. Yield exceptions that
+        listeners raise, and go on.
         """
         for id in self.ids() if tasks is None else tasks:
             if (listener := self._tasks.pop(id, None)) is None:
@@ -316,14 +323,14 @@ class UnsettledTasks:
                     yield failure
 
     def wait_for_jobs(self, abandoned: Callable[[], bool]) -> None:
-        """Wait until all tasks that are left are daemon, or are abandoned."""
+        """Wait until all remaining tasks are daemons, or `abandoned` returns True."""
         with self._settled:
             self._settled.wait_for(
                 lambda: abandoned() or all(one.daemon for one in list(self._tasks.values()))
             )
 
     def clear(self) -> None:
-        """Forget all tasks; nobody waits for them any more."""
+        """Forget all tasks: nobody waits for them any more."""
         self._tasks.clear()
         self._calls.clear()
         with self._settled:

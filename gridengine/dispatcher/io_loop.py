@@ -1,5 +1,5 @@
-"""The loop of the I/O thread: waits, hands events and messages to the core, performs its effects,
-and publishes snapshots.
+"""The loop of the I/O thread: wait, pass events and messages to the core, perform its effects, and
+publish snapshots.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ REBALANCE_SECONDS = 0.03
 LEAVE_SECONDS = 1.5
 """How long workers have to leave once the dispatcher is closed."""
 WATCH_SECONDS = 0.3
-"""How long after its start a dispatcher can be watched."""
+"""A dispatcher can be watched from this long after its start."""
 MOST_MESSAGES = 1000
 MOST_EVENTS = 100
-"""How many submissions are handled before messages of workers are: their first results determine
+"""At most this many submissions are handled before messages of workers: the first results determine
 how many calls travel together.
 """
 
 
 class IOLoop:
-    """Runs the core. All methods are for one thread; `snapshot` may be read by any.
+    """Runs the core. All methods are for one thread; any thread may read `snapshot`.
 
     Args:
         poll_seconds: between two requests to the launcher for the workers' states.
-        listener: what clients connect to, if any may.
-        clock: by which it waits; all times that the core is given are of it.
-        open_watch: returns what serves those who watch, once, a little after the start: who runs
-            for a moment is not watched.
+        listener: the end of clients in other processes, if there may be any.
+        clock: for waits, and for all times that the core is given.
+        open_watch: returns the server for watchers. Called once, a little after the start, because
+            a process that runs for a moment is not watched.
     """
 
     def __init__(
@@ -86,11 +86,11 @@ class IOLoop:
         self._watch: WatchServer | None = None
         self._watch_at = self._clock.monotonic() + WATCH_SECONDS
         self.streams: WatchStreams | None = None
-        """What tells those who follow; None before anybody could."""
+        """The streams for followers; None before anybody could follow."""
         self.snapshot = core.state.snapshot()
 
     def run(self) -> None:
-        """Return once the core was told to close, and its workers have left or had time to."""
+        """Run until the core was told to close and its workers have left, or had the time to."""
         with self._clock.waking(self._queue.wake):
             self._run()
 
@@ -121,11 +121,11 @@ class IOLoop:
     def _may_leave(self) -> bool:
         now, state = self._clock.monotonic(), self._state
         if self._leave_by == math.inf or state.away:
-            self._leave_by = now + LEAVE_SECONDS  # the caller may still ask for what it has
+            self._leave_by = now + LEAVE_SECONDS  # the caller may still fetch results from workers
         return now >= self._leave_by or not state.workers
 
     def _wait(self) -> dict[int, int]:
-        """Sleep until there is something to do; return what polled as readable."""
+        """Sleep until there is something to do; return the descriptors that polled as readable."""
         state, queue = self._state, self._queue
         until = min(self._link.deadline, self._tick_at)
         if state.rebalance_due:
@@ -136,7 +136,7 @@ class IOLoop:
             until = min(until, self.streams.deadline)
         queue.sleeping = True
         try:
-            # What was posted before the line above found nobody asleep.
+            # An event that was posted before `sleeping` was set has woken nobody.
             if queue.events or queue.barriers or state.deferred:
                 timeout: int | None = 0
             elif self.listener is not None and self.listener.pending:
@@ -151,16 +151,17 @@ class IOLoop:
         if queue.fd in ready:
             queue.drain()
         if self._tick_at == self._watch_at:
-            self._tick_at = 0.0  # there may be something to look after again
+            self._tick_at = 0.0  # the event that woke us may have made ticks necessary again
         return ready
 
     def _take_events(self, ready: dict[int, int], now: float) -> None:
-        """Handle what was posted, and what workers have sent."""
+        """Handle posted events, and messages of workers and clients."""
         core, perform, events = self._core, self._perform, self._queue.events
         barriers, posted, received = len(self._queue.barriers), len(events), self.received
         for _ in range(min(posted, MOST_EVENTS)):
             perform(core.handle(events[0], now))
-            # Not before: should the core fail, whoever submitted it is to be told.
+            # Only now: if the core fails, the submission must still be known, so that its listener
+            # is told.
             events.popleft()
         for peer, message, buffers in self._link.receive(ready, now, MOST_MESSAGES):
             received[type(message)] += 1
@@ -182,8 +183,8 @@ class IOLoop:
             self._queue.barriers.popleft()()
 
     def _tick(self, now: float) -> None:
-        """Have the core look after what time brings, ask for the workers' states, and publish a
-        snapshot. While there is nothing to look after, no next tick is due.
+        """Let the core handle the passing of time, poll the workers' states, and publish a
+        snapshot. While the core is idle, no next tick is due.
         """
         state = self._state
         self._handle(Tick(), now)
@@ -205,7 +206,7 @@ class IOLoop:
             self._link.poller.register(self._watch.fd, select.POLLIN)
 
     def close_watch(self) -> None:
-        """Tell those who follow a last time, and let go of those who watch. May be called twice."""
+        """Tell followers a last time, and close the server for watchers. May be called twice."""
         if self.streams is not None:
             self.streams.close(self._clock.monotonic())
         if self._watch is not None:

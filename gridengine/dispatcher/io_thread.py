@@ -56,8 +56,8 @@ log = logging.getLogger("gridengine")
 LOCAL_POLL_SECONDS = 0.5
 CLOSE_SECONDS = 15.0
 LOCAL_THREADS, THREADS = 2, 5
-"""This one and the launcher's; with workers elsewhere also two of ZeroMQ's, and one that checks
-keys.
+"""The number of threads: the I/O thread and the launcher's; with workers elsewhere also two of
+ZeroMQ's, and one that checks keys.
 """
 
 
@@ -65,17 +65,19 @@ class DispatcherThread(PostingDispatcher):
     """Runs tasks on one scheduler's workers. Its methods may be called from any thread.
 
     Args:
-        server: of a dispatcher that has clients in other processes, what they connect to.
-        home: of a stand-alone one, its folder.
-        journal: where it keeps what they hand in; closed with this.
-        clock: by which its I/O thread, the workers in that and its sockets measure time.
+        server: the socket for clients in other processes; None if there can be none.
+        home: the folder of a stand-alone dispatcher.
+        journal: the journal of a stand-alone dispatcher; closed with this.
+        clock: the clock of the I/O thread, of its local workers and of its sockets.
 
     Raises:
         ConfigurationError: no run directory, or no socket, can be made.
     """
 
     name = script = ""
-    """As who watches it calls it, and what it runs; empty for one that is in its user's script."""
+    """The name of the dispatcher and of its script for watchers; empty for a dispatcher in its
+    user's script.
+    """
 
     def __init__(
         self,
@@ -91,20 +93,20 @@ class DispatcherThread(PostingDispatcher):
         self._clock = clock
         check_threads(LOCAL_THREADS if scheduler.local and home is None else THREADS)
         self.slots = scheduler.slots * scheduler.max_workers
-        run_id = new_run_id() if home is None else home.kept.run_id
+        run_id = new_run_id() if home is None else home.stored.run_id
         self._link: Link
         self._link = link = _open_link(scheduler, settings, run_id, self._queue.wake, home, clock)
         self._policy = replace(
             policy_of(scheduler, settings, self._link.context), keeps_others=home is not None
         )
-        self._core = StateMachine(self._policy)
+        self._core = StateMachine(self._policy, checked=settings.check)
         if journal is not None:
-            assert not isinstance(link, LocalWorkers)  # who has a journal has a home
+            assert not isinstance(link, LocalWorkers)  # a dispatcher with a journal has a home
             self._link = RecordedLink(link, journal, self._core.state.runs, self._queue.wake)
         self._scheduler_name, self._began = type(scheduler).__name__, self._clock.monotonic()
         self._settings = settings
         self.worker_keys = link.keys
-        """The keys and the port by which workers connect; None where they need none."""
+        """The keys and the port by which workers connect; None if they need none."""
         self._metrics: MetricsFile | None = None
         if settings.metrics_file:
             from gridengine.dispatcher.metrics import MetricsFile  # few want it
@@ -113,16 +115,17 @@ class DispatcherThread(PostingDispatcher):
         self._answers: WatchAnswers | None = None
         self._journal = journal
         self._home = "" if home is None else str(home.folder)
-        self._kept = KeptPayloads(self._ask, self.release_references)
+        self._payloads = KeptPayloads(self._ask, self.release_references)
         self.failure: BaseException | None = None
-        """What has ended the I/O thread before it was told to."""
+        """The exception that has ended the I/O thread; None if there was none."""
         self._when_ended: Callable[[], object] = lambda: None
         self.actions: dict[str, Action] = {}
-        """What clients in other processes may have done, or told, by name."""
+        """The actions that clients in other processes may ask for, by name."""
         record = None
         if home is not None and home.epoch and not scheduler.local:
             record = LaunchRecord(home.folder / LAUNCHES)
-        # A copy: whatever refers to the user's own scheduler would keep it from being collected.
+        # A copy: a reference to the user's own scheduler would keep it from being garbage-
+        # collected, and then its workers would never end.
         self._launcher = LauncherThread(
             copy.copy(scheduler).launcher, self._link.context, self._queue.post, record
         )
@@ -138,9 +141,9 @@ class DispatcherThread(PostingDispatcher):
             from gridengine.dispatcher.serving.client_journal import Journal
 
             journal.wake = self._queue.wake
-            clients.keep_in(Journal(journal))
+            clients.record_in(Journal(journal))
         self.listener: ClientListener | None = None
-        """What takes in clients in other processes, if any may connect."""
+        """The end of clients in other processes, if any may connect."""
         if server is not None:
             from gridengine.dispatcher.serving.client_listener import (
                 ClientListener,  # imports ZeroMQ
@@ -155,7 +158,7 @@ class DispatcherThread(PostingDispatcher):
             scheduler.worker_resources,
             self._wanted,
             clients,
-            self._kept,
+            self._payloads,
             clock,
         )
         self._named = clients.named
@@ -177,32 +180,32 @@ class DispatcherThread(PostingDispatcher):
             stream.start()
         atexit.register(self._at_exit)
         if self._metrics is not None:
-            self._metrics.keep(functools.partial(self.status, 0))
+            self._metrics.start(functools.partial(self.status, 0))
 
     def note_run(self, name: str, file: str, submitter: int) -> None:
         self._named.note(name, file, submitter)
 
     def snapshot(self) -> Snapshot:
-        """Return the latest published state, at most some tenths of a second old; to what is asked
-        in the I/O thread, the present one.
+        """Return the latest published state, at most some tenths of a second old; in the I/O
+        thread, the present state.
         """
         if threading.current_thread() is self._thread:
             return self._core.state.snapshot()
         return self._loop.snapshot
 
     def when_ended(self, then: Callable[[], object]) -> None:
-        """Have `then` called when the I/O thread has ended, in order or not; maybe twice."""
+        """Call `then` when the I/O thread has ended, in order or not; perhaps twice."""
         self._when_ended = then
         if not self._thread.is_alive():
             then()
 
     def scale(self, minimum: int | None, maximum: int | None) -> tuple[int, int]:
-        """Have from now on at least and at most so many workers, None as the scheduler says; return
-        these bounds.
+        """Change the bounds for the number of workers from now on; None stands for the scheduler's.
+        Return the bounds.
 
         Raises:
-            ConfigurationError: the scheduler's workers are one, with a slot for each call; or these
-                are no bounds.
+            ConfigurationError: the scheduler runs all calls in one worker; or the arguments are no
+                bounds.
         """
         policy = self._policy
         if not policy.max_workers:
@@ -223,8 +226,8 @@ class DispatcherThread(PostingDispatcher):
         return least, most
 
     def drain(self, then: Callable[[], object]) -> None:
-        """Have no call begin any more but those that running ones need, and `then` called, in the
-        I/O thread and maybe more than once, when none runs.
+        """Let no more calls begin, except those that running calls need. Call `then` in the I/O
+        thread, perhaps more than once, when no call runs.
         """
         self._performer.drained = then
         self._post(Draining())
@@ -244,7 +247,7 @@ class DispatcherThread(PostingDispatcher):
         return follower
 
     def unfollow(self, followed: Any) -> None:
-        """Tell this one nothing more: what `follow` has returned."""
+        """Send a follower nothing more. `followed` is the return value of `follow`."""
         if threading.current_thread() is self._thread:
             self._watched().streams.remove(followed)
         else:
@@ -252,7 +255,7 @@ class DispatcherThread(PostingDispatcher):
                 self._in_thread(lambda: self._watched().streams.remove(followed))
 
     def current_status(self, most: int = 100) -> Status:
-        """As `status`, for this very thread."""
+        """Return the status; only for the I/O thread."""
         from gridengine.dispatcher.core.status_views import status_of  # few ask
 
         return status_of(self._core.state, self._began, self._clock.monotonic(), most=most)
@@ -277,8 +280,8 @@ class DispatcherThread(PostingDispatcher):
             self._thread.join(CLOSE_SECONDS)
 
     def _at_exit(self) -> None:
-        """Wait for what is not daemon, as the standard library does, unless an exception ends the
-        interpreter; then end all.
+        """Wait for jobs that are no daemons, as the standard library does, unless an exception ends
+        the interpreter; then end everything.
         """
         if os.getpid() != self._owner:
             return
@@ -287,13 +290,14 @@ class DispatcherThread(PostingDispatcher):
             self._end(wait=True, for_good=True)
             self._link.streams.close()
         except KeyboardInterrupt:
-            # Another one: what is left ends by itself when its connection to us is gone.
+            # A second Ctrl-C: the remaining processes end by themselves when their connection to
+            # this one is gone.
             self._end(wait=False, for_good=True)
             self._link.streams.drop("interrupted")
 
     def _wait_for_jobs(self) -> None:
-        """Wait for what is not daemon, until an interrupt, and not at all when an exception ends
-        the interpreter.
+        """Wait for jobs that are no daemons, until a Ctrl-C. Do not wait if an exception ends the
+        interpreter.
         """
         failed = getattr(sys, "last_value", None) is not None and not hasattr(sys, "ps1")
         try:
@@ -304,7 +308,7 @@ class DispatcherThread(PostingDispatcher):
     # ---------------------------------------------------------------- the I/O thread
 
     def _open_watch(self) -> WatchServer | None:
-        # Here: whoever runs for a moment needs none of it.
+        # Imported here: a process that runs for a moment needs none of it.
         from gridengine.dispatcher.watch_server import open_watch_server
 
         watched = self._watched()
@@ -315,11 +319,11 @@ class DispatcherThread(PostingDispatcher):
     def watched(
         self, request: str, follower: Follower | None = None, *, may_act: bool = False
     ) -> bytes:
-        """Return what who watches from another machine is answered, as JSON. For the I/O thread."""
+        """Return the answer, as JSON, to a watcher on another machine. For the I/O thread."""
         return self._watched().answer(request.encode(), follower, may_act=may_act)
 
     def _watched(self) -> WatchAnswers:
-        """Return what answers those who watch."""
+        """Return the object that answers watchers, made at its first use."""
         from gridengine.dispatcher.watch_answers import WatchAnswers, identity_here
 
         if self._answers is not None:
@@ -367,12 +371,15 @@ class DispatcherThread(PostingDispatcher):
             try:
                 self._tear_down(broken=broken)
             finally:
-                # Not before: who closes without waiting has the interpreter's end wait.
+                # Not earlier: if `close` did not wait, the interpreter's exit must wait for this
+                # thread.
                 atexit.unregister(self._at_exit)
                 self._when_ended()
 
     def _fail_all(self, cause: BaseException) -> None:
-        """Settle all calls when the I/O thread has failed: nobody may wait for ever."""
+        """Settle all calls with an error when the I/O thread has failed: nobody may wait for
+        ever.
+        """
         with self._closing:
             self._closed = True
         for failure in self._unsettled.fail(
@@ -386,12 +393,12 @@ class DispatcherThread(PostingDispatcher):
     def _tear_down(self, *, broken: bool) -> None:
         for act in self._queue.barriers:
             act()
-        # The last is the first, and all are done although one may fail.
+        # The steps run in reverse order, and all of them even if one fails.
         with contextlib.ExitStack() as steps:
             steps.callback(self._unsettled.clear)
             steps.callback(self._wanted.clear)
             steps.callback(
-                self._kept.close, Cancelled("the result was not fetched before all was closed")
+                self._payloads.close, Cancelled("the result was not fetched before all was closed")
             )
             steps.callback(objects.clear, self._core.state)
             steps.callback(self._link.streams.end)
@@ -399,7 +406,8 @@ class DispatcherThread(PostingDispatcher):
             steps.callback(self._launcher.close)
             if self.listener is not None:
                 steps.callback(self.listener.close)
-            # Fork servers end what is below them, and then their processes need not be killed.
+            # First, fork servers end the processes below them; then the launcher need not kill
+            # these.
             steps.callback(self._link.stop_workers)
             steps.callback(self._loop.close_watch)
             if self._answers is not None:
@@ -416,7 +424,9 @@ def _open_link(
     home: Home | None,
     clock: Clock,
 ) -> LocalWorkers | RemoteWorkers | MixedWorkers:
-    """Return the way to a scheduler's workers; `home` is the folder of a stand-alone dispatcher."""
+    """Return the link to a scheduler's workers. `home` is the folder of a stand-alone
+    dispatcher.
+    """
     if scheduler.local and home is not None:
         from gridengine.dispatcher.remote_workers import MixedWorkers  # imports ZeroMQ
 

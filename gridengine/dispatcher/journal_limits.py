@@ -1,4 +1,4 @@
-"""How large may be what a dispatcher's journal keeps, and why what is larger is refused."""
+"""The size limits of a dispatcher's journal, and the errors of calls that exceed them."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
     from gridengine.wire.messages import Submit
 
 MOST_BYTES = 900_000_000
-"""How many bytes a call, function, shared object or result may have: SQLite's rows have 10**9 at
-most (https://sqlite.org/limits.html).
+"""The most bytes that a call, function, shared object or result may have: SQLite's rows have 10**9
+at most (https://sqlite.org/limits.html).
 """
 
 
 def is_large(buffers: Sequence[Buffer]) -> bool:
-    """Return whether no row can hold these together."""
+    """Return whether no row can hold these buffers together."""
     return size_of(buffers) > MOST_BYTES
 
 
 def too_large(what: str, buffers: Sequence[Buffer]) -> ConfigurationError:
-    """Return why something is refused."""
+    """Return the error of a call, function or shared object that no row can hold."""
     return ConfigurationError(
         f"{what} has {size_of(buffers):,} bytes, and the dispatcher's journal holds {MOST_BYTES:,} "
         "of a call, a function or a shared object",
@@ -34,8 +34,8 @@ def too_large(what: str, buffers: Sequence[Buffer]) -> ConfigurationError:
 
 
 def lost_to_client(buffers: Sequence[Buffer]) -> ConfigurationError:
-    """Return what has come of calls once the dispatcher is started again, when their client had not
-    taken their result, and they cannot run again.
+    """Return the outcome, after a restart, of calls whose result the client had not acknowledged,
+    no row could hold, and that cannot run again.
     """
     return ConfigurationError(
         f"a result of {size_of(buffers):,} bytes is lost: the dispatcher was started again before "
@@ -45,7 +45,9 @@ def lost_to_client(buffers: Sequence[Buffer]) -> ConfigurationError:
 
 
 def lost(buffers: Sequence[Buffer]) -> ConfigurationError:
-    """Return what a result that other calls need is once the dispatcher is started again."""
+    """Return the outcome, after a restart, of a result that other calls need and no row could
+    hold.
+    """
     return ConfigurationError(
         f"a result of {size_of(buffers):,} bytes that this call needs is lost: its dispatcher was "
         f"started again, whose journal holds {MOST_BYTES:,} of one",
@@ -54,8 +56,8 @@ def lost(buffers: Sequence[Buffer]) -> ConfigurationError:
 
 
 def may_refuse(function: Function, tasks: Sequence[Task]) -> bool:
-    """Return whether `why_refused` has to be asked of each of these tasks: of most not, and that
-    takes its time.
+    """Return whether any of these tasks can be refused. If not, which is most often, `why_refused`
+    need not be asked for each of them, which takes time.
     """
     needed = all_needed(function.needs, *(task.needs for task in tasks if task.needs))
     buffers = list(function.payload)
@@ -67,7 +69,7 @@ def may_refuse(function: Function, tasks: Sequence[Task]) -> bool:
 
 
 def why_refused(function: Function, task: Task) -> ConfigurationError | None:
-    """Return why a task is refused; None when it is not."""
+    """Return why a task is refused; None if it is not."""
     name = task.name or function.name
     if is_large(task.payload):
         return too_large(f"a call of {name}", task.payload)
@@ -80,7 +82,7 @@ def why_refused(function: Function, task: Task) -> ConfigurationError | None:
 
 
 def why_refused_as_sent(message: Submit, buffers: Sequence[Buffer]) -> ConfigurationError | None:
-    """Return why these tasks are refused; None when they are not."""
+    """Return why the tasks of a message are refused; None if they are not."""
     if not is_large(buffers):
         return None
     function, offset = message.function, 0

@@ -1,4 +1,4 @@
-"""How runs were that have ended: one file for each, in the user's own folder."""
+"""The reports of runs that have ended: one file for each, in a folder of the user."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ SUFFIX = ".json"
 
 
 def reports_folder() -> Path | None:
-    """Return where reports are kept, None for a user without a home."""
+    """Return the folder of the reports; None for a user without a home."""
     given, home = os.environ.get("XDG_STATE_HOME", ""), home_folder(os.environ)
-    if given.startswith("/"):  # others are to be ignored, says the XDG Base Directory Specification
+    if given.startswith("/"):  # the XDG Base Directory Specification ignores relative paths
         return Path(given, "gridengine", "reports")
     return home / ".local" / "state" / "gridengine" / "reports" if home is not None else None
 
 
 def kept() -> list[Path]:
-    """Return the files of the reports that there are, the last run first."""
+    """Return the files of all reports, the latest run first."""
     folder = reports_folder()
     with contextlib.suppress(OSError):
         if folder is not None:
@@ -34,7 +34,9 @@ def kept() -> list[Path]:
 
 
 def keep(run_id: str, content: bytes, most: int) -> None:
-    """Keep a report, and no more than so many in all. What keeps it from that is only logged."""
+    """Write a report, and delete the oldest ones so that at most `most` remain. Failures are only
+    logged.
+    """
     folder = reports_folder()
     if folder is None or not most:
         return

@@ -1,7 +1,7 @@
-"""The thread that owns a launcher, whose calls may be slow and must not hold up the I/O thread.
+"""The thread that owns a launcher, whose calls may be slow and must not delay the I/O thread.
 
-A stand-alone dispatcher records in a file what it has launched. When it is started again, its
-launcher goes on with these workers.
+A stand-alone dispatcher records in a file which workers it has launched. When it is restarted, its
+new launcher takes over these workers.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ ENDED = WorkerStatus.ENDED, WorkerStatus.FAILED
 
 
 class _Group(Struct, frozen=True):
-    """Workers for one demand, as `encode_demand` has it: their ids and logs."""
+    """Workers for one demand, in the form of `encode_demand`: their ids and logs."""
 
     parts: list[tuple[str, list[Any]]]
     factor: float
@@ -61,20 +61,20 @@ class _Facts(Struct, frozen=True):
 
 
 class LaunchRecord:
-    """The workers that were launched and not seen to end, and what else their launcher is to know
-    again (`facts`). All methods are for one thread.
+    """The workers that were launched and not seen to end, and the `facts` that a later launcher
+    needs. All methods are for one thread.
 
     Args:
         path: of the file.
 
     Raises:
-        ConfigurationError: there is one that cannot be read.
+        ConfigurationError: the file exists and cannot be read.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self.exists = path.exists()
-        """Whether there is one, of this process or of one before it."""
+        """Whether the file exists, written by this process or an earlier one."""
         self._changed = not self.exists
         self.handles: dict[Handle, Demand] = {}
         self.facts: Mapping[str, str] = {}
@@ -86,7 +86,7 @@ class LaunchRecord:
                 self.handles |= {Handle(*one): demand for one in group.handles}
 
     def launched(self) -> list[Launched]:
-        """Return what was launched, as an event for each demand."""
+        """Return the recorded workers, as one event for each demand."""
         return [Launched(handles, demand) for demand, handles in self._by_demand().items()]
 
     def _by_demand(self) -> dict[Demand, list[Handle]]:
@@ -96,7 +96,7 @@ class LaunchRecord:
         return found
 
     def add(self, handles: Iterable[Handle], demand: Demand) -> None:
-        """Note workers that were launched."""
+        """Record workers that were launched."""
         self.handles |= dict.fromkeys(handles, demand)
         self._changed = True
 
@@ -105,12 +105,14 @@ class LaunchRecord:
         self.remove(handle for handle, report in reports.items() if report.state in ENDED)
 
     def remove(self, handles: Iterable[Handle]) -> None:
-        """Forget workers: they have ended, or are being stopped."""
+        """Forget workers that have ended, or that are being stopped."""
         for handle in handles:
             self._changed = self.handles.pop(handle, None) is not None or self._changed
 
     def save(self, launcher: Launcher) -> None:
-        """Write the file, if anything has changed, and have the launcher know what it has."""
+        """Write the file if anything has changed, and tell the launcher which workers are on
+        record.
+        """
         if not self._changed:
             return
         groups, noted = [], list[Handle]()
@@ -128,7 +130,7 @@ class LaunchRecord:
         self._changed = False
 
     def delete(self) -> None:
-        """Remove the file: all that was launched has been stopped."""
+        """Remove the file: all launched workers have been stopped."""
         self._path.unlink(missing_ok=True)
 
 
@@ -136,14 +138,14 @@ CLOSE_SECONDS = 15.0
 
 
 class LauncherThread:
-    """The thread that owns a launcher: takes requests in order, and posts events.
+    """The thread that owns a launcher. It takes requests in order, and posts events.
 
     Args:
         make: makes the launcher.
-        run: for which dispatcher.
-        post: is given each event.
-        record: of a dispatcher that may be started again, where it is kept what was launched; with
-            it the launcher goes on.
+        run: the dispatcher that workers connect to.
+        post: called with each event.
+        record: the record of launched workers, for a dispatcher that may be restarted. If it has
+            workers of an earlier process, the launcher takes them over.
     """
 
     def __init__(
@@ -158,13 +160,13 @@ class LauncherThread:
         self._post = post
         self._record = record
         self._adopts = record if record is not None and record.exists else None
-        """What the launcher is still to go on with."""
+        """The record of the workers that the launcher must still take over; None once it has."""
         self._requests: queue.SimpleQueue[Callable[[], Event | None] | None] = queue.SimpleQueue()
         self._ask = self._requests.put
         self._launcher: Launcher | None = None
         self._polling = False
-        # Now, since the first job may be submitted as the last act of a script: from 3.12 on no
-        # thread starts once the interpreter ends.
+        # Started now: the first job may be submitted as the last act of a script, and from Python
+        # 3.12 on no thread starts once the interpreter ends.
         self._thread = threading.Thread(
             target=self._serve, name=f"gridengine-launcher-{run.id}", daemon=True
         )
@@ -178,7 +180,7 @@ class LauncherThread:
             try:
                 launcher = self._opened()
                 launcher.label = effect.label
-                self._save()  # what is submitted is found by that, should nobody note it
+                self._save()  # a kill may follow the submission: the record's facts find the jobs
                 handles = launcher.launch(effect.count, demand)
                 if self._record is not None:
                     self._record.add(handles, demand)
@@ -186,11 +188,10 @@ class LauncherThread:
             except TryAgain as error:
                 return LaunchFailed(ClusterError(str(error)), for_now=True, demand=demand)
             except GridEngineError as error:
-                # Its text says all: whoever it is raised to sees his own lines, and none of these.
+                # The text says everything: whoever gets this error sees his own lines in the
+                # traceback, not these.
                 return LaunchFailed(error.with_traceback(None), demand=demand)
-            except (
-                BaseException
-            ) as error:  # a resource's own words, or the scheduler, may be a user's
+            except BaseException as error:  # a user's own resource or scheduler may raise anything
                 log.error("the scheduler failed", exc_info=True)
                 return LaunchFailed(
                     ClusterError(f"the scheduler failed: {safe_repr(error)}"), demand=demand
@@ -209,9 +210,9 @@ class LauncherThread:
         self._ask(stop)
 
     def poll(self, handles: Sequence[Handle]) -> None:
-        """Request the workers' states, unless the last request is still open, and of those on
-        record that have left, until they have ended; posts `Polled`, if the scheduler can be
-        reached.
+        """Request the states of these workers, and of recorded workers that have left but not
+        ended. Posts `Polled`, if the scheduler can be reached. Do nothing while the previous
+        request is open.
         """
         record = self._record
 
@@ -233,7 +234,7 @@ class LauncherThread:
     def explain(
         self, handles: Sequence[Handle], seconds: float, *, level: int = logging.WARNING
     ) -> None:
-        """Log what queued workers wait for; posts `Explained`."""
+        """Log the reason why queued workers wait; posts `Explained`."""
 
         def look_up() -> Event:
             words = self._opened().explain(handles)
@@ -250,7 +251,9 @@ class LauncherThread:
         self._ask(look_up)
 
     def read_log(self, handles: Sequence[Handle], seconds: float) -> None:
-        """Log what keeps a worker that runs from connecting, when it says so; posts `Explained`."""
+        """If the log of a running worker says why it cannot connect, log the reason and post
+        `Explained`.
+        """
 
         def look_up() -> Event | None:
             words = unanswered(handles[0].log)
@@ -268,7 +271,7 @@ class LauncherThread:
         self._ask(look_up)
 
     def close(self) -> None:
-        """Stop all workers that are left, and the thread."""
+        """Stop all remaining workers, and the thread."""
         self._requests.put(None)
         self._thread.join(CLOSE_SECONDS)
 
@@ -277,12 +280,13 @@ class LauncherThread:
             self._launcher = self._make(self._run)
         if self._adopts is not None:
             self._launcher.adopt(self._adopts.handles, self._adopts.facts)
-            self._adopts = None  # not before: the batch system may be down just now
+            # Only now: `adopt` fails while the batch system is down, and is tried again.
+            self._adopts = None
         return self._launcher
 
     def _save(self) -> None:
-        """Write the record. When that fails it is tried again after the next request: what that one
-        did is done all the same.
+        """Write the record. If that fails, the next request tries again; the workers themselves are
+        not affected.
         """
         if self._record is not None and self._launcher is not None:
             try:
@@ -295,8 +299,8 @@ class LauncherThread:
             try:
                 event = request()
             except BaseException as error:
-                # What cannot be learned or done now is asked for again; it is never a worker's
-                # death.
+                # A request that fails now is made again later. A failure to ask is never taken for
+                # a worker's death.
                 log.warning("the scheduler does not answer: %s", safe_repr(error))
                 continue
             self._save()
@@ -305,8 +309,8 @@ class LauncherThread:
         self._end()
 
     def _end(self) -> None:
-        """Stop what was launched, here and by who had the record before. What cannot be stopped now
-        stays on record.
+        """Stop all launched workers, including those of the record's earlier processes. Workers
+        that cannot be stopped now stay on record.
         """
         if self._adopts is not None:
             try:

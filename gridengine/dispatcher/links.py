@@ -16,12 +16,13 @@ from gridengine.worker.stream_writer import StandardStreams
 
 
 class Link(Protocol):
-    """The way to the workers: `RemoteWorkers`, or `LocalWorkers` for those of this machine.
+    """The way to the workers: `RemoteWorkers`, or `LocalWorkers` for those on this machine.
 
-    `context` is how the launcher has workers connect to it, and `streams` are where what calls
-    print is passed on to. `poller` is what wakes when there is something to receive; more may be
-    registered. `deadline` is the monotonic time at which `receive` must be called though nothing
-    polls; `keys` are those, and the port, by which workers connect, None where they need none.
+    context: how the launcher lets workers connect.
+    streams: the destination of what calls print.
+    poller: wakes when there is something to receive; other descriptors may be registered too.
+    deadline: the monotonic time at which `receive` must be called even if nothing polls.
+    keys: the keys, and the port, by which workers connect; None if they need none.
     """
 
     @property
@@ -38,31 +39,33 @@ class Link(Protocol):
     def receive(
         self, ready: Iterable[int], now: float, most: int
     ) -> Iterable[tuple[bytes, Message, Payload]]:
-        """Return messages of workers, at most so many, each with its sender. `ready` is what polled
-        as readable.
+        """Return at most `most` messages of workers, each with its sender. `ready` are the
+        descriptors that polled as readable.
         """
 
     def send(self, peer: bytes, message: Message, buffers: Payload = ()) -> None:
-        """Send a message to a worker; to one that is gone nothing is sent."""
+        """Send a message to a worker. Do nothing if the worker is gone."""
 
     def forget(self, peer: bytes) -> None:
-        """Drop what is kept for a worker."""
+        """Drop everything that is stored for a worker."""
 
     def stop_workers(self) -> None:
-        """Stop those workers that the link itself can, before the launcher is closed."""
+        """Stop the workers that the link itself can stop, before the launcher is closed."""
 
     def close(self, *, failed: bool = False) -> None:
-        """Close the link for good, after the launcher; `failed` is whether any call has."""
+        """Close the link for good, after the launcher. `failed`: whether any call has failed."""
 
 
 class LastingLink(Link, Protocol):
-    """One to workers of which some outlive this process, and go on with the next."""
+    """A link of which some workers outlive this process and go on with the next."""
 
     def lasts(self, peer: bytes) -> bool:
-        """Return whether a worker does."""
+        """Return whether a worker outlives this process."""
 
     def take_receipts(self) -> dict[bytes, int]:
-        """Return what has come since this was last asked and is not acknowledged yet."""
+        """Return, per worker, the number of the latest message that has arrived since the previous
+        call.
+        """
 
     def acknowledge(self, receipts: Mapping[bytes, int]) -> None:
-        """Let workers know that they need not keep what they have sent."""
+        """Acknowledge messages to workers, which then need not store them any more."""

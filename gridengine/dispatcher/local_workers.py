@@ -1,9 +1,9 @@
-"""The link to workers of this machine. Their agents run in the dispatcher's own I/O thread, their
+"""The link to workers on this machine. Their agents run in the dispatcher's own I/O thread, their
 fork servers in processes of their own.
 
-To the core they are workers like all others. What a worker elsewhere does behind a socket, the same
-`Agent` does here at the price of a function call; there is no address, key or file that another
-process could find. The workers of a stand-alone dispatcher write to a log of its own.
+To the core they are workers like all others. The same `Agent` that elsewhere sits behind a socket
+costs a function call here, and there is no address, key or file that another process could find.
+The workers of a stand-alone dispatcher write to a log of their own.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ NAME = "local-workers.log"
 
 
 class LocalLog:
-    """A file beside the logs of other workers, kept within the setting `log_bytes`; a process that
-    goes on with the dispatcher goes on with it.
+    """A log file beside the logs of other workers, within the setting `log_bytes`. A restarted
+    dispatcher appends to it.
 
     Raises:
         ConfigurationError: it cannot be written.
@@ -64,38 +64,40 @@ class LocalLog:
         self._limit = LogLimit(self.fd, settings.log_bytes)
 
     def check(self) -> None:
-        """Keep it within its bounds."""
+        """Shorten the file if it exceeds the setting."""
         self._limit.check()
 
     def close(self) -> None:
-        """Close it, once nobody writes to it any more. May be called twice."""
+        """Close the file, once nobody writes to it any more. May be called twice."""
         fd, self.fd = self.fd, -1
         if fd >= 0:
             os.close(fd)
 
 
 TICK_DELAY_SECONDS = 0.01
-"""How soon after it has done something an agent looks at its time limits: for each message it would
-cost more than the message.
+"""An agent looks at its time limits this long after a message: doing so for each message would cost
+more than the message.
 """
-KEPT_BYTES = 64 * 1024
-"""How much of what calls print is kept for `gridengine logs` where there is no log."""
+PRINTED_BYTES = 64 * 1024
+"""Where there is no log, this much of what calls print is stored for `gridengine logs`."""
 
 SpawnedProcess: TypeAlias = tuple[socket.socket, subprocess.Popen[bytes]]
 
 
 class LocalWorkers:
-    """Agents in this thread. All methods but `adopt` are for one thread.
+    """The workers whose agents run in this thread. All methods but `adopt` are for one thread.
 
     Args:
-        scheduler: says how many calls one worker runs at a time, and how many processes with
-            nothing to do it keeps.
-        wake: wakes that thread when it may be asleep; called by others.
-        home: of a stand-alone dispatcher: what jobs print is sent on, as by workers elsewhere.
+        scheduler: says how many calls one worker runs at a time, and how many idle processes it
+            keeps.
+        wake: wakes that thread if it sleeps; other threads call it.
+        home: the folder of a stand-alone dispatcher; then the output of jobs is sent on, as by
+            workers elsewhere.
         clock: that thread's.
 
     Raises:
-        ConfigurationError: too few files may be open for so many runners; or there can be no log.
+        ConfigurationError: too few files may be open for so many runners; or the log cannot be
+            made.
     """
 
     keys = None
@@ -119,18 +121,18 @@ class LocalWorkers:
         given = None if home is None else home.output
         self._log = LocalLog(home.folder, settings) if home is not None and given is None else None
         if self._log is None:
-            kept = OutputExcerpt(KEPT_BYTES)
-            self.streams = StandardStreams(self._stream_has_room, given, kept)
+            excerpt = OutputExcerpt(PRINTED_BYTES)
+            self.streams = StandardStreams(self._stream_has_room, given, excerpt)
         else:
             self.streams = StandardStreams(self._stream_has_room, (self._log.fd, self._log.fd))
         self._settings = settings
         try:
             folder = settings.runs
-        except ConfigurationError:  # this user has no home
-            import tempfile  # here, since it takes some ms to import, and few need it
+        except ConfigurationError:  # the user has no home
+            import tempfile  # imported here: it takes milliseconds, and few need it
 
             folder = Path(tempfile.gettempdir())
-        self._kept = KeptBlocks(settings.kept_bytes or memory_here() // 4, folder)
+        self._blocks = KeptBlocks(settings.kept_bytes or memory_here() // 4, folder)
         self._wake = wake
         self._adopted: deque[SpawnedProcess] = deque()
         self._starting: list[SpawnedProcess] = []
@@ -139,7 +141,7 @@ class LocalWorkers:
         self._agents: dict[bytes, Agent] = {}
         self._meters: dict[bytes, Meter] = {}
         self._peers: dict[int, bytes] = {}
-        """Of each agent's descriptor, whose it is."""
+        """The worker of each agent, by the agent's descriptor."""
         self.poller = select.poll()
         self._beat_at = 0.0
         self.deadline = math.inf
@@ -155,14 +157,14 @@ class LocalWorkers:
         self._wake()
 
     def _stream_has_room(self) -> None:
-        """Have agents read on what runners print. For any thread."""
+        """Let agents continue to read the output of runners. For any thread."""
         self._has_room = True
         self._wake()
 
     def receive(
         self, ready: Iterable[int], now: float, most: int
     ) -> Iterable[tuple[bytes, Message, Payload]]:
-        """Have agents read and write what they can; return at most so many of their messages."""
+        """Let agents read and write; return at most `most` of their messages."""
         if self._adopted or self._starting:
             self._connect()
         for fd in ready:
@@ -188,8 +190,8 @@ class LocalWorkers:
             self._make_agent(*spawned)
 
     def _make_agent(self, sock: socket.socket, process: subprocess.Popen[bytes]) -> None:
-        """Make an agent for a fork server once that is ready; of one that has ended before, the
-        launcher reports.
+        """Make an agent for a fork server, once that is ready. If the fork server has ended before,
+        the launcher reports it.
         """
         peer = os.urandom(16)
         try:
@@ -206,7 +208,7 @@ class LocalWorkers:
                 streams=self.streams,
                 relay=Relay(post, alone=self._log is None) if self._relays else None,
                 answer=answer_in_user_process,
-                result_blocks=self._kept,
+                result_blocks=self._blocks,
                 clock=self._clock,
             )
         except (EOFError, OSError):
@@ -247,11 +249,11 @@ class LocalWorkers:
                 self._post(peer, self._meters[peer].measure() or Beat())
 
     def has(self, peer: bytes) -> bool:
-        """Return whether a worker is one of these."""
+        """Return whether this link has a worker."""
         return peer in self._agents
 
     def send(self, peer: bytes, message: Message, buffers: Sequence[Buffer] = ()) -> None:
-        """Pass a message to an agent; to one that is gone nothing is passed."""
+        """Pass a message to an agent. Do nothing if the agent is gone."""
         agent = self._agents.get(peer)
         if agent is None:
             return
@@ -285,8 +287,8 @@ class LocalWorkers:
         self.close()
 
     def close(self, *, failed: bool = False) -> None:
-        """End all runners, and what they left behind; nothing is adopted from here on. May be
-        called twice.
+        """End all runners and the processes that they have left behind; adopt no more fork servers.
+        May be called twice.
         """
         self._closed = True
         for peer in list(self._agents):
@@ -299,6 +301,6 @@ class LocalWorkers:
             self._log.close()
 
     def _close_adopted(self) -> None:
-        with contextlib.suppress(IndexError):  # another thread may do the same just now
+        with contextlib.suppress(IndexError):  # another thread may be emptying it too
             while True:
                 self._adopted.popleft()[0].close()

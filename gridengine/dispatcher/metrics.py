@@ -1,5 +1,5 @@
-"""What a dispatcher does as OpenMetrics text, in a file for who collects such, a node exporter,
-say.
+"""A dispatcher's metrics as OpenMetrics text, in a file that a collector such as a node exporter
+reads.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from gridengine.errors import ConfigurationError
 log = logging.getLogger("gridengine")
 
 FIRST_SECONDS, METRICS_SECONDS = 1.0, 10.0
-"""After how long the file is written first, and how long there is between two writings of it."""
+"""The file is written first after `FIRST_SECONDS`, and then every `METRICS_SECONDS`."""
 _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
 def metrics(status: Status, run_id: str, name: str) -> str:
-    """Return the text (OpenMetrics 1.0)."""
+    """Return a status as OpenMetrics 1.0 text."""
     of = f'run="{_quoted(run_id)}",name="{_quoted(name)}"'
     ended = {f'{of},outcome="done"': status.done, f'{of},outcome="failed"': status.failed}
     left = {f'{of},state="waiting"': status.waiting, f'{of},state="running"': status.running}
@@ -61,7 +61,9 @@ def _family(name: str, kind: str, text: str, samples: Mapping[str, float]) -> It
 
 
 def _seconds(status: Status, of: str) -> dict[str, float]:
-    """Return how many calls of each function took how long together; behind `}` is the suffix."""
+    """Return the number and the total duration of each function's calls. The part of a key after
+    `}` is the suffix of the metric's name.
+    """
     found: dict[str, float] = {}
     for one in status.functions:
         labels = f'{of},function="{_quoted(one.name)}"'
@@ -73,10 +75,10 @@ def _seconds(status: Status, of: str) -> dict[str, float]:
 
 
 class MetricsFile:
-    """Writes the text to a file, whole or not at all; the first time that it cannot is told.
+    """Writes metrics to a file, whole or not at all. Only the first failure to write is logged.
 
     Args:
-        path: of the file; `{pid}` in it is this process's id.
+        path: of the file; `{pid}` in it stands for this process's id.
     """
 
     def __init__(self, path: str, run_id: str, name: str) -> None:
@@ -86,15 +88,15 @@ class MetricsFile:
         self._writing = threading.Lock()
         self._closed = threading.Event()
 
-    def keep(self, look: Callable[[], Status]) -> None:
-        """Have a thread of its own write what a dispatcher does, again and again until this is
-        closed. `look` returns that, or raises a ConfigurationError when it ends.
+    def start(self, look: Callable[[], Status]) -> None:
+        """Write the metrics regularly, in a thread of their own, until this is closed. `look`
+        returns the status, or raises a ConfigurationError when the dispatcher ends.
         """
         threading.Thread(
-            target=self._keep, args=(look,), name="gridengine-metrics", daemon=True
+            target=self._write_regularly, args=(look,), name="gridengine-metrics", daemon=True
         ).start()
 
-    def _keep(self, look: Callable[[], Status]) -> None:
+    def _write_regularly(self, look: Callable[[], Status]) -> None:
         seconds = FIRST_SECONDS
         while not self._closed.wait(seconds):
             try:
@@ -104,13 +106,13 @@ class MetricsFile:
             seconds = METRICS_SECONDS
 
     def close(self, status: Status) -> None:
-        """Write what a dispatcher has done in all, and nothing after that."""
+        """Write the dispatcher's final metrics, and nothing after them."""
         with self._writing:
             self._write(status)
             self._closed.set()
 
     def write(self, status: Status) -> None:
-        """Write what a dispatcher does now, unless this is closed."""
+        """Write metrics, unless this is closed."""
         with self._writing:
             if not self._closed.is_set():
                 self._write(status)

@@ -1,5 +1,5 @@
-"""What calls hand in that make calls, and what comes of it, as it travels between their process
-and its dispatcher.
+"""Translate between the core's structs and the messages of clients: submissions, and the outcomes
+of calls. Both ends use this.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from gridengine.serialize.shared_objects import SharedObject, all_needed
 from gridengine.wire.messages import FinishedItem, FunctionItem, SharedItem, TaskItem
 
 MOST_FAILURES = 100
-"""How many failures both ends know again, at the least."""
+"""At least this many failures are recognised again at both ends."""
 DumpError: TypeAlias = Callable[[BaseException], list[Buffer]]
 """Returns the payload of an error."""
 
 
 def dump_error_by(codec: str) -> DumpError:
-    """Return what makes payloads of errors for a client of this codec."""
+    """Return the function that makes payloads of errors for a client with this codec."""
     return pickling.dump_exception if codec == PICKLE else CODECS[codec].dump_exception
 
 
 class FailureNumbers:
-    """Numbers what calls fail for, from `first` on, so that who is told of several that fail for
-    the same knows.
+    """Numbers failures, from `first` on, so that the other end recognises calls that failed for the
+    same reason.
     """
 
     def __init__(self, first: int = 1) -> None:
@@ -39,8 +39,8 @@ class FailureNumbers:
         self._numbers = count(first)
 
     def number_of(self, event: CallsFinished) -> int:
-        """Return the number of what a call has failed for."""
-        # Of an exception a worker may have sent nothing at all.
+        """Return the number of the failure of a call."""
+        # A worker may have sent an exception without any buffer.
         failure = event.payload[0] if event.payload else event.error or event
         known = self._known.get(id(failure))
         if known is None:
@@ -51,14 +51,14 @@ class FailureNumbers:
 
 
 class KnownFailures:
-    """What calls have failed for, at the end that is told."""
+    """The failures that this end was told of, by number."""
 
     def __init__(self) -> None:
         self._known: dict[int, CallsFinished] = {}
 
     def same(self, number: int, event: CallsFinished) -> CallsFinished:
-        """Return the end of a call that has failed for what has this number, with the very object
-        that others have failed for.
+        """Return a failed call's event with the very object that the first call with this number
+        failed with.
         """
         known = self._known.setdefault(number, event)
         if known is event:
@@ -69,7 +69,7 @@ class KnownFailures:
 
 
 def function_item(function: Function) -> FunctionItem:
-    """Return a function as it travels, beside its payload."""
+    """Return the message item of a function, without its payload."""
     return FunctionItem(
         function.name,
         list(function.path),
@@ -82,7 +82,7 @@ def function_item(function: Function) -> FunctionItem:
 
 
 def task_item(task: Task, submitter: int) -> TaskItem:
-    """Return a task of this submitter as it travels, beside its payload."""
+    """Return the message item of a task of this submitter, without its payload."""
     return TaskItem(
         task.id,
         task.count,
@@ -105,7 +105,7 @@ def task_item(task: Task, submitter: int) -> TaskItem:
 
 
 def shared_item(shared: SharedObject) -> SharedItem:
-    """Return a shared object as it travels, beside its payload."""
+    """Return the message item of a shared object, without its payload."""
     needs = [one.name for one in all_needed(shared.needs)]
     return SharedItem(shared.name, needs, len(shared.payload))
 
@@ -121,9 +121,9 @@ def part_of_calls(event: CallsFinished, start: int, stop: int, *, last: bool) ->
 def unsettled_parts(
     event: CallsFinished, left: Sequence[tuple[int, int]]
 ) -> Iterator[CallsFinished]:
-    """Yield the outcomes of those calls of an event that have none yet, given the ranges of all of
-    its task: a dispatcher that was started again, and could not write down what it told before, may
-    group calls otherwise.
+    """Yield the outcomes of those calls of an event that have none yet. `left` are the ranges of
+    unsettled calls of the task. A restarted dispatcher may tell of calls again, in other groups,
+    because it could not record all that it had told.
     """
     new = [
         (max(first, event.start), min(stop, event.stop))
@@ -139,7 +139,7 @@ def unsettled_parts(
 
 
 def finished_calls(item: FinishedItem, buffers: Payload) -> CallsFinished:
-    """Return the outcome of calls, and what came with it, as it is for clients."""
+    """Decode the outcome of calls, for a client."""
     error: Any = None
     if item.failed:
         error = pickling.load_exception(buffers[item.buffers : item.buffers + 1])

@@ -1,5 +1,5 @@
-"""A dispatcher of this process, as those have it who ask it to run something, in any thread: what
-they ask for becomes events for the I/O thread.
+"""`PostingDispatcher`: a dispatcher as seen by the threads of its own process. Their requests
+become events for the I/O thread.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ from gridengine.dispatcher.core.events import (
     Submitted,
     Supplied,
 )
-from gridengine.dispatcher.core.feasibility import can_hold
-from gridengine.dispatcher.core.policy import Policy
+from gridengine.dispatcher.core.policy import Policy, can_hold
 from gridengine.dispatcher.core.tasks import Function, ResultData, Task
 from gridengine.dispatcher.interface import DispatcherBase, Listener, UnsettledTasks
 from gridengine.dispatcher.thread_queues import EventQueue
@@ -36,7 +35,7 @@ from gridengine.serialize.module_changes import own_modules
 from gridengine.serialize.shared_objects import all_needed
 
 MOST_TASKS = 1000
-"""How many tasks one event submits at most: meanwhile no message is handled."""
+"""One event submits at most this many tasks, because no message is handled meanwhile."""
 
 
 class PostingDispatcher(DispatcherBase):
@@ -54,7 +53,7 @@ class PostingDispatcher(DispatcherBase):
         self._unsettled = UnsettledTasks()
         self._possible = RememberedDemands()
         self._wanted: dict[int, Callable[[], object]] = {}
-        # Reentrant: the collector may close this while its own thread submits.
+        # Reentrant: the garbage collector may close this in a thread that is submitting.
         self._closing = threading.RLock()
         self._closed = False
 
@@ -62,7 +61,7 @@ class PostingDispatcher(DispatcherBase):
         modules = own_modules()
         if time.monotonic() > modules.due:
             modules.check()
-        with self._closing:  # nothing may be submitted behind `Closing`: nobody would read it
+        with self._closing:  # nobody would read an event that is posted after `Closing`
             if self._closed or os.getpid() != self._owner:
                 self._refuse()
             shared = function.needs
@@ -127,7 +126,7 @@ class PostingDispatcher(DispatcherBase):
         self._post(ReferencesReleased(references))
 
     def _ask(self, reference: int) -> None:
-        """Have a result come here that lies with a worker. When this is being closed it comes by
+        """Fetch a result that lies at a worker. A dispatcher that is closing fetches it by
         itself.
         """
         if os.getpid() != self._owner:
@@ -135,17 +134,17 @@ class PostingDispatcher(DispatcherBase):
         self._post(ResultAsked(reference))
 
     def _in_thread(self, make: Callable[[], Any]) -> Any:
-        """Return what this makes in the I/O thread.
+        """Return the value of `make`, called in the I/O thread.
 
         Raises:
-            ConfigurationError: this has been closed, or belongs to another process.
+            ConfigurationError: the dispatcher has been closed, or belongs to another process.
         """
         coming = Future[Any]()
 
         def answer() -> None:
             try:
                 coming.set_result(make())
-            except Exception as error:  # no call is to suffer from it
+            except Exception as error:  # an exception here would end the I/O thread
                 coming.set_exception(error)
 
         with self._closing:

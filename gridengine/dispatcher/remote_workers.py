@@ -1,5 +1,5 @@
-"""Links to workers elsewhere, whose messages come to a server's socket; also beside workers on the
-dispatcher's own machine, when it stands alone and workers are added by hand.
+"""Links to workers elsewhere, whose messages come to a server's socket. A stand-alone dispatcher
+may have workers on its own machine beside workers that people start by hand elsewhere.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ log = logging.getLogger("gridengine")
 
 
 class RemoteWorkers:
-    """Workers that call over TCP. All methods are for one thread.
+    """Workers that connect over TCP. All methods are for one thread.
 
     Args:
-        wake: wakes that thread when it may be asleep; called by others.
-        home: of a stand-alone dispatcher, its folder and the keys that its workers have.
+        wake: wakes that thread if it sleeps; other threads call it.
+        home: the folder of a stand-alone dispatcher, with the keys of its workers.
         clock: that thread's.
 
     Raises:
@@ -50,7 +50,7 @@ class RemoteWorkers:
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._home = home
-        keys = None if home is None else home.kept.workers
+        keys = None if home is None else home.stored.workers
         epoch = 0 if home is None else home.epoch
         most = MOST_BY_HAND if scheduler.local else scheduler.max_workers
         self._server = Server(
@@ -68,10 +68,10 @@ class RemoteWorkers:
         except BaseException:
             self._server.close()
             raise
-        self._kept = KeptBlocks(settings.kept_bytes or memory_here() // 4, self.context.directory)
+        self._blocks = KeptBlocks(settings.kept_bytes or memory_here() // 4, self.context.directory)
         self.streams = StandardStreams(wake)
         self._jobs_output = JobsOutput(self.streams) if home is None else None
-        """Takes what jobs of this process print; None where they are of clients elsewhere."""
+        """Receives the output of jobs of this process; None if jobs belong to clients elsewhere."""
         self.send = self._server.send
         self.forget = self._server.forget
         self.fd = self._server.fd
@@ -88,15 +88,15 @@ class RemoteWorkers:
 
     @property
     def deadline(self) -> float:
-        """When `receive` must be called though nothing polls: at once when something has come,
-        which is polled as readable only once.
+        """When `receive` must be called even if nothing polls: at once when a message has arrived,
+        because its descriptor polls as readable only once.
         """
         return 0.0 if self._server.pending else math.inf
 
     def receive(
         self, ready: Iterable[int], now: float, most: int
     ) -> Iterator[tuple[bytes, Message, Payload]]:
-        """Yield at most so many messages of workers, each with its sender."""
+        """Yield at most `most` messages of workers, each with its sender."""
         output = self._jobs_output
         came = self.fd in ready or self._server.pending
         for peer, message, buffers in self._server.receive(most if came else 0):
@@ -106,21 +106,21 @@ class RemoteWorkers:
             if isinstance(message, Beat | Measured):
                 self._server.beat(peer)
             if isinstance(message, Fetched):
-                yield peer, message, self._kept.take_in(buffers, in_own_block)
+                yield peer, message, self._blocks.take_in(buffers, in_own_block)
                 continue
             yield peer, message, buffers
         for peer, taken in output.taken() if output is not None else ():
             self._server.send(peer, taken)
 
     def lasts(self, peer: bytes) -> bool:
-        """Return that these workers outlive this process."""
+        """Return True: these workers outlive this process."""
         return True
 
     def stop_workers(self) -> None:
-        """Stop none: the launcher does, and they leave when their dispatcher is gone."""
+        """Do nothing: the launcher stops them, and they leave when their dispatcher is gone."""
 
     def close(self, *, failed: bool = False) -> None:
-        """Close the socket, and remove the run directory but for logs with text."""
+        """Close the socket, and remove the run directory except for logs with text."""
         try:
             self._server.close()
         finally:
@@ -131,11 +131,11 @@ class RemoteWorkers:
 
 
 class MixedWorkers:
-    """Agents in this thread, and workers that call over TCP. All methods are for one thread.
+    """Agents in this thread, and workers that connect over TCP. All methods are for one thread.
 
     Args:
-        wake: wakes that thread when it may be asleep; called by others.
-        home: the dispatcher's folder, and the keys that workers have who connect.
+        wake: wakes that thread if it sleeps; other threads call it.
+        home: the dispatcher's folder, with the keys of workers that connect.
         clock: that thread's.
 
     Raises:
@@ -172,7 +172,7 @@ class MixedWorkers:
     def receive(
         self, ready: Iterable[int], now: float, most: int
     ) -> Iterable[tuple[bytes, Message, Payload]]:
-        """Return messages of workers, at most so many of each kind, each with its sender."""
+        """Return messages of workers, at most `most` from each link, each with its sender."""
         return itertools.chain(
             self._local.receive(ready, now, most), self._remote.receive(ready, now, most)
         )
@@ -186,15 +186,15 @@ class MixedWorkers:
         self._remote.forget(peer)
 
     def lasts(self, peer: bytes) -> bool:
-        """Return whether a worker outlives this process: those that call by TCP do."""
+        """Return whether a worker outlives this process: only workers that connect over TCP do."""
         return not self._local.has(peer)
 
     def stop_workers(self) -> None:
-        """Stop those of this process, before the launcher kills their fork servers."""
+        """Stop the workers of this process, before the launcher kills their fork servers."""
         self._local.stop_workers()
 
     def close(self, *, failed: bool = False) -> None:
-        """Close both for good; `failed` is whether any call has."""
+        """Close both links for good. `failed`: whether any call has failed."""
         try:
             self._local.close(failed=failed)
         finally:

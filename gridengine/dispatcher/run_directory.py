@@ -1,5 +1,6 @@
 """The folders of a dispatcher: the run directory of each run, with its connection file and logs,
-and the folder of a stand-alone dispatcher. Begins and ends a run in them, and removes old runs.
+and the folder of a stand-alone dispatcher. This module begins and ends a run in them, removes old
+runs, and derives the core's policy from settings and scheduler.
 """
 
 from __future__ import annotations
@@ -38,18 +39,18 @@ if TYPE_CHECKING:
 
 DISPATCHERS = "dispatchers"
 SERVER, WORKER, CLIENT, WATCHER = "server.json", "worker.json", "client.json", "watcher.json"
-"""All keys and ports, kept over restarts; and what workers, clients, and those who may only look,
-connect by: each has its own keys, and no other.
+"""Files of a stand-alone dispatcher. The first has all keys and ports, and survives restarts;
+workers, clients and watchers connect by the others, each of which has only its own keys.
 """
 LAUNCHES = "launches.json"
-"""What the batch system was asked for."""
+"""The record of the workers that the batch system was asked for."""
 JOURNAL = "journal.sqlite"
-"""What clients have handed in, and what has come of it."""
+"""The journal."""
 
 
-class KeptKeys(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a stand-alone dispatcher keeps over restarts: its number, by which its workers know it,
-    and the keys and ports of the sockets for workers and for clients.
+class StoredIdentity(Struct, frozen=True, forbid_unknown_fields=True):
+    """The identity of a stand-alone dispatcher, which survives restarts: the run id, by which its
+    workers know it, and the keys and ports of its sockets for workers and clients.
     """
 
     run_id: str
@@ -58,19 +59,19 @@ class KeptKeys(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Home(Struct, frozen=True):
-    """Where a stand-alone dispatcher is at home: its folder, and what it has kept. With a journal
-    `epoch` is the number of this process among those that are one dispatcher, else 0. `output`: the
-    descriptors where what calls print on this machine goes; without them there is a log of it.
+    """The folder of a stand-alone dispatcher, and the identity stored in it. `epoch` is the
+    dispatcher's epoch; 0 without a journal. `output` are the descriptors for what calls print on
+    this machine; without them, it goes to a log in the folder.
     """
 
     folder: Path
-    kept: KeptKeys
+    stored: StoredIdentity
     epoch: int = 0
     output: tuple[int, int] | None = None
 
 
 def folder_of(name: str, settings: Settings) -> Path:
-    """Return the folder of the dispatcher of this name."""
+    """Return the folder of the dispatcher with this name."""
     return settings.runs / DISPATCHERS / name
 
 
@@ -79,32 +80,35 @@ log = logging.getLogger("gridengine")
 CONNECTION = "connection.json"
 LOGS = "logs"
 SUCCEEDED = "succeeded"
-"""The file that marks the folder of a run in which nothing failed."""
+"""This file marks the folder of a run in which nothing failed."""
 FAILED_FACTOR = 4
-"""How many times as long a run is kept of which that is not known."""
+"""The folder of a run that is not marked is kept this many times as long."""
 DAY_SECONDS = 86400.0
 MOST_LOOKED_AT = 50
 MOST_SECONDS = 0.1
-"""How much is done at the start of one run; the next ones go on."""
+"""The start of one run removes no more old runs than this; the next ones go on."""
 RUN_NAME = re.compile(r"(\d{8}-\d{6})-(?:up-)?(?:(.+)-)?(\d+)-[0-9a-f]{6}")
-"""The name of a run's folder: when it began, on which machine and by which process."""
+"""The name of a run's folder: when the run began, on which machine and by which process."""
 
 
 def new_run_id(kind: str = "") -> str:
-    """Return a name for a run's folder: when, on which machine and by which process it began."""
+    """Return a name for a run's folder: when the run begins, on which machine and by which
+    process.
+    """
     began = time.strftime("%Y%m%d-%H%M%S")
     return f"{began}-{kind}{_host()}-{os.getpid()}-{os.urandom(3).hex()}"
 
 
 def remove_old_runs(new: Path, keep_days: float) -> None:
-    """Remove some of the folders beside `new`, which was made just now, of runs that ended longer
-    ago than they are kept.
+    """Remove some of the folders beside `new`, which was made just now, whose runs ended more than
+    `keep_days` ago.
 
-    What does not look like a run's folder, is a link or belongs to somebody else stays; so does
-    what may be under way, on this machine or another. Others may be removing the same.
+    Entries that do not look like a run's folder, that are links, or that belong to somebody else
+    stay; so do folders of runs that may still be under way, on this machine or another. Other
+    processes may be removing the same folders.
     """
     try:
-        # As the file system's clock has it: that of this machine may be another.
+        # The file system's clock, which may differ from this machine's.
         now = new.stat().st_mtime
         least = time.strftime("%Y%m%d-%H%M%S", time.localtime(now - keep_days * DAY_SECONDS))
         found = [
@@ -114,7 +118,7 @@ def remove_old_runs(new: Path, keep_days: float) -> None:
         log.debug("old runs cannot be looked for: %s", error)
         return
     until = time.monotonic() + MOST_SECONDS
-    # In no order: else those that are kept for longer would be looked at again and again.
+    # In random order: otherwise each start would look at the same folders, which are kept longer.
     for folder in sorted(found, key=lambda folder: os.urandom(4))[:MOST_LOOKED_AT]:
         if _may_go(folder, now - keep_days * DAY_SECONDS, now):
             _remove(folder, until)
@@ -123,40 +127,40 @@ def remove_old_runs(new: Path, keep_days: float) -> None:
 
 
 def _remove(folder: Path, until: float) -> None:
-    """Remove a run's folder; of very many logs those that there is time for, and one in any
-    case.
+    """Remove a run's folder. Of very many logs remove only as many as there is time for, and at
+    least one.
     """
     logs = folder / LOGS
-    with contextlib.suppress(OSError):  # there are none, or others remove them
+    with contextlib.suppress(OSError):  # there are no logs, or other processes remove them
         for number, log in enumerate(() if logs.is_symlink() else logs.iterdir()):
             if number and time.monotonic() > until:
                 return
             log.unlink()
-    import shutil  # here, since it takes some ms to import, and every dispatcher has this module
+    import shutil  # here: it takes milliseconds to import, and every dispatcher has this module
 
     shutil.rmtree(folder, ignore_errors=True)  # follows no links
 
 
 def _may_go(folder: Path, least: float, now: float) -> bool:
-    """Return whether a run that ended before `least` is over; kept are those that may have
-    failed.
+    """Return whether the folder of a run that ended before `least` may be removed. Runs that may
+    have failed are kept longer.
     """
     try:
         facts = folder.lstat()
         if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.getuid():
             return False
         files = {one.name for one in folder.iterdir()}
-    except OSError:  # another has removed it
+    except OSError:  # another process has removed it
         return False
     if SUCCEEDED not in files:
         least = now - FAILED_FACTOR * (now - least)
-    # The last that an ending run does is to remove files of its folder.
+    # The last act of a run that ends is to remove files from its folder, so this is when it ended.
     return facts.st_mtime < least and (files <= {LOGS, SUCCEEDED} or _was_killed(folder))
 
 
 def _was_killed(folder: Path) -> bool:
-    """Return whether a run was killed whose files were not removed: its process was one of this
-    machine, and is gone. Of others nobody can know.
+    """Return whether a run was killed before it could remove its files: its process ran on this
+    machine, and is gone. For other machines nobody can know.
     """
     match = RUN_NAME.fullmatch(folder.name)
     if match is None or match[2] != _host() or Path("/proc", match[3]).exists():
@@ -166,11 +170,11 @@ def _was_killed(folder: Path) -> bool:
 
 def is_under_way(file: Path) -> bool:
     """Return whether the dispatcher of a connection file can be reached."""
-    from gridengine.worker.main import is_listening  # here, since a run seldom asks
+    from gridengine.worker.main import is_listening  # imported here, because few runs ask
 
     try:
         return any(map(is_listening, Connection.load(file).addresses))
-    except ConfigurationError:  # it is not there, or was left by another version
+    except ConfigurationError:  # there is no such file, or another version left it
         return False
 
 
@@ -182,12 +186,12 @@ GATHER_SECONDS = 0.05
 
 
 def python_version() -> str:
-    """Return this interpreter's minor version, `3.11`."""
+    """Return this interpreter's minor version, such as `3.11`."""
     return f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
 def policy_of(scheduler: Scheduler, settings: Settings, run: LaunchContext) -> Policy:
-    """Return the numbers by which the core of a scheduler's dispatcher decides."""
+    """Return the policy for the core of a scheduler's dispatcher."""
     return Policy(
         max_workers=scheduler.max_workers if scheduler.starts_workers else 0,
         min_workers=scheduler.min_workers,
@@ -218,11 +222,11 @@ def policy_of(scheduler: Scheduler, settings: Settings, run: LaunchContext) -> P
 def write_connection(
     server: Server, scheduler: Scheduler, settings: Settings, run_id: str, home: Home | None = None
 ) -> LaunchContext:
-    """Make the run directory, or take a stand-alone dispatcher's own folder for it, and write down
-    in it how workers find the dispatcher.
+    """Make the run directory, or use the folder of a stand-alone dispatcher. Write the file in it
+    by which workers find the dispatcher.
 
     Raises:
-        ConfigurationError: it cannot be made or written.
+        ConfigurationError: the folder or file cannot be made or written.
     """
     directory = make_private_folder(settings.runs / run_id) if home is None else home.folder
     path = directory / (CONNECTION if home is None else WORKER)
@@ -268,15 +272,15 @@ def _connection(
 
 
 def tidy_logs(folder: Path) -> None:
-    """Remove the logs below a folder in which nothing stands."""
+    """Remove the empty logs below a folder."""
     for path in folder.rglob("*.log"):
         if path.is_file() and is_empty(path):
             path.unlink(missing_ok=True)
 
 
 def tidy(run: LaunchContext, *, failed: bool) -> None:
-    """Remove a run directory but for the logs in which something stands; those of a run in which
-    nothing failed are marked, and kept less long.
+    """Remove a run directory except for logs with text. If nothing failed, mark the directory, so
+    that it is kept less long.
     """
     for path in run.directory.rglob("*"):
         if path.is_file() and (path.suffix != ".log" or is_empty(path)):
@@ -286,5 +290,5 @@ def tidy(run: LaunchContext, *, failed: bool) -> None:
             folder.rmdir()
     run.connection.unlink(missing_ok=True)
     if not failed and run.directory.exists():
-        with contextlib.suppress(OSError):  # then they are kept for longer
+        with contextlib.suppress(OSError):  # without the mark, the logs are kept longer
             (run.directory / SUCCEEDED).touch()

@@ -1,5 +1,5 @@
-"""Threads that wait for others: events that any thread may post to a waiting thread, and a thread
-that runs functions one after the other.
+"""Threads that wait for other threads: a queue of events that wakes its reader, and a thread that
+runs functions one after the other.
 """
 
 from __future__ import annotations
@@ -18,51 +18,54 @@ E = TypeVar("E")
 
 
 class EventQueue(Generic[E]):
-    """Events in the order in which they were posted; wakes the thread that reads them when it
-    sleeps.
+    """Events in the order in which they were posted. Wakes the thread that reads them if it sleeps.
 
-    Posting takes no lock, so that the garbage collector may do it at any point.
+    Posting takes no lock, so that the garbage collector may post at any point.
     """
 
     def __init__(self) -> None:
         self.events: deque[E] = deque()
         self.barriers: deque[Callable[[], object]] = deque()
-        """Each is called once all events posted before it have been handled."""
+        """Functions, each to be called once all events posted before it have been handled."""
         self.sleeping = False
-        """Whether the I/O thread waits, or is about to, and nobody has woken it: then that must be
-        done.
+        """Whether the I/O thread sleeps, or is about to, and nobody has woken it yet. Then a poster
+        must wake it.
         """
         self.fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        """Polls as readable when the I/O thread is to wake."""
+        """Polls as readable when the I/O thread must wake."""
         self.drain = functools.partial(os.eventfd_read, self.fd)
-        """Has the descriptor, which polls as readable, do so only when `wake` is called again."""
-        # Not when the I/O thread ends: another may be about to wake it, and the number would be
-        # another file's.
+        """Makes the descriptor, which polls as readable, stop until `wake` is called again."""
+        # Not closed when the I/O thread ends: another thread may be about to wake it, and the
+        # descriptor's number could then belong to another file.
         weakref.finalize(self, os.close, self.fd).atexit = False
 
     def post(self, event: E) -> None:
         """Add an event."""
         self.events.append(event)
         if self.sleeping:
-            # In this order: it is about to be woken, others need not; it says itself when it
-            # sleeps again.
+            # In this order: from here on other posters need not wake it too; it sets `sleeping`
+            # itself when it sleeps again.
             self.sleeping = False
             os.eventfd_write(self.fd, 1)
 
     def extend(self, events: Iterable[E]) -> None:
-        """Add events; the I/O thread sees the first of them after the last has been added."""
+        """Add events; the I/O thread sees the first of them only after the last has been added."""
         self.events.extend(events)
         if self.sleeping:
             self.wake()
 
     def barrier(self) -> threading.Event:
-        """Return what is set once all that this thread has posted has been handled."""
+        """Return an event that is set once everything that this thread has posted has been
+        handled.
+        """
         done = threading.Event()
         self.ask(done.set)
         return done
 
     def ask(self, act: Callable[[], object]) -> None:
-        """Have the I/O thread call this once all that this thread has posted has been handled."""
+        """Have the I/O thread call a function once everything that this thread has posted has been
+        handled.
+        """
         self.barriers.append(act)
         if self.sleeping:
             self.wake()
@@ -76,7 +79,7 @@ log = logging.getLogger("gridengine")
 
 
 class HelperThread:
-    """A thread that does in order what it is asked to; `do` takes a request."""
+    """A thread that calls functions in order; `do` adds one."""
 
     def __init__(self, name: str) -> None:
         self._requests: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
@@ -85,7 +88,7 @@ class HelperThread:
         self._thread.start()
 
     def end(self, *, wait: bool) -> None:
-        """Do what was asked before, and end."""
+        """Call the remaining functions, and end."""
         self._requests.put(None)
         if wait and not self.is_current():
             self._thread.join()
@@ -98,6 +101,6 @@ class HelperThread:
         while (request := self._requests.get()) is not None:
             try:
                 request()
-            except BaseException:  # what ends a thread must not end the requests that follow
+            except BaseException:  # later requests must run even after a SystemExit
                 log.exception("a request failed; this is a fault of gridengine")
             del request

@@ -1,4 +1,4 @@
-"""What a dispatcher answers who watches it, derived from its core when it is asked."""
+"""A dispatcher's answers to watchers, derived from its core when somebody asks."""
 
 from __future__ import annotations
 
@@ -18,13 +18,12 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from gridengine._version import __version__
-from gridengine.dispatcher.core.call_window import call_window
 from gridengine.dispatcher.core.calls import OpenTask
 from gridengine.dispatcher.core.events import CancelRequested, DrainHosts, Event
-from gridengine.dispatcher.core.graph_view import graph_of
 from gridengine.dispatcher.core.state import KEPT_FAILURES, CoreState
 from gridengine.dispatcher.core.status import FileFault
 from gridengine.dispatcher.core.status_views import call_status, find_calls, status_of
+from gridengine.dispatcher.core.task_views import call_window, graph_of
 from gridengine.dispatcher.kept_reports import keep
 from gridengine.dispatcher.named_calls import NamedCalls
 from gridengine.dispatcher.run_directory import python_version
@@ -61,34 +60,38 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("gridengine")
 
-KEPT_SECONDS = 0.5
-"""For how long an answer is good for all who ask the same."""
-MOST_KEPT = 16
+FRESH_SECONDS = 0.5
+"""An answer is used again for this long if somebody asks the same."""
+MOST_FRESH = 16
 UNIQUE = *ACTS, FOLLOW
-"""What is not to be answered with what another was."""
+"""Requests whose answers are not used again."""
 MOST_SAMPLED = 1000
 MOST_NODES = 5000
 REPORT_SECONDS = 10.0
-"""How long a dispatcher must have been there for a report of it to be kept."""
+"""A dispatcher leaves a report if it ran for at least this long."""
 MOST_NAMED = 1000
 UNWRITTEN = "what it is to keep stays in memory, and is lost if the process ends before"
 MOST_ASKED = 5
-"""About how many queued workers the batch system is asked at a time."""
+"""The batch system is asked about at most this many queued workers at a time."""
 
 
 class WatchAnswers:
-    """Answers lines of who watches. All methods are for the I/O thread.
+    """Answers lines of watchers. All methods are for the I/O thread.
 
     Args:
-        post: has an event handled, soon.
-        began: when the dispatcher did, in monotonic seconds.
-        recent: the last lines of its log, as `EffectPerformer` has them.
+        state: the core's.
+        launcher: asks the batch system why workers wait.
+        recent: the latest lines of the log, see `EffectPerformer.recent`.
+        identity: of the dispatcher.
         traffic: how many messages workers have sent, and were sent, by kind.
-        journal: that of a dispatcher which keeps one.
-        listener: what knows its clients in other processes, if it may have any.
-        printed: what calls have printed here, if no log has it.
-        named: which runs with a name its calls are of.
-        clock: that of the I/O thread.
+        settings: shown in reports.
+        post: has an event handled soon.
+        began: when the dispatcher began, in monotonic seconds.
+        journal: the dispatcher's, if it has one.
+        listener: the end of clients in other processes, if there may be any.
+        printed: the output of calls, if no log has it.
+        named: the named runs of the calls.
+        clock: the I/O thread's.
     """
 
     def __init__(
@@ -121,8 +124,8 @@ class WatchAnswers:
         self._named_calls = named or NamedCalls()
         self._began = began
         self._received, self._sent = traffic
-        self._allocation = str(this_allocation() or "")  # it may be in a file: not for each answer
-        self._kept: dict[bytes, tuple[float, bytes]] = {}
+        self._allocation = str(this_allocation() or "")  # read once, because it may be in a file
+        self._fresh: dict[bytes, tuple[float, bytes]] = {}
         self.streams = WatchStreams(state.log, self.status)
 
     @property
@@ -134,12 +137,12 @@ class WatchAnswers:
     def answer(
         self, line: bytes, follower: Follower | None = None, *, may_act: bool = True
     ) -> bytes:
-        """Return the answer to a line, without an end of line: one that was made just now for who
-        asked the same. `follower` is who asks, if he can be told more unasked.
+        """Return the answer to a line, without a line end. An answer that was made just now for the
+        same request is used again. `follower` is the asker, if it can receive further answers.
         """
         now = self._clock.monotonic()
-        made_at, answer = self._kept.get(line, (-math.inf, b""))
-        if now - made_at <= KEPT_SECONDS:
+        made_at, answer = self._fresh.get(line, (-math.inf, b""))
+        if now - made_at <= FRESH_SECONDS:
             return answer
         try:
             request = msgspec.json.decode(line, type=Request)
@@ -148,18 +151,18 @@ class WatchAnswers:
             if request.ask == FOLLOW and follower is not None:
                 self.streams.add(follower, request, now)
             answer = msgspec.json.encode(_ANSWERS[request.ask](self, request, now))
-        except Exception as error:  # whatever it is, no call is to suffer from it
+        except Exception as error:  # an exception here would end the I/O thread
             log.debug("who watches could not be answered", exc_info=True)
             words = f"cannot be answered: {safe_repr(error)}"
             return msgspec.json.encode(Answer(self._identity, error=words))
         if request.ask not in UNIQUE:
-            if len(self._kept) >= MOST_KEPT:
-                self._kept.clear()
-            self._kept[line] = now, answer
+            if len(self._fresh) >= MOST_FRESH:
+                self._fresh.clear()
+            self._fresh[line] = now, answer
         return answer
 
     def status(self, request: Request, now: float) -> Answer:
-        """Tell all that is asked for now and then."""
+        """Return the status, with the log's latest lines and the process's own figures."""
         most = min(max(request.most, 0), MOST_SAMPLED)
         used = resource.getrusage(resource.RUSAGE_SELF)
         status = status_of(
@@ -181,10 +184,10 @@ class WatchAnswers:
         )
 
     def _faults(self) -> Iterator[FileFault]:
-        """Yield which files of this process, or of its clients, cannot be written."""
-        # A process without runs of a name has no such files, and need not import SQLite. To import
-        # it at exit would also take away that a Ctrl-C ended the script: CPython forgets so when a
-        # text is compiled, as for a named tuple (pythonrun.c, run_eval_code_obj).
+        """Yield the files that this process, or one of its clients, cannot write."""
+        # A process without named runs has no such files, and need not import SQLite. Importing it
+        # at exit would also make Python forget that a Ctrl-C ended the script: CPython does so when
+        # a text is compiled, as for a named tuple (pythonrun.c, run_eval_code_obj).
         run_file = sys.modules.get("gridengine.journal.run_file")
         used = () if run_file is None else run_file.files_in_use()
         files = [(one.path, one.writer.failure) for one in used]
@@ -198,19 +201,21 @@ class WatchAnswers:
                 yield FileFault(str(path), str(failure), UNWRITTEN)
 
     def report(self, request: Request, now: float) -> Answer:
-        """Tell all that there is to tell of a run, for a page that can be kept."""
+        """Return everything that is known of a run, for a report that is stored."""
         timeline = [
             Ended(one.function, one.worker, now - one.ended, one.seconds, one.calls, one.failed)
             for one in self._state.sample.kept
         ]
         said = {name: str(value) for name, value in asdict(self._settings).items()}
-        kept = b"" if self._printed is None else self._printed.content()
-        printed = kept.decode(errors="replace")
+        output = b"" if self._printed is None else self._printed.content()
+        printed = output.decode(errors="replace")
         answer = self.status(request, now)
         return replace(answer, timeline=timeline, settings=said, printed=printed)
 
     def leave_report(self) -> None:
-        """Write down how the run was, for `gridengine report`, if calls ran for long enough."""
+        """Store a report of the run, for `gridengine report`, if the dispatcher ran for long
+        enough.
+        """
         now, state = self._clock.monotonic(), self._state
         if now - self._began < REPORT_SECONDS or not (state.done or state.failed):
             return
@@ -218,9 +223,7 @@ class WatchAnswers:
         keep(self._identity.run_id, msgspec.json.encode(answer), int(self._settings.keep_reports))
 
     def ask_reasons(self, request: Request, now: float) -> Answer:
-        """Have the batch system asked what queued workers wait for; the answers come into the
-        status.
-        """
+        """Ask the batch system why queued workers wait. Its answers go into the status."""
         queued = [
             next(
                 (one for one in each.expected.values() if one.state is WorkerStatus.QUEUED),
@@ -234,24 +237,26 @@ class WatchAnswers:
         return Answer(self._identity)
 
     def name_calls(self, request: Request, now: float) -> Answer:
-        """Tell of the calls that are named."""
+        """Return the calls that the request names."""
         named = self._named(request.words)
         told = [call_status(self._state, one, index, now) for one, index in named[:MOST_NAMED]]
         return Answer(self._identity, calls=told, count=len(named))
 
     def window(self, request: Request, now: float) -> Answer:
-        """Tell some of the calls that have not ended."""
+        """Return a window of the calls that have not ended."""
         most = min(max(request.most, 0), MOST_SAMPLED)
         calls, count = call_window(self._state, request.first, most, now)
         return Answer(self._identity, calls=calls, count=count)
 
     def graph(self, request: Request, now: float) -> Answer:
-        """Tell which calls need each other's results, and the functions' counts with them."""
+        """Return the calls that need each other's results, and the counts of their functions."""
         made = graph_of(self._state, min(max(request.most, 0), MOST_NODES))
         return replace(self.status(Request(STATUS, KEPT_FAILURES), now), graph=made)
 
     def cancel(self, request: Request, now: float) -> Answer:
-        """Have the calls that are named ended, or all; of one run alone if one is named."""
+        """End the calls that the request names, or all calls; with a run, only calls of that named
+        run or client.
+        """
         if not request.words:
             self._state.open_all()
             left = [one for one in self._state.open_tasks.values() if self._is_of(one, request.run)]
@@ -266,7 +271,7 @@ class WatchAnswers:
         return not run or self._named_calls.has(run, one.task.submitter)
 
     def drain(self, request: Request, now: float) -> Answer:
-        """Have workers leave when they have done what they are at."""
+        """Let the workers on these hosts leave when the calls that they run have ended."""
         hosts = frozenset(request.words)
         count = sum(one.hello.host in hosts for one in self._state.workers.values())
         self._post(DrainHosts(hosts))
@@ -292,8 +297,8 @@ _ANSWERS: Mapping[str, Callable[[WatchAnswers, Request, float], Answer]] = {
 def identity_here(
     run_id: str, scheduler: str, folder: Path, since: float, name: str, script: str
 ) -> Identity:
-    """Return who a dispatcher of this process is, that has begun then; what it has no words for is
-    called as this process's script.
+    """Return the identity of a dispatcher in this process that began at `since`. Without a name or
+    script it is called after this process's script.
     """
     script = script or _script()
     return Identity(
@@ -312,7 +317,7 @@ def identity_here(
 
 
 def _script() -> str:
-    """Return what this process runs, as its user would name it; empty for a prompt, and for a
+    """Return the script of this process, as its user would name it; empty for a prompt, and for a
     program of this package.
     """
     program = sys.argv[0] if sys.argv else ""

@@ -1,4 +1,4 @@
-"""What who watches a dispatcher asks of it, and is answered: lines of JSON on its Unix socket."""
+"""The requests of watchers, and a dispatcher's answers: lines of JSON on its Unix socket."""
 
 from __future__ import annotations
 
@@ -6,31 +6,35 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from gridengine.dispatcher.core.graph_view import GraphStatus
 from gridengine.dispatcher.core.status import CallStatus, Status
+from gridengine.dispatcher.core.task_views import GraphStatus
 
 PROTOCOL = 1
 STATUS, REASONS, CALLS, CANCEL, DRAIN = "status", "reasons", "calls", "cancel", "drain"
 REPORT, WINDOW, GRAPH, FOLLOW = "report", "window", "graph", "follow"
 ACTS = CANCEL, DRAIN
-"""What changes something: who may only look may not ask for it."""
+"""The requests that change something. Over TCP, clients may make them, but watchers may not."""
 
 
 class Request(Struct, frozen=True, omit_defaults=True):
     """One line to a dispatcher.
 
-    ask: `status`, of those workers and calls alone that are on hosts, at workers, of cluster jobs
-        or functions that `words` name; `report`: the same, with a timeline, the settings and what
-        calls have printed;
-        `reasons`: have the batch system asked what queued workers wait for; `calls`: those that
-        `words` name; `cancel`: end these, or without words all; `drain`: have the workers on the
-        hosts that `words` name leave when what they run has ended; `window`: the calls that have
-        not ended, as submitted, from the `first` on; `graph`: the calls that need each other's
-        results; `follow`: the status, now and then unasked, with what has happened since; who
-        follows already follows this instead.
-    most: how many workers, runs and failures, or calls or nodes, are wanted at most, each.
-    interval: seconds between two that are unasked.
-    run: the run with a name, or the client, whose calls alone are cancelled; empty is all.
+    ask: one of these.
+        `status`: the status; with `words`, only of workers and calls on these hosts, at these
+            workers, of these cluster jobs or functions.
+        `report`: the status with a timeline, the settings, and the output of calls.
+        `reasons`: ask the batch system why queued workers wait.
+        `calls`: the calls that `words` name.
+        `cancel`: end the calls that `words` name, or without words all calls.
+        `drain`: let the workers on the hosts in `words` leave when the calls that they run have
+            ended.
+        `window`: the calls that have not ended, in the order of submission, from number `first` on.
+        `graph`: the calls that need each other's results.
+        `follow`: the status again and again, each time with the events since. It replaces an
+            earlier `follow` of the same connection.
+    most: how many workers, runs and failures, or calls or nodes, the answer may have, each.
+    interval: the seconds between two answers to `follow`.
+    run: the named run, or the client, to whose calls `cancel` is limited; empty is all.
     """
 
     ask: str
@@ -42,12 +46,14 @@ class Request(Struct, frozen=True, omit_defaults=True):
 
 
 class Identity(Struct, frozen=True):
-    """Which dispatcher it is.
+    """The identity of a dispatcher.
 
-    name: as its user calls it, or its script's file name. since: when it began, in seconds of the
-    epoch. folder: that of its logs; empty where there are none. runs: the runs with a name whose
-    calls it runs or has run, each with its file, as far as that is known. home, clients: of one
-    that stands alone its folder, and the scripts and processes that are its clients.
+    name: as its user calls it, or its script's file name.
+    since: when it began, in seconds since 1970.
+    folder: of its logs; empty if there are none.
+    runs: the named runs whose calls it runs or has run, each with its file, as far as known.
+    home: the folder of a stand-alone dispatcher.
+    clients: the scripts and process ids of its clients.
     """
 
     name: str
@@ -68,7 +74,7 @@ class Identity(Struct, frozen=True):
 
 
 class Line(Struct, frozen=True):
-    """What the log has told."""
+    """A line of the log."""
 
     seconds_ago: float
     text: str
@@ -76,8 +82,8 @@ class Line(Struct, frozen=True):
 
 
 class Ended(Struct, frozen=True):
-    """Calls that have ended: of which function, at which worker, how long ago, how long they took,
-    how many they were, and whether the last has failed.
+    """Calls that have ended: their function and worker, how long ago they ended, how long they
+    took, how many they were, and whether the last of them failed.
     """
 
     function: str
@@ -89,13 +95,19 @@ class Ended(Struct, frozen=True):
 
 
 class Answer(Struct, frozen=True):
-    """One line of a dispatcher: who it is, its core, the last lines of its log, and its process:
-    for how long it has used a processor, in seconds, and its memory, in bytes. With `error` the
-    request was refused. `calls` and `count`: those that were named, and of how many calls, or
-    workers, something was asked; or those of a window, and how many there are in all. `timeline`:
-    an even sample of the calls that have ended, the oldest first; `settings`: as texts. `received`
-    and `sent`: how many messages workers have sent, and were sent, by kind; several travel as one.
-    `printed`: the first and the last of what calls have printed, where no log has it.
+    """One line from a dispatcher.
+
+    lines: the latest lines of its log.
+    cpu_seconds, memory: the processor time of its process, in seconds, and its memory, in bytes.
+    calls: the calls that the request names, or of the window.
+    count: how many calls, or workers, the request affects; for a window, how many calls there are
+    in all.
+    timeline: an even sample of the calls that have ended, the oldest first.
+    settings: as texts.
+    received, sent: how many messages workers have sent, and were sent, by kind; one message may
+    carry several.
+    printed: the beginning and the end of what calls have printed, if no log has it.
+    error: why the request was refused; empty if it was not.
     """
 
     identity: Identity

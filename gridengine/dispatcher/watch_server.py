@@ -23,9 +23,8 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gridengine.dispatcher.core.run_log import RunLog
+from gridengine.dispatcher.core.run_log import EventRecorder, Position, RunLog
 from gridengine.dispatcher.core.status import Status
-from gridengine.dispatcher.core.watch_events import EventRecorder, Position
 from gridengine.dispatcher.watch_messages import Answer, Request
 from gridengine.wire.runtime_folder import SOCKET, make_runtime_folder
 from gridengine.worker.poller import Poller
@@ -35,38 +34,38 @@ log = logging.getLogger("gridengine")
 LEAST_INTERVAL = 0.1
 MOST_FOLLOWERS = 64
 STUCK_SECONDS = 5.0
-"""For how long who follows may leave what he is told unread, then he is dropped."""
+"""A follower that leaves its messages unread for this long, beyond its interval, is dropped."""
 
 
 class Told:
-    """What followers are told: as an answer, or as a line of JSON, made for all of them once."""
+    """An answer for followers. It is encoded as a line of JSON at most once for all of them."""
 
     def __init__(self, answer: Answer) -> None:
         self.answer = answer
 
     @cached_property
     def line(self) -> bytes:
-        """The answer as JSON, without an end of line."""
+        """The answer as JSON, without a line end."""
         return msgspec.json.encode(self.answer)
 
 
 class Follower(Protocol):
-    """Who is told. Its methods are called in the I/O thread: they return at once."""
+    """A receiver of answers. The I/O thread calls its methods, which must return at once."""
 
     def tell(self, told: Told) -> bool:
-        """Take this, and return True; or False while what was told before is not read, or cannot
-        be passed on.
+        """Take an answer and return True; or return False while an earlier answer is unread, or if
+        the answer cannot be passed on.
         """
 
     def drop(self) -> None:
-        """Be told nothing more: he has not read, or could not be told."""
+        """End, because the follower has not read its answers, or could not be told."""
 
     def end(self) -> None:
-        """Be told nothing more: the dispatcher's process ends."""
+        """End, because the dispatcher's process ends."""
 
 
 class StatusFollower:
-    """Has a function of this process called with the status, and with None at the end."""
+    """Calls a function of this process with the status, and with None at the end."""
 
     def __init__(self, tell: Callable[[Status | None], object]) -> None:
         self._tell = tell
@@ -82,7 +81,9 @@ class StatusFollower:
 
 
 class Stream(Struct):
-    """What one follower is told: by which request, when next, and up to where he was told."""
+    """The state of one follower: its request, encoded as `key`; when it is `due`; and up to which
+    event it was `told`, and when.
+    """
 
     request: Request
     key: bytes
@@ -92,14 +93,14 @@ class Stream(Struct):
 
 
 class WatchStreams:
-    """Tells those who follow. All methods are for the I/O thread.
+    """Sends followers the status at intervals. All methods are for the I/O thread.
 
-    What is due at a time is made once for all who want the same, and have read what they were told
-    before. While nobody follows nothing is taken in of what happens.
+    An answer is made once for all followers that are due, have the same request, and have been told
+    the same events. While nobody follows, events are not recorded.
 
     Args:
-        log: that of the core, whose `events` are set here.
-        status: makes what is told.
+        log: the core's; its `events` are set here.
+        status: makes the answers.
     """
 
     def __init__(self, log: RunLog, status: Callable[[Request, float], Answer]) -> None:
@@ -107,13 +108,13 @@ class WatchStreams:
         self._status = status
         self._streams: dict[Follower, Stream] = {}
         self.deadline = math.inf
-        """The monotonic time at which `push` is to be called."""
+        """The monotonic time at which `push` must be called."""
 
     def add(self, follower: Follower, request: Request, now: float) -> None:
-        """Tell him from now on; of what he has followed before no more.
+        """Add a follower, or change the request of one.
 
         Raises:
-            ValueError: it is asked for what cannot be, or very many follow.
+            ValueError: the interval is not a finite number, or very many follow.
         """
         if not math.isfinite(request.interval):
             raise ValueError(f"an interval of {request.interval} seconds")
@@ -129,7 +130,7 @@ class WatchStreams:
         self._schedule()
 
     def begin(self, follower: Follower, request: Request, now: float) -> None:
-        """Tell him at once, and from now on.
+        """Add a follower, and send the first answer at once.
 
         Raises:
             ValueError: see `add`.
@@ -138,17 +139,19 @@ class WatchStreams:
         follower.tell(Told(self._status(request, now)))
 
     def remove(self, follower: Follower) -> None:
-        """Tell him nothing more. May be called twice."""
+        """Remove a follower. May be called twice."""
         if self._streams.pop(follower, None) is not None:
             self._schedule()
 
     def push(self, now: float) -> None:
-        """Tell all for whom it is time, and drop those who have not read for long."""
+        """Send answers to all followers that are due, and drop those that have not read for
+        long.
+        """
         self._push([one for one, stream in self._streams.items() if now >= stream.due], now)
         self._schedule()
 
     def close(self, now: float) -> None:
-        """Tell all a last time."""
+        """Send all followers a last answer."""
         followers = list(self._streams)
         self._push(followers, now)
         for follower in followers:
@@ -169,7 +172,7 @@ class WatchStreams:
                 if key not in made:
                     made[key] = self._make(events, stream, now)
                 taken = follower.tell(made[key])
-            except Exception as error:  # no call is to suffer from it
+            except Exception as error:  # an exception here would end the I/O thread
                 log.debug("who follows is dropped: %s", error)
                 taken, stream.told_at = False, -math.inf
             if taken:
@@ -191,7 +194,7 @@ class WatchStreams:
 
 
 def _next(interval: float, now: float) -> float:
-    """Return when it is time again: for all of the same interval at once."""
+    """Return when followers with this interval are due next: all of them at the same times."""
     return (math.floor(now / interval) + 1) * interval
 
 
@@ -201,9 +204,7 @@ _CREDENTIALS = struct.Struct("3i")
 
 
 class Watcher:
-    """One connection, which may follow. What was asked while an answer is not read is not looked
-    at.
-    """
+    """One connection, which may follow. Further requests wait while an answer is unread."""
 
     def __init__(self, sock: socket.socket, server: WatchServer) -> None:
         self.sock = sock
@@ -225,15 +226,15 @@ class Watcher:
 
 
 class WatchServer:
-    """Answers those who watch. All methods are for one thread.
+    """Answers watchers. All methods are for one thread.
 
     Args:
-        path: where the socket is made.
-        answer: returns the answer to a line that this watcher has asked.
-        forget: is called when one that may follow is gone.
+        path: of the socket.
+        answer: returns the answer to a line of a watcher.
+        forget: called when a watcher, which may follow, is gone.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: the socket cannot be made.
     """
 
     def __init__(
@@ -248,7 +249,8 @@ class WatchServer:
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.setblocking(False)
         try:
-            # Who found one that does not listen yet would take it for left, and remove it.
+            # The socket gets its name once it listens: a process that looks for dispatchers would
+            # remove one that does not.
             hidden = path.with_suffix(".new")
             self._listener.bind(str(hidden))
             hidden.chmod(0o600)
@@ -264,7 +266,7 @@ class WatchServer:
         self.serve = self._poller.poll
 
     def close(self) -> None:
-        """Let all go, and remove the socket."""
+        """Drop all watchers, and remove the socket."""
         for watcher in list(self._watchers.values()):
             self.drop(watcher)
         self._poller.close()
@@ -274,7 +276,7 @@ class WatchServer:
     def _accept(self) -> None:
         try:
             sock, _ = self._listener.accept()
-        except OSError:  # who asked has gone, or too many files are open
+        except OSError:  # the watcher has gone, or too many files are open
             return
         now = time.monotonic()
         for watcher in list(self._watchers.values()):
@@ -293,12 +295,12 @@ class WatchServer:
                 self._write(watcher)
             elif not self._read(watcher):
                 self.drop(watcher)
-        except Exception as error:  # no call is to suffer from it
+        except Exception as error:  # an exception here would end the I/O thread
             log.debug("who watches is dropped: %s", error)
             self.drop(watcher)
 
     def _read(self, watcher: Watcher) -> bool:
-        """Read what is asked, and answer; return whether there is more to come."""
+        """Read requests and answer them; return whether more may come."""
         piece = watcher.sock.recv(MOST_REQUEST)
         watcher.asked += piece
         while not watcher.left:
@@ -310,7 +312,7 @@ class WatchServer:
         return bool(piece) and len(watcher.asked) <= MOST_REQUEST
 
     def send(self, watcher: Watcher, line: bytes) -> None:
-        """Send a line to one that has read all before."""
+        """Send a line to a watcher that has read everything before it."""
         watcher.left = memoryview(line + b"\n")
         watcher.stuck_at = time.monotonic() + STUCK_SECONDS
         self._write(watcher)
@@ -323,7 +325,7 @@ class WatchServer:
         self._poller.poll_writable(watcher.sock.fileno(), bool(watcher.left))
 
     def drop(self, watcher: Watcher) -> None:
-        """Let one go. May be called twice."""
+        """Drop a watcher. May be called twice."""
         if self._watchers.pop(watcher.sock.fileno(), None) is not None:
             self._poller.unregister(watcher.sock.fileno())
             watcher.sock.close()
@@ -331,7 +333,7 @@ class WatchServer:
 
 
 def peer_user(sock: socket.socket) -> int:
-    """Return whose process is at the other end of a Unix socket (unix(7), SO_PEERCRED)."""
+    """Return the user of the process at the other end of a Unix socket (unix(7), SO_PEERCRED)."""
     credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     return int(_CREDENTIALS.unpack(credentials)[1])
 
@@ -341,13 +343,14 @@ def open_watch_server(
     answer: Callable[[bytes, Watcher], bytes],
     forget: Callable[[Watcher], object],
 ) -> WatchServer | None:
-    """Return a server in this user's own folder, or in the one that is `given`, by the setting
-    `watch_directory`; None, which the log tells, when there can be none.
+    """Return a server in this user's own folder, or in the folder `given` by the setting
+    `watch_directory`. Log the reason and return None if there can be none.
     """
     try:
         folder = make_runtime_folder(os.environ, given)
         return WatchServer(folder / f"{os.getpid()}-{os.urandom(3).hex()}{SOCKET}", answer, forget)
     except OSError as error:
-        level = logging.DEBUG if given == Path() else logging.WARNING  # somebody asked for that one
+        # A warning, because a setting asked for that folder.
+        level = logging.DEBUG if given == Path() else logging.WARNING
         log.log(level, "this run cannot be watched from other processes: %s", error)
         return None

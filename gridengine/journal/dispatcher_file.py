@@ -3,8 +3,10 @@
 The journal stores clients' messages unchanged. A restarted dispatcher handles the remaining
 messages as if they came again, except for tasks that have ended. So there is one way in, and
 nothing to keep in step with the core. A message with many calls is one row that never changes; its
-ended calls are in rows of their own, until all have ended and the client knows. Rejected: a row for
-each call, which costs a hundred times the writes.
+ended calls are in rows of their own, until all have ended and the client knows. Cancellations come
+last in a restart, when the ended calls, and the calls that workers hold, are out of the queues.
+Otherwise a cancellation would end them again, and outcomes would reach the client in other groups
+than it knows. Rejected: a row for each call, which costs a hundred times the writes.
 """
 
 from __future__ import annotations

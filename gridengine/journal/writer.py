@@ -3,10 +3,11 @@ commit.
 
 A change may be deferred (`do_later`): SQLite takes 40 to 60 ms for 10 MB, log and checkpoint
 included, more than everything else about a result. So a large result waits up to 0.75 s, and up to
-256 MB in all, for its client's acknowledgement, which makes writing it needless. Rejected: files of
-their own for large results. They would still be written, and be one more thing to keep in step.
-
-Find out whether SQLite's write-ahead log works on a file system.
+256 MB in all, for its client's acknowledgement, which makes writing it needless. Until then, later
+messages of workers are not acknowledged either: they may be about calls that run only once, whose
+results nobody would have after a kill. Requests of clients overtake the deferred change. Rejected:
+files of their own for large results. They would still be written, and be one more thing to keep in
+step.
 """
 
 from __future__ import annotations

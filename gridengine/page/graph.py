@@ -11,8 +11,8 @@ from itertools import groupby
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gridengine.dispatcher.core.graph_view import GraphFunction, GraphNode
 from gridengine.dispatcher.core.status import FunctionStatus
+from gridengine.dispatcher.core.task_views import GraphFunction, GraphNode
 from gridengine.dispatcher.watch_messages import Answer
 
 MOST_DRAWN = 5000

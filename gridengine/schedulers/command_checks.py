@@ -26,8 +26,7 @@ def findings(system: BatchCommands, environment: Mapping[str, str]) -> Iterator[
             "commands",
             State.ABSENT,
             f"there is no {system.commands[0]} in PATH",
-            f"load your site's module, where there is a {system.title}; it takes "
-            f"{listed(system.commands)}",
+            f"load your site's module, where {system.title} is; it takes {listed(system.commands)}",
         )
         return
     if missing:

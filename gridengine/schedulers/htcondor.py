@@ -128,10 +128,10 @@ class HTCondorCommands(BatchCommands):
 
     def completed(self, options: list[str]) -> list[str]:
         """Return the options with the condition that a job is started once."""
-        _, own = self.said(options).get("requirements", ("", ""))
-        condition, _ = self.said(options).get("requirements", ("true", ""))
+        condition, own = self.said(options).get("requirements", ("", ""))
         others = [word for word in options if word != own]
-        return [*others, f"requirements=(NumJobStarts ?: 0) < 1 && ({condition})"]
+        more = f" && ({condition})" if condition else ""
+        return [*others, f"requirements=(NumJobStarts ?: 0) < 1{more}"]
 
     def submit(self, array: WorkerArray) -> list[str]:
         """Return the command that submits jobs of one cluster, without a file: the submit commands

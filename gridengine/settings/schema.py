@@ -173,6 +173,9 @@ class Settings(Struct, frozen=True):
     grace_seconds: between SIGTERM and SIGKILL when a call is ended (default 5).
     poll_seconds: the time between two questions to the batch system (default 2).
     command_timeout: how long one command of a batch system may take (default 20).
+    check: after each event a dispatcher checks that its tables agree, and fails when they do not:
+        for who looks for a fault of this package. It takes the longer the more calls wait (default
+        no).
     drmaa_library: the DRMAA library that `GridEngineScheduler` loads (default: what
         DRMAA_LIBRARY_PATH says, else Grid Engine's own). It is code, so it may be set in the
         environment or the user's own file, never in a project's.
@@ -206,6 +209,7 @@ class Settings(Struct, frozen=True):
     grace_seconds: Number = 5.0
     poll_seconds: Number = 2.0
     command_timeout: Number = 20.0
+    check: Switch = False
     drmaa_library: Line = ""
     grid_engine: GridEngineSite = field(default_factory=GridEngineSite)
     slurm: SlurmSite = field(default_factory=SlurmSite)

@@ -65,7 +65,8 @@ Rejected:
   by itself; its remaining calls go back uncharged, and the loop over calls needs no change.
 - For calls with `retries=0`: results in shared memory that the agent reads after a death. Instead,
   each result is sent before the next call begins, which costs other calls nothing. Where nobody can
-  say whether a call had begun, it fails, because `retries=0` means "at most once".
+  say whether a call had begun, it fails, because `retries=0` means "at most once". A worker that
+  leaves says which calls had begun; the core guesses only where it does not.
 - Asking for the next batch at the end of each one, which costs about a millisecond. A runner has
   its next batch ahead, and the agent takes it back as long as it has not begun.
 - Watching modules by a function's references. All own modules are watched, which is cheaper and

@@ -36,7 +36,7 @@ from msgspec.structs import replace
 from places import AGENTS, HERE, TASKS
 from singles import ONCE
 
-from gridengine.dispatcher.run_directory import CLIENT, DISPATCHERS, SERVER, WORKER, KeptKeys
+from gridengine.dispatcher.run_directory import CLIENT, DISPATCHERS, SERVER, WORKER, StoredIdentity
 from gridengine.settings.values import settings
 from gridengine.wire.connection_file import ClientConnection, load_private, replace_private, to_json
 
@@ -80,9 +80,9 @@ class Dispatcher:
         self._start_at = 0.0
         self.keep()
 
-    def _kept(self) -> KeptKeys:
+    def _kept(self) -> StoredIdentity:
         try:
-            return load_private(self.folder / SERVER, KeptKeys)
+            return load_private(self.folder / SERVER, StoredIdentity)
         except Exception as error:
             raise OSError from error
 

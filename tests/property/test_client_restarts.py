@@ -241,7 +241,7 @@ class World:
         policy = Policy(
             max_workers=4, epoch=self.epoch, version="1", python="3.11", run_id="run", pooled=True
         )
-        self.core = StateMachine(policy)
+        self.core = StateMachine(policy, checked=True)
         self.link = Link(self.workers)
         self.link.lasts = lambda peer: self.lasts  # type: ignore[method-assign]
         self.recorded = RecordedLink(
@@ -259,7 +259,7 @@ class World:
             lambda demand: None,
             slots=4,
         )
-        self.clients.keep_in(Journal(self.file))
+        self.clients.record_in(Journal(self.file))
         self.heard = dict.fromkeys(self.workers, self.now)
         self.listener = ClientListener(self, self.clients, {}, Settings())  # type: ignore[arg-type]
         for event in self.listener.restore():

@@ -53,7 +53,7 @@ from gridengine.wire.messages import (
     Started,
     Stop,
 )
-from tests.property.test_state_machine import check_books
+from tests.property.test_state_machine import check_calls
 from tests.support.core_play import CUBE, SQUARE
 from tests.support.hypothesis_profiles import examples
 
@@ -136,7 +136,7 @@ class Core:
             python="3.11",
             run_id="run",
         )
-        self.core = StateMachine(policy)
+        self.core = StateMachine(policy, checked=True)
         self.now = 100.0
         self.left: dict[int, set[int]] = {}
 
@@ -150,7 +150,7 @@ class Core:
                 assert effect.last == (not self.left[effect.task])
         if self.core.state.deferred:
             self.play(Continue())
-        check_books(self.core.state, self.left)
+        check_calls(self.core.state, self.left)
 
     # Steps
 

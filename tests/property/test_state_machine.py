@@ -51,12 +51,10 @@ from gridengine.dispatcher.core.events import (
     Tick,
     Withdraw,
 )
-from gridengine.dispatcher.core.model import Phase, TaskQueue, Worker
+from gridengine.dispatcher.core.model import TaskQueue, Worker
 from gridengine.dispatcher.core.policy import Policy
-from gridengine.dispatcher.core.provisioner import KEPT_WITHDRAWN
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.state_machine import StateMachine
-from gridengine.dispatcher.core.task_blocks import TaskBlock
 from gridengine.dispatcher.core.tasks import AlikeTasks, CallsFinished, Function, ResultData, Task
 from gridengine.errors import ClusterError, GridEngineError, OutOfMemory, TimeoutError
 from gridengine.resources import ZERO, Cores, Memory, Resource, Token, WTime
@@ -605,7 +603,7 @@ class Play(RuleBasedStateMachine):
             python="3.11",
             run_id="run",
         )
-        self.core = StateMachine(self.policy)
+        self.core = StateMachine(self.policy, checked=True)
         self.now = 100.0
         self.closes = flags["closes"]
         self.left: dict[int, set[int]] = {}
@@ -1312,17 +1310,12 @@ class Play(RuleBasedStateMachine):
     def books_agree(self) -> None:
         if hasattr(self, "core"):
             state = self.core.state
-            check_books(state, self.left)
+            check_calls(state, self.left)
             self.check_results(state)
             assert (state.done, state.failed) == (self.done, self.failed)
-            assert set(state.unmatched.values()) <= set(state.workers)
-            assert len(state.withdrawn) <= KEPT_WITHDRAWN
-            for provisioner in state.provisioners.values():
-                for key, launch in provisioner.launched.items():
-                    assert (key in provisioner.expected) == (
-                        launch.worker is None and launch.ended_at is None
-                    )
-                    assert launch.worker is None or state.workers[launch.worker].launch is launch
+            for worker in state.workers.values() if state.shared is not None else ():
+                allocated = sum(group.slots for group in worker.slot_groups)
+                assert allocated <= worker.hello.slots, "more is allocated than there is"
 
     def check_results(self, state: CoreState) -> None:
         """A result is there while a call that has not ended needs it, or one may come that does,
@@ -1343,20 +1336,6 @@ class Play(RuleBasedStateMachine):
             assert awaited.data is not None or (reference not in made) or (reference in remade)
             assert awaited.data is None or reference in made
             assert awaited.held == (reference in self.held) + (reference in self.told)
-            its = {
-                task: one for task, one in state.open_tasks.items() if reference in one.task.after
-            }
-            assert awaited.open == len(its)
-            waiting = {one.task.id: one for one in awaited.waiting}
-            assert waiting.items() <= its.items()
-            is_here = awaited.remote is None or not awaited.remote.away
-            assert not (awaited.waiting and awaited.data and is_here), "waits for what is there"
-            remote = awaited.remote
-            if awaited.waiting and remote is not None:
-                near = {task for tasks in state.near.values() for task in tasks}
-                assert remote.asked in remote.workers or waiting.keys() <= near or state.closing, (
-                    "waits for ever"
-                )
         coming = {one for kept in self.kept.values() for one in kept.values()}
         coming |= self.unmade
         assert state.released_early <= (coming | remade) - self.held, "noted for ever"
@@ -1433,240 +1412,13 @@ class Play(RuleBasedStateMachine):
             self.books_agree()
 
 
-def check_books(state: CoreState, left: dict[int, set[int]]) -> None:
-    """All that the core counts twice must be the same both times."""
-    held: dict[int, list[range]] = {task: [] for task in state.open_tasks}
-    waiting = [span for queue in state.queues.values() for span in queue.waiting]
-    for span in waiting:
-        held[span.open_task.task.id].append(range(span.start, span.stop))
-    for run in state.runs.values():
-        held[run.span.open_task.task.id].append(range(run.done, run.span.stop))
+def check_calls(state: CoreState, left: dict[int, set[int]]) -> None:
+    """The calls that are open are those that were never settled."""
+    blocks = {task: {0} for block in state.blocks for task in block.numbers}
+    assert blocks.items() <= left.items()
     for task, one in state.open_tasks.items():
-        if one.missing and not one.runs:
-            held[task].append(range(1))
-        assert one.missing == sum(one in awaited.waiting for awaited in one.inputs)
-        calls = [call for span in held[task] for call in span]
-        assert len(calls) == 1 if one.remade else sorted(calls) == sorted(left[task])
-        assert one.unsettled == len(calls)
-        assert all(held[task]), "an empty span"
-        assert set(one.runs) == {
-            number for number, run in state.runs.items() if run.span.open_task is one
-        }
-    for block in state.blocks:
-        for task in block.numbers:
-            assert left[task] == {0}
-            assert task not in state.open_tasks
-            assert state.blocks.find(task) is block
-    assert state.blocks.tasks == sum(block.left for block in state.blocks)
-    assert all(block.left for block in state.blocks)
-    check_parents(state)
-    check_submitters(state)
-    spans = sum(span.stop - span.start for span in waiting)
-    assert state.calls_waiting == spans + state.blocks.tasks
-    assert state.runs == {
-        number: run for worker in state.workers.values() for number, run in worker.runs.items()
-    }
-    check_queues(state)
-    check_provisioners(state)
-    check_workers(state)
-    check_objects(state)
-    check_snapshot(state)
-
-
-def check_parents(state: CoreState) -> None:
-    """Calls end with those that have made them."""
-    for run in state.runs.values():
-        its = {task: None for task, one in state.open_tasks.items() if one.parent == run.number}
-        assert its == (run.children or {})
-    for one in state.open_tasks.values():
-        assert not one.parent or one.parent in state.runs or one.unwanted
-    assert not state.orphans
-    assert not state.returning
-
-
-def check_queues(state: CoreState) -> None:
-    for queue in state.queues.values():
-        blocks = in_blocks(state, lambda one: state.queue_for(one.alike.task.demand), queue)
-        assert queue.calls == sum(span.calls for span in queue.waiting) + blocks
-        groups = [
-            group
-            for worker in state.workers.values()
-            for group in worker.slot_groups
-            if group.queue is queue
-        ]
-        assert queue.slots == sum(group.slots for group in groups)
-        assert set(queue.idle) | set(queue.ahead) <= set(groups)
-        assert queue in state.deferred or not (queue.idle and queue.calls), (
-            "work waits while a worker has nothing to do"
-        )
-        kept = [floor for floor, its in queue.kept.items() for group in its]
-        assert queue in state.deferred or not (
-            queue.calls and any(floor < queue.waiting.deepest for floor in kept)
-        ), "calls wait while a slot is kept for them"
-        for floor, its in queue.kept.items():
-            assert all(group.listed is its and group.worker.floor == floor for group in its)
-        assert queue is state.common_queue or queue.calls or groups or queue.running, (
-            "an empty queue is kept"
-        )
-    for run in state.runs.values():
-        assert state.queues[run.slot_group.queue.demand] is run.slot_group.queue
-    assert not state.dirty_queues
-    assert not state.freed_slots
-
-
-def check_provisioners(state: CoreState) -> None:
-    for demand, one in state.provisioners.items():
-        assert one.demand == demand
-        workers = [worker for worker in state.workers.values() if worker.provisioner is one]
-        assert one.workers == len(workers)
-        assert one.idle == {
-            worker.id for worker in workers if worker.phase is Phase.READY and not worker.batches
-        }
-        assert one.suspended.keys() == {
-            worker.id for worker in workers if 0 < worker.waiting == worker.batches
-        }
-    for queue in state.queues.values():
-        assert state.provisioners[queue.provisioner.demand] is queue.provisioner
-    for worker in state.workers.values():
-        assert state.provisioners[worker.provisioner.demand] is worker.provisioner
-
-
-def check_submitters(state: CoreState) -> None:
-    batches = list(
-        {
-            id(run.batch): (run.batch, run.span.open_task.submitter)
-            for run in state.runs.values()
-            if not run.batch.waiting
-        }.values()
-    )
-    for number, submitter in state.submitters.items():
-        assert submitter.number == number
-        its = [one for one in state.open_tasks.values() if one.submitter is submitter]
-        assert (
-            submitter.open == len(its) + in_blocks(state, lambda one: one.submitter, submitter) > 0
-        )
-        assert submitter.batches == sum(one is submitter for _, one in batches)
-        assert submitter.load == sum(batch.load for batch, one in batches if one is submitter)
-    for run in state.runs.values():
-        one = run.span.open_task
-        assert state.submitters[one.task.submitter] is one.submitter
-    check_clients(state)
-
-
-def check_clients(state: CoreState) -> None:
-    clients = state.clients.values()
-    assert state.clients[0] is state.own
-    assert state.active_clients == sum(one.submitters > 0 for one in clients)
-    for number, client in state.clients.items():
-        assert client.number == number
-        its = [one for one in state.submitters.values() if one.client is client]
-        assert client.submitters == len(its)
-        assert its or not client.left
-        assert client.load == sum(one.load for one in its)
-        assert client.share == client.load / client.weight
-        tasks = [one for one in state.open_tasks.values() if one.submitter.client is client]
-        assert client.unsettled == sum(one.unsettled for one in tasks) + in_blocks(
-            state, lambda one: one.submitter.client, client
-        )
-        runs = [run for run in state.runs.values() if run.span.open_task.submitter.client is client]
-        assert client.running == sum(run.span.stop - run.done for run in runs)
-    for counts in state.functions.values():
-        open_tasks = state.open_tasks.values()
-        its = [one for one in open_tasks if one.function.counts is counts]
-        waiting = in_blocks(state, lambda one: one.function.counts, counts)
-        assert counts.unsettled == sum(one.unsettled for one in its) + waiting
-        runs = [run for run in state.runs.values() if run.span.open_task.function.counts is counts]
-        assert counts.running == sum(run.span.stop - run.done for run in runs)
-    assert all(one.client in clients for one in state.submitters.values())
-    assert sum(one.done for one in clients) <= state.done
-
-
-def check_workers(state: CoreState) -> None:
-    share = state.policy.jobs_per_worker
-    shared = state.shared is not None
-    for worker in state.workers.values():
-        batches = {id(run.batch): run.batch for run in worker.runs.values()}
-        for batch in batches.values():
-            assert batch.runs == sum(run.batch is batch for run in worker.runs.values())
-        assert worker.batches == len(batches)
-        assert worker.calls == sum(run.span.stop - run.done for run in worker.runs.values())
-        assert worker.waiting == sum(batch.waiting for batch in batches.values())
-        assert worker.waiting <= state.policy.max_nesting
-        depths = worker.waiting_depths()
-        assert sum(depth >= worker.floor for depth in depths) >= (
-            2 * worker.hello.slots if worker.floor >= 0 else 0
-        )
-        assert all(worker.runs[number].batch.waiting for number in worker.resuming)
-        if worker.phase is Phase.READY:
-            assert worker.withheld == bool(worker.resuming)
-        assert worker.draining or worker.id not in state.retiring
-        assert worker.batches or not worker.draining or worker.phase is not Phase.READY
-        assert worker.open or not worker.slot_groups
-        assert (
-            not shared or sum(group.slots for group in worker.slot_groups) <= worker.hello.slots
-        ), "more is allocated than there is"
-        for group in worker.slot_groups:
-            queue = group.queue
-            assert group.batches == len(
-                {
-                    id(run.batch)
-                    for run in worker.runs.values()
-                    if run.slot_group is group and not run.batch.waiting
-                }
-            )
-            ready = worker.phase is Phase.READY and not (worker.withheld or worker.draining)
-            willing = ready and (share is None or worker.taken < share)
-            lists = [queue.idle, queue.ahead, *queue.kept.values()]
-            listed = [id(its) for its in lists if group in its]
-            assert listed == ([] if group.listed is None else [id(group.listed)])
-            assert group not in queue.idle or (willing and group.batches < group.slots)
-            assert group not in queue.ahead or (
-                willing and share is None and group.slots <= group.batches < 2 * group.slots
-            )
-            if worker.resuming and worker.phase is Phase.READY and not shared:
-                assert group.batches >= group.slots, "a slot is free, and not given again"
-            if not shared and state.policy.walltime is None and not queue.soft:
-                free = group.listed is not None and group.listed is not queue.ahead
-                assert free == (willing and group.batches < group.slots)
-
-
-def check_objects(state: CoreState) -> None:
-    for digest, known in state.objects.items():
-        assert known.workers == {
-            worker.id for worker in state.workers.values() if digest in worker.functions
-        }
-        if known.result:
-            assert state.awaited[int.from_bytes(digest, "big")].remote is known
-            assert known.away == (digest in state.away) == (not known.function.payload)
-            continue
-        assert known.open == sum(
-            one.function is known or known in one.needs for one in state.open_tasks.values()
-        ) + in_blocks(state, lambda one: one.function, known)
-        assert (digest in state.retired) == (not known.open and not known.shared)
-        assert known.open or known.held or not known.shared
-
-
-def check_snapshot(state: CoreState) -> None:
-    seen, workers = state.snapshot(), state.workers.values()
-    ready = [worker for worker in workers if worker.phase is Phase.READY]
-    assert (
-        seen.workers
-        == len(workers)
-        == sum(seen.statuses[one] for one in ("idle", "busy", "silent", "stopping"))
-    )
-    assert seen.statuses["busy"] == sum(worker.batches > 0 for worker in ready)
-    assert state.slots_by_phase[Phase.READY] == sum(worker.hello.slots for worker in ready)
-    assert seen.calls_running == sum(run.span.stop - run.done for run in state.runs.values())
-    assert (
-        seen.waiting + seen.calls_running
-        == sum(one.unsettled for one in state.open_tasks.values() if one.runs or not one.missing)
-        + state.blocks.tasks
-    )
-
-
-def in_blocks(state: CoreState, what: Callable[[TaskBlock], object], wanted: object) -> int:
-    """Return how many tasks are in blocks of which this is the wanted."""
-    return sum(block.left for block in state.blocks if what(block) is wanted)
+        its = {index for index in range(one.task.count) if not one.is_settled(index)}
+        assert one.remade or its == left[task]
 
 
 TestPlay = pytest.mark.timeout(600)(Play.TestCase)

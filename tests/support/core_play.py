@@ -9,7 +9,6 @@ from gridengine.dispatcher.core import (
     state_machine,
 )
 from gridengine.dispatcher.core.events import (
-    Effect,
     Event,
     Launched,
     Polled,
@@ -20,7 +19,7 @@ from gridengine.dispatcher.core.events import (
 )
 from gridengine.dispatcher.core.model import Run
 from gridengine.dispatcher.core.policy import Policy
-from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
+from gridengine.dispatcher.core.tasks import CallsFinished, Effect, Function, Task
 from gridengine.resources import Memory
 from gridengine.resources.demand import Demand
 from gridengine.schedulers.launcher import Handle, Report, WorkerStatus
@@ -49,10 +48,14 @@ def function(number: int) -> Function:
 
 
 class Play:
-    """A core, a clock, and the words of those around it."""
+    """A core, a clock, and the words of those around it; all invariants are checked after each
+    event, unless there are too many calls for that.
+    """
 
-    def __init__(self, **policy: Any) -> None:
-        self.core = state_machine.StateMachine(Policy(**{"max_workers": 10, **GOOD, **policy}))
+    def __init__(self, *, checked: bool = True, **policy: Any) -> None:
+        self.core = state_machine.StateMachine(
+            Policy(**{"max_workers": 10, **GOOD, **policy}), checked=checked
+        )
         self.now = 100.0
         self.effects: list[Effect] = []
         self.last_task = 0

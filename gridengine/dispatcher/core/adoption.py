@@ -1,8 +1,8 @@
-"""What a dispatcher before this one has left: calls that its workers may be at, which wait for
-these, and the workers that come back with them.
+"""What an earlier dispatcher process has left: calls that its workers may be running, and the
+workers that come back with them.
 
 A worker that has not come back yet is *absent*: it is silent, and has the runs that it was known to
-have. So it is lost as others are, and its calls run again, or not, by the same rules.
+have. So it is lost as other workers are, and its calls run again, or not, by the same rules.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from typing import TypeAlias
 
 from msgspec.structs import replace
 
-from gridengine.dispatcher.core import allocator, failures
+from gridengine.dispatcher.core import allocator, books, failures, outcomes
 from gridengine.dispatcher.core.calls import OpenTask, Span
 from gridengine.dispatcher.core.events import Restored, Send
-from gridengine.dispatcher.core.model import Batch, Phase, Run, SlotGroup, TaskQueue, Worker
-from gridengine.dispatcher.core.outcomes import end_run, record_attempt, requeue, settle_failed
+from gridengine.dispatcher.core.model import Batch, Run, SlotGroup, TaskQueue, Worker
+from gridengine.dispatcher.core.outcomes import begin_run, end_run, note_move, requeue
 from gridengine.dispatcher.core.state import CoreState
+from gridengine.dispatcher.core.states import Phase
 from gridengine.wire.messages import NAME_BYTES, Cancel, Forget, Held, HeldBatch, HeldRun, Release
 
 Ranges: TypeAlias = list[tuple[int, int]]
@@ -27,20 +28,18 @@ Ranges: TypeAlias = list[tuple[int, int]]
 LEFT_OUT = "its dispatcher was started again, and what came of the call is not known"
 
 
-# ------------------------------------------------------------------ at the start
-
-
-def assign_restored(state: CoreState, event: Restored, now: float) -> None:
-    """Take out of the queues what is settled of the tasks that were submitted again, and what is
-    assigned already, and have the absent workers have that.
+def assign_restored(state: CoreState, event: Restored) -> None:
+    """Take settled and assigned calls of the resubmitted tasks out of the queues, and give the
+    assigned ones to their absent workers.
     """
     waiting: dict[int, Ranges] = {}
     state.open((*event.settled, *(run.task for run in event.runs)))
     for task, ranges in event.settled.items():
         if (one := state.open_tasks.get(task)) is not None:
             calls = sum(stop - start for start, stop in ranges)
-            one.unsettled -= calls
-            one.submitter.count_unsettled(one.function, -calls)
+            books.settle(state, one, calls, None)
+            for start, stop in ranges:
+                note_move(state, Span(one, start, stop, one.task.demand), "settled", "before")
             one.settled = list(ranges)
             waiting[task] = _open_calls(one)
     assigned = []
@@ -64,7 +63,7 @@ def assign_restored(state: CoreState, event: Restored, now: float) -> None:
         queue = state.queue_for(one.task.demand)
         group = groups.setdefault((worker.id, queue), SlotGroup(worker, queue, 0))
         span = Span(one, start, stop, one.task.demand, run.attempt)
-        _begin(state, run.number, span, group, Batch(), now)
+        _begin(state, run.number, span, group, Batch(), state.now)
 
 
 def _open_calls(one: OpenTask) -> Ranges:
@@ -72,7 +71,7 @@ def _open_calls(one: OpenTask) -> Ranges:
 
 
 def _without(ranges: Ranges, others: Sequence[tuple[int, int]]) -> Ranges:
-    """Return what these ranges have and the others have not."""
+    """Return the first ranges without the second ones."""
     for start, stop in others:
         ranges = [
             part
@@ -84,7 +83,7 @@ def _without(ranges: Ranges, others: Sequence[tuple[int, int]]) -> Ranges:
 
 
 def _take_out(state: CoreState, waiting: Mapping[int, Ranges]) -> None:
-    """Have of these tasks those calls wait, and no others."""
+    """Have only these calls of these tasks wait."""
 
     def split(span: Span) -> tuple[list[Span], list[Span]]:
         ranges = waiting.get(span.open_task.task.id)
@@ -101,57 +100,41 @@ def _take_out(state: CoreState, waiting: Mapping[int, Ranges]) -> None:
     tasks = [state.open_tasks[task] for task in waiting]
     for queue in state.queues.values() if waiting else ():
         queue.take_out(split, tasks)
-        state.dirty_queues[queue] = None
+        state.agenda.changed_queues[queue] = None
 
 
 def _begin(
     state: CoreState, number: int, span: Span, group: SlotGroup, batch: Batch, now: float
 ) -> None:
     """Note that a worker has a run."""
-    one, worker, hard = span.open_task, group.worker, group.queue.hard
-    limit = one.task.timeout
-    if hard is not None:
-        limit = hard if limit is None else min(limit, hard)
-    run = Run(number, span, group, batch, span.start, now, now, limit)
-    state.runs[number] = worker.runs[number] = run
-    one.runs = {**one.runs, number: None}
-    group.count_running(one, span.calls)
-    client = one.submitter.client
+    begin_run(state, number, span, group, batch, now)
+    if batch.runs:
+        books.count_running(group, span.open_task, span.calls)
+    else:
+        books.begin_batch(group, batch, span.open_task, span.calls)
     batch.runs += 1
-    if batch.runs == 1:
-        group.batches += 1
-        worker.batches += 1
-        one.submitter.batches += 1
-        one.submitter.load += batch.load
-        client.load += batch.load
-        client.share = client.load / client.weight
 
 
-# ------------------------------------------------------------------ a worker comes back
+def take_back(state: CoreState, worker: Worker, held: Held) -> None:
+    """Let an absent worker go on with the calls that it has and that are still wanted. What it lost
+    waits again; what nobody wants is ended.
 
-
-def take_back(state: CoreState, worker: Worker, held: Held, now: float) -> None:
-    """Have an absent worker go on with what it has and is still waited for; what else it had waits
-    again, what else it has is ended.
-
-    Its slots are given out at once where all of them are one queue's, which goes on with the
-    allocation that it has. Else that is when all that runs there has ended: nobody knows which of
-    the worker's resources that has.
+    Its slots are given out at once if one queue has all of them, which keeps its allocation.
+    Otherwise they are given out when all its runs have ended: nobody knows which resources these
+    have.
     """
     worker.absent = False
     worker.taken = held.taken
     before = dict(worker.runs)
     for run in reversed(before.values()):
         end_run(state, run)
-        state.freed_slots.pop(run.slot_group, None)
-    state.enter(worker, Phase.READY)
+        state.agenda.freed_slots.pop(run.slot_group, None)
+    books.enter(state, worker, Phase.READY)
     groups: dict[tuple[int, TaskQueue], SlotGroup] = {}
     for batch in held.batches:
-        _go_on(state, worker, batch, before, groups, now)
+        _go_on(state, worker, batch, before, groups)
     for run in reversed(before.values()):
         requeue(state, run.rest)  # it never came there, or was given back
-    if not worker.batches:
-        worker.provisioner.idle.add(worker.id)
     _end_others(state, worker, held)
     released = list(held.allocations)
     if len(groups) == 1 and state.shared is None:
@@ -159,18 +142,18 @@ def take_back(state: CoreState, worker: Worker, held: Held, now: float) -> None:
         group.slots = 1 if group.allocation else worker.hello.slots
         released = [one for one in released if one != group.allocation]
         group.queue.add(group)
-        state.dirty_queues[group.queue] = None
+        state.agenda.changed_queues[group.queue] = None
         worker.open = True
     elif groups:
         worker.to_release, released = released, []
     _release(state, worker, released)
 
 
-def open_emptied(state: CoreState, worker: Worker, now: float) -> None:
-    """Have the slots of a worker given out all of whose runs of earlier have ended."""
+def open_emptied(state: CoreState, worker: Worker) -> None:
+    """Give out the slots of a worker whose earlier runs have all ended."""
     _release(state, worker, worker.to_release or [])
     worker.to_release = None
-    allocator.open_worker(state, worker, now)
+    allocator.open_worker(state, worker)
 
 
 def _go_on(
@@ -179,9 +162,8 @@ def _go_on(
     held: HeldBatch,
     before: dict[int, Run],
     groups: dict[tuple[int, TaskQueue], SlotGroup],
-    now: float,
 ) -> None:
-    """Have a batch of a worker go on, but for what is settled or not waited for."""
+    """Let a worker go on with a batch, but for calls that are settled or unwanted."""
     batch = Batch()
     for item in held.runs:
         run = before.get(item.run)
@@ -190,7 +172,7 @@ def _go_on(
         del before[item.run]
         span = run.rest
         start, stop = max(item.done, span.start), max(item.stop, span.start)
-        _leave_out(state, run, replace(span, stop=min(start, span.stop)), now)
+        _leave_out(state, run, replace(span, stop=min(start, span.stop)))
         requeue(state, replace(span, start=stop))
         if start < stop:
             queue = run.slot_group.queue
@@ -203,22 +185,22 @@ def _go_on(
 
 
 def _is_part(item: HeldRun, run: Run) -> bool:
-    """Return whether what a worker says that it has of a run is a part of what it was assigned."""
+    """Return whether the run that a worker reports is part of the run that it was assigned."""
     return item.task == run.span.open_task.task.id and item.done <= item.stop <= run.span.stop
 
 
-def _leave_out(state: CoreState, run: Run, span: Span, now: float) -> None:
-    """Have calls run again, where they may, that the worker says it has answered."""
+def _leave_out(state: CoreState, run: Run, span: Span) -> None:
+    """Run calls again, where allowed, that the worker says it has answered."""
     if span.open_task.task.retries or not span.calls:
         requeue(state, span)
         return
-    record_attempt(run, span.start, now, LEFT_OUT)
+    outcomes.record_attempt(state, run, span.start, LEFT_OUT)
     error = failures.why_lost(run.worker, span, f"comes back, but {LEFT_OUT}", None)
-    settle_failed(state, span, error, -signal.SIGKILL)
+    outcomes.settle_failed(state, span, error, -signal.SIGKILL)
 
 
 def _end_others(state: CoreState, worker: Worker, held: Held) -> None:
-    """Have a worker end the runs that nobody waits for, and forget what no task uses."""
+    """Have a worker end the runs that nobody wants, and forget the objects that no task uses."""
     runs = [item.run for batch in held.batches for item in batch.runs]
     _end(state, worker, [run for run in runs if run not in worker.runs], signal.SIGKILL)
     unwanted = defaultdict[int, list[int]](list)
@@ -251,6 +233,6 @@ def _release(state: CoreState, worker: Worker, allocations: Sequence[int]) -> No
 
 
 def drop(state: CoreState, worker: Worker, held: Held) -> None:
-    """Have a worker that was not waited for, and is as good as a new one, end what it has."""
+    """Have a worker that is as good as a new one end all that it has."""
     _end_others(state, worker, held)
     _release(state, worker, held.allocations)

@@ -1,22 +1,22 @@
 """Gives task queues slots on workers; on shared workers the packer decides which.
 
-A worker that was launched for one demand offers exactly that: all of it is its queue's for life.
-Where requests share the workers, what each holds is given out in *allocations*: one allocation is
-what one request asks for, as the packer decides. It is a slot of its queue, and is given batch
-after batch without asking the packer again. Only when another queue waits for room is it released
-at the end of its batch, and the packer decides anew whose turn it is. So calls that have the
-workers to themselves cost the packer nothing.
+A worker that was launched for one demand offers exactly that, and belongs to its queue for life.
+Where requests share the workers, their resources are given out in *allocations*: an allocation is
+what one request asks for. It is a slot of its queue, and gets batch after batch without asking the
+packer again. Only when another queue waits for room is it released, at the end of its batch, and
+the packer decides anew. So calls that have the workers to themselves cost the packer nothing.
 """
 
 from __future__ import annotations
 
-from gridengine.dispatcher.core import failures, kept_results, outcomes
+from gridengine.dispatcher.core import books, failures, kept_results, outcomes
 from gridengine.dispatcher.core.assigner import fill
 from gridengine.dispatcher.core.events import Grant, Send, Warn
 from gridengine.dispatcher.core.fair_queue import Level, level_of
-from gridengine.dispatcher.core.feasibility import asked_only, booked, lasting
-from gridengine.dispatcher.core.model import Phase, SlotGroup, TaskQueue, Worker
+from gridengine.dispatcher.core.model import SlotGroup, TaskQueue, Worker
+from gridengine.dispatcher.core.policy import asked_only, booked, lasting
 from gridengine.dispatcher.core.state import CoreState
+from gridengine.dispatcher.core.states import Phase
 from gridengine.errors import GridEngineError, safe_repr
 from gridengine.resources.base import Resource, is_nothing
 from gridengine.resources.demand import Demand
@@ -27,8 +27,8 @@ from gridengine.wire.messages import Release
 # ------------------------------------------------------------------ workers
 
 
-def open_worker(state: CoreState, worker: Worker, now: float) -> GridEngineError | None:
-    """Have a worker's slots given out; return the error if it cannot give what it was launched
+def open_worker(state: CoreState, worker: Worker) -> GridEngineError | None:
+    """Give out the slots of a worker; return the error if it cannot provide what it was launched
     for.
     """
     if worker.hello.functions:
@@ -37,10 +37,10 @@ def open_worker(state: CoreState, worker: Worker, now: float) -> GridEngineError
     if state.shared is None:
         return _give_all(state, worker)
     held = state.shared if worker.held is None else worker.held
-    state.packer.open(worker.id, lasting(held, worker.leave_at - now), now)
-    state.dirty_queues.update(state.unheld)
+    state.packer.open(worker.id, lasting(held, worker.leave_at - state.now), state.now)
+    state.agenda.changed_queues.update(state.unheld)
     state.unheld.clear()
-    state.room_freed = worker.open = True
+    state.agenda.room_freed = worker.open = True
     return None
 
 
@@ -58,128 +58,119 @@ def _give_all(state: CoreState, worker: Worker) -> GridEngineError | None:
         group = SlotGroup(worker, state.queue_for(demand), 1, state.last_allocation)
         _grant(state, group, given, _cores(given, slots))
     group.queue.add(group)
-    state.dirty_queues[group.queue] = None
+    state.agenda.changed_queues[group.queue] = None
     worker.open = True
     return None
 
 
 def _give_functions(state: CoreState, worker: Worker) -> None:
-    """Have a worker be given calls of the functions that it announces, of each for all its slots:
-    it makes them in the order in which they come.
-    """
+    """Give calls of each announced function all slots of the worker, which runs them in order."""
     for name in dict.fromkeys(worker.hello.functions):
         queue = state.queue_for(Demand(function=name))
         queue.add(SlotGroup(worker, queue, worker.hello.slots))
-        state.dirty_queues[queue] = None
+        state.agenda.changed_queues[queue] = None
 
 
 def close_worker(state: CoreState, worker: Worker) -> None:
-    """Give out nothing of a worker any more: it leaves, or has gone."""
+    """Take back the slots of a worker that leaves or is gone."""
     for group in list(worker.slot_groups):
         group.queue.remove(group)
-        state.dirty_queues[group.queue] = None
-        state.freed_slots.pop(group, None)
+        state.agenda.changed_queues[group.queue] = None
+        state.agenda.freed_slots.pop(group, None)
     if worker.open and state.shared:
         state.packer.shut(worker.id)
     worker.open = False
 
 
 def pause_worker(state: CoreState, worker: Worker) -> None:
-    """Allocate nothing more of a worker until it is resumed."""
+    """Allocate nothing more on a worker until it is resumed."""
     if worker.open and state.shared:
         state.packer.pause(worker.id)
 
 
 def resume_worker(state: CoreState, worker: Worker) -> None:
-    """Give out the slots of a worker again, first to the calls that ask for theirs."""
+    """Give out the slots of a worker again, first to calls that ask for theirs."""
     if worker.resuming:
         worker.withheld = True
-        state.returning[worker.id] = worker
+        state.agenda.returning[worker.id] = worker
         return
     worker.withheld = False
     if worker.draining:
         return
     for group in worker.slot_groups:
-        state.freed_slots[group] = state.dirty_queues[group.queue] = None
+        state.agenda.freed_slots[group] = state.agenda.changed_queues[group.queue] = None
     if worker.open and state.shared:
         state.packer.resume(worker.id)
-        state.room_freed = True
+        state.agenda.room_freed = True
 
 
-# ------------------------------------------------------------------ at the end of an event
-
-
-def settle(state: CoreState, now: float, *, again: bool = False) -> None:
-    """Assign all that can be assigned, as the last act of an event; with `again` ask the packer
-    though nothing has happened.
-    """
-    pending = state.pending_requests
+def settle(state: CoreState, *, again: bool = False) -> None:
+    """Assign all that can be assigned. With `again` ask the packer although nothing has changed."""
+    agenda, pending = state.agenda, state.pending_requests
     if state.near:
-        for group in state.freed_slots:
+        for group in agenda.freed_slots:
             kept_results.go_near(state, group.worker)
-    for group in state.freed_slots:
+    for group in agenda.freed_slots:
         if pending and _is_wanted_by_others(state, group):
             release(state, group)
         else:
             group.queue.relist(group)
-    state.freed_slots.clear()
-    fresh = _fill_queues(state, now) if state.dirty_queues else []
-    if pending and (state.room_freed or fresh or again):
-        state.room_freed = False
-        if state.active_clients > 1 or state.reorder_due:
+    agenda.freed_slots.clear()
+    fresh = _fill_queues(state) if agenda.changed_queues else []
+    if pending and (agenda.room_freed or fresh or again):
+        agenda.room_freed = False
+        if state.active_clients > 1 or agenda.reorder:
             _reorder(state)
-        _allocate(state, now)
+        _allocate(state)
         for queue in fresh:
-            _gather_room(state, queue, now)
-        _fill_queues(state, now)
+            _gather_room(state, queue)
+        _fill_queues(state)
 
 
 def _is_wanted_by_others(state: CoreState, group: SlotGroup) -> bool:
-    """Return whether other queues wait for what a slot group has."""
+    """Return whether other queues wait for the resources of a slot group."""
     others = len(state.pending_requests) - (group.queue in state.pending_requests)
     return others > 0 and group.worker.phase is Phase.READY and group.worker.open
 
 
-def _fill_queues(state: CoreState, now: float) -> list[TaskQueue]:
-    """Assign the calls of the queues that have changed to the slots they have; return those that
-    now ask for one more allocation, and did not before.
+def _fill_queues(state: CoreState) -> list[TaskQueue]:
+    """Assign calls of the changed queues; return the queues that now request an allocation and did
+    not before.
     """
     fresh: list[TaskQueue] = []
-    while state.dirty_queues:
-        dirty, state.dirty_queues = state.dirty_queues, {}
-        for queue in dirty:
+    agenda = state.agenda
+    while agenda.changed_queues:
+        changed, agenda.changed_queues = agenda.changed_queues, {}
+        for queue in changed:
             if queue.calls:
-                fill(state, queue, now)
+                fill(state, queue)
             if not queue.calls:
                 if state.pending_requests:
                     _drop_request(state, queue)
                 if not queue.slots:
                     state.forget_if_unused(queue)
-            elif state.shared is not None and _asks_now(state, queue, now):
+            elif state.shared is not None and _asks_now(state, queue):
                 fresh.append(queue)
     return fresh
 
 
-def _asks_now(state: CoreState, queue: TaskQueue, now: float) -> bool:
-    """Have a queue ask for one more allocation, if it does not; return whether it does now."""
+def _asks_now(state: CoreState, queue: TaskQueue) -> bool:
+    """Have a queue request one more allocation; return whether it has begun to."""
     asked = queue in state.pending_requests
     if (
         not queue.demand.function
         and not (asked and queue.asked_depth == queue.waiting.deepest)
-        and _request(state, queue, now)
+        and _request(state, queue)
     ):
         return True
     if queue in state.pending_requests and queue.asked_level != _next_level(queue):
-        state.reorder_due = True
+        state.agenda.reorder = True
     return False
 
 
-# ------------------------------------------------------------------ allocations
-
-
-def _request(state: CoreState, queue: TaskQueue, now: float) -> bool:
-    """Have a queue ask for one more allocation; return whether it does. One that people have to
-    start a worker for does not: else others would give back what they have for it again and again.
+def _request(state: CoreState, queue: TaskQueue) -> bool:
+    """Request one more allocation for a queue; return whether that was possible. A queue that waits
+    for a worker started by hand does not: others would release their allocations for it in vain.
     """
     if queue in state.deferred or queue in state.unheld:
         return False
@@ -189,10 +180,10 @@ def _request(state: CoreState, queue: TaskQueue, now: float) -> bool:
     state.last_allocation = number = state.last_allocation + 1
     try:
         request = booked(state.limited_request(queue.demand))
-        if state.policy.keeps_others and not state.packer.can_hold(request, now):
+        if state.policy.keeps_others and not state.packer.can_hold(request, state.now):
             state.unheld[queue] = None
             return False
-        order, depth = state.place_of(first), queue.asked_depth
+        order, depth = books.place_of(state, first), queue.asked_depth
         state.packer.add(number, request, first.since, order=order, depth=depth)
     # a kind may be a user's own, here as below: what it raises is the error of its calls alone
     except BaseException as error:
@@ -208,12 +199,12 @@ def _next_level(queue: TaskQueue) -> Level:
 
 
 def _reorder(state: CoreState) -> None:
-    """Have what is asked be in the order of the shares that clients have by now."""
-    state.reorder_due = False
+    """Put the requests in the order of the clients' present shares."""
+    state.agenda.reorder = False
     for queue, number in state.pending_requests.items():
         first = queue.waiting.first().open_task
         queue.asked_level = level_of(first)
-        state.packer.reorder(number, first.since, state.place_of(first))
+        state.packer.reorder(number, first.since, books.place_of(state, first))
 
 
 def _drop_request(state: CoreState, queue: TaskQueue) -> None:
@@ -228,12 +219,12 @@ def _fail(state: CoreState, queue: TaskQueue, error: BaseException) -> None:
     outcomes.fail(state, [queue], failures.cannot_give(queue.demand.resources, error))
 
 
-def _allocate(state: CoreState, now: float) -> None:
-    """Have the packer decide whose turn it is, and assign calls to what it allocates."""
+def _allocate(state: CoreState) -> None:
+    """Let the packer decide whose turn it is, and assign calls to its allocations."""
     while True:
         try:
-            for placed in state.packer.place(now):
-                _add_slot(state, placed, now)
+            for placed in state.packer.place(state.now):
+                _add_slot(state, placed)
             return
         except RequestFailed as error:
             for queue in [state.requesting_queues[number] for number in error.tasks]:
@@ -243,7 +234,7 @@ def _allocate(state: CoreState, now: float) -> None:
 def add_slot(
     state: CoreState, queue: TaskQueue, worker: Worker, placed: Placed[int, bytes]
 ) -> SlotGroup:
-    """Have a queue have what the packer has allocated for it."""
+    """Add an allocation of the packer to a slot group of its queue."""
     group = next(
         (one for one in worker.slot_groups if one.queue is queue and not one.allocation), None
     )
@@ -260,20 +251,20 @@ def add_slot(
     return group
 
 
-def _add_slot(state: CoreState, placed: Placed[int, bytes], now: float) -> None:
+def _add_slot(state: CoreState, placed: Placed[int, bytes]) -> None:
     queue = state.requesting_queues.pop(placed.task)
     del state.pending_requests[queue]
     worker = state.workers[placed.holder]
     group = add_slot(state, queue, worker, placed)
     before = group.batches
     queue.relist(group)
-    fill(state, queue, now)
+    fill(state, queue)
     if group.batches == before < group.slots and queue.calls:
         # It may not be assigned anything, whatever the reason: else it would be allocated for ever.
         release(state, group)
         pause_worker(state, worker)
     if queue.calls:
-        _request(state, queue, now)
+        _request(state, queue)
 
 
 def _grant(state: CoreState, group: SlotGroup, given: Resource, takes: int) -> None:
@@ -285,10 +276,8 @@ def _cores(given: Resource, otherwise: int) -> int:
     return otherwise if cores is None else cores.N
 
 
-def _gather_room(state: CoreState, queue: TaskQueue, now: float) -> None:
-    """Release what others have and do not use, until there is room for what this queue asks
-    for.
-    """
+def _gather_room(state: CoreState, queue: TaskQueue) -> None:
+    """Release unused allocations of other queues until the request of this queue fits."""
     for other in list(state.queues.values()):
         for group in other.free_groups() if other is not queue else ():
             if queue not in state.pending_requests:
@@ -296,11 +285,11 @@ def _gather_room(state: CoreState, queue: TaskQueue, now: float) -> None:
             if other.demand.function:
                 break
             release(state, group)
-            _allocate(state, now)
+            _allocate(state)
 
 
 def release(state: CoreState, group: SlotGroup) -> None:
-    """Release the allocations of a slot group that have nothing to do."""
+    """Release the unused allocations of a slot group."""
     worker, queue = group.worker, group.queue
     while group.slots > max(group.batches, 0):
         try:
@@ -314,7 +303,7 @@ def release(state: CoreState, group: SlotGroup) -> None:
             state.effects.append(Warn(text))
         group.slots -= 1
         queue.slots -= 1
-        state.room_freed = True
+        state.agenda.room_freed = True
     if group.slots:
         queue.unlist(group)  # nothing ahead while others wait
         return

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf
 
-from gridengine.dispatcher.core import kept_results, objects
-from gridengine.dispatcher.core.calls import AwaitedResult, OpenTask, Span
+from gridengine.dispatcher.core import books, kept_results, objects
+from gridengine.dispatcher.core.calls import AwaitedResult, Span
 from gridengine.dispatcher.core.events import Send
 from gridengine.dispatcher.core.failures import name_of
 from gridengine.dispatcher.core.model import Batch, Run, SlotGroup, TaskQueue, Worker, may_go_ahead
+from gridengine.dispatcher.core.outcomes import begin_run
+from gridengine.dispatcher.core.run_log import STARTED
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.status import WatchEvent
-from gridengine.dispatcher.core.watch_events import STARTED
 from gridengine.resources.demand import ANY
 from gridengine.serialize.payload import Buffer
 from gridengine.wire.messages import Assign, Assignment, Input
@@ -21,8 +22,8 @@ MOST_ASSIGNED = 2000
 """How many runs of one queue an event assigns at most: some ten milliseconds' work."""
 
 
-def fill(state: CoreState, queue: TaskQueue, now: float) -> None:
-    """Assign calls to the slots of a queue while it has both."""
+def fill(state: CoreState, queue: TaskQueue) -> None:
+    """Assign calls of a queue while it has calls and slots."""
     last = state.last_run + MOST_ASSIGNED
     while queue.calls and not (state.draining and is_held(state)):
         near = kept_results.nearest(state, queue) if state.has_away else None
@@ -34,50 +35,53 @@ def fill(state: CoreState, queue: TaskQueue, now: float) -> None:
             state.deferred[queue] = None
             return
         worker = group.worker
-        if worker.leave_at == inf or worker.has_seconds(_seconds_of(queue, worker), now):
-            _assign(state, queue, group, now)
+        if worker.leave_at == inf or worker.has_seconds(_seconds_of(queue, worker), state.now):
+            _assign(state, queue, group)
 
 
 def is_held(state: CoreState) -> bool:
-    """Return whether no call may begin, while running ones are waited for: these may need what they
-    call themselves.
+    """Return whether no call may begin, since the dispatcher drains. Calls of running calls may:
+    these need them to end.
     """
     return not any(submitter.depth for submitter in state.submitters.values())
 
 
 def _seconds_of(queue: TaskQueue, worker: Worker) -> float:
-    """Return for how long a worker must be there to be assigned the next call: a call that may not
-    begin twice is expected to take as long as those before, where another worker may have more
-    time.
+    """Return for how long a worker must stay to be given the next call. A call that may run only
+    once is expected to take as long as those before it, if another worker may have more time.
     """
     one = queue.waiting.first(worker.floor).open_task
     once = not one.task.retries and worker.taken
     return max(queue.soft, one.pace.seconds or 0.0) if once else queue.soft
 
 
-def _assign(state: CoreState, queue: TaskQueue, group: SlotGroup, now: float) -> None:
-    """Assign the next calls of a queue, as one batch."""
+def _assign(state: CoreState, queue: TaskQueue, group: SlotGroup) -> None:
+    """Assign the next calls of a queue to a worker, as one batch."""
     worker = group.worker
     spans = queue.next_spans(worker)
     if state.has_away:
-        spans = kept_results.at_hand(state, spans, worker, now)
+        spans = kept_results.at_hand(state, spans, worker)
         if not spans:
             queue.relist(group)
             return
     ahead, load = group.batches >= group.slots, 1 if may_go_ahead(spans[0]) else 2
-    batch = Batch(len(spans), load, None if ahead else now)
+    batch = Batch(len(spans), load, None if ahead else state.now)
     assignments: list[Assignment] = []
     payload: list[Buffer] = []
     calls = 0
     for span in spans:
         calls += span.stop - span.start
-        assignments.append(_begin_run(state, span, group, batch, now, payload))
+        assignments.append(_begin_run(state, span, group, batch, payload))
     one = span.open_task
     if worker.id not in one.function.workers:
         objects.define(state, worker, one.function)
     if worker.generation != state.generation:
         objects.reload(state, worker)
-    _note_batch(state, group, batch, one, calls)
+    worker.taken += calls
+    books.begin_batch(group, batch, one, calls)
+    submitter = one.submitter
+    submitter.last_run = state.last_run
+    submitter.client.last_turn = state.last_batch = state.last_batch + 1
     if calls > 1 or ahead:
         state.rebalance_due = True
     state.effects.append(Send(worker.id, Assign(assignments, group.allocation), payload))
@@ -88,32 +92,11 @@ def _assign(state: CoreState, queue: TaskQueue, group: SlotGroup, now: float) ->
             other.queue.unlist(other)
 
 
-def _note_batch(
-    state: CoreState, group: SlotGroup, batch: Batch, one: OpenTask, calls: int
-) -> None:
-    """Count a new batch, of so many calls of a task, for its worker and for its submitter."""
-    worker, submitter = group.worker, one.submitter
-    client = submitter.client
-    group.count_running(one, calls)
-    group.batches += 1
-    worker.taken += calls
-    worker.batches += 1
-    worker.provisioner.idle.discard(worker.id)
-    if worker.waiting:
-        worker.note_suspended()
-    submitter.batches += 1
-    submitter.load += batch.load
-    submitter.last_run = state.last_run
-    client.load += batch.load
-    client.share = client.load / client.weight
-    client.last_turn = state.last_batch = state.last_batch + 1
-
-
 def _begin_run(
-    state: CoreState, span: Span, group: SlotGroup, batch: Batch, now: float, payload: list[Buffer]
+    state: CoreState, span: Span, group: SlotGroup, batch: Batch, payload: list[Buffer]
 ) -> Assignment:
-    """Note a run, and add what it needs to the payload of its batch."""
-    one, worker, hard, begin = span.open_task, group.worker, group.queue.hard, len(payload)
+    """Note a run, and add its arguments and inputs to the payload of its batch."""
+    one, worker, begin = span.open_task, group.worker, len(payload)
     task = one.task
     inputs: Sequence[Input] = ()
     payload += task.payload
@@ -122,22 +105,14 @@ def _begin_run(
     for shared in one.needs:
         if worker.id not in shared.workers:
             objects.define(state, worker, shared)
-    limit = task.timeout
-    if hard is not None:
-        limit = hard if limit is None else min(limit, hard)
     state.last_run = number = state.last_run + 1
-    run = Run(number, span, group, batch, span.start, now, now, limit)
-    state.runs[number] = worker.runs[number] = run
+    run = begin_run(state, number, span, group, batch, state.now)
     events = state.log.events
     if events is not None and events.takes(STARTED, span.calls):
         events.add(_started(run))
     made = one.kept
     if made is not None and isinstance(made, AwaitedResult) and made.waiting:
         made.run = number
-    if one.runs:
-        one.runs[number] = None
-    else:
-        one.runs = {number: None}
     return Assignment(
         number,
         task.id,
@@ -148,7 +123,7 @@ def _begin_run(
         task.form,
         task.watched,
         task.controlled,
-        limit,
+        run.limit,
         0 if span.demand is ANY else span.demand.memory_limit,
         task.first,
         len(payload) - begin,

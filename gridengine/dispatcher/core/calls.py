@@ -1,20 +1,19 @@
-"""Calls as the core keeps them: open tasks, the spans of their calls, and who submitted them.
+"""Open tasks, the spans of their calls, and who submitted them.
 
-What there are many of, and what is made for each call, is a `Struct`, which is made quickly; what
-is changed for each call is a dataclass with slots, of which an attribute is set in a tenth of the
-time.
+What there are many of, and is made for each call, is a `Struct`, which is made quickly. What
+changes with each call is a dataclass with slots: setting its attributes takes a tenth of the time.
 """
 
 from __future__ import annotations
 
 import types
-from bisect import bisect_left
 from collections.abc import Collection, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
 from msgspec import Struct
 
+from gridengine.dispatcher.core.figures import FunctionCounts, Pace
 from gridengine.dispatcher.core.tasks import Attempt, Function, ResultData, Task
 from gridengine.resources.demand import Demand
 from gridengine.serialize.payload import size_of
@@ -26,94 +25,14 @@ FEW = 8
 
 
 @dataclass(slots=True, eq=False)
-class Pace:
-    """The mean duration of calls in seconds, as measured lately; None while it is not known."""
-
-    seconds: float | None = None
-
-    def measured(self, calls: int, seconds: float) -> None:
-        """Learn from a result; a longer duration counts at once, a shorter one bit by bit."""
-        mean = seconds / calls if seconds > 0.0 else 0.0
-        known = self.seconds
-        self.seconds = mean if known is None or mean > known else 0.5 * (known + mean)
-
-    def exceeded(self, seconds: float) -> None:
-        """Learn that a call has taken so long already."""
-        self.seconds = max(seconds, self.seconds or 0.0)
-
-
-QUICK_SECONDS = 1e-3
-"""Of calls that take less it is not noted how long each took, which would cost as much as they."""
-_STEPS, _LEAST, _MOST = 4, -40, 96
-"""Durations are told apart by so many steps for each power of two, of which these are the first and
-the last: from a millisecond to half a year.
-"""
-_BOUNDS = [2.0 ** (step / _STEPS) for step in range(_LEAST, _MOST + 1)]
-"""Up to how many seconds each of them is; the last is of all that take longer, too."""
-
-
-@dataclass(slots=True, eq=False)
-class FunctionCounts:
-    """What became of the calls of functions of one name since the dispatcher began.
-
-    `calls` were measured, and took so many `seconds` together; `lasting` is by steps how many took
-    how long, of those that were not quick. Of those that are left, so many are `unsettled`, and
-    `running` at workers. `peak_memory` is what was seen of them at most, and
-    `asked_memory` the most that was asked for, in bytes; by `grown_memory` bytes a process has
-    grown from call to call.
-    """
-
-    name: str = ""
-    done: int = 0
-    failed: int = 0
-    retried: int = 0
-    unsettled: int = 0
-    running: int = 0
-    calls: int = 0
-    seconds: float = 0.0
-    peak_memory: int = 0
-    asked_memory: int = 0
-    grown_memory: int = 0
-    lasting: list[int] | None = None
-
-    def note_seconds(self, seconds: float, calls: int, peak_memory: int = 0) -> None:
-        """Note that calls took so long each, and what memory at most."""
-        if self.lasting is None:
-            self.lasting = [0] * len(_BOUNDS)
-        self.lasting[bisect_left(_BOUNDS, seconds, hi=_MOST - _LEAST)] += calls
-        if peak_memory > self.peak_memory:
-            self.peak_memory = peak_memory
-
-    def histogram(self) -> list[tuple[float, int]]:
-        """Return up to how many seconds how many calls took that were not quick."""
-        found = zip(_BOUNDS, self.lasting or (), strict=False)
-        return [(bound, count) for bound, count in found if count]
-
-    def quantile(self, part: float) -> float | None:
-        """Return how many seconds so great a part of the calls took at most, to a tenth of it; None
-        while nothing is known.
-        """
-        if not self.calls:
-            return None
-        lasting, longest = self.lasting or [], QUICK_SECONDS
-        left = part * self.calls - (self.calls - sum(lasting))
-        for step, count in enumerate(lasting, _LEAST):
-            if left <= 0:
-                break
-            left -= count
-            longest = max(longest, 2.0 ** ((step - 0.5) / _STEPS))
-        return longest
-
-
-@dataclass(slots=True, eq=False)
 class RemoteObject:
-    """A function in use, or kept for a while after: its open tasks, the workers that have it, and
-    the pace of its calls, whoever submits them, and what became of them.
+    """An object that workers hold, with the workers that have it, its size in bytes, and how many
+    open tasks use it.
 
-    With `shared`, an object that functions and calls refer to. It is kept for as long as handles
-    for it are `held`. With `result`, the result of a call that others need, which is kept as long
-    as its `AwaitedResult`; while it is `away` only its workers have it, one of which may have been
-    `asked` for it. `size` is in bytes.
+    It is a function, with the pace and the counts of its calls. Or it is `shared`: an object that
+    functions and calls refer to, kept while handles are `held`. Or it is the `result` of a call,
+    kept as long as its `AwaitedResult`; while it is `away` only workers have it, one of which may
+    have been `asked` for it.
     """
 
     function: Function
@@ -131,12 +50,9 @@ class RemoteObject:
 
 @dataclass(slots=True, eq=False)
 class Client:
-    """A process that submits calls, with those that its calls make; the number of the dispatcher's
-    own is 0.
-
-    The `load` of its batches that workers have, for its `weight`, is its `share`; `last_turn`
-    is the number of its latest batch. Of its calls, so many are `unsettled`, `running` at workers,
-    `done` and `failed`. It is forgotten when it has `left` and has no `submitters` any more.
+    """A process that submits calls, with the calls that those make; number 0 is the dispatcher's
+    own. `share` is the load of its batches by its weight, `last_turn` the number of its latest
+    batch. It is forgotten when it has `left` and has no `submitters`.
     """
 
     number: int
@@ -154,13 +70,11 @@ class Client:
 
 @dataclass(slots=True, eq=False)
 class Submitter:
-    """Who of a client has calls here: its number of open tasks, and of batches that workers have,
-    which with their loads are its share of the workers.
+    """One who submits calls for a client, with open tasks and batches at workers.
 
-    `last_run` is the number of its latest run; `function` the one that it submitted last, and
-    `pace` that of its calls: at first that of others'. `depth` is how many calls its own are
-    inside of: of a client's the deepest come first. Those that are `plain` are inside of none, and
-    of the dispatcher's own process.
+    `last_run` is the number of its latest run; `function` its latest function, and `pace` that of
+    its calls, at first that of others' calls. `depth` is how many calls its calls are inside of.
+    `plain` submitters are of depth 0, and of the dispatcher's own process.
     """
 
     number: int
@@ -174,17 +88,10 @@ class Submitter:
     depth: int = 0
     plain: bool = True
 
-    def count_unsettled(self, function: RemoteObject, calls: int) -> None:
-        """Note that its client has so many more calls of a function that have no outcome, or
-        fewer.
-        """
-        self.client.unsettled += calls
-        function.counts.unsettled += calls
-
 
 class Unwanted(Struct, frozen=True):
-    """Calls of a task, from `start` to before `stop`, that somebody cancelled, by this `signal`; or
-    with 0 recalled: then they are not to begin their first attempt.
+    """Calls of a task, `start` to before `stop`, that were cancelled by a signal, or with 0
+    recalled: then they must not begin their first attempt.
     """
 
     start: int
@@ -193,17 +100,15 @@ class Unwanted(Struct, frozen=True):
 
 
 class AwaitedResult(Struct, eq=False, gc=False):
-    """What a reference stands for: the result of a call that others, its *dependents*, need; it may
-    not be there yet.
+    """The result of a call that others, its *dependents*, need; it may not be here yet.
 
-    It is kept while it is `held`, that is, new dependents may come, or the caller was `told` of one
-    that stays at a worker, and may have `asked` for it; and while dependents are `open`. `waiting`
-    are those that have not begun, until it is there, in a tuple or a table. `data` is what came of
-    the call: the value is sent with each call that needs it, or, when it is large, known to workers
-    as `remote`. While it is not there `run` is the number of the run that is to make it, if others
-    may follow that in its batch. `maker`, `made` and `heirs`: see `lineage`.
+    It is kept while it is `held` (new dependents may come, or the caller was `told` of a result
+    that stays at a worker, and may have `asked` for it), and while dependents are `open`. `waiting`
+    are those that have not begun, in a tuple or a table. `data` is the outcome; a large value is
+    known to workers as `remote`. Before, `run` is the run that is to make it, if dependents may
+    follow in its batch. `maker`, `made` and `heirs`: see `objects`.
 
-    Of a million calls most is waiting for memory: what an event looks at comes first, here as in
+    With a million calls, memory is slow: what each event looks at comes first, here and in
     `OpenTask`.
     """
 
@@ -233,7 +138,7 @@ class AwaitedResult(Struct, eq=False, gc=False):
             self.waiting = dict.fromkeys((*waiting, one))
 
     def drop_waiting(self, one: OpenTask) -> None:
-        """Have a task not wait for it any more, if it did."""
+        """Have a task no longer wait for it."""
         if isinstance(self.waiting, dict):
             self.waiting.pop(one, None)
         else:
@@ -241,22 +146,18 @@ class AwaitedResult(Struct, eq=False, gc=False):
 
 
 class OpenTask(Struct, eq=False, gc=False):
-    """A task not all of whose calls are settled.
+    """A task with unsettled calls.
 
-    `needs` are the shared objects that it or its function refers to; `order` is its place among all
-    tasks, and `since` when it was submitted; `unwanted` are the parts of it that were cancelled or
-    recalled; `attempts` are how earlier attempts of its calls ended, None while there is nothing to
-    tell. `settled` are the calls that are, as ranges, unless all are at once.
+    `needs` are the shared objects that it or its function refers to; `order` its place among all
+    tasks; `since` when it was submitted; `unwanted` its cancelled and recalled calls; `attempts`
+    how earlier attempts ended; `settled` its settled calls, as ranges, None before any.
 
-    `inputs` are the results that its one call needs, of which so many are `missing`: until they are
-    there it waits in no queue, or is at a worker, in a batch behind the calls that make them. Once
-    it has come back from there, or its worker had not what it needs, `again` is the demand and the
-    attempt that it waits for; it may have waited until `near_until` for a worker that has it.
-    `kept` is its one result that others need, or, of several calls, those, by their indices; of
-    those `wanted_late` that was known only after they were assigned. One that is `remade` is told
-    to nobody.
-
-    `parent` is the run that it is to end with, 0 for none.
+    `inputs` are the results that its one call needs, of which some are `missing`: until they are
+    here it is in no queue, or is at a worker behind the calls that make them. After it came back,
+    or lacked its inputs, `again` is the demand and the attempt that it waits for; it may have
+    waited until `near_until` for a worker that has them. `kept` is its result that others need or,
+    of several calls, the results by index; `wanted_late` are those that others asked for after the
+    assignment. A `remade` task is told to nobody. `parent` is the run that it ends with, or 0.
     """
 
     task: Task
@@ -281,14 +182,12 @@ class OpenTask(Struct, eq=False, gc=False):
     parent: int = 0
 
     def only_span(self) -> Span:
-        """Return its one call, as it is to wait once its inputs are there."""
+        """Return the span to queue when all inputs of this single-call task are here."""
         demand, attempt = self.again or (self.task.demand, 1)
         return Span(self, 0, 1, demand, attempt)
 
     def may_follow(self, first: OpenTask, coming: Collection[AwaitedResult]) -> bool:
-        """Return whether its one call may be in a batch that began with that task, behind calls
-        that make these results.
-        """
+        """Return whether its call may follow, in one batch, calls that make these results."""
         for needed in self.inputs:
             if needed.data is None:
                 if needed not in coming:
@@ -306,7 +205,7 @@ class OpenTask(Struct, eq=False, gc=False):
         )
 
     def kept_within(self, start: int, stop: int) -> Sequence[tuple[int, int]]:
-        """Return those of these calls whose results others need, with their references."""
+        """Return which of these calls make results that others need, with their references."""
         kept = self.kept
         if kept is None:
             return ()
@@ -330,8 +229,17 @@ class OpenTask(Struct, eq=False, gc=False):
         """Return whether one of its calls is settled."""
         return any(start <= index < stop for start, stop in self.settled or ())
 
+    def add_settled(self, start: int, stop: int) -> None:
+        """Note that these calls are settled, and others are not."""
+        if self.settled is None:
+            self.settled = [(start, stop)]
+        elif self.settled[-1][1] == start:
+            self.settled[-1] = self.settled[-1][0], stop
+        else:
+            self.settled.append((start, stop))
+
     def cancelled_by(self, index: int) -> int:
-        """Return the signal by which one of its calls was cancelled last, 0 when it was not."""
+        """Return the signal by which a call was cancelled last, or 0."""
         if not self.unwanted:
             return 0
         numbers = [one.signal for one in self.unwanted if one.start <= index < one.stop]
@@ -339,9 +247,7 @@ class OpenTask(Struct, eq=False, gc=False):
 
 
 class Span(Struct, frozen=True, gc=False):
-    """Calls `start` to `stop` of a task, waiting for their attempt number `attempt` by a worker for
-    this demand.
-    """
+    """Waiting calls of a task, `start` to before `stop`, with their demand and their attempt."""
 
     open_task: OpenTask
     start: int
@@ -355,43 +261,6 @@ class Span(Struct, frozen=True, gc=False):
         return self.stop - self.start
 
 
-MOST_SAMPLED = 2000
-
-
-class EndedCall(Struct, frozen=True, gc=False):
-    """Calls of a run that have ended: of which function, at which worker, when, and how long they
-    took.
-    """
-
-    function: str
-    worker: str
-    ended: float
-    seconds: float
-    calls: int
-    failed: bool
-
-
-class CallSample:
-    """An even sample of the calls that have ended, but for quick ones: each `every`-th, a number
-    that is doubled whenever there would be too many.
-    """
-
-    __slots__ = ("every", "kept", "left_out")
-
-    def __init__(self) -> None:
-        self.every = 1
-        self.left_out = 0
-        self.kept: list[EndedCall] = []
-
-    def add(self, one: EndedCall) -> None:
-        """Keep this one."""
-        self.left_out = 0
-        self.kept.append(one)
-        if len(self.kept) >= MOST_SAMPLED:
-            del self.kept[::2]
-            self.every *= 2
-
-
 SHOWN_BYTES, EXCEPTION_BYTES = 2048, 8192
 """Of how many bytes pickled calls are at most that are kept to be shown, and how many of the first
 of a pickled exception are.
@@ -399,8 +268,8 @@ of a pickled exception are.
 
 
 def shown_calls(one: OpenTask) -> bytes:
-    """Return the pickled list of a task's calls, for who watches to show their arguments; empty
-    when it is long, part of it travels beside it, or it is no pickle.
+    """Return the pickled calls of a task, to show their arguments; empty if they are long or no
+    pickle.
     """
     payload = one.task.payload
     short = (
@@ -412,8 +281,8 @@ def shown_calls(one: OpenTask) -> bytes:
 
 
 class Failure(Struct, frozen=True):
-    """What is kept of calls that ended without a value: `error` in words, and its `hint`, or the
-    beginning of the pickled `exception`; see `CallsFinished` and `Task` for the others.
+    """The record of calls that ended without a value: `error` in words, with its `hint`, or the
+    beginning of the pickled `exception`; for the others see `CallsFinished` and `Task`.
     """
 
     task: int

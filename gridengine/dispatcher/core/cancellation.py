@@ -1,5 +1,5 @@
-"""Calls that are cancelled, and calls that have not begun and are recalled from their workers: by
-their submitter, or by the core for the sake of others.
+"""Cancels calls, and recalls calls from workers that have not begun them: for their submitter, or
+for the sake of other calls.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from itertools import islice
 
 from gridengine.dispatcher.core.calls import OpenTask, Span, Unwanted
 from gridengine.dispatcher.core.events import CancelRequested, Rebalance, RecallRequested, Send
-from gridengine.dispatcher.core.model import Phase, Run, Worker
+from gridengine.dispatcher.core.model import Run, Worker
 from gridengine.dispatcher.core.outcomes import cut, settle_unwanted
 from gridengine.dispatcher.core.state import CoreState
+from gridengine.dispatcher.core.states import Phase
 from gridengine.wire.messages import Cancel, Recall
 
 LATE_SECONDS = 0.05
@@ -21,30 +22,30 @@ MOST_SEARCHED = 200
 """How many runs are searched for workers that have too much."""
 
 
-def cancel_requested(state: CoreState, event: CancelRequested, now: float) -> None:
-    """Settle what waits of tasks or calls that are to end, and have workers end what they have."""
+def cancel_requested(state: CoreState, event: CancelRequested) -> None:
+    """Settle the waiting ones of these tasks and calls, and have workers end the others."""
     state.open(event.tasks)
     tasks = [state.open_tasks[task] for task in event.tasks if task in state.open_tasks]
     calls = [*((one.task.id, 0, one.task.count) for one in tasks), *event.calls]
     for worker, runs in reject(state, calls, event.signal):
         numbers = [run.number for run in runs]
         state.effects.append(Send(worker.id, Cancel(numbers, event.signal)))
-    state.scale_due = True
+    state.agenda.scale = True
 
 
-def recall_requested(state: CoreState, event: RecallRequested, now: float) -> None:
-    """Take calls out of the queues, and have workers that have some that have not begun give back
-    all that has not begun: runners let go of it as a whole.
+def recall_requested(state: CoreState, event: RecallRequested) -> None:
+    """Settle the waiting ones of these calls, and have workers return what they have not begun. A
+    worker returns all of that: runners let go of it as a whole.
     """
     for worker, runs in reject(state, event.calls, 0):
         begun = worker.under_way()
         if any(run.number not in begun or _is_unwanted_after(run) for run in runs):
-            recall(state, worker, worker.spare(), now)
-    state.scale_due = True
+            recall(state, worker, worker.spare())
+    state.agenda.scale = True
 
 
 def _is_unwanted_after(run: Run) -> bool:
-    """Return whether some of the calls of a run are not wanted but the next."""
+    """Return whether calls of a run after its next one are unwanted."""
     unwanted = run.span.open_task.unwanted
     return any(one.start < run.span.stop and run.done + 1 < one.stop for one in unwanted)
 
@@ -52,8 +53,8 @@ def _is_unwanted_after(run: Run) -> bool:
 def reject(
     state: CoreState, calls: Iterable[tuple[int, int, int]], number: int
 ) -> list[tuple[Worker, list[Run]]]:
-    """Settle those of these calls of tasks, from one to before another, that wait; note that the
-    others are not wanted, and return their runs, by worker.
+    """Settle the waiting ones of these calls (task, start, stop) and mark the others as unwanted;
+    return the runs of the others by worker.
     """
     rejected: dict[int, list[Unwanted]] = {}
     calls = list(calls)
@@ -91,7 +92,7 @@ def _runs_of(state: CoreState, one: OpenTask, unwanted: Unwanted) -> list[Run]:
 def _take_waiting(
     state: CoreState, rejected: Mapping[int, list[Unwanted]], tasks: Collection[OpenTask]
 ) -> None:
-    """Take such calls of these tasks out of all queues, and settle them."""
+    """Take rejected calls of these tasks out of all queues, and settle them."""
 
     def split(span: Span) -> tuple[list[Span], list[Span]]:
         stays, goes = [span], list[Span]()
@@ -104,7 +105,7 @@ def _take_waiting(
     for queue in state.queues.values():
         for span in queue.take_out(split, tasks):
             settle_unwanted(state, span, rejected[span.open_task.task.id][0].signal)
-        state.dirty_queues[queue] = None
+        state.agenda.changed_queues[queue] = None
 
 
 def _by_worker(runs: Iterable[Run]) -> list[tuple[Worker, list[Run]]]:
@@ -114,23 +115,16 @@ def _by_worker(runs: Iterable[Run]) -> list[tuple[Worker, list[Run]]]:
     return list(found.values())
 
 
-# ------------------------------------------------------------------ for the sake of others
-
-
-def recall_for_new_submitter(state: CoreState, now: float) -> None:
-    """Have workers give back what they have not begun, for a submitter that has no share of them
-    yet; every now and then.
-    """
-    if state.rebalance_due and now - state.recalled_for_new_at >= SHARE_SECONDS:
-        state.recalled_for_new_at = now
+def recall_for_new_submitter(state: CoreState) -> None:
+    """Recall unbegun calls for a submitter without a share, at most every `SHARE_SECONDS`."""
+    if state.rebalance_due and state.now - state.recalled_for_new_at >= SHARE_SECONDS:
+        state.recalled_for_new_at = state.now
         for worker in _busy_workers(state):
-            recall(state, worker, worker.spare(), now)
+            recall(state, worker, worker.spare())
 
 
-def rebalance(state: CoreState, event: Rebalance, now: float) -> None:
-    """Where calls take longer than those before them did, recall what has not begun: it must not
-    wait behind them.
-    """
+def rebalance(state: CoreState, event: Rebalance) -> None:
+    """Where calls take longer than those before them, recall the calls that wait behind them."""
     state.rebalance_due = False
     for worker in _busy_workers(state):
         begun, spare = worker.under_way(), worker.spare()
@@ -139,17 +133,17 @@ def rebalance(state: CoreState, event: Rebalance, now: float) -> None:
             run
             for number in begun
             if not (run := worker.runs[number]).batch.waiting
-            and now - _last_sign(run, now) > LATE_SECONDS
+            and state.now - _last_sign(run, state.now) > LATE_SECONDS
         ]
         if worker.phase is not Phase.READY or not spare or not late:
             continue
         for run in late:
-            run.span.open_task.pace.exceeded(now - _last_sign(run, now))
+            run.span.open_task.pace.exceeded(state.now - _last_sign(run, state.now))
             if not run.late:
                 run.late = True
                 run.slot_group.late += 1
                 run.slot_group.queue.relist(run.slot_group)
-        recall(state, worker, spare, now)
+        recall(state, worker, spare)
 
 
 def _busy_workers(state: CoreState) -> list[Worker]:
@@ -157,17 +151,17 @@ def _busy_workers(state: CoreState) -> list[Worker]:
 
 
 def _last_sign(run: Run, now: float) -> float:
-    """Return since when a result of a run that is under way is waited for. One that waited at its
-    worker begins when that is first seen.
+    """Return since when the core waits for the next result of a run. A run that waited at its
+    worker begins when it is first looked at.
     """
     if run.batch.answered_at is None:
         run.batch.answered_at = now
     return max(run.batch.answered_at, run.touched)
 
 
-def recall(state: CoreState, worker: Worker, runs: Sequence[Run], now: float) -> None:
-    """Have a worker give back of these runs what it has not begun."""
+def recall(state: CoreState, worker: Worker, runs: Sequence[Run]) -> None:
+    """Have a worker return the unbegun calls of these runs."""
     if worker.phase is Phase.READY and runs:
         for run in runs:
-            run.touched, run.recalled = now, True
+            run.touched, run.recalled = state.now, True
         state.effects.append(Send(worker.id, Recall([run.number for run in runs])))

@@ -1,24 +1,14 @@
-"""Calls that need the results of others: what they wait for, and what becomes of them when that is
-there, or has failed.
+"""Calls that need the results of others: what they wait for, and what follows from an outcome.
 
-A result that others need has a number, its *reference*. Who makes it (a call, or the client) and
-who needs it may come in any order, and so may its release. A chain of calls is worked off by a
-loop: `settle` takes one task after the other that the event has brought an end to.
+A result that others need has a number, its *reference*. Its maker (a call, or the client) and its
+dependents may come in any order, and so may its release. `settle` works off a chain of calls in a
+loop, one ended task after the other, without recursion.
 """
 
 from __future__ import annotations
 
-from gridengine.dispatcher.core import failures, lineage, objects, outcomes
+from gridengine.dispatcher.core import events, failures, objects, outcomes
 from gridengine.dispatcher.core.calls import AwaitedResult, OpenTask
-from gridengine.dispatcher.core.events import (
-    ReferencesReleased,
-    ResultExpected,
-    ResultFetched,
-    ResultMissing,
-    ResultWanted,
-    Send,
-    Supplied,
-)
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.tasks import CallsFinished, ResultData
 from gridengine.errors import Cancelled, GridEngineError, call_words
@@ -32,8 +22,8 @@ MOST_NAMED = 6
 
 
 def link(state: CoreState, one: OpenTask) -> bool:
-    """Note which results of a new task others need, and which it needs; return whether it may
-    begin.
+    """Note the results that a new task makes for others and those that it needs; return whether it
+    may begin.
     """
     task, known, early = one.task, state.awaited, state.released_early
     for index, reference in task.kept:
@@ -55,6 +45,8 @@ def link(state: CoreState, one: OpenTask) -> bool:
         elif outcomes.has_failed(awaited.data):
             failed = awaited
     one.inputs, one.missing = tuple(inputs), missing
+    if missing:
+        outcomes.note_move(state, one.only_span(), "missing")
     if failed is not None:
         outcomes.settle_failed_input(state, one, failed)
     elif missing and (one.kept in inputs or (early and not early.isdisjoint(after))):
@@ -76,8 +68,8 @@ def _keep(one: OpenTask, index: int, awaited: AwaitedResult) -> None:
 
 
 def _to_be_made(state: CoreState, reference: int) -> AwaitedResult:
-    """Return what a reference stands for, which a call is to make; it is known to nobody else when
-    it was released before.
+    """Return the result of a reference that a call is to make. If the reference was released
+    before, nobody else knows it.
     """
     awaited = state.awaited.get(reference)
     if awaited is None:
@@ -87,16 +79,13 @@ def _to_be_made(state: CoreState, reference: int) -> AwaitedResult:
     return awaited
 
 
-# ------------------------------------------------------------------ what clients say
-
-
-def wanted(state: CoreState, event: ResultWanted, now: float) -> None:
-    """Keep the results of calls that are not settled; the client is to supply those of others."""
+def wanted(state: CoreState, event: events.ResultWanted) -> None:
+    """Keep the results of unsettled calls; ask the client for those of settled ones."""
     state.open(task for task, _, _ in event.calls)
     for task, index, reference in event.calls:
         one = state.open_tasks.get(task)
         if one is None or one.is_settled(index):
-            state.effects.append(ResultMissing(reference))
+            state.effects.append(events.ResultMissing(reference))
             continue
         _keep(one, index, _to_be_made(state, reference))
         if one.runs:
@@ -104,12 +93,12 @@ def wanted(state: CoreState, event: ResultWanted, now: float) -> None:
             for run in map(state.runs.__getitem__, one.runs):
                 if run.done <= index < run.span.stop:
                     keep = Keep(run.number, index, reference)
-                    state.effects.append(Send(run.worker.id, keep))
+                    state.effects.append(events.Send(run.worker.id, keep))
         else:
-            state.effects.append(ResultExpected(reference))
+            state.effects.append(events.ResultExpected(reference))
 
 
-def supplied(state: CoreState, event: Supplied, now: float) -> None:
+def supplied(state: CoreState, event: events.Supplied) -> None:
     """Take in a result that the client has."""
     if event.reference in state.awaited or event.reference not in state.released_early:
         _arrive(state, _to_be_made(state, event.reference), event.data)
@@ -117,8 +106,8 @@ def supplied(state: CoreState, event: Supplied, now: float) -> None:
         state.released_early.discard(event.reference)
 
 
-def released(state: CoreState, event: ReferencesReleased, now: float) -> None:
-    """Forget results that nobody can refer to any more, once no call needs them."""
+def released(state: CoreState, event: events.ReferencesReleased) -> None:
+    """Forget results to which no new call can refer, once no call needs them."""
     for reference in event.references:
         awaited = state.awaited.get(reference)
         if awaited is None:
@@ -126,18 +115,15 @@ def released(state: CoreState, event: ReferencesReleased, now: float) -> None:
         else:
             awaited.held -= 1
             if not awaited.held and not awaited.open:
-                lineage.forget(state, awaited)
-
-
-# ------------------------------------------------------------------ what becomes of them
+                objects.forget(state, awaited)
 
 
 def settle(state: CoreState) -> None:
-    """Pass on what has become of the calls that were settled in this event, and of those that this
-    settles in turn.
+    """Pass on the outcomes of calls that were settled in this event, and of those that this settles
+    in turn.
     """
-    while state.linked:
-        linked, state.linked = state.linked, []
+    while state.agenda.linked:
+        linked, state.agenda.linked = state.agenda.linked, []
         for one, finished in linked:
             if isinstance(one.kept, AwaitedResult):
                 _settle_kept(state, one, finished, 0, one.kept)
@@ -150,7 +136,7 @@ def settle(state: CoreState) -> None:
 
 
 def _let_go(state: CoreState, one: OpenTask) -> None:
-    """Forget the results that an ended call needed, if no other does, and none will."""
+    """Forget the inputs of an ended call that no other call needs."""
     for awaited in one.inputs:
         awaited.open -= 1
         if one.missing:
@@ -158,7 +144,7 @@ def _let_go(state: CoreState, one: OpenTask) -> None:
         if awaited.open:
             continue
         if not awaited.held:
-            lineage.forget(state, awaited)
+            objects.forget(state, awaited)
         elif awaited.remote is not None:
             objects.rest_result(state, awaited.remote)
 
@@ -166,11 +152,10 @@ def _let_go(state: CoreState, one: OpenTask) -> None:
 def _settle_kept(
     state: CoreState, one: OpenTask, finished: CallsFinished, index: int, awaited: AwaitedResult
 ) -> None:
-    """Take in what came of a call whose result others need.
+    """Take in the outcome of a call whose result others need.
 
-    One that was taken back is handed in again, or the client supplies what became of it. So it does
-    when others were found to need the result only after the call had been assigned, and it cannot
-    go on as it came.
+    The client supplies the result instead if the call was recalled, or if others asked for the
+    result only after the call was assigned and its payload cannot be forwarded as it is.
     """
     payload = finished.payload
     known = awaited if awaited.held or awaited.open else state.awaited.get(awaited.reference)
@@ -184,9 +169,9 @@ def _settle_kept(
             and type(payload) is not KeptPayload
             and not can_go_on(payload, values)
         ):
-            state.effects.append(ResultMissing(awaited.reference))
+            state.effects.append(events.ResultMissing(awaited.reference))
             return
-        state.effects.append(ResultExpected(awaited.reference))
+        state.effects.append(events.ResultExpected(awaited.reference))
     if finished.recalled and not finished.path:
         return
     if type(payload) is KeptPayload:
@@ -202,9 +187,7 @@ def _settle_kept(
 def _keep_away(
     state: CoreState, one: OpenTask, payload: KeptPayload, index: int, awaited: AwaitedResult
 ) -> None:
-    """Note that a result stays with its worker, as long as the caller may ask for it, and others
-    need it.
-    """
+    """Note that a result stays at its worker, while the caller may ask for it or calls need it."""
     reference, worker = payload.reference, state.workers.get(payload.worker)
     if one.task.count == 1:
         one.kept = None  # it may be known as its maker: no circle
@@ -215,14 +198,14 @@ def _keep_away(
     if not one.remade:
         awaited.told, awaited.held = True, awaited.held + 1
     if reference in state.awaited and awaited.data is None:
-        lineage.note_maker(awaited, one, index)
+        objects.note_maker(awaited, one, index)
         _arrive(state, awaited, ResultData(payload))
     elif worker is not None and (name := input_name(reference)) not in worker.functions:
-        state.effects.append(Send(worker.id, Forget([name])))
+        state.effects.append(events.Send(worker.id, Forget([name])))
 
 
 def _failure_of(one: OpenTask, finished: CallsFinished, index: int) -> ResultData:
-    """Return what came of one of the calls that have failed, and by which way it goes on."""
+    """Return the failure of one call, with the functions through which it came."""
     function, path = one.function.function, finished.path
     name = function.name if path else call_words(function.name, one.task.first, index)
     if len(path) >= MOST_NAMED:
@@ -237,7 +220,7 @@ def _failure_of(one: OpenTask, finished: CallsFinished, index: int) -> ResultDat
 
 
 def _arrive(state: CoreState, awaited: AwaitedResult, data: ResultData) -> None:
-    """Begin the dependents that have waited for this result alone; settle all if it has failed."""
+    """Note that a result has come, and begin or settle the calls that wait for it."""
     if awaited.data is not None:
         return
     awaited.data = data
@@ -246,19 +229,19 @@ def _arrive(state: CoreState, awaited: AwaitedResult, data: ResultData) -> None:
         awaited.data = ResultData(())  # it goes when the caller has it no more
         objects.keep_away(state, awaited, payload.size, state.workers.get(payload.worker))
         if awaited.asked:
-            lineage.bring(state, awaited)
+            objects.bring(state, awaited)
     elif payload is not None and not data.raised:
         objects.keep_result(state, awaited, payload)
     if awaited.told and type(payload) is not KeptPayload:
-        state.effects.append(ResultFetched(awaited.reference, data))
+        state.effects.append(events.ResultFetched(awaited.reference, data))
     if awaited.waiting:
         begin_waiting(state, awaited)
     elif not awaited.open and not awaited.held:
-        lineage.forget(state, awaited)
+        objects.forget(state, awaited)
 
 
 def begin_waiting(state: CoreState, awaited: AwaitedResult) -> None:
-    """Begin the calls that have waited for this result alone; settle all if it has failed."""
+    """Queue the calls that waited for this result alone; settle all if it has failed."""
     assert awaited.data is not None
     failed = outcomes.has_failed(awaited.data)
     waiting, awaited.waiting = awaited.waiting, ()
@@ -273,6 +256,7 @@ def begin_waiting(state: CoreState, awaited: AwaitedResult) -> None:
         elif not one.missing:  # before others: what its inputs take is free the sooner
             span = one.only_span()
             demand = span.demand
+            outcomes.note_move(state, span, "waiting", "its inputs are there")
             queue = state.common_queue if demand is ANY else state.queue_for(demand)
             queue.put_back(span)
-            state.begun[queue] = one
+            state.agenda.begun[queue] = one

@@ -1,21 +1,14 @@
-"""What goes into the core (events) and comes out of it (effects): plain frozen data."""
+"""What goes into the core (each an `Event`) and comes out of it (each an `Effect`): plain frozen
+data.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from typing import TypeAlias
 
 from msgspec import Struct
 
-from gridengine.dispatcher.core.tasks import (
-    AlikeTasks,
-    CallsFinished,
-    Function,
-    ResultData,
-    Task,
-    TaskMessage,
-    TaskStarted,
-)
+from gridengine.dispatcher.core.tasks import AlikeTasks, Effect, Function, ResultData, Task
 from gridengine.errors import GridEngineError
 from gridengine.resources.base import Resource
 from gridengine.resources.demand import ANY, Demand
@@ -24,30 +17,31 @@ from gridengine.serialize.kept_payload import KeptPayload
 from gridengine.serialize.payload import Payload
 from gridengine.wire.messages import Hello, Message
 
-# ------------------------------------------------------------------ events
+
+class Event(Struct, frozen=True):
+    """What the core is told."""
 
 
-class ClientJoined(Struct, frozen=True):
-    """A client has come, or has come back; it has turns by its `weight`, which is above 0. The
-    numbers of its tasks and submitters are `number << NUMBER_BITS | n`; the number 0 is that of the
-    dispatcher's own process, which is always there.
+class ClientJoined(Event, frozen=True):
+    """A client has come, or is back, with turns by its `weight` above 0. Its tasks and submitters
+    have the numbers `number << NUMBER_BITS | n`. Number 0 is the dispatcher's own process, which is
+    always there.
     """
 
     number: int
     weight: float = 1.0
 
 
-class ClientLeft(Struct, frozen=True):
-    """A client has gone, and its tasks with it."""
+class ClientLeft(Event, frozen=True):
+    """A client is gone, and its tasks end."""
 
     number: int
 
 
-class Submitted(Struct, frozen=True):
-    """Tasks of one function, to be run in order, by runners that have loaded no modules of an
-    earlier `generation` than this; for a call of the run `parent`, with which they end unless they
-    are `detached`, or 0. They are of the client that the number of their submitter says, or of the
-    parent's, and end with that.
+class Submitted(Event, frozen=True):
+    """Tasks of one function, to run in order, by runners that have loaded no modules of an earlier
+    `generation`. With `parent` a call of that run has made them, and they end with it unless they
+    are `detached`. They belong to the parent's client, or to the one in their submitter's number.
     """
 
     function: Function
@@ -57,18 +51,18 @@ class Submitted(Struct, frozen=True):
     detached: bool = False
 
 
-class SubmittedAlike(Struct, frozen=True):
-    """As `Submitted`, where tasks are alike. No call is their parent."""
+class SubmittedAlike(Event, frozen=True):
+    """Tasks that are alike; no call is their parent."""
 
     function: Function
     alike: AlikeTasks
 
 
-class CancelRequested(Struct, frozen=True):
-    """End these tasks, and of others these `calls` (the number of the task, the first call and the
-    one after the last): what has not started never runs, what runs is sent `signal`.
+class CancelRequested(Event, frozen=True):
+    """End these tasks, and these `calls` of others (task, start, stop): what has not begun never
+    runs, what runs is sent `signal`.
 
-    Other calls that are with them at a worker run again, uncharged.
+    Other calls in the same batches run again, uncharged.
     """
 
     tasks: Sequence[int]
@@ -76,54 +70,47 @@ class CancelRequested(Struct, frozen=True):
     calls: Sequence[tuple[int, int, int]] = ()
 
 
-class RecallRequested(Struct, frozen=True):
-    """Take back what has not begun of these calls: the number of each task, the first call and the
-    one after the last.
-
-    They are settled, as `recalled`: those that wait at once, those that workers have when these
-    have given them back.
+class RecallRequested(Event, frozen=True):
+    """Take back the unbegun ones of these calls (task, start, stop). They are settled as
+    `recalled`: waiting ones at once, others when their workers have returned them.
     """
 
     calls: Sequence[tuple[int, int, int]]
 
 
-class Released(Struct, frozen=True):
-    """Nobody can hand in this shared object any more."""
+class Released(Event, frozen=True):
+    """Nobody can use this shared object in a new task any more."""
 
     name: bytes
 
 
-class ResultWanted(Struct, frozen=True):
-    """Others need the results of these calls, which were handed in before: the number of each task,
-    the call, and the reference that stands for its result from now on.
-    """
+class ResultWanted(Event, frozen=True):
+    """Others need the results of calls that were submitted before (task, call, reference)."""
 
     calls: Sequence[tuple[int, int, int]]
 
 
-class Supplied(Struct, frozen=True):
-    """What a reference stands for is here, and comes from the client."""
+class Supplied(Event, frozen=True):
+    """The client supplies the result of a reference."""
 
     reference: int
     data: ResultData
 
 
-class ReferencesReleased(Struct, frozen=True):
+class ReferencesReleased(Event, frozen=True):
     """No new task can refer to these results."""
 
     references: Sequence[int]
 
 
-class ResultAsked(Struct, frozen=True):
+class ResultAsked(Event, frozen=True):
     """The caller asks for a result that a worker has."""
 
     reference: int
 
 
 class RestoredRun(Struct, frozen=True, gc=False):
-    """Calls `start` to `stop` of a task that a worker was assigned by a dispatcher before this one;
-    `number` is the run's.
-    """
+    """Calls that an earlier dispatcher process assigned to a worker; `number` is the run's."""
 
     number: int
     worker: bytes
@@ -134,13 +121,13 @@ class RestoredRun(Struct, frozen=True, gc=False):
 
 
 class RestoredWorker(Struct, frozen=True):
-    """A worker that was connected to a dispatcher before this one, and its latest `Hello`."""
+    """A worker that was connected to an earlier dispatcher process, and its latest `Hello`."""
 
     id: bytes
     hello: Hello
 
 
-class Restored(Struct, frozen=True):
+class Restored(Event, frozen=True):
     """What a dispatcher before this one has left; handled before any worker connects.
 
     It may come in two events around those that submit its tasks again (`submitted` being another
@@ -169,13 +156,13 @@ class Restored(Struct, frozen=True):
     launched: Sequence[Launched] = ()
 
 
-class DrainHosts(Struct, frozen=True):
-    """Assign nothing more to the workers on these hosts; each leaves when what it has is done."""
+class DrainHosts(Event, frozen=True):
+    """The workers on these hosts are to leave when their calls have ended."""
 
     hosts: Set[str]
 
 
-class Received(Struct, frozen=True, gc=False):
+class Received(Event, frozen=True, gc=False):
     """A message of a worker."""
 
     worker: bytes
@@ -183,25 +170,24 @@ class Received(Struct, frozen=True, gc=False):
     buffers: Sequence[bytes | bytearray | memoryview] = ()
 
 
-class Scaled(Struct, frozen=True):
-    """From now on there are to be at least and at most so many workers; None is as it was at first.
-    Of too many those leave first that have nothing to do, the others when what they are at has
-    ended.
+class Scaled(Event, frozen=True):
+    """The number of workers is to stay within these bounds; None is the initial bound. Of too many,
+    idle ones leave first, busy ones when their calls have ended.
     """
 
     minimum: int | None = None
     maximum: int | None = None
 
 
-class Launched(Struct, frozen=True):
-    """The scheduler has started these workers; `asked` is for what, in its own words."""
+class Launched(Event, frozen=True):
+    """The scheduler has started workers; `asked` says for what, in its own words."""
 
     handles: Sequence[Handle]
     demand: Demand = ANY
     asked: str = ""
 
 
-class LaunchFailed(Struct, frozen=True):
+class LaunchFailed(Event, frozen=True):
     """The scheduler has started none; `for_now`: it may later."""
 
     error: GridEngineError
@@ -209,15 +195,15 @@ class LaunchFailed(Struct, frozen=True):
     demand: Demand = ANY
 
 
-class Polled(Struct, frozen=True):
-    """What the scheduler reports of workers."""
+class Polled(Event, frozen=True):
+    """The scheduler's reports of workers."""
 
     reports: Mapping[Handle, Report]
 
 
-class Explained(Struct, frozen=True):
-    """The batch system's words on what a queued worker waits for; or, of one that is `running`, its
-    own on which addresses of the dispatcher do not answer it.
+class Explained(Event, frozen=True):
+    """What a queued worker waits for, by the batch system; or which addresses do not answer a
+    `running` one, by itself.
     """
 
     handle: Handle
@@ -225,63 +211,31 @@ class Explained(Struct, frozen=True):
     running: bool = False
 
 
-class Tick(Struct, frozen=True):
+class Tick(Event, frozen=True):
     """Time has passed."""
 
 
-class Rebalance(Struct, frozen=True):
-    """Recall calls that have not begun from workers that are at slow ones."""
+class Rebalance(Event, frozen=True):
+    """Workers that are at slow calls are to return unbegun ones."""
 
 
-class Continue(Struct, frozen=True):
-    """Assign more of what waits: one event assigns so much at most, so that others are not kept
-    waiting.
+class Continue(Event, frozen=True):
+    """More of the deferred calls may be assigned: one event assigns a limited number, so that
+    others are not kept waiting.
     """
 
 
-class Closing(Struct, frozen=True):
-    """End everything; `for_good`: nobody will ask for a result any more."""
+class Closing(Event, frozen=True):
+    """Everything ends; `for_good`: nobody will ask for a result any more."""
 
     for_good: bool = False
 
 
-class Draining(Struct, frozen=True):
-    """Have no call begin any more but those that running ones need; `Drained` tells when none
-    runs.
-    """
+class Draining(Event, frozen=True):
+    """No call may begin but those that running calls need. `Drained` tells when none runs."""
 
 
-Event: TypeAlias = (
-    ClientJoined
-    | ClientLeft
-    | Submitted
-    | SubmittedAlike
-    | CancelRequested
-    | RecallRequested
-    | Released
-    | ResultWanted
-    | Supplied
-    | ReferencesReleased
-    | ResultAsked
-    | DrainHosts
-    | Restored
-    | Received
-    | Scaled
-    | Launched
-    | LaunchFailed
-    | Polled
-    | Explained
-    | Tick
-    | Rebalance
-    | Continue
-    | Draining
-    | Closing
-)
-
-# ------------------------------------------------------------------ effects
-
-
-class Send(Struct, frozen=True, gc=False):
+class Send(Effect, frozen=True, gc=False):
     """Send a worker a message."""
 
     worker: bytes
@@ -289,9 +243,9 @@ class Send(Struct, frozen=True, gc=False):
     buffers: Payload = ()
 
 
-class Grant(Struct, frozen=True):
-    """Tell a worker what it is to give to the calls of an allocation; `takes` is how many of its
-    cores are booked for them.
+class Grant(Effect, frozen=True):
+    """Tell a worker what the calls of an allocation get; `takes`: how many of its cores are
+    booked.
     """
 
     worker: bytes
@@ -300,58 +254,56 @@ class Grant(Struct, frozen=True):
     takes: int
 
 
-class Launch(Struct, frozen=True):
-    """Ask the scheduler for workers; `label` is what the calls are called that they are for."""
+class Launch(Effect, frozen=True):
+    """Ask the scheduler for workers; `label`: what their calls are called."""
 
     count: int
     demand: Demand = ANY
     label: str = ""
 
 
-class Withdraw(Struct, frozen=True):
+class Withdraw(Effect, frozen=True):
     """Have the scheduler stop these workers."""
 
     handles: Sequence[Handle]
 
 
-class Lost(Struct, frozen=True):
+class Lost(Effect, frozen=True):
     """A worker is gone: forget its connection."""
 
     worker: bytes
 
 
-class ResultMissing(Struct, frozen=True):
-    """A result that is wanted was told before that was known: the client, who has it, is to supply
-    it.
-    """
+class ResultMissing(Effect, frozen=True):
+    """A wanted result was told before: the client has it and is to supply it."""
 
     reference: int
 
 
-class ResultExpected(Struct, frozen=True):
-    """A result that is wanted will be kept when it is there."""
+class ResultExpected(Effect, frozen=True):
+    """A wanted result will be kept when it is here."""
 
     reference: int
 
 
-class ResultKept(Struct, frozen=True):
-    """This stands for a result that stays at its worker, and is about to be told. When nobody has
-    it any more, `ReferencesReleased` is to say so, once more than else.
+class ResultKept(Effect, frozen=True):
+    """A result stays at its worker, and is about to be told. When nobody has it any more,
+    `ReferencesReleased` names it once more than other results.
     """
 
     payload: KeptPayload
 
 
-class ResultFetched(Struct, frozen=True):
-    """A result is here that has stayed at its worker; or it cannot be had any more."""
+class ResultFetched(Effect, frozen=True):
+    """A result that stayed at a worker is here, or is lost for good."""
 
     reference: int
     data: ResultData
 
 
-class Explain(Struct, frozen=True):
-    """Tell the user what these queued workers wait for, in the batch system's words; or, of those
-    that are `running`, what keeps the first from connecting, in its own.
+class Explain(Effect, frozen=True):
+    """Tell the user what these queued workers wait for, or what keeps the first `running` one from
+    connecting.
     """
 
     handles: Sequence[Handle]
@@ -359,37 +311,17 @@ class Explain(Struct, frozen=True):
     running: bool = False
 
 
-class Drained(Struct, frozen=True):
-    """No call runs any more, and none begins: this was asked for by `Draining`."""
+class Drained(Effect, frozen=True):
+    """No call runs any more, and none begins, as `Draining` asked."""
 
 
-class Warn(Struct, frozen=True):
+class Warn(Effect, frozen=True):
     """Tell the user something that does not stop the run."""
 
     text: str
 
 
-class Inform(Struct, frozen=True):
+class Inform(Effect, frozen=True):
     """Tell who reads the log how the run goes."""
 
     text: str
-
-
-Effect: TypeAlias = (
-    Send
-    | Grant
-    | Launch
-    | Withdraw
-    | CallsFinished
-    | TaskStarted
-    | TaskMessage
-    | Lost
-    | ResultMissing
-    | ResultExpected
-    | ResultKept
-    | ResultFetched
-    | Explain
-    | Drained
-    | Warn
-    | Inform
-)

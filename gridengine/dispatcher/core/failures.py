@@ -61,9 +61,7 @@ def why_crashed(run: Run, index: int, message: Crashed) -> CallError:
 
 
 def why_cancelled(span: Span, worker: Worker | None) -> Cancelled:
-    """Return the error of calls that somebody ended; `worker` is where the first of them ran, None
-    when it did not.
-    """
+    """Return the error of cancelled calls; `worker` is where the first ran, None if it did not."""
     facts = {} if worker is None else _facts(worker, span, span.start)
     one = span.open_task
     name = name_of(span, span.start) if span.calls == 1 else one.function.function.name
@@ -71,8 +69,8 @@ def why_cancelled(span: Span, worker: Worker | None) -> Cancelled:
 
 
 def why_lost(worker: Worker, span: Span, reason: str, report: Report | None) -> GridEngineError:
-    """Return the error of calls whose worker is gone; the batch system's record of its end, if
-    there is one, says which.
+    """Return the error of calls whose worker is gone, by the batch system's record if there
+    is one.
     """
     kind: type[GridEngineError] = WorkerLost
     hint = (
@@ -99,8 +97,8 @@ def why_lost(worker: Worker, span: Span, reason: str, report: Report | None) -> 
 
 
 def why_relieved(worker: Worker, span: Span, began: float, asked_for: bool) -> TimeoutError:
-    """Return the error of a call that took all the time that its worker had left; `asked_for` says
-    whether the script has set the limit.
+    """Return the error of a call that used up its worker's time; `asked_for`: the script set the
+    limit.
     """
     seconds = worker.leave_at - began
     text = (
@@ -130,7 +128,7 @@ def cannot_give(asked: Resource, cause: BaseException) -> GridEngineError:
 
 
 def name_of(span: Span, index: int) -> str:
-    """Return what a call is called in messages to people."""
+    """Return how people call a call."""
     one = span.open_task
     return call_words(one.function.function.name, one.task.first, index, one.task.name)
 
@@ -145,7 +143,7 @@ def _facts(worker: Worker, span: Span, index: int) -> dict[str, Any]:
 
 
 def ending_of(exitcode: int) -> str:
-    """Return what an exit code says: `was killed by SIGKILL`, `exited with status 3`."""
+    """Return an exit code in words: `was killed by SIGKILL`, `exited with status 3`."""
     return f"was {exit_words(exitcode)}" if exitcode < 0 else f"exited with status {exitcode}"
 
 

@@ -1,5 +1,7 @@
-"""A queue whose clients take turns by weight, and of each client its submitters: who has the
-smallest share of the workers, or has waited longest, is next.
+"""The calls that wait in one queue: whose turn it is, and blocks of tasks that wait as one.
+
+Clients take turns by weight; of each client its submitters do: next is who has the smallest share
+of the workers, or has waited longest.
 """
 
 from __future__ import annotations
@@ -11,8 +13,137 @@ from itertools import chain, islice
 from operator import attrgetter
 from typing import TypeAlias
 
-from gridengine.dispatcher.core.calls import Client, OpenTask, Span, Submitter
-from gridengine.dispatcher.core.task_blocks import TaskBlock
+from msgspec import Struct
+
+from gridengine.dispatcher.core.calls import Client, OpenTask, RemoteObject, Span, Submitter
+from gridengine.dispatcher.core.figures import Pace
+from gridengine.dispatcher.core.tasks import AlikeTasks
+from gridengine.errors import UNNUMBERED
+
+_GROUP_BITS = 10
+"""Blocks are found by the numbers of their tasks, without so many of the last bits."""
+
+
+class TaskBlock(Struct, eq=False):
+    """Tasks of one call that wait as one; the first `opened` are no longer in it. `order` is the
+    place of the first among all tasks.
+    """
+
+    alike: AlikeTasks
+    function: RemoteObject
+    submitter: Submitter
+    pace: Pace
+    order: int
+    since: float
+    table: TaskBlocks
+    opened: int = 0
+
+    @property
+    def left(self) -> int:
+        """How many tasks are in it."""
+        return len(self.alike.payloads) - self.opened
+
+    @property
+    def numbers(self) -> range:
+        """Their numbers."""
+        return self.alike.numbers[self.opened :]
+
+    def numbered(self, number: int) -> range:
+        """Return the task (as a range) with the call of this number among all that the user asked
+        for.
+        """
+        first, task = self.alike.task.first, self.alike.task.id
+        if first == UNNUMBERED or not self.opened <= number - first < len(self.alike.payloads):
+            return range(0)
+        return range(task + number - first, task + number - first + 1)
+
+    def open_next(self) -> Span:
+        """Open the next task. Its span goes before the block in the queue or, after the last, in
+        its place.
+        """
+        place, payloads = self.opened, self.alike.payloads
+        task = self.alike.at(place)
+        payloads[place] = b""
+        one = OpenTask(
+            task,
+            self.function,
+            1,
+            self.submitter,
+            self.pace,
+            order=self.order + place,
+            since=self.since,
+        )
+        self.opened = place + 1
+        self.table.note_opened(self, one)
+        return Span(one, 0, 1, task.demand)
+
+    def open_all(self) -> Iterator[Span]:
+        """Open all of them."""
+        while self.left:
+            yield self.open_next()
+
+
+class TaskBlocks:
+    """All blocks. It is true while there are some.
+
+    Args:
+        open_tasks: the table of the tasks that are open.
+    """
+
+    def __init__(self, open_tasks: dict[int, OpenTask]) -> None:
+        self._open_tasks = open_tasks
+        self._groups: dict[int, list[TaskBlock]] = {}
+        self.tasks = 0
+        """How many tasks are in blocks."""
+
+    def __bool__(self) -> bool:
+        return self.tasks > 0
+
+    def __iter__(self) -> Iterator[TaskBlock]:
+        return iter({id(one): one for its in self._groups.values() for one in its}.values())
+
+    def add(self, block: TaskBlock) -> None:
+        """Add a block."""
+        self.tasks += block.left
+        for group in _groups(block.numbers):
+            self._groups.setdefault(group, []).append(block)
+
+    def find(self, task: int) -> TaskBlock | None:
+        """Return the block that has this task, or None."""
+        for block in self._groups.get(task >> _GROUP_BITS, ()):
+            if task in block.numbers:
+                return block
+        return None
+
+    def has_any(self, tasks: range) -> bool:
+        """Return whether a block has one of these tasks."""
+        return any(
+            block.numbers[0] < tasks.stop and tasks.start <= block.numbers[-1]
+            for group in _groups(tasks)
+            for block in self._groups.get(group, ())
+        )
+
+    def note_opened(self, block: TaskBlock, one: OpenTask) -> None:
+        """Note that a task of a block is open."""
+        number = one.task.id
+        self._open_tasks[number] = one
+        self.tasks -= 1
+        group, numbers = number >> _GROUP_BITS, block.numbers
+        if not numbers or numbers[0] >> _GROUP_BITS != group:
+            its = self._groups[group]
+            its.remove(block)
+            if not its:
+                del self._groups[group]
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._groups.clear()
+        self.tasks = 0
+
+
+def _groups(numbers: range) -> Iterable[int]:
+    return range(numbers[0] >> _GROUP_BITS, (numbers[-1] >> _GROUP_BITS) + 1)
+
 
 MOST_COMPARED = 16
 """How many of the submitters that have waited longest are compared by their shares: a turn costs
@@ -39,7 +170,7 @@ def level_of(one: OpenTask) -> Level:
 
 
 class _Levels(dict[Level, Waiting]):
-    """The spans of one client by their levels, none of which is empty."""
+    """The spans of one client by level; no level is empty."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -47,7 +178,7 @@ class _Levels(dict[Level, Waiting]):
         """A heap of all levels, and of some that are no more."""
 
     def make(self, level: Level) -> Waiting:
-        """Return what waits at a level that is new."""
+        """Return a new level."""
         heappush(self._order, level)
         found = self[level] = Waiting()
         return found
@@ -61,14 +192,12 @@ class _Levels(dict[Level, Waiting]):
 
 
 class FairQueue:
-    """The spans that wait. Of the clients with spans the one with the smallest share of the workers
-    for its weight is next; of its calls those that are inside of most others, then those of the
-    highest priority. At one level its submitters take turns: who has had one goes behind the
-    others. For each submitter it is first in, first out.
+    """The waiting spans. The next client is the one with the smallest share of the workers for its
+    weight; of its calls the deepest come first, then those of the highest priority. At one level
+    its submitters take turns, and for each submitter it is first in, first out.
 
-    `spans` are those of the dispatcher's own process whose calls are inside of none and have no
-    priority, by submitter, for one more to be added at once. `alone`: whether the turn that was
-    begun last is that of the only submitter with spans.
+    `spans` are the plain ones: of the dispatcher's own process, not nested, without priority.
+    `alone`: whether the last turn was that of the only submitter with spans.
     """
 
     def __init__(self) -> None:
@@ -79,7 +208,9 @@ class FairQueue:
         """How many levels there are of each depth."""
 
     def level(self, submitter: Submitter, priority: int) -> Waiting:
-        """Return where the calls of a task wait, for one more to be added at once."""
+        """Return where calls of a submitter and priority wait, made for one more to be added at
+        once.
+        """
         if submitter.plain and not priority:
             return self.spans
         levels = self._others.get(submitter.client)
@@ -112,9 +243,8 @@ class FairQueue:
         return spans[0] if type(spans[0]) is Span else first_of(spans)
 
     def begin_turn(self, floor: int = -1) -> Spans:
-        """Return the spans of the submitter whose turn it is, to be taken from the left until
-        `end_turn`: of those alone that are inside of more others than `floor`, where there must be
-        some.
+        """Return the spans of the next submitter, to be taken from the left until `end_turn`; only
+        spans deeper than `floor`, of which there must be some.
         """
         others = self._others
         waiting = self._first_level(floor) if others else self.spans
@@ -141,9 +271,7 @@ class FairQueue:
         return levels[levels.first]
 
     def end_turn(self, one: OpenTask) -> None:
-        """Have the submitter and the client of a task that was served go behind the others; one
-        that is alone and has spans left need not.
-        """
+        """Put the submitter and the client of a served task behind the others."""
         submitter = one.submitter
         plain = submitter.plain and not one.task.priority
         waiting = self.spans if plain else self._others[submitter.client][level_of(one)]
@@ -157,7 +285,7 @@ class FairQueue:
             self._others.move_to_end(submitter.client)
 
     def _drop(self, client: Client, level: Level) -> None:
-        """Forget a level at which nothing waits any more."""
+        """Forget an empty level."""
         levels, depth = self._others[client], -level[0]
         del levels[level]
         if not levels:
@@ -167,9 +295,7 @@ class FairQueue:
             del self._depths[depth]
 
     def add_block(self, block: TaskBlock) -> bool:
-        """Have tasks wait behind all others of their submitter; return whether they are its
-        first.
-        """
+        """Add a block behind all spans of its submitter; return whether it is the first."""
         priority = block.alike.task.priority
         level = self.level(block.submitter, priority)
         spans = level.setdefault(block.submitter, deque())
@@ -195,8 +321,8 @@ class FairQueue:
         split: Callable[[Span], tuple[Iterable[Span], Iterable[Span]]],
         tasks: Iterable[OpenTask] | None = None,
     ) -> list[Span]:
-        """Ask for each span, of all or of those that wait where these tasks do, what of it stays
-        and what is taken out; return what is taken out. The blocks among the latter stay.
+        """Split each span, of all or near these tasks, into what stays and what is taken out;
+        return what is taken out. Blocks near these tasks stay.
         """
         if tasks is None:
             self.open_blocks([one for one in self._entries() if isinstance(one, TaskBlock)])
@@ -224,7 +350,7 @@ class FairQueue:
 
 
 def first_of(spans: Spans) -> Span:
-    """Return the first of these spans, opened if it is the next task of a block."""
+    """Return the first span; the next task of a block is opened for it."""
     first = spans[0]
     if isinstance(first, Span):
         return first

@@ -1,5 +1,5 @@
-"""Large results that stay at the workers which have made them: calls that need them go there, or
-the results come here, once, for whoever else needs them.
+"""Large results that stay at the workers that made them: calls that need them go there, or the
+results come here, once, for all other users.
 """
 
 from __future__ import annotations
@@ -7,12 +7,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from gridengine.dispatcher.core import dependencies, lineage, objects
+from gridengine.dispatcher.core import dependencies, objects
 from gridengine.dispatcher.core.calls import AwaitedResult, OpenTask, Span
 from gridengine.dispatcher.core.events import ResultAsked, ResultFetched, Send
-from gridengine.dispatcher.core.model import READY, Phase, SlotGroup, TaskQueue, Worker
-from gridengine.dispatcher.core.outcomes import has_failed, settle_failed_input, unwritable
+from gridengine.dispatcher.core.model import SlotGroup, TaskQueue, Worker
+from gridengine.dispatcher.core.outcomes import (
+    has_failed,
+    note_move,
+    settle_failed_input,
+    unwritable,
+)
 from gridengine.dispatcher.core.state import CoreState
+from gridengine.dispatcher.core.states import READY, Phase
 from gridengine.dispatcher.core.tasks import ResultData
 from gridengine.errors import GridEngineError
 from gridengine.serialize.payload import Payload
@@ -22,10 +28,10 @@ TRANSFER_RATE = 50e6
 """How many bytes per second are taken to come from one worker to another."""
 
 
-def at_hand(state: CoreState, spans: Iterable[Span], worker: Worker, now: float) -> list[Span]:
-    """Return those of the calls of a batch whose inputs a worker can be given, or makes before
-    them. The others wait in no queue until these are here, or the worker that has them has room, if
-    that is sooner; or they have failed, as what was to make one again.
+def at_hand(state: CoreState, spans: Iterable[Span], worker: Worker) -> list[Span]:
+    """Return the calls of a batch whose inputs this worker has, can be sent, or makes before them.
+    The others wait, in no queue, until their inputs are here, or the worker that has them has room;
+    or their inputs have failed.
     """
     found: list[Span] = []
     coming: set[AwaitedResult] = set()
@@ -34,7 +40,7 @@ def at_hand(state: CoreState, spans: Iterable[Span], worker: Worker, now: float)
         if one.missing:  # it follows those that make what it needs
             fits = all(needed.data is not None or needed in coming for needed in one.inputs)
         else:
-            fits = not one.inputs or _has_inputs(state, span, worker, now)
+            fits = not one.inputs or _has_inputs(state, span, worker)
         if fits:
             found.append(span)
             if isinstance(one.kept, AwaitedResult):
@@ -42,8 +48,10 @@ def at_hand(state: CoreState, spans: Iterable[Span], worker: Worker, now: float)
     return found
 
 
-def _has_inputs(state: CoreState, span: Span, worker: Worker, now: float) -> bool:
-    """Return whether a worker can be given the inputs of a call; have it wait for them if not."""
+def _has_inputs(state: CoreState, span: Span, worker: Worker) -> bool:
+    """Return whether a worker can be given the inputs of a call; otherwise have the call wait for
+    them.
+    """
     one = span.open_task
     away = [awaited for awaited in one.inputs if _is_away(awaited, worker)]
     for awaited in away:
@@ -52,20 +60,19 @@ def _has_inputs(state: CoreState, span: Span, worker: Worker, now: float) -> boo
             return False
     if not away:
         return True
-    near = _is_sooner_there(state, span, away, now)
+    near = _is_sooner_there(state, span, away)
     one.missing, one.again = len(away), (span.demand, span.attempt)
+    note_move(state, span, "missing", "its inputs are elsewhere")
     for awaited in away:
         awaited.add_waiting(one)
         if not near:
-            lineage.bring(state, awaited)
+            objects.bring(state, awaited)
     return False
 
 
-def _is_sooner_there(
-    state: CoreState, span: Span, away: Sequence[AwaitedResult], now: float
-) -> bool:
-    """Have a call wait, once, for the worker that has all that it lacks elsewhere, if that is
-    likely to have room sooner than it would take to fetch it; return whether it does.
+def _is_sooner_there(state: CoreState, span: Span, away: Sequence[AwaitedResult]) -> bool:
+    """Have a call wait, once, for the worker that has its inputs, if that worker likely has room
+    before they could be fetched; return whether it waits.
     """
     holders = [one.remote.workers for one in away if one.remote and one.remote.asked is None]
     there = set.intersection(*holders) if len(holders) == len(away) else set()
@@ -74,15 +81,15 @@ def _is_sooner_there(
         return False
     waiting = state.near.get(holder.id, {})
     seconds = sum(one.remote.size for one in away if one.remote) / TRANSFER_RATE
-    if _seconds_to_room(holder, span, now) * (1 + len(waiting)) > seconds:
+    if _seconds_to_room(holder, span, state.now) * (1 + len(waiting)) > seconds:
         return False
-    span.open_task.near_until = now + seconds
+    span.open_task.near_until = state.now + seconds
     state.near.setdefault(holder.id, {})[span.open_task.task.id] = span.open_task
     return True
 
 
 def _seconds_to_room(worker: Worker, span: Span, now: float) -> float:
-    """Return in how many seconds one of the calls there will have ended that a call waits for."""
+    """Return in how many seconds the first call on a worker ends that leaves room for this call."""
     return min(
         (
             max(run.span.open_task.pace.seconds - (now - run.touched), 0.0)
@@ -94,7 +101,7 @@ def _seconds_to_room(worker: Worker, span: Span, now: float) -> float:
 
 
 def go_near(state: CoreState, worker: Worker) -> None:
-    """Have a call that has waited for this worker, which has room, be the next."""
+    """Queue a call that has waited for this worker, which has room now."""
     waiting = state.near.get(worker.id, {})
     while waiting and not _go_on(state, waiting.pop(next(iter(waiting)))):
         pass
@@ -102,12 +109,14 @@ def go_near(state: CoreState, worker: Worker) -> None:
         state.near.pop(worker.id, None)
 
 
-def give_up_waiting(state: CoreState, now: float) -> None:
-    """Have calls go anywhere that have waited long enough for a worker, or for one that is gone."""
+def give_up_waiting(state: CoreState) -> None:
+    """Queue, for any worker, calls that have waited long enough for one worker, or for one that is
+    gone.
+    """
     for id, waiting in list(state.near.items()):
         worker = state.workers.get(id)
         for task, one in list(waiting.items()):
-            if worker is None or worker.phase is not READY or now >= one.near_until:
+            if worker is None or worker.phase is not READY or state.now >= one.near_until:
                 del waiting[task]
                 _go_on(state, one)
         if not waiting:
@@ -115,16 +124,17 @@ def give_up_waiting(state: CoreState, now: float) -> None:
 
 
 def _go_on(state: CoreState, one: OpenTask) -> bool:
-    """Have a call wait for any worker; return False if it does, or has ended."""
+    """Have a call wait for any worker; return False if it does already, or has ended."""
     missing = [awaited for awaited in one.inputs if one in awaited.waiting]
     if not missing:
         return False
     for awaited in missing:
         awaited.drop_waiting(one)
     one.missing, span = 0, one.only_span()
+    note_move(state, span, "waiting", "for any worker")
     queue = state.queue_for(span.demand)
     queue.put_back(span)
-    state.dirty_queues[queue] = None
+    state.agenda.changed_queues[queue] = None
     return True
 
 
@@ -136,8 +146,8 @@ def _is_away(awaited: AwaitedResult, worker: Worker) -> bool:
 
 
 def nearest(state: CoreState, queue: TaskQueue) -> SlotGroup | None:
-    """Return, and unlist, the free slots of the worker that has most of what the next call needs;
-    None when it has none.
+    """Return, and unlist, free slots of the worker that has most bytes of the next call's inputs;
+    None if it has none.
     """
     sizes: dict[bytes, int] = {}
     for awaited in queue.waiting.first().open_task.inputs:
@@ -153,11 +163,9 @@ def nearest(state: CoreState, queue: TaskQueue) -> SlotGroup | None:
     return None
 
 
-def fetched(
-    state: CoreState, worker: Worker, message: Fetched, buffers: Payload, now: float
-) -> None:
-    """Take in a result that has come from a worker: one that was asked of it, or that it hands over
-    since it leaves; or hear that it does not have it.
+def fetched(state: CoreState, worker: Worker, message: Fetched, buffers: Payload) -> None:
+    """Take in a result that a worker sends, asked or because it leaves; or hear that it does not
+    have it.
     """
     name = message.name
     known, awaited = state.objects.get(name), state.awaited.get(int.from_bytes(name, "big"))
@@ -167,22 +175,22 @@ def fetched(
         known.workers.discard(worker.id)
         worker.functions.discard(name)
         if known.asked == worker.id:
-            lineage.bring_again(state, [name])
+            objects.bring_again(state, [name])
         return
     del state.away[name]
     if worker.phase is Phase.STOPPING:
-        worker.stopping_since = now  # it is getting on: what is left has its own time
+        worker.stopping_since = state.now  # it is getting on: what is left has its own time
     payload = unwritable(buffers)
     known.function = objects.result_function(name, payload)
     known.away, known.asked = False, None
     awaited.data = ResultData(payload)
-    lineage.forget_maker(state, awaited)
+    objects.forget_maker(state, awaited)
     if awaited.told:
         state.effects.append(ResultFetched(awaited.reference, awaited.data))
     dependencies.begin_waiting(state, awaited)
 
 
-def asked(state: CoreState, event: ResultAsked, now: float) -> None:
+def asked(state: CoreState, event: ResultAsked) -> None:
     """Have a result come here that the caller asks for."""
     awaited = state.awaited.get(event.reference)
     if awaited is None:
@@ -190,7 +198,7 @@ def asked(state: CoreState, event: ResultAsked, now: float) -> None:
         state.effects.append(ResultFetched(event.reference, ResultData(error=error)))
     elif awaited.remote is not None and awaited.remote.away:
         awaited.asked = True
-        lineage.bring(state, awaited)
+        objects.bring(state, awaited)
     elif awaited.data is None:
         awaited.asked = True  # it is being made again
     else:
@@ -198,8 +206,8 @@ def asked(state: CoreState, event: ResultAsked, now: float) -> None:
 
 
 def forget_before_closing(state: CoreState, *, everything: bool) -> None:
-    """Have workers forget, before they leave for good, what the caller will not ask for: else they
-    would hand it over.
+    """Have workers forget results that the caller will not ask for; otherwise they would hand them
+    over before they leave.
     """
     for name in list(state.away):
         if everything or not state.awaited[int.from_bytes(name, "big")].told:
@@ -208,9 +216,7 @@ def forget_before_closing(state: CoreState, *, everything: bool) -> None:
 
 
 def drop_late(state: CoreState, worker: Worker, result: Result) -> None:
-    """Have a worker forget the result of a run that is no more, unless it is that of another,
-    too.
-    """
+    """Have a worker forget the result of a run that is no more, unless another run made it too."""
     if result.held is not None and (name := input_name(result.held[0])) not in worker.functions:
         state.effects.append(Send(worker.id, Forget([name])))
 

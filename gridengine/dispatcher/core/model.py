@@ -1,8 +1,7 @@
-"""Queues, workers and runs as the core keeps them; they refer to each other."""
+"""Queues, workers and runs, which refer to each other."""
 
 from __future__ import annotations
 
-import enum
 import math
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -12,11 +11,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gridengine.dispatcher.core.calls import AwaitedResult, OpenTask, Span
-from gridengine.dispatcher.core.fair_queue import PLAIN, FairQueue, first_of
-from gridengine.dispatcher.core.growth import Growth
+from gridengine.dispatcher.core.fair_queue import PLAIN, FairQueue, TaskBlock, first_of
+from gridengine.dispatcher.core.figures import Growth
 from gridengine.dispatcher.core.policy import spare_of
 from gridengine.dispatcher.core.provisioner import LaunchedWorker, Provisioner
-from gridengine.dispatcher.core.task_blocks import TaskBlock
+from gridengine.dispatcher.core.states import READY, Phase
 from gridengine.resources.base import Resource
 from gridengine.resources.demand import ANY, Demand
 from gridengine.resources.kinds import WTime
@@ -30,12 +29,12 @@ MOST_BYTES = 4_000_000
 
 
 class Batch(Struct, gc=False):
-    """What one runner is given at a time: how many of its runs have not ended, and its load, its
-    part in the share of its submitter.
+    """The runs that a runner is given at a time: how many have not ended, and its load in its
+    submitter's share.
 
-    The load of quick calls is half as large: half of their batches wait behind others at their
-    workers. `answered_at`: when its last result came, or when it began; None while it waits at the
-    worker. `waiting`: a call of it waits for calls that it has made, and it has no slot.
+    Quick calls count half: half of their batches wait behind others at their workers.
+    `answered_at`: when its last result came, or it began; None while it waits at the worker.
+    `waiting`: a call of it waits for its children, and it has no slot.
     """
 
     runs: int = 0
@@ -46,12 +45,12 @@ class Batch(Struct, gc=False):
 
 @dataclass(slots=True, eq=False)
 class SlotGroup:
-    """What a queue has of a worker: room for `slots` batches at a time.
+    """Slots of a worker that belong to a queue: room for `slots` batches at a time.
 
-    `allocation` is the number of the allocation that the worker knows, 0 for calls that ask for
-    nothing; `packed` are the packer's numbers of what was allocated for these slots, where requests
-    share the workers. `late` of its runs take longer than was thought. `listed`: the list of its
-    queue that it is in, None while it may be assigned nothing.
+    `allocation` is the number that the worker knows, 0 for calls that ask for nothing; `packed` are
+    the packer's numbers for these slots, where requests share workers. `late` of its runs take
+    longer than expected. `listed`: the list of its queue that it is in, None while it gets no
+    calls.
     """
 
     worker: Worker
@@ -63,22 +62,13 @@ class SlotGroup:
     packed: list[int] = field(default_factory=list)
     listed: dict[SlotGroup, None] | None = None
 
-    def count_running(self, one: OpenTask, calls: int) -> None:
-        """Note that its worker has so many more calls of a task, or fewer."""
-        self.queue.running += calls
-        self.worker.calls += calls
-        one.submitter.client.running += calls
-        one.function.counts.running += calls
-
 
 class Run(Struct):
     """A span that a worker was assigned; the calls before `done` are settled.
 
-    `since`: when it was assigned, or began; `touched`: when its last result came, or it was
-        recalled; `recalled`: whether it was recalled; `late`: whether it takes longer than was
-        thought;
-    `limit`: the seconds that each of its calls may take, None when nothing limits them;
-    `children`: the tasks that are to end with it, None while there have been none.
+    `since`: when it was assigned or began. `touched`: when its last result came, or it was
+    recalled. `late`: it takes longer than expected. `limit`: the seconds that each of its calls may
+    take, or None. `children`: the tasks that end with it.
     """
 
     number: int
@@ -104,46 +94,24 @@ class Run(Struct):
         return replace(self.span, start=self.done)
 
 
-class Phase(enum.Enum):
-    """The state of a worker that is connected."""
-
-    READY = "ready"
-    SILENT = "silent"
-    STOPPING = "stopping"
-    GONE = "gone"
-
-
-READY, SILENT = Phase.READY, Phase.SILENT
-"""To look up a member of its enumeration takes longer than to compare it, as is done for each
-message and, each tick, for each worker.
-"""
-
-NEXT_PHASES = {
-    Phase.READY: {Phase.SILENT, Phase.STOPPING, Phase.GONE},
-    Phase.SILENT: {Phase.READY, Phase.STOPPING, Phase.GONE},
-    Phase.STOPPING: {Phase.GONE},
-    Phase.GONE: set(),
-}
-
-
 @dataclass(slots=True, eq=False)
 class Worker:
-    """A worker that is connected.
+    """A worker that is connected, or that an earlier dispatcher knew and that is `absent` yet.
 
-    `open`: whether its slots may be given to queues. `calls`: how many it has that have not ended.
-    `taken`: how many calls it was assigned in its
-    life. `fruitless`: how often in a row it gave work back and did none. `since`: when it
-    connected. `held`: what it holds, None where that is what the scheduler's own do. `leave_at`:
-    when it is to leave, before its walltime is over. `blamed_runs`: of one that said goodbye, the
-    runs that may be to blame; `knows_begun`: whether it said what had begun. `exit_reason`: what it
-    said, until the batch system says how it ended. `generation`: of the caller's modules, the last
-    that it was told of. `waiting`: how many of its batches do, for calls that they have made;
-    `floor`: its free slots are kept for calls inside of more others than so many; `resuming`: the
-    runs that ask for their slots, with who asks; `withheld`: nothing is assigned to it before these
-    have them. `absent`: a dispatcher before this one knew it, and it has not come back yet;
-    `to_release`: the allocations that it came back with, while its slots are not given out for what
-    runs there. `draining`: nothing more is assigned to it, and it leaves when what it has is done.
-    `measured`: what it has said last of its load and memory.
+    What it has: `calls` that have not ended, in `runs`; `taken`, all calls of its life;
+    `functions`, the objects it holds; `held`, its resources, None for those that the scheduler's
+    workers have; `waiting` batches, whose calls wait for their children; `resuming`, runs that ask
+    for their slots back, with the asking runners.
+
+    Whether it gets calls: its slots are given out (`open`); not `draining`, which means that it
+    leaves when its calls have ended; not `withheld`, until the `resuming` runs have slots; its free
+    slots are for calls deeper than `floor`. `to_release` are the allocations of an earlier
+    dispatcher that end before its slots are given out.
+
+    When and why it leaves: `leave_at`, a little before its walltime is over; `fruitless`, how often
+    in a row it gave all calls back; `exit_reason`, its own words, until the batch system tells how
+    it ended; `blamed_runs`, the runs that may be to blame for that, and `knows_begun`, whether it
+    said which had begun.
     """
 
     id: bytes
@@ -182,38 +150,28 @@ class Worker:
 
     @property
     def job(self) -> str:
-        """The batch system's id, when it is known; empty for a process of this machine, which has
-        no log of its own.
+        """The batch system's id, if known; empty for a process of this machine, which has no
+        log.
         """
         return self.launch.handle.id if self.launch is not None and self.launch.handle.log else ""
 
     @property
     def is_leaving(self) -> bool:
-        """Whether it leaves once it has ended what it is at, or has left."""
+        """Whether it leaves when its calls have ended, or has left."""
         return self.draining or self.phase in (Phase.STOPPING, Phase.GONE)
 
-    def note_suspended(self) -> None:
-        """Note whether all its batches wait for calls that they have made."""
-        suspended, share = self.provisioner.suspended, self.provisioner.policy.jobs_per_worker
-        if 0 < self.waiting == self.batches:
-            suspended[self.id] = share is not None and self.taken >= share
-        else:
-            suspended.pop(self.id, None)
-
     def waiting_depths(self) -> list[int]:
-        """Return of its calls that wait for calls that they have made inside of how many others
-        they are, most first.
-        """
+        """Return how deep its waiting calls are nested, the deepest first."""
         batches = {id(run.batch): run for run in self.runs.values() if run.batch.waiting}
         depths = (run.span.open_task.submitter.depth for run in batches.values())
         return sorted(depths, reverse=True)
 
     def has_seconds(self, seconds: float, now: float) -> bool:
-        """Return whether it will be there for so long; near its end it is assigned nothing."""
+        """Return whether it stays for so long; near its end it gets no calls."""
         return self.leave_at - now >= max(seconds, spare_of(self.leave_at - self.since))
 
     def spare(self) -> list[Run]:
-        """Return the runs not all of whose calls have begun, as far as is known here."""
+        """Return the runs with calls that have not begun, as far as is known here."""
         begun = self.under_way()
         return [
             run
@@ -222,10 +180,9 @@ class Worker:
         ]
 
     def under_way(self) -> set[int]:
-        """Return the runs that its runners are at, as far as is known here: of each batch the first
-        run that has not ended, of batches that have brought results before others, in the order in
-        which they were assigned. A runner may begin its next batch before another begins an earlier
-        one.
+        """Return the runs that its runners are at, as far as is known: of each batch the first open
+        run, as many as there are slots. Batches that have brought results come first, since a
+        runner may begin its next batch before another begins an earlier one.
         """
         firsts: dict[int, Run] = {}
         for run in self.runs.values():
@@ -243,14 +200,13 @@ class Worker:
 
 
 class TaskQueue:
-    """The spans of one demand that wait, and the slots of workers that they may have.
+    """The waiting spans of one demand, and the slots that they may have.
 
-    `calls` wait, `running` are at workers. Slot groups that are `idle` have a free slot; those
-    `ahead` may be given what their slots will want next, when calls are quick, but for the slots
-    of late runs: another queue may have a free slot. Those that are `kept` have a free slot for
-    calls inside of more others than so many. `asked_level` is that of the calls for which the
-    packer is asked, `asked_depth` how deep those may be that have what it gives. `hard` and `soft`
-    are how many seconds a call of this demand may take, and how many it is expected to take.
+    `calls` wait, `running` are at workers. `idle` slot groups have a free slot. Groups `ahead` may
+    be given what they will want next, if calls are quick and none of their runs is late.
+    `kept[floor]` have a free slot for calls deeper than `floor`. `asked_level` and `asked_depth`
+    are those of the calls for which the packer was asked. A call may take `hard` seconds, and is
+    expected to take `soft`.
     """
 
     def __init__(self, provisioner: Provisioner, demand: Demand = ANY) -> None:
@@ -267,20 +223,18 @@ class TaskQueue:
         self.soft = 0.0
 
     def limit(self, time: WTime | None) -> None:
-        """Have calls that are assigned from now on keep to these limits."""
+        """Apply these limits to calls that are assigned from now on."""
         if time is not None:
             self.hard, self.soft = time.T, time.softT or 0.0
 
-    # ---------------------------------------------------------------- slots
-
     def add(self, group: SlotGroup) -> None:
-        """Take in a slot group."""
+        """Add a slot group."""
         self.slots += group.slots
         group.worker.slot_groups.append(group)
         self.relist(group)
 
     def remove(self, group: SlotGroup) -> None:
-        """Let a slot group go."""
+        """Remove a slot group."""
         self.slots -= group.slots
         group.worker.slot_groups.remove(group)
         self.unlist(group)
@@ -292,7 +246,7 @@ class TaskQueue:
             group.listed = None
 
     def relist(self, group: SlotGroup) -> None:
-        """List a slot group, last, by the room that it has."""
+        """Put a slot group last in the list that fits its room."""
         worker, share, slots = group.worker, self.provisioner.policy.jobs_per_worker, group.slots
         if group.listed is not None:
             del group.listed[group]
@@ -313,11 +267,10 @@ class TaskQueue:
             listed[group] = None
 
     def take_slot_group(self) -> SlotGroup | None:
-        """Unlist and return who may be assigned work now. Who came last is first: if there is too
-        little for all, those before it may leave.
+        """Unlist and return a slot group that may be given calls. The last comes first: if there is
+        too little work, the earlier workers may leave.
 
-        To look at the last and unlist it later would take longer the more have been unlisted: a
-        dictionary keeps the places of what was deleted, but for what `popitem` took.
+        `popitem`, since a dictionary is searched from its front past all deleted entries.
         """
         listed = self.idle
         if not listed and self.kept:
@@ -334,8 +287,8 @@ class TaskQueue:
         return group
 
     def _kept_for_next(self) -> dict[SlotGroup, None]:
-        """Return, of slots that are kept for calls inside of others, some that those which wait may
-        have; empty when there are none.
+        """Return free slots kept for deep calls that calls of this queue may have; empty if there
+        are none.
         """
         deepest = self.waiting.deepest
         for floor, groups in list(self.kept.items()):
@@ -349,12 +302,8 @@ class TaskQueue:
         """Return those with a free slot."""
         return [*self.idle, *(group for groups in self.kept.values() for group in groups)]
 
-    # ---------------------------------------------------------------- calls
-
     def put(self, span: Span) -> bool:
-        """Have calls wait behind all others of their submitter; return whether they are its first,
-        without which there is nothing more to assign than before.
-        """
+        """Queue calls behind all others of their submitter; return whether they are its first."""
         one, waiting = span.open_task, self.waiting
         submitter = one.submitter
         plain = submitter.plain and not one.task.priority
@@ -368,19 +317,15 @@ class TaskQueue:
         return True
 
     def put_block(self, block: TaskBlock) -> bool:
-        """As `put`, for the tasks of a block."""
+        """Queue a block, as `put` does."""
         self.calls += block.left
         return self.waiting.add_block(block)
 
     def put_back(self, span: Span) -> None:
-        """Have calls wait before all others of their submitter."""
+        """Queue calls before all others of their submitter."""
         one = span.open_task
         level = self.waiting.level(one.submitter, one.task.priority)
-        spans = level.get(one.submitter)
-        if spans is None:
-            level[one.submitter] = deque((span,))
-        else:
-            spans.appendleft(span)
+        level.setdefault(one.submitter, deque()).appendleft(span)
         self.calls += span.stop - span.start
 
     def take_out(
@@ -394,8 +339,8 @@ class TaskQueue:
         return taken
 
     def next_spans(self, worker: Worker) -> list[Span]:
-        """Take a sensible piece of work for one runner: calls of one function, of the submitter
-        whose turn it is. A call that alone needs the result of another comes behind that.
+        """Take a batch's worth of calls: of one function, of the submitter whose turn it is. A call
+        that alone needs the result of one of them comes behind it.
         """
         waiting, share = self.waiting, self.provisioner.policy.jobs_per_worker
         queue = waiting.begin_turn(worker.floor)
@@ -438,10 +383,8 @@ class TaskQueue:
         return spans
 
     def _sensible_calls(self, seconds: float | None) -> int:
-        """Return how many calls make one batch: those that take `BATCH_SECONDS`; fewer to leave
-        work for every slot, but no fewer than pay for the message.
-
-        One when nothing is known yet.
+        """Return how many calls make a batch: those of `BATCH_SECONDS`, fewer to leave work for
+        every slot, but enough to pay for the message; one while nothing is known.
         """
         if seconds is None or seconds > BATCH_SECONDS:
             return 1
@@ -451,6 +394,6 @@ class TaskQueue:
 
 
 def may_go_ahead(span: Span) -> bool:
-    """Return whether calls are quick enough to be assigned to a worker before it has room."""
+    """Return whether calls are quick enough to be assigned before there is room."""
     seconds = span.open_task.pace.seconds
     return seconds is not None and seconds < AHEAD_SECONDS and span.attempt == 1

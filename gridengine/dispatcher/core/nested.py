@@ -1,9 +1,9 @@
-"""Calls that make calls: they wait for these without a slot, and end them when they end.
+"""Calls that make calls: they give up their slot while they wait for these, and end them when they
+end.
 
-A call that waits for its children gives its slot back, so that no depth can have all slots taken by
-calls that wait; the children come before what else waits, so that there are about as many waiting
-calls as slots times depth. A call that goes on is given a slot of the worker that it is on before
-anything else is.
+Because a waiting call gives its slot back, calls that wait can never occupy all slots, however deep
+they nest. Children are assigned before other calls, so that about slots times depth calls wait at
+most. A call that goes on gets the next slot of its worker.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ import signal
 
 from msgspec.structs import replace
 
-from gridengine.dispatcher.core import allocator, cancellation
+from gridengine.dispatcher.core import allocator, books, cancellation
 from gridengine.dispatcher.core.calls import OpenTask
 from gridengine.dispatcher.core.events import CancelRequested, Send
-from gridengine.dispatcher.core.feasibility import booked, without_time
-from gridengine.dispatcher.core.model import READY, Run, SlotGroup, Worker
+from gridengine.dispatcher.core.model import Run, SlotGroup, Worker
+from gridengine.dispatcher.core.policy import booked, without_time
 from gridengine.dispatcher.core.state import CoreState
+from gridengine.dispatcher.core.states import READY
 from gridengine.errors import safe_repr
 from gridengine.resources.kinds import WTime
 from gridengine.resources.units import plural
@@ -33,12 +34,9 @@ def adopt(parent: Run, child: OpenTask) -> None:
     parent.children[child.task.id] = None
 
 
-# ------------------------------------------------------------------ what workers say
-
-
-def waits(state: CoreState, worker: Worker, message: Waits, buffers: Payload, now: float) -> None:
-    """Have a call that waits for others give its slot back. Its worker gives back what has not
-    begun: the others come before that.
+def waits(state: CoreState, worker: Worker, message: Waits, buffers: Payload) -> None:
+    """Free the slot of a call that waits for its children. Its worker returns unbegun calls:
+    children come before those.
     """
     run, most = worker.runs.get(message.run), state.policy.max_nesting
     if run is None or run.batch.waiting:
@@ -54,19 +52,17 @@ def waits(state: CoreState, worker: Worker, message: Waits, buffers: Payload, no
     _leave_slot(state, run)
     for one in worker.runs.values():
         one.recalled = True
-    state.scale_due = True
+    state.agenda.scale = True
 
 
-def resumes(
-    state: CoreState, worker: Worker, message: Resumes, buffers: Payload, now: float
-) -> None:
-    """Have a call that waits no more have a slot as soon as there is one; one that was not known to
+def resumes(state: CoreState, worker: Worker, message: Resumes, buffers: Payload) -> None:
+    """Give a call that no longer waits a slot as soon as one is free. A call that was not known to
     wait may go on.
     """
     run = worker.runs.get(message.run)
     if run is not None and run.batch.waiting:
         worker.resuming[run.number] = message.runner
-        state.returning[worker.id] = worker
+        state.agenda.returning[worker.id] = worker
     else:
         allocation = 0 if run is None else run.slot_group.allocation
         _answer(state, worker, Resumed(message.runner, message.run, allocation))
@@ -76,58 +72,55 @@ def _answer(state: CoreState, worker: Worker, message: Resumed) -> None:
     state.effects.append(Send(worker.id, message))
 
 
-# ------------------------------------------------------------------ at the end of an event
-
-
-def settle(state: CoreState, now: float) -> None:
-    """Give calls that go on their slots, where there are some by now; end those whose parents have
-    ended. The next generation ends when the runs of these do.
+def settle(state: CoreState) -> None:
+    """Give calls that go on their slots, as far as there are some, and cancel tasks whose parents
+    have ended.
     """
-    returning, state.returning = state.returning, {}
+    returning, state.agenda.returning = state.agenda.returning, {}
     for worker in returning.values():
         if worker.phase is READY:
-            _resume(state, worker, now)
-    orphans, state.orphans = state.orphans, []
+            _resume(state, worker)
+    orphans, state.agenda.orphans = state.agenda.orphans, []
     if orphans:
-        cancellation.cancel_requested(state, CancelRequested(orphans, signal.SIGTERM), now)
+        cancellation.cancel_requested(state, CancelRequested(orphans, signal.SIGTERM))
 
 
-def _resume(state: CoreState, worker: Worker, now: float) -> None:
-    """Give the calls of a worker that ask for their slots what there is, the deepest first. While
-    it is not enough nothing else is given any.
+def _resume(state: CoreState, worker: Worker) -> None:
+    """Give free slots of a worker to its calls that ask for one, the deepest first. While these are
+    too few, nothing else gets one.
     """
     runs = [worker.runs[number] for number in worker.resuming]
     for run in sorted(runs, key=lambda run: -run.span.open_task.submitter.depth):
         runner = worker.resuming[run.number]
         try:
-            group = _find_slot(state, worker, run, now)
+            group = _find_slot(state, worker, run)
         except BaseException as error:  # a kind may be a user's own
             del worker.resuming[run.number]
             words = f"what the call had cannot be given again: {safe_repr(error)}"
             _answer(state, worker, Resumed(runner, run.number, refused=words))
             continue
         if group is None:
-            _withhold(state, worker, now)
+            _withhold(state, worker)
             return
         del worker.resuming[run.number]
-        _take_slot(state, run, group, now)
+        _take_slot(state, run, group)
         _answer(state, worker, Resumed(runner, run.number, group.allocation))
     if worker.withheld:
         allocator.resume_worker(state, worker)
 
 
-def _withhold(state: CoreState, worker: Worker, now: float) -> None:
+def _withhold(state: CoreState, worker: Worker) -> None:
     if not worker.withheld:
         worker.withheld = True
         allocator.pause_worker(state, worker)
         for group in worker.slot_groups:
             group.queue.unlist(group)
-    cancellation.recall(state, worker, worker.spare(), now)
+    cancellation.recall(state, worker, worker.spare())
 
 
-def _find_slot(state: CoreState, worker: Worker, run: Run, now: float) -> SlotGroup | None:
-    """Return where a call may go on: where it was, or has its like, or where requests share the
-    workers in what is free now.
+def _find_slot(state: CoreState, worker: Worker, run: Run) -> SlotGroup | None:
+    """Return a slot group where a call may go on: its own, one of its queue, or, where requests
+    share the workers, an allocation of what is free.
     """
     queue = run.slot_group.queue
     free = [group for group in worker.slot_groups if group.batches < group.slots]
@@ -136,11 +129,11 @@ def _find_slot(state: CoreState, worker: Worker, run: Run, now: float) -> SlotGr
         return run.slot_group if run.slot_group in its else next(iter(its), None)
     for group in free:
         allocator.release(state, group)
-        state.freed_slots.pop(group, None)
+        state.agenda.freed_slots.pop(group, None)
     asked = booked(state.limited_request(queue.demand))
     state.last_allocation += 1
     # It has begun: its time goes on, whatever is left of the worker's.
-    placed = state.packer.place_at(worker.id, state.last_allocation, without_time(asked), now)
+    placed = state.packer.place_at(worker.id, state.last_allocation, without_time(asked), state.now)
     if placed is None:
         return None
     if (time := asked.get(WTime)) is not None:
@@ -150,38 +143,26 @@ def _find_slot(state: CoreState, worker: Worker, run: Run, now: float) -> SlotGr
 
 def _leave_slot(state: CoreState, run: Run) -> None:
     """Have a batch wait without its slot."""
-    batch, group, submitter = run.batch, run.slot_group, run.span.open_task.submitter
-    batch.waiting = True
-    run.worker.waiting += 1
-    state.note_waiting(run.worker)
-    group.batches -= 1
-    submitter.batches -= 1
-    submitter.load -= batch.load
-    client = submitter.client
-    client.load -= batch.load
-    client.share = client.load / client.weight
-    state.freed_slots[group] = None
+    group = run.slot_group
+    run.batch.waiting = True
+    books.count_waiting(state, run.worker, +1)
+    books.count_slot(group, run.batch, run.span.open_task.submitter, -1)
+    state.agenda.freed_slots[group] = None
     if group.queue.calls:
-        state.dirty_queues[group.queue] = None
+        state.agenda.changed_queues[group.queue] = None
     if run.worker.resuming:
-        state.returning[run.worker.id] = run.worker
+        state.agenda.returning[run.worker.id] = run.worker
 
 
-def _take_slot(state: CoreState, run: Run, group: SlotGroup, now: float) -> None:
-    """Have a batch that has waited have a slot of this group."""
-    batch, worker, submitter = run.batch, group.worker, run.span.open_task.submitter
+def _take_slot(state: CoreState, run: Run, group: SlotGroup) -> None:
+    """Have a waiting batch take a slot of this group."""
+    batch, worker = run.batch, group.worker
     for one in worker.runs.values() if group is not run.slot_group else ():
         if one.batch is batch:
             one.slot_group.late -= one.late
             group.late += one.late
             one.slot_group = group
-    batch.waiting, batch.answered_at = False, now
-    worker.waiting -= 1
-    state.note_waiting(worker)
-    group.batches += 1
-    submitter.batches += 1
-    submitter.load += batch.load
-    client = submitter.client
-    client.load += batch.load
-    client.share = client.load / client.weight
+    batch.waiting, batch.answered_at = False, state.now
+    books.count_waiting(state, worker, -1)
+    books.count_slot(group, batch, run.span.open_task.submitter, +1)
     group.queue.relist(group)

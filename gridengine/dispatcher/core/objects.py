@@ -1,10 +1,18 @@
-"""Functions and shared objects: which worker has them, and when they are forgotten."""
+"""Objects that workers hold: functions, shared objects, and results that other calls need. When
+they are sent and forgotten, and how a result is made again that was lost with its worker.
+
+A result's *maker* is the task that has made it; its *heirs* are the makers that it was an input of.
+A result that can be made again is forgotten as others are; one that cannot is kept for its heirs.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gridengine.dispatcher.core.calls import AwaitedResult, RemoteObject
+from msgspec.structs import replace
+
+from gridengine.dispatcher.core import books, objects
+from gridengine.dispatcher.core.calls import AwaitedResult, OpenTask, RemoteObject, Span
 from gridengine.dispatcher.core.events import Released, Send
 from gridengine.dispatcher.core.model import Worker
 from gridengine.dispatcher.core.state import CoreState
@@ -12,7 +20,7 @@ from gridengine.dispatcher.core.tasks import Function, Task
 from gridengine.serialize.payload import Buffer, Payload, size_of
 from gridengine.serialize.shared_memory import KEPT_BYTES
 from gridengine.serialize.shared_objects import SharedObject, all_needed
-from gridengine.wire.messages import Define, Forget, Input, Reload, input_name
+from gridengine.wire.messages import Define, Fetch, Forget, Input, Reload, input_name
 
 SMALL_INPUT = 16 * 1024
 """Results up to this size in bytes are sent with each call that needs them; larger ones once to
@@ -53,7 +61,7 @@ def _shared(state: CoreState, needed: SharedObject) -> RemoteObject:
 
 
 def define(state: CoreState, worker: Worker, known: RemoteObject) -> None:
-    """Send a worker a function or a shared object that it does not have."""
+    """Send a worker a function or an object that it does not have."""
     function = known.function
     known.workers.add(worker.id)
     worker.functions.add(function.digest)
@@ -80,7 +88,7 @@ def keep_result(state: CoreState, awaited: AwaitedResult, payload: Payload) -> N
 
 
 def keep_away(state: CoreState, awaited: AwaitedResult, size: int, worker: Worker | None) -> None:
-    """Note that a result, of so many bytes, lies with a worker; None is one that is gone by now."""
+    """Note that a worker has a result of this size; None is a worker that is gone by now."""
     name = input_name(awaited.reference)
     known = RemoteObject(result_function(name, ()), size, result=True, away=True)
     if worker is not None:
@@ -91,16 +99,14 @@ def keep_away(state: CoreState, awaited: AwaitedResult, size: int, worker: Worke
 
 
 def result_function(name: bytes, payload: Payload) -> Function:
-    """Return a result as functions are known, by its name."""
+    """Return a result in the form of a function, by its name."""
     return Function(name, payload, (), b"", "the result of a call")
 
 
 def give_inputs(
     state: CoreState, worker: Worker, inputs: Iterable[AwaitedResult], payload: list[Buffer]
 ) -> list[Input]:
-    """Add the results that a call needs to its payload, or define them to its worker; return what
-    they are.
-    """
+    """Add a call's inputs to its payload, or define them at its worker; return which."""
     given = []
     for awaited in inputs:
         data, remote = awaited.data, awaited.remote
@@ -119,15 +125,15 @@ def give_inputs(
 
 
 def forget_result(state: CoreState, known: RemoteObject) -> None:
-    """Have workers forget a result that no call needs, and none will."""
+    """Have workers forget a result that no call needs or will need."""
     state.idle_results.pop(known.function.digest, None)
     state.away.pop(known.function.digest, None)
     _forget(state, known.function.digest)
 
 
 def rest_result(state: CoreState, known: RemoteObject) -> None:
-    """Let workers keep a result a while that no call needs just now; have them forget those that
-    were kept longest, each of which takes descriptors there. They are sent it again if need be.
+    """Let workers keep an unused result for a while; forget the ones kept longest, which take
+    descriptors there. They are sent again if needed.
     """
     idle = state.idle_results
     if known.workers and not known.away:
@@ -139,7 +145,7 @@ def rest_result(state: CoreState, known: RemoteObject) -> None:
 
 
 def reload(state: CoreState, worker: Worker) -> None:
-    """Have a worker start new runners, since modules have changed that those it has may have
+    """Have a worker start new runners: modules have changed that the present ones may have
     loaded.
     """
     worker.generation = state.generation
@@ -147,16 +153,14 @@ def reload(state: CoreState, worker: Worker) -> None:
 
 
 def let_go(state: CoreState, needs: tuple[RemoteObject, ...]) -> None:
-    """Release the shared objects that an ended task used."""
+    """Release the shared objects of an ended task."""
     for known in needs:
         known.open -= 1
         _forget_shared(state, known)
 
 
 def clear(state: CoreState) -> None:
-    """Forget all data: there are no workers any more, and whoever still refers to this core needs
-    none of it.
-    """
+    """Forget all data. There are no workers any more, and other users of this core need no data."""
     for awaited in state.awaited.values():  # circles that the collector does not look for
         awaited.waiting, awaited.maker = (), None
     for kept in (state.objects, state.retired, state.open_tasks, state.awaited, state.effects):
@@ -167,7 +171,7 @@ def clear(state: CoreState) -> None:
     state.idle_results.clear()
 
 
-def released(state: CoreState, event: Released, now: float) -> None:
+def released(state: CoreState, event: Released) -> None:
     """Note that the last handle of a shared object is gone."""
     known = state.objects.get(event.name)
     if known is not None:
@@ -176,8 +180,8 @@ def released(state: CoreState, event: Released, now: float) -> None:
 
 
 def _forget_shared(state: CoreState, known: RemoteObject) -> None:
-    """Have workers forget a shared object that has no handle and no user, and the retired functions
-    that refer to it.
+    """Have workers forget a shared object without handles and users, and the unused functions that
+    refer to it.
     """
     if known.held or known.open:
         return
@@ -193,8 +197,8 @@ def _forget_shared(state: CoreState, known: RemoteObject) -> None:
 
 
 def retire(state: CoreState, known: RemoteObject) -> None:
-    """Keep a function that no task uses a while, since the next call is often of the same one; have
-    workers forget those that were kept longest. One with results of calls in it is not kept.
+    """Keep an unused function for a while, since the next call often uses it again; forget the ones
+    kept longest. One that contains results of calls is not kept.
     """
     if known.size > KEPT_BYTES or known.function.after:
         _forget(state, known.function.digest)
@@ -211,9 +215,118 @@ def _forget(state: CoreState, digest: bytes) -> None:
 
 
 def forget_at_workers(state: CoreState, known: RemoteObject) -> None:
-    """Have the workers that have it forget an object."""
+    """Have all workers that have an object forget it."""
     digest = known.function.digest
     for worker in known.workers:
         state.workers[worker].functions.discard(digest)
         state.effects.append(Send(worker, Forget([digest])))
     known.workers.clear()
+
+
+def note_maker(awaited: AwaitedResult, one: OpenTask, index: int) -> None:
+    """Note how a result was made that stays at a worker."""
+    if awaited.maker is None:
+        awaited.maker, awaited.made = one, index
+        for needed in one.inputs:
+            needed.heirs += 1
+
+
+def forget_maker(state: CoreState, awaited: AwaitedResult) -> None:
+    """Forget how a result was made that is here, unless other results may have to be made
+    from it.
+    """
+    if not awaited.heirs and (maker := awaited.maker) is not None:
+        awaited.maker = None
+        for needed in maker.inputs:
+            needed.heirs -= 1
+            forget(state, needed)
+
+
+def forget(state: CoreState, awaited: AwaitedResult) -> None:
+    """Forget an unneeded result, and in turn the results that were kept only for it."""
+    unsure = [awaited]
+    while unsure:
+        one = unsure.pop()
+        if one.open or one.held or (one.heirs and one.maker is None):
+            continue
+        if state.awaited.get(one.reference) is one:
+            del state.awaited[one.reference]
+            if one.data is None:
+                state.released_early.add(one.reference)
+            elif one.remote is not None:
+                objects.forget_result(state, one.remote)
+        if one.heirs:
+            one.data, one.remote = None, None
+        elif (maker := one.maker) is not None:
+            one.maker = None
+            for needed in maker.inputs:
+                needed.heirs -= 1
+                unsure.append(needed)
+
+
+def bring(state: CoreState, awaited: AwaitedResult) -> None:
+    """Have a result come here from a worker, or make it again if it is lost."""
+    remote = awaited.remote
+    if remote is None or remote.asked is not None or state.closing:
+        return
+    for worker in remote.workers:
+        remote.asked = worker
+        state.effects.append(Send(worker, Fetch([remote.function.digest])))
+        return
+    _make_again(state, awaited)
+
+
+def bring_again(state: CoreState, names: Iterable[bytes]) -> None:
+    """Ask others for results that a worker was asked for and does not have."""
+    for name in names:
+        state.objects[name].asked = None
+        bring(state, state.awaited[int.from_bytes(name, "big")])
+
+
+def _make_again(state: CoreState, awaited: AwaitedResult) -> None:
+    """Run the call again that made a result, and the calls that made its missing inputs."""
+    gone = [awaited]
+    while gone:
+        awaited = gone.pop()
+        if awaited.remote is not None:
+            objects.forget_result(state, awaited.remote)
+        awaited.data, awaited.remote = None, None
+        gone += _open_again(state, awaited)
+
+
+def _open_again(state: CoreState, awaited: AwaitedResult) -> list[AwaitedResult]:
+    """Open the task again that made a result; return its inputs that have to be made, too."""
+    maker, index = awaited.maker, awaited.made
+    assert maker is not None
+    state.last_remade -= 1
+    task = replace(maker.task, id=state.last_remade, kept=((index, awaited.reference),))
+    function = objects.use_function(state, maker.function.function)
+    submitter = state.submitters.get(maker.submitter.number)
+    if submitter is None:
+        submitter = maker.submitter
+        books.add_submitter(state, submitter)
+    books.open_tasks(submitter, function, 1, 1)
+    needs = objects.use_shared(state, function.function, task)
+    one = OpenTask(task, function, 1, submitter, maker.pace, needs, maker.order, maker.since)
+    one.remade, one.kept = True, awaited if task.count == 1 else {index: awaited}
+    state.open_tasks[task.id] = one
+    gone, inputs = [], []
+    for needed in maker.inputs:
+        known = state.awaited.setdefault(needed.reference, needed)
+        if known is needed and known.data is None and not known.open and not known.held:
+            state.released_early.discard(known.reference)
+            gone.append(known)
+        known.open += 1
+        inputs.append(known)
+        if known.data is None:
+            known.add_waiting(one)
+            one.missing += 1
+    one.inputs = tuple(inputs)
+    if one.missing:
+        if state.story is not None:
+            state.story.move(one.only_span(), "missing", "to be made again")
+    else:
+        queue = state.queue_for(task.demand)
+        queue.put_back(Span(one, index, index + 1, task.demand))
+        state.agenda.begun[queue] = one
+    return gone

@@ -1,13 +1,13 @@
-"""How runs end and calls are settled, fail, or wait for another attempt."""
+"""Runs that begin and end, and calls that are settled, fail, or wait for another attempt."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from msgspec.structs import replace
 
-from gridengine.dispatcher.core import failures, objects
+from gridengine.dispatcher.core import books, failures, objects
 from gridengine.dispatcher.core.calls import (
     EXCEPTION_BYTES,
     NONE,
@@ -15,17 +15,17 @@ from gridengine.dispatcher.core.calls import (
     Failure,
     OpenTask,
     Span,
-    Submitter,
     Unwanted,
     shown_calls,
 )
 from gridengine.dispatcher.core.events import ResultKept, Warn
-from gridengine.dispatcher.core.model import READY, Batch, Run, SlotGroup, TaskQueue, Worker
+from gridengine.dispatcher.core.model import Batch, Run, SlotGroup, TaskQueue, Worker
 from gridengine.dispatcher.core.provisioner import Provisioner
+from gridengine.dispatcher.core.run_log import DONE, FAILED
 from gridengine.dispatcher.core.state import CoreState
+from gridengine.dispatcher.core.states import CallState
 from gridengine.dispatcher.core.status import WatchEvent
 from gridengine.dispatcher.core.tasks import Attempt, CallsFinished, ResultData
-from gridengine.dispatcher.core.watch_events import DONE, FAILED
 from gridengine.errors import Cancelled, GridEngineError
 from gridengine.serialize.kept_payload import KeptPayload
 from gridengine.serialize.payload import Payload
@@ -33,8 +33,27 @@ from gridengine.serialize.payload import Payload
 # ------------------------------------------------------------------ runs
 
 
+def begin_run(
+    state: CoreState, number: int, span: Span, group: SlotGroup, batch: Batch, now: float
+) -> Run:
+    """Note a run that a worker is given."""
+    one, worker, hard = span.open_task, group.worker, group.queue.hard
+    limit = one.task.timeout
+    if hard is not None:
+        limit = hard if limit is None else min(limit, hard)
+    run = Run(number, span, group, batch, span.start, now, now, limit)
+    state.runs[number] = worker.runs[number] = run
+    if one.runs:
+        one.runs[number] = None
+    else:
+        one.runs = {number: None}
+    if state.story is not None:
+        state.story.move(span, "assigned", f"to {worker.id.hex()[:8]} as run {number}")
+    return run
+
+
 def end_run(state: CoreState, run: Run) -> None:
-    """Forget a run, whatever way it ended."""
+    """Forget a run, whatever way it ended. The last of a batch frees its slot."""
     number, one, group, batch = run.number, run.span.open_task, run.slot_group, run.batch
     worker = group.worker
     del state.runs[number], worker.runs[number]
@@ -42,79 +61,41 @@ def end_run(state: CoreState, run: Run) -> None:
         del one.runs[number]
     else:
         one.runs = NONE
-    submitter = one.submitter
-    group.count_running(one, run.done - run.span.stop)
+    books.count_running(group, one, run.done - run.span.stop)
     if run.late:
         group.late -= 1
     if run.children:
-        state.orphans += run.children
+        state.agenda.orphans += run.children
     if worker.resuming:
         worker.resuming.pop(number, None)
-        state.returning[worker.id] = worker
+        state.agenda.returning[worker.id] = worker
     batch.runs = left = batch.runs - 1
-    if not left:
-        _end_batch(state, group, batch, submitter)
-
-
-def _end_batch(state: CoreState, group: SlotGroup, batch: Batch, submitter: Submitter) -> None:
-    """Free the slot of a batch, unless it has none since it waits for calls that it has made."""
-    worker, queue = group.worker, group.queue
-    worker.batches = left = worker.batches - 1
-    if batch.waiting:
-        worker.waiting -= 1
-        state.note_waiting(worker)
-    else:
-        client, load = submitter.client, batch.load
-        submitter.batches -= 1
-        submitter.load -= load
-        client.load = left_load = client.load - load
-        client.share = left_load / client.weight
-        group.batches -= 1
-        state.freed_slots[group] = None
-        if worker.waiting:
-            worker.note_suspended()
-    if not left and worker.phase is READY:
-        worker.provisioner.idle.add(worker.id)
+    if left:
+        return
+    books.end_batch(state, group, batch, one.submitter)
+    queue = group.queue
     if queue.calls or not queue.slots:
-        state.dirty_queues[queue] = None
+        state.agenda.changed_queues[queue] = None
 
 
 def record_attempt(
-    run: Run,
-    index: int,
-    now: float,
-    outcome: str,
-    exitcode: int | None = None,
-    peak_memory: int = 0,
+    state: CoreState, run: Run, index: int, how: str, exitcode: int | None = None, peak: int = 0
 ) -> None:
-    """Note how an attempt of a call ended, for its history."""
-    worker = run.worker
-    attempt = Attempt(
-        worker.hello.host,
-        worker.job,
-        run.since,
-        now,
-        outcome,
-        worker.hello.log,
-        exitcode,
-        peak_memory,
-    )
-    one = run.span.open_task
+    """Add an attempt to the history of a call: how it ended, and its process's peak memory."""
+    worker, one = run.worker, run.span.open_task
+    ended = state.now, how, worker.hello.log, exitcode, peak
+    attempt = Attempt(worker.hello.host, worker.job, run.since, *ended)
     if one.attempts is None:
         one.attempts = {}
     one.attempts.setdefault(index, []).append(attempt)
 
 
-# ------------------------------------------------------------------ calls that wait again
-
-
 def retry(state: CoreState, span: Span, *, out_of_memory: bool = False) -> None:
-    """Have calls that failed wait for another attempt, with more memory if they ran out of it."""
+    """Queue failed calls for another attempt, with more memory if they ran out of it."""
     demand, factor = span.demand, span.open_task.task.escalate_memory
     if out_of_memory and factor > 1:
         demand = demand.with_factor(demand.factor * factor)
-    state.retried += span.stop - span.start
-    span.open_task.function.counts.retried += span.stop - span.start
+    books.retry(state, span.open_task, span.calls)
     state.effects += state.log.retried(span)
     requeue(state, replace(span, demand=demand, attempt=span.attempt + 1))
 
@@ -126,9 +107,15 @@ def may_grow(state: CoreState, span: Span) -> bool:
     return factor > 1 and state.is_held(grown)
 
 
+def note_move(state: CoreState, span: Span, to: CallState, words: str = "") -> None:
+    """Note in the story, if there is one, that calls enter a state."""
+    if state.story is not None:
+        state.story.move(span, to, words)
+
+
 def requeue(state: CoreState, span: Span) -> None:
-    """Have calls that were assigned wait again, before all others; settle those that are not wanted
-    any more.
+    """Queue calls that were assigned, before all others; settle those that are not wanted any
+    more.
     """
     for part in reversed(_wanted(state, span, recalled=span.attempt == 1)):
         one = part.open_task
@@ -137,22 +124,22 @@ def requeue(state: CoreState, span: Span) -> None:
             settle_failed_input(state, one, failed[0])
         elif one.missing:
             one.again = part.demand, part.attempt
+            note_move(state, part, "missing", "again")
         else:
+            note_move(state, part, "waiting", "again")
             queue = state.queue_for(part.demand)
             queue.put_back(part)
-            state.dirty_queues[queue] = None
+            state.agenda.changed_queues[queue] = None
 
 
 def settle_failed(state: CoreState, span: Span, error: GridEngineError, exitcode: int) -> None:
-    """Settle calls that will not run again, those that were cancelled as such."""
+    """Settle calls that will not run again; cancelled ones are settled as cancelled."""
     for part in _wanted(state, span, recalled=False):
         settle(state, part, error=error, exitcode=exitcode)
 
 
 def _wanted(state: CoreState, span: Span, *, recalled: bool) -> list[Span]:
-    """Settle of calls those that were cancelled, and with `recalled` those that were recalled;
-    return the others.
-    """
+    """Settle cancelled calls, and with `recalled` recalled ones; return the others."""
     wanted, newest_first = [span], span.open_task.unwanted[::-1]
     signals = [one for one in newest_first if one.signal]  # the last signal counts
     recalls = [one for one in newest_first if not one.signal and recalled]
@@ -164,7 +151,7 @@ def _wanted(state: CoreState, span: Span, *, recalled: bool) -> list[Span]:
 
 
 def cut(spans: Iterable[Span], unwanted: Unwanted) -> tuple[list[Span], list[Span]]:
-    """Return what of spans of a task is wanted, and what is not."""
+    """Split spans of a task into wanted and unwanted parts."""
     outside, inside = list[Span](), list[Span]()
     for span in spans:
         start, stop = max(unwanted.start, span.start), min(unwanted.stop, span.stop)
@@ -177,40 +164,28 @@ def cut(spans: Iterable[Span], unwanted: Unwanted) -> tuple[list[Span], list[Spa
     return outside, inside
 
 
-def drop_waiting(
-    state: CoreState, queues: Iterable[TaskQueue], settle: Callable[[CoreState, Span], None]
-) -> None:
-    """Take all out of these queues, and settle it."""
+def fail(state: CoreState, queues: Iterable[TaskQueue], error: GridEngineError) -> None:
+    """Settle all calls that wait in these queues with an error."""
     for queue in list(queues):
         for span in queue.take_out(lambda span: ([], [span])):
-            settle(state, span)
-        state.dirty_queues[queue] = None
+            settle(state, span, error=error, exitcode=1)
+        state.agenda.changed_queues[queue] = None
 
 
-def fail(state: CoreState, queues: Iterable[TaskQueue], error: GridEngineError) -> None:
-    """Fail all calls that wait in these queues."""
-    drop_waiting(state, queues, lambda state, span: settle(state, span, error=error, exitcode=1))
-
-
-def give_up(
-    state: CoreState, error: GridEngineError, now: float, provisioners: Iterable[Provisioner]
-) -> None:
-    """Fail all that waits for these, since no worker can be had; the next that is submitted asks
-    anew.
+def give_up(state: CoreState, error: GridEngineError, provisioners: Iterable[Provisioner]) -> None:
+    """Fail all calls that wait for these provisioners' workers, since none can be had. The next
+    submission asks again.
     """
     for one in list(provisioners):
         if one is state.common and (least := state.policy.min_workers):
             text = f"the workers that are to be there (min_workers={least}) cannot be had"
             state.effects.append(Warn(f"{text}: {error.message}"))
         fail(state, (queue for queue in state.queues.values() if queue.provisioner is one), error)
-        state.effects += one.give_up(now)
-
-
-# ------------------------------------------------------------------ calls that are settled
+        state.effects += one.give_up(state.now)
 
 
 def settle_unwanted(state: CoreState, span: Span, number: int) -> None:
-    """Settle calls that somebody cancelled by a signal, or with 0 recalled before they began."""
+    """Settle calls that were cancelled by a signal, or with 0 recalled before they began."""
     if number:
         settle_cancelled(state, span, -number)
     else:
@@ -219,12 +194,12 @@ def settle_unwanted(state: CoreState, span: Span, number: int) -> None:
 
 
 def has_failed(data: ResultData) -> bool:
-    """Return whether there is no value: whoever needs it fails too."""
+    """Return whether there is no value, so that calls that need it fail too."""
     return data.payload is None or data.raised
 
 
 def settle_failed_input(state: CoreState, one: OpenTask, awaited: AwaitedResult) -> None:
-    """Settle a call that needs the result of one that has failed, with the same outcome."""
+    """Settle a call whose input has failed, with the same outcome."""
     data, span = awaited.data, one.only_span()
     assert data is not None
     error = data.error
@@ -245,7 +220,7 @@ def settle_failed_input(state: CoreState, one: OpenTask, awaited: AwaitedResult)
 def settle_cancelled(
     state: CoreState, span: Span, exitcode: int, worker: Worker | None = None, **output: Any
 ) -> None:
-    """Settle calls that somebody cancelled; `worker` is where the first of them ran."""
+    """Settle cancelled calls; `worker` is where the first of them ran."""
     settle(state, span, error=failures.why_cancelled(span, worker), exitcode=exitcode, **output)
 
 
@@ -264,11 +239,12 @@ def settle(
 ) -> None:
     """Tell the outcome of calls, once; see `CallsFinished`."""
     one, start, stop = span.open_task, span.start, span.stop
-    calls, client = stop - start, one.submitter.client
-    one.unsettled = left = one.unsettled - calls
-    one.submitter.count_unsettled(one.function, -calls)
+    calls, done = stop - start, payload is not None and not raised
+    books.settle(state, one, calls, done if done or not recalled else None)
     attempts = tuple(one.attempts.get(start, ())) if one.attempts and calls == 1 else ()
-    last = not left
+    last = not one.unsettled
+    if state.story is not None:
+        state.story.move(span, "settled")
     if one.kept and payload is not None:
         if type(payload) is KeptPayload:
             state.effects += [] if one.remade else [ResultKept(payload)]
@@ -291,34 +267,22 @@ def settle(
         path,
     )
     if one.kept or one.inputs:
-        state.linked.append((one, finished))
+        state.agenda.linked.append((one, finished))
     if one.remade:
         _close_task(state, one)
         return
     state.effects.append(finished)
-    done = payload is not None and not raised
     events = state.log.events
     if events is not None and not recalled:
         kind = DONE if done else FAILED
         if events.takes(kind, calls):
             events.add(_ended(kind, span, finished))
-    if done:
-        state.done += calls
-        client.done += calls
-        one.function.counts.done += calls
-    elif not recalled:
-        state.failed += calls
-        client.failed += calls
-        one.function.counts.failed += calls
+    if not done and not recalled:
         state.failures.append(_failure(finished, one))
     if last:
         _close_task(state, one)
-    elif one.settled is None:
-        one.settled = [(start, stop)]
-    elif one.settled[-1][1] == start:
-        one.settled[-1] = one.settled[-1][0], stop
     else:
-        one.settled.append((start, stop))
+        one.add_settled(start, stop)
 
 
 def _ended(kind: str, span: Span, finished: CallsFinished) -> WatchEvent:
@@ -341,7 +305,7 @@ def _words(error: GridEngineError) -> str:
 
 
 def _failure(finished: CallsFinished, one: OpenTask) -> Failure:
-    """Return what is kept of calls that have failed: nothing large."""
+    """Return the record of failed calls: nothing large."""
     task, payload, error = one.task, finished.payload, finished.error
     pickled = payload and one.function.function.codec == "pickle"
     cause = memoryview(payload[0])[:EXCEPTION_BYTES] if payload and pickled else b""
@@ -364,8 +328,8 @@ def _failure(finished: CallsFinished, one: OpenTask) -> Failure:
 
 
 def unwritable(payload: Payload) -> Payload:
-    """Return a payload whose buffers whoever loads it cannot write to: others will load it too.
-    Small ones are copied, since they may lie in a larger message.
+    """Return the payload with read-only buffers, since several users load it. Small buffers are
+    copied: they may lie in a larger message.
     """
     return [
         buffer
@@ -378,21 +342,10 @@ def unwritable(payload: Payload) -> Payload:
 
 
 def _close_task(state: CoreState, one: OpenTask) -> None:
-    function, submitter = one.function, one.submitter
-    del state.open_tasks[one.task.id]
-    function.open -= 1
-    if not function.open:
-        objects.retire(state, function)
+    books.close_task(state, one)
+    if not one.function.open:
+        objects.retire(state, one.function)
     if one.needs:
         objects.let_go(state, one.needs)
     if one.parent and (parent := state.runs.get(one.parent)) is not None and parent.children:
         parent.children.pop(one.task.id, None)
-    submitter.open -= 1
-    if not submitter.open:
-        del state.submitters[submitter.number]
-        client = submitter.client
-        client.submitters -= 1
-        if not client.submitters:
-            state.active_clients -= 1
-            if client.left or state.active_clients == 1:
-                state.client_rests(client)

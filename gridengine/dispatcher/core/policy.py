@@ -1,13 +1,20 @@
-"""`Policy`: the limits and intervals that the core uses, from the scheduler and the settings."""
+"""The limits that the core keeps to, and whether a worker can hold a request."""
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 
 from msgspec import Struct
 
-from gridengine.resources.base import Resource
-from gridengine.resources.kinds import WTime
+from gridengine.errors import ConfigurationError, safe_repr
+from gridengine.resources.base import ZERO, Resource
+from gridengine.resources.demand import Demand
+from gridengine.resources.estimates import GroupTimes, replaced
+from gridengine.resources.free_resources import FreeResources
+from gridengine.resources.kinds import Cores, WTime
+from gridengine.resources.packing import Packer
 
 
 class Policy(Struct, frozen=True):
@@ -56,8 +63,8 @@ class Policy(Struct, frozen=True):
     epoch: int = 0
 
     def stay(self, held: Resource) -> float:
-        """Return how long a worker that holds this may work, infinite when nobody limits it: then
-        it leaves, in order.
+        """Return how long a worker that holds this may work before it leaves in order; infinite
+        without a limit.
         """
         own = held.get(WTime)
         walltime = (
@@ -73,7 +80,96 @@ SPARE_SECONDS = 15.0
 
 
 def spare_of(walltime: float) -> float:
-    """Return how much of a walltime is kept for leaving in order, in seconds: of a short one a
-    tenth.
-    """
+    """Return how many seconds of a walltime are kept for leaving in order."""
     return min(SPARE_SECONDS, 0.1 * walltime)
+
+
+MOST_FITTING = 1024
+
+
+def can_hold(policy: Policy, request: Resource) -> None:
+    """Check that workers can ever hold a request: shared ones, or one of its own within the time
+    that the scheduler gives it. Workers that people start may hold anything.
+
+    Raises:
+        ConfigurationError: they cannot; the text says what they hold.
+    """
+    if policy.resources is None:
+        time, stay = request.get(WTime), policy.stay(request)
+        if time is not None and (time.softT or 0.0) > stay:
+            raise ConfigurationError(
+                f"{safe_repr(request)} wants {time.softT:g} s, and the scheduler lets a worker "
+                f"work for {stay:g} s",
+                hint="ask for less, or give the scheduler's jobs more time",
+            )
+        return
+    if policy.keeps_others:
+        return
+    packer = Packer[int, int]([offered(policy, policy.resources)])
+    packer.add(0, booked(request), 0.0, asked=request)
+
+
+def fitting(policy: Policy, request: Resource) -> int:
+    """Return how many such requests one worker holds at a time, or 0. A worker launched for one
+    request has as many slots as all have.
+    """
+    if policy.resources is None:
+        return policy.slots
+    request = booked(request)
+    try:
+        free = FreeResources(offered(policy, policy.resources)).of(request)
+        for count in range(MOST_FITTING):
+            if not free._request(request):
+                return count
+            free._alloc(request)
+    except BaseException:  # what it raised comes out when it is asked for
+        return 0
+    return MOST_FITTING
+
+
+def holds(held: Resource, request: Resource) -> bool:
+    """Return whether an idle worker with these resources can be given a request."""
+    request = booked(request)
+    return FreeResources(held).of(request)._request(request)
+
+
+def limited(policy: Policy, times: GroupTimes, demand: Demand) -> Resource:
+    """Return the present request of a demand. An estimated time never makes it impossible."""
+    request = times.limited(demand.request)
+    time, own = request.get(WTime), demand.resources.get(WTime)
+    if time is None or own is None or time.T is None or time == own:
+        return request
+    held = demand.resources if policy.resources is None else policy.resources
+    soft = min(time.softT or 0.0, max(0.8 * policy.stay(held), own.softT or 0.0))
+    return replaced(request, WTime, lambda part: WTime(part.T, softT=soft, group=part.group))
+
+
+def booked(request: Resource) -> Resource:
+    """Return what is booked for a request: one core if it names none."""
+    return request if request.get(Cores) is not None else request & Cores(1)
+
+
+def lasting(held: Resource, seconds: float) -> Resource:
+    """Return the resources, held for this many seconds, at least a millisecond."""
+    if math.isinf(seconds):
+        return held
+    return without_time(held) & WTime(max(seconds, 1e-3))
+
+
+def without_time(resources: Resource) -> Resource:
+    """Return the resources without their time."""
+    return functools.reduce(
+        operator.and_, (part for part in resources if type(part) is not WTime), ZERO
+    )
+
+
+def asked_only(given: Resource, asked: Resource) -> Resource:
+    """Return of given resources the kinds that were asked for."""
+    return functools.reduce(
+        operator.and_, (part for part in given if asked.get(type(part)) is not None), ZERO
+    )
+
+
+def offered(policy: Policy, held: Resource) -> Resource:
+    """Return what a worker with these resources offers when it has connected."""
+    return lasting(held, policy.stay(held))

@@ -1,17 +1,15 @@
-"""How many workers of one demand are needed, and what became of those that were asked for: which
-have connected, which never will.
-"""
+"""How many workers of one demand are needed, and what became of those that were requested."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import ClassVar
 
 from msgspec import Struct, field
 
-from gridengine.dispatcher.core.events import Effect, Explain, Launch, Withdraw
+from gridengine.dispatcher.core.events import Explain, Launch, Withdraw
 from gridengine.dispatcher.core.policy import Policy
+from gridengine.dispatcher.core.tasks import Effect
 from gridengine.errors import UNREACHABLE, GridEngineError, JobDeleted, WorkerNotStarted
 from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers.launcher import Handle, Report, WorkerStatus
@@ -19,12 +17,14 @@ from gridengine.schedulers.launcher import Handle, Report, WorkerStatus
 EXPLAIN_SECONDS = 60.0
 FIRST_BACKOFF, LAST_BACKOFF = 1.0, 60.0
 KEPT_WITHDRAWN = 10_000
+ANNOUNCED = Demand(function="*")
+"""What workers that announce functions have together."""
 
 
 class LaunchedWorker(Struct):
-    """A launched worker. `worker` is set when it has connected; `earlier` says that a dispatcher
-    before this one has launched it, to whom it may have connected. `ends_at` is when the batch
-    system is going to end it, as far as it has said, or `lasts_seconds` how long after its start.
+    """A launched worker. `worker`: its id once it has connected. `earlier`: an earlier dispatcher
+    process launched it. `ends_at`: when the batch system will end it, if it has said so;
+    `lasts_seconds`: how long after its start that is, where only this is known.
     """
 
     handle: Handle
@@ -40,40 +40,37 @@ class LaunchedWorker(Struct):
 
 
 def keys_of(log: str, pid: int) -> list[str]:
-    """Return what a worker that connects may be recognised by."""
+    """Return the keys by which a connecting worker may be recognised."""
     return [key for key in (log_key(log), str(pid)) if key]
 
 
 def key_of(handle: Handle) -> str:
-    """Return what a worker that connects is recognised by: its log, or its process id."""
+    """Return the key by which a connecting worker is recognised: its log, or its process id."""
     return log_key(handle.log) or handle.id
 
 
 def log_key(path: str) -> str:
-    """Return the part of a log's path that is the same on every machine: a home may be mounted
-    elsewhere on the node.
-    """
+    """Return the part of a log's path that is the same on every machine."""
     return "/".join(path.rsplit("/", 2)[-2:])
 
 
 class Provisioner(Struct, eq=False):
-    """Decides how many workers of one demand to ask for and to withdraw, and recognises them when
-    they connect.
+    """Decides how many workers of one demand to request and withdraw, and recognises them.
 
-    `requested` is how many the scheduler was asked for and has not answered; `launched` are those
-    that it started, `expected` those of them that have neither connected nor ended; `workers` is
-    how many are connected, `idle` those of them that are ready and have nothing to do, `suspended`
-    those all of whose calls wait for others, and whether they take no more: where others need
-    workers of another demand, or none of these takes them, they do not count against
-    `max_workers`; nor do those that were started `by_hand`. `unmatched` and `withdrawn`, who
-    connected before its launch was known and who may connect no more, are shared by all
-    provisioners of a dispatcher.
+    `requested`: how many the scheduler was asked for and has not answered. `launched`: those it
+    started; `expected`: those of them that have neither connected nor ended. `workers`: how many
+    are connected; `idle`: those with nothing to do; `suspended`: those all of whose calls wait for
+    their children, and whether they take no more calls. Suspended workers do not count against
+    `max_workers` where other demands need workers or they take no more; workers started `by_hand`
+    never do. `unmatched` and `withdrawn` are shared by all provisioners.
     """
 
-    elastic: ClassVar[bool] = True
-    """Whether its workers are among those that there are at least and at most."""
     policy: Policy
     demand: Demand = ANY
+    elastic: bool = True
+    """Whether it requests workers, which count against `max_workers`; those that announce functions
+    come by themselves.
+    """
     launched: dict[str, LaunchedWorker] = field(default_factory=dict)
     expected: dict[str, LaunchedWorker] = field(default_factory=dict)
     workers: int = 0
@@ -120,23 +117,22 @@ class Provisioner(Struct, eq=False):
         return early
 
     def hold_back(self, now: float) -> None:
-        """Something went wrong: wait before asking again, longer each time until a worker
-        connects. What fails together counts once.
+        """Wait before the next request, twice as long each time until a worker connects. What fails
+        together counts once.
         """
         if now >= self.ask_again_at:
             self.ask_again_at = now + self.backoff
             self.backoff = min(2 * self.backoff, LAST_BACKOFF)
 
     def reset_failures(self) -> None:
-        """A worker has connected and may work: what failed before does not count any more."""
+        """Forget failures: a worker has connected."""
         self.failures = 0
         self.unanswered = ""
         self.backoff = FIRST_BACKOFF
 
     def give_up(self, now: float) -> list[Effect]:
-        """Withdraw all that are expected, since no call waits for them any more; the next that is
-        submitted may ask at once. Those that are to be kept though nothing waits are asked for
-        again after a while.
+        """Withdraw all expected workers, since no call waits for them. The next submission may ask
+        at once; workers that are kept without calls are requested again after a while.
         """
         self.reset_failures()
         self.ask_again_at, self.keep_again_at = now, now + LAST_BACKOFF
@@ -147,9 +143,7 @@ class Provisioner(Struct, eq=False):
         return self.withdraw()
 
     def recognise(self, worker: bytes, keys: Iterable[str]) -> LaunchedWorker | None:
-        """Return the launched worker that this one is, None when it is not of this provisioner or
-        not known yet.
-        """
+        """Return the launch of a connecting worker; None if it is another's, or not known yet."""
         for key in keys:
             one = self.launched.get(key)
             if one is not None and one.worker is None:
@@ -159,7 +153,7 @@ class Provisioner(Struct, eq=False):
         return None
 
     def knows(self, one: LaunchedWorker) -> bool:
-        """Return whether this launched worker is still counted on."""
+        """Return whether a launched worker is still counted on."""
         return self.launched.get(key_of(one.handle)) is one
 
     def drop(self, one: LaunchedWorker) -> None:
@@ -169,7 +163,7 @@ class Provisioner(Struct, eq=False):
 
     @property
     def size(self) -> int:
-        """How many workers there are, or are asked for, that have calls or take some."""
+        """How many workers there are, or are requested, that have calls or take some."""
         size = self.workers + len(self.expected) + self.requested
         if self.by_hand or self.suspended:
             size -= len(self.by_hand) + sum(self.suspended.values())
@@ -177,7 +171,9 @@ class Provisioner(Struct, eq=False):
 
     @property
     def size_for_others(self) -> int:
-        """How many there are, or are asked for, but for those whose calls all wait."""
+        """How many there are, or are requested, without the suspended ones."""
+        if not self.elastic:
+            return 0
         own = self.workers - len(self.by_hand)
         return own - len(self.suspended) + len(self.expected) + self.requested
 
@@ -189,17 +185,18 @@ class Provisioner(Struct, eq=False):
         )
 
     def may_ask(self, now: float) -> bool:
-        """Return whether more workers could be asked for at this moment."""
+        """Return whether workers may be requested now."""
         return not self.requested and now >= self.ask_again_at
 
     def scale(
         self, now: float, calls_waiting: int, *, others: int = 0, least: int = 0
     ) -> list[Effect]:
-        """Ask for workers when calls wait for them, or there are fewer than `least`; withdraw those
-        that still queue when nothing has waited for a while.
-
-        `others` is how many workers of other demands there are, or are asked for.
+        """Request workers if calls wait, or fewer than `least` are there; withdraw queued ones
+        after a while of no need. `others`: how many workers of other demands there are, or are
+        requested.
         """
+        if not self.elastic:
+            return []
         policy, have = self.policy, self.size
         idle = len(self.idle - self.by_hand) if self.by_hand else len(self.idle)
         busy = have - len(self.expected) - self.requested - idle
@@ -236,7 +233,7 @@ class Provisioner(Struct, eq=False):
         return [Launch(count, self.demand, self.label)]
 
     def withdraw(self, which: Iterable[LaunchedWorker] | None = None) -> list[Effect]:
-        """Have the scheduler stop these workers, or all that are expected."""
+        """Have the scheduler stop these workers, or all expected ones."""
         handles = []
         for one in list(self.expected.values()) if which is None else which:
             handles.append(one.handle)
@@ -245,8 +242,8 @@ class Provisioner(Struct, eq=False):
         return [Withdraw(tuple(handles))] if handles else []
 
     def _turn_away(self, one: LaunchedWorker) -> None:
-        """Have this worker stopped should it still connect. The oldest are forgotten: by now they
-        will not.
+        """Have this worker stopped if it still connects. The oldest are forgotten: they will
+        not.
         """
         self.withdrawn[key_of(one.handle)] = None
         if len(self.withdrawn) > KEPT_WITHDRAWN:
@@ -277,11 +274,11 @@ class Provisioner(Struct, eq=False):
     def start_failed(
         self, one: LaunchedWorker, now: float, *, none_connected: bool = False
     ) -> GridEngineError | None:
-        """Note that a launched worker ended before it connected; return the error when that has
-        happened too often, or it got no answer and no other ever has.
+        """Note that a launched worker ended before it connected; return the error if that happened
+        too often, or if no address answered it and no worker ever connected.
 
-        To delete an array is one act: of what was launched before a deletion was seen, what is
-        deleted too does not count again. Nor does what a dispatcher before this one has launched.
+        Deleting an array is one act: workers launched before a deletion was seen, and deleted too,
+        do not count again. Nor do launches of an earlier dispatcher process.
         """
         self.drop(one)
         self._turn_away(one)
@@ -305,7 +302,7 @@ class Provisioner(Struct, eq=False):
         return self._start_error(one, count)
 
     def _start_error(self, one: LaunchedWorker, count: int) -> GridEngineError:
-        """Return the error of so many workers in a row, the last of which is this one."""
+        """Return the error of so many failed starts in a row, the last of which is this one."""
         report = one.report
         deleted, failed = report is not None and report.deleted, one.ended_at is not None
         reason = (report.reason if report is not None else "") or "no reason is given"
@@ -328,14 +325,11 @@ class Provisioner(Struct, eq=False):
             else "the cluster job"
         )
         return (JobDeleted if deleted else WorkerNotStarted)(
-            f"{which} {text}",
-            job=one.handle.id,
-            log=one.handle.log or None,
-            hint=hint,
+            f"{which} {text}", job=one.handle.id, log=one.handle.log or None, hint=hint
         )
 
     def overdue(self, now: float) -> list[LaunchedWorker]:
-        """Return the workers that run, the scheduler says, and have not connected in time."""
+        """Return the workers that run, by the scheduler's word, and have not connected in time."""
         limit = self.policy.start_seconds
         return [
             one
@@ -346,7 +340,7 @@ class Provisioner(Struct, eq=False):
         ]
 
     def explain(self, now: float, *, waited_for: bool) -> list[Effect]:
-        """Once a minute, when calls wait and no worker has connected, ask the batch system why."""
+        """Ask the batch system once a minute why calls wait while no worker has connected."""
         queued = [one for one in self.expected.values() if one.state is WorkerStatus.QUEUED]
         if self.workers or not waited_for or not queued:
             self.explain_at = None
@@ -361,7 +355,7 @@ class Provisioner(Struct, eq=False):
         return [Explain(tuple(one.handle for one in queued[:1]), now - queued[0].launched_at)]
 
     def look_into(self, now: float) -> list[Effect]:
-        """While none has connected, see now and then what keeps the first from it that runs."""
+        """While no worker has connected, ask now and then why the first running one has not."""
         one = next((one for one in self.expected.values() if one.running_since is not None), None)
         if self.workers or one is None or one.running_since is None or self.unanswered:
             return []
@@ -372,8 +366,8 @@ class Provisioner(Struct, eq=False):
         return [Explain((one.handle,), seconds, running=True)]
 
     def explained(self, handle: Handle, words: str, now: float, *, running: bool = False) -> None:
-        """Note what the batch system says that a worker waits for; or, of one that is running, what
-        it says itself. One that has no reason yet is asked again before calls have waited too long.
+        """Note what a worker waits for, by the batch system, or what keeps a running one, by
+        itself. A worker without a reason is asked about again before calls have waited too long.
         """
         if key_of(handle) not in self.expected:
             return
@@ -385,9 +379,7 @@ class Provisioner(Struct, eq=False):
             self.explain_at = min(self.explain_at, now + self.policy.start_timeout / 4)
 
     def impossible(self) -> GridEngineError | None:
-        """Return why a queued worker can never start, as the scheduler says; None when all
-        may.
-        """
+        """Return why a queued worker can never start, by the scheduler's word, or None."""
         reports = (one.report for one in self.expected.values() if one.state is WorkerStatus.QUEUED)
         return next(
             (report.error for report in reports if report is not None and report.error is not None),
@@ -395,9 +387,7 @@ class Provisioner(Struct, eq=False):
         )
 
     def start_timed_out(self, now: float) -> GridEngineError | None:
-        """Return the error when calls have waited for their first worker for longer than they
-        may.
-        """
+        """Return the error if calls have waited too long for their first worker."""
         limit = self.policy.start_timeout
         if self.unserved_since is None or now - self.unserved_since < limit:
             return None
@@ -409,24 +399,3 @@ class Provisioner(Struct, eq=False):
             hint="ask for less, or for another partition or queue; or give start_timeout= more "
             "seconds",
         )
-
-
-ANNOUNCED = Demand(function="*")
-"""What workers that announce functions have together."""
-
-
-class AnnouncedProvisioner(Provisioner):
-    """That of the workers that announce functions: they come by themselves, beside all others."""
-
-    elastic: ClassVar[bool] = False
-
-    @property
-    def size_for_others(self) -> int:
-        """None: they take the place of no others."""
-        return 0
-
-    def scale(
-        self, now: float, calls_waiting: int, *, others: int = 0, least: int = 0
-    ) -> list[Effect]:
-        """Ask for none: calls wait until there is one."""
-        return []

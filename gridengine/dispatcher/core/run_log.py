@@ -1,28 +1,23 @@
-"""What the log tells of a run: what was launched, who connected, what was lost or is run again, and
-figures at the end. What happens in bulk is counted.
+"""What is told while it happens: lines of the log, and events for who follows a dispatcher. Of what
+happens in bulk a part is told, and the rest is counted.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from gridengine.dispatcher.core.calls import Span
-from gridengine.dispatcher.core.events import Effect, Inform, Launched
+from gridengine.dispatcher.core.events import Inform, Launched
 from gridengine.dispatcher.core.failures import name_of
-from gridengine.dispatcher.core.model import Phase, Worker
-from gridengine.dispatcher.core.status import WatchEvent
-from gridengine.dispatcher.core.watch_events import (
-    CONNECTED,
-    LEFT,
-    LOST,
-    QUEUED,
-    RETRIED,
-    RUNNING,
-    EventRecorder,
-)
+from gridengine.dispatcher.core.model import Worker
+from gridengine.dispatcher.core.states import Phase
+from gridengine.dispatcher.core.status import Status, WatchEvent
+from gridengine.dispatcher.core.tasks import Effect
 from gridengine.resources.units import plural
 from gridengine.schedulers.launcher import Handle, compress
 
@@ -33,7 +28,7 @@ FIGURES_SECONDS = 10.0
 
 
 class Tally(Struct):
-    """The lines of one kind: since when they are counted, and how many were told and left out."""
+    """The lines of one kind since `since`: how many were told and left out."""
 
     since: float = -math.inf
     told: int = 0
@@ -41,9 +36,7 @@ class Tally(Struct):
 
 
 class RunLog(Struct):
-    """What has been told of a run, and what is still to be: each method returns the lines that are
-    due.
-    """
+    """What has been told of a run. Each method returns the lines that are due."""
 
     tallies: dict[str, Tally] = field(default_factory=dict)
     figures: tuple[int, int, int] = (0, 0, 0)
@@ -56,12 +49,12 @@ class RunLog(Struct):
     """What takes in what happens, while somebody follows."""
 
     def note(self, kind: str, count: int = 1, **facts: str) -> None:
-        """Have who follows told of something; see `WatchEvent`."""
+        """Tell followers of something; see `WatchEvent`."""
         if self.events is not None:
             self.events.note(WatchEvent(kind, count, **facts))  # type: ignore[arg-type]
 
     def worker(self, kind: str, worker: Worker, reason: str = "") -> None:
-        """Have who follows told of a worker."""
+        """Tell followers of a worker."""
         self.note(kind, host=worker.hello.host, job=worker.job, reason=reason)
 
     def launched(self, event: Launched, label: str, now: float) -> list[Effect]:
@@ -76,7 +69,7 @@ class RunLog(Struct):
         return self._line("launch request", f"launched {text}", now)
 
     def connected(self, worker: Worker, now: float) -> list[Effect]:
-        """Count a worker; tell of the first, and of the next that is the only one."""
+        """Count a worker; tell of the first, and of each next one that is alone."""
         self.connected_workers += 1
         self.worker(CONNECTED, worker)
         launch = worker.launch
@@ -86,7 +79,7 @@ class RunLog(Struct):
         return self._line("first worker", f"{_where(worker)} connected after {after}", now)
 
     def lost(self, worker: Worker, reason: str, now: float) -> list[Effect]:
-        """Tell of a worker that is gone, unless it was to leave and had nothing left to do."""
+        """Tell of a lost worker, unless it was to leave and had nothing left to do."""
         calls = sum(run.rest.calls for run in worker.runs.values())
         if worker.phase is Phase.STOPPING and not calls:
             self.worker(LEFT, worker, reason)
@@ -97,7 +90,7 @@ class RunLog(Struct):
         return self._line("lost worker", text, now)
 
     def retried(self, span: Span) -> list[Effect]:
-        """Tell that calls whose last attempt has just been noted are run again, and why."""
+        """Tell that calls run again, and why: their last attempt was just recorded."""
         one = span.open_task
         last = (one.attempts or {})[span.start][-1]
         name = name_of(span, span.start)
@@ -165,7 +158,7 @@ class RunLog(Struct):
 
 
 def _names(handles: Sequence[Handle]) -> str:
-    """Return the ids of workers, few words for many; a process of this machine has no log."""
+    """Return the ids of workers, compressed; processes of this machine have no log."""
     names = compress(handle.id for handle in handles)
     one, several = ("cluster job", "cluster jobs") if handles[0].log else ("process", "processes")
     return f"{one if len(names) == 1 else several} {', '.join(names)}"
@@ -174,3 +167,112 @@ def _names(handles: Sequence[Handle]) -> str:
 def _where(worker: Worker) -> str:
     job = f" (cluster job {worker.job}, log {worker.hello.log})" if worker.job else ""
     return f"worker {worker.hello.pid} on {worker.hello.host}{job}"
+
+
+MOST_KEPT = 1000
+"""How many events are kept for who has not been told of them."""
+MOST_OF_KIND, WINDOW_SECONDS = 20, 0.25
+"""How many events of one kind are kept at most that happen within so many seconds."""
+
+WAITING, STARTED, DONE, FAILED, RETRIED = (
+    f"call {word}" for word in ("waiting", "started", "done", "failed", "retried")
+)
+REQUESTED, QUEUED, RUNNING, CONNECTED = (
+    f"worker {word}" for word in ("requested", "queued", "running", "connected")
+)
+IDLE, SILENT, LEAVING, LEFT, LOST = (
+    f"worker {word}" for word in ("idle", "silent", "leaving", "left", "lost")
+)
+SCHEDULER = "scheduler"
+
+
+class Position(Struct, frozen=True):
+    """Up to where a follower was told: events seen, the number of the last kept one, and counts by
+    kind.
+    """
+
+    seen: int
+    last: int
+    counts: Mapping[str, int]
+
+
+class Kind(Struct):
+    """Events of one kind: how many calls or workers; since when they are counted, and how many of
+    these are kept.
+    """
+
+    count: int = 0
+    since: float = 0.0
+    kept: int = 0
+
+
+class EventRecorder(Struct):
+    """Records events while somebody follows. An event costs some tenths of a microsecond once
+    enough of its kind are kept.
+    """
+
+    now: float = 0.0
+    """When the event of the core came that is being handled."""
+    seen: int = 0
+    last: int = 0
+    ticked_at: float = math.inf
+    """When it was last seen who is idle; nobody is told of those that were before."""
+    kinds: defaultdict[str, Kind] = field(default_factory=lambda: defaultdict(Kind))
+    kept: deque[tuple[int, float, WatchEvent]] = field(
+        default_factory=lambda: deque(maxlen=MOST_KEPT)
+    )
+
+    def takes(self, kind: str, count: int) -> bool:
+        """Count calls or workers; return whether the event is to be kept, by `add`."""
+        known = self.kinds[kind]
+        known.count += count
+        self.seen += 1
+        if known.kept >= MOST_OF_KIND:
+            if self.now - known.since < WINDOW_SECONDS:
+                return False
+            known.kept = 0
+        if not known.kept:
+            known.since = self.now
+        known.kept += 1
+        return True
+
+    def add(self, event: WatchEvent) -> None:
+        """Keep an event that has just happened."""
+        self.last += 1
+        self.kept.append((self.last, self.now, event))
+
+    def note(self, event: WatchEvent) -> None:
+        """Count an event, and keep it unless there are enough of its kind."""
+        if self.takes(event.kind, event.count):
+            self.add(event)
+
+    @property
+    def position(self) -> Position:
+        """Where a follower that begins now begins."""
+        counts = {kind: known.count for kind, known in self.kinds.items()}
+        return Position(self.seen, self.last, counts)
+
+    def since(self, told: Position, now: float) -> tuple[list[WatchEvent], dict[str, int]]:
+        """Return the kept events since a position, and how many more there were by kind."""
+        events = [
+            replace(event, seconds_ago=now - at)
+            for number, at, event in self.kept
+            if number > told.last
+        ]
+        left_out = {
+            kind: known.count - told.counts.get(kind, 0) for kind, known in self.kinds.items()
+        }
+        for one in events:
+            left_out[one.kind] -= one.count
+        return events, {kind: count for kind, count in left_out.items() if count}
+
+
+def merged(before: Status, after: Status) -> Status:
+    """Return the later status with the last events and all left-out counts of both."""
+    passed = after.elapsed_seconds - before.elapsed_seconds
+    events = [replace(one, seconds_ago=one.seconds_ago + passed) for one in before.events]
+    events += after.events
+    left_out = Counter(before.left_out) + Counter(after.left_out)
+    for one in events[:-MOST_KEPT]:
+        left_out[one.kind] += one.count
+    return replace(after, events=events[-MOST_KEPT:], left_out=dict(left_out))

@@ -1,23 +1,54 @@
-"""How many workers there may be, changed while they work: who leaves when there are too many."""
+"""How many workers there are to be: requests for more, and who leaves when there are too many."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Sequence
 
 from msgspec.structs import replace
 
 from gridengine.dispatcher.core import allocator, cancellation, worker_lifecycle
-from gridengine.dispatcher.core.events import Scaled
-from gridengine.dispatcher.core.model import READY, Phase, Worker
+from gridengine.dispatcher.core.events import Launch, Scaled
+from gridengine.dispatcher.core.model import Worker
 from gridengine.dispatcher.core.provisioner import LaunchedWorker, Provisioner
+from gridengine.dispatcher.core.run_log import REQUESTED
 from gridengine.dispatcher.core.state import CoreState
+from gridengine.dispatcher.core.states import READY, Phase
+from gridengine.dispatcher.core.tasks import Effect
 from gridengine.schedulers.launcher import WorkerStatus
 
 
-def scaled(state: CoreState, event: Scaled, now: float) -> None:
-    """Have as many workers as these bounds say: more are asked for at once, too many leave."""
+def scale(state: CoreState) -> None:
+    """Request or withdraw workers, as the queues need."""
+    total = sum(one.size_for_others for one in state.provisioners.values())
+    needed_slots = list(state.needed_slots().items())
+    if state.active_clients > 1:
+        # First those that have no workers: else others would take the place again that was made
+        # for them.
+        needed_slots.sort(key=lambda pair: pair[0].size > 0)
+    for one, needed in needed_slots:
+        total -= one.size_for_others
+        least = state.policy.min_workers if one is state.common else 0
+        effects = one.scale(state.now, needed, others=total, least=least)
+        if state.log.events is not None:
+            _note_requested(state, effects)
+        state.effects += effects
+        total += one.size_for_others
+
+
+def _note_requested(state: CoreState, effects: Sequence[Effect]) -> None:
+    """Tell followers which workers are requested."""
+    from gridengine.dispatcher.core.status_views import request_words  # few follow
+
+    for effect in effects:
+        if isinstance(effect, Launch):
+            request = request_words(effect.demand.request)
+            state.log.note(REQUESTED, effect.count, function=effect.label, reason=request)
+
+
+def scaled(state: CoreState, event: Scaled) -> None:
+    """Change the bounds: workers are requested at once, and too many leave."""
     first = state.first_policy
     minimum = first.min_workers if event.minimum is None else event.minimum
     maximum = first.max_workers if event.maximum is None else event.maximum
@@ -26,15 +57,15 @@ def scaled(state: CoreState, event: Scaled, now: float) -> None:
     state.policy = replace(state.policy, min_workers=minimum, max_workers=maximum)
     for one in state.provisioners.values():
         one.policy = state.policy
-        one.demand_since, one.keep_again_at = -math.inf, now
-    keep_bounds(state, now)
-    state.scale_due = True
+        one.demand_since, one.keep_again_at = -math.inf, state.now
+    keep_bounds(state)
+    state.agenda.scale = True
 
 
-def keep_bounds(state: CoreState, now: float) -> None:
-    """Have those leave that are more than `max_workers`: of each demand first who has not come yet,
-    then who has nothing to do, then, once they have ended what they are at, others. The last to
-    come are the first to leave. While there are fewer, who was to leave stays.
+def keep_bounds(state: CoreState) -> None:
+    """Have workers leave that exceed `max_workers`: of each demand first those that have not come
+    yet, then idle ones, then busy ones when their calls have ended; the last to come leaves first.
+    If there are too few, workers that were to leave stay.
     """
     here = defaultdict[Provisioner, list[Worker]](list)
     for worker in reversed(state.workers.values()):
@@ -52,33 +83,30 @@ def keep_bounds(state: CoreState, now: float) -> None:
         for worker in retiring[: max(-excess, 0)]:
             _keep(state, worker)
         if excess > 0:
-            _reduce(state, one, here[one], excess, now)
+            _reduce(state, one, here[one], excess)
         total += _staying(one, here[one], one.suspended)
 
 
 def _staying(one: Provisioner, workers: Iterable[Worker], suspended: Container[bytes]) -> int:
-    """Return how many of these workers do not leave, and are not suspended, and how many of their
-    provisioner are still to come.
+    """Return how many of these workers stay and are not suspended, and how many are still to
+    come.
     """
     return len(one.expected) + sum(
         not (worker.is_leaving or worker.id in suspended) for worker in workers
     )
 
 
-def _reduce(
-    state: CoreState, one: Provisioner, workers: Iterable[Worker], excess: int, now: float
-) -> None:
+def _reduce(state: CoreState, one: Provisioner, workers: Iterable[Worker], excess: int) -> None:
     coming = sorted(one.expected.values(), key=_is_queued)[::-1][:excess]
     state.effects += one.withdraw(coming)
     staying = [worker for worker in workers if not worker.is_leaving]
     for worker in sorted(staying, key=_is_busy)[: excess - len(coming)]:
-        _retire(state, worker, now)
+        _retire(state, worker)
 
 
-def make_room(state: CoreState, now: float) -> None:
-    """Where calls of each demand have workers of their own, and there may be no more of them, have
-    one leave for calls of a client that has no share of any. One at a time: the next may have
-    become idle by then.
+def make_room(state: CoreState) -> None:
+    """Have one worker leave for calls of a client that has no share of the workers, where demands
+    have workers of their own and there may be no more. One at a time: another may be idle by then.
     """
     if state.yielding in state.workers or not _lacks_room(state):
         return
@@ -96,8 +124,8 @@ def make_room(state: CoreState, now: float) -> None:
     )
     if busy is not None:
         state.yielding = busy.id
-        worker_lifecycle.drain_worker(state, busy, now)
-        cancellation.recall(state, busy, busy.spare(), now)
+        worker_lifecycle.drain_worker(state, busy)
+        cancellation.recall(state, busy, busy.spare())
 
 
 def _lacks_room(state: CoreState) -> bool:
@@ -112,7 +140,7 @@ def _lacks_room(state: CoreState) -> bool:
 
 
 def _share_of(worker: Worker) -> float:
-    """Return the greatest share of a client that has calls there."""
+    """Return the greatest share of a client with calls on this worker."""
     return max(run.span.open_task.submitter.client.share for run in worker.runs.values())
 
 
@@ -124,16 +152,16 @@ def _is_queued(one: LaunchedWorker) -> bool:
     return one.state is WorkerStatus.QUEUED
 
 
-def _retire(state: CoreState, worker: Worker, now: float) -> None:
-    """Have a worker leave when it has ended what it is at."""
-    worker_lifecycle.drain_worker(state, worker, now)
+def _retire(state: CoreState, worker: Worker) -> None:
+    """Have a worker leave when its calls have ended."""
+    worker_lifecycle.drain_worker(state, worker)
     if worker.phase is not Phase.STOPPING:
         state.retiring[worker.id] = worker
-        cancellation.recall(state, worker, worker.spare(), now)
+        cancellation.recall(state, worker, worker.spare())
 
 
 def _keep(state: CoreState, worker: Worker) -> None:
-    """Have a worker that was to leave stay."""
+    """Have a worker stay that was to leave."""
     worker.draining = False
     del state.retiring[worker.id]
     if worker.phase is READY:

@@ -1,4 +1,4 @@
-"""What the core lets others see of its state at one moment."""
+"""What the core shows of its state at one moment."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gridengine.resources.demand import Demand
 
 
 class DemandCounts(Struct, frozen=True):
-    """Of one demand, the calls that wait, those that workers have, and the slots for them."""
+    """The waiting calls, running calls and slots of one demand."""
 
     waiting: int
     running: int
@@ -20,9 +20,7 @@ class DemandCounts(Struct, frozen=True):
 
 
 class ClientCounts(Struct, frozen=True):
-    """Of one client its weight, and its calls: those that wait, also for results of others, those
-    that workers have, those that have ended with a value, and otherwise.
-    """
+    """A client's weight and calls: waiting (also for results), at workers, done, and failed."""
 
     weight: float
     waiting: int

@@ -1,5 +1,5 @@
-"""Tell what a dispatcher's core knows, to who watches it. Pure, and called only when somebody asks:
-the cost grows with the samples, the demands and the functions, not with calls.
+"""What is told of a core to those who watch it. Pure, and called only on request: the cost grows
+with the samples, demands and functions, not with calls.
 """
 
 from __future__ import annotations
@@ -9,26 +9,19 @@ from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
 from typing import TypeVar
 
-from gridengine.dispatcher.core.calls import Failure, FunctionCounts, OpenTask, shown_calls
-from gridengine.dispatcher.core.model import Phase, Run, TaskQueue, Worker
+from gridengine.dispatcher.core import status
+from gridengine.dispatcher.core.calls import Failure, OpenTask, shown_calls
+from gridengine.dispatcher.core.figures import FunctionCounts
+from gridengine.dispatcher.core.model import Run, TaskQueue, Worker
 from gridengine.dispatcher.core.provisioner import Provisioner
 from gridengine.dispatcher.core.state import CoreState
-from gridengine.dispatcher.core.status import (
-    CallStatus,
-    FailureStatus,
-    FunctionStatus,
-    LaunchStatus,
-    QueueStatus,
-    RunStatus,
-    Status,
-    WorkerStatus,
-)
+from gridengine.dispatcher.core.states import Phase
 from gridengine.errors import UNNUMBERED, call_words, safe_repr
 from gridengine.resources.base import Resource
 from gridengine.schedulers import launcher
 
 T = TypeVar("T")
-N = TypeVar("N", RunStatus, FailureStatus)
+N = TypeVar("N", status.RunStatus, status.FailureStatus)
 
 MOST_QUEUES = 50
 """How many demands, and requests of workers, are told of at most."""
@@ -46,16 +39,16 @@ def status_of(
     most: int,
     epoch: float = 0.0,
     names: Collection[str] = (),
-) -> Status:
-    """Return what is told of a dispatcher that began then; of workers, runs and failures at most so
-    many each, and with `names` only those of such a worker, host, cluster job or function. `epoch`
-    is what is to be added to `now` for seconds of the epoch, 0 where that is not known.
+) -> status.Status:
+    """Return the status of a dispatcher that began at `began`: at most so many workers, runs and
+    failures each; with `names` only those of such a worker, host, cluster job or function. `epoch`
+    converts `now` to seconds of the epoch; 0 if unknown.
     """
     snapshot, policy = state.snapshot(), state.policy
     waits = state.has_tasks and not state.runs and not snapshot.waiting
     workers = _named_workers(state, names) if names else state.workers.values()
     queues = sorted(state.queues.values(), key=lambda queue: -queue.calls - queue.running)
-    return Status(
+    return status.Status(
         elapsed_seconds=now - began,
         left_seconds=_seconds_left(state, snapshot.waiting, snapshot.calls_running),
         waiting=snapshot.waiting,
@@ -88,7 +81,7 @@ def status_of(
 
 
 def _named_workers(state: CoreState, names: Collection[str]) -> Collection[Worker]:
-    """Return the workers of these names, and those that have calls of functions of these names."""
+    """Return the workers of these names, and those with calls of these functions."""
     found = {
         worker.id: worker
         for worker in state.workers.values()
@@ -102,8 +95,8 @@ def _named_workers(state: CoreState, names: Collection[str]) -> Collection[Worke
 
 def _failures(
     state: CoreState, now: float, names: Collection[str], most: int
-) -> list[FailureStatus]:
-    """Return the last that have failed."""
+) -> list[status.FailureStatus]:
+    """Return the last failures."""
     found = list(_named((failure_status(one, now) for one in state.failures), names))
     return found[max(0, len(found) - most) :]
 
@@ -113,9 +106,7 @@ def _named(many: Iterable[N], names: Collection[str]) -> Iterator[N]:
 
 
 def is_named(one: object, names: Collection[str]) -> bool:
-    """Return whether a call or failure is of one of these workers, hosts, cluster jobs or
-    functions.
-    """
+    """Return whether a call or failure is of one of these workers, hosts, jobs or functions."""
     return any(getattr(one, field, "") in names for field in NAMING)
 
 
@@ -130,7 +121,7 @@ def sample(many: Collection[T], most: int) -> Iterable[T]:
 
 
 def _seconds_left(state: CoreState, waiting: int, running: int) -> float | None:
-    """Return after how long all will have ended if calls go on to take what they took so far."""
+    """Return an estimate of when all will have ended, by what calls took so far."""
     calls = sum(one.calls for one in state.functions.values())
     slots = sum(queue.slots for queue in state.queues.values())
     if not calls or not slots or not waiting + running:
@@ -139,8 +130,8 @@ def _seconds_left(state: CoreState, waiting: int, running: int) -> float | None:
     return mean * (waiting + 0.5 * running) / slots
 
 
-def _function(one: FunctionCounts) -> FunctionStatus:
-    return FunctionStatus(
+def _function(one: FunctionCounts) -> status.FunctionStatus:
+    return status.FunctionStatus(
         one.name,
         one.done,
         one.failed,
@@ -156,9 +147,9 @@ def _function(one: FunctionCounts) -> FunctionStatus:
     )
 
 
-def _queue(state: CoreState, queue: TaskQueue) -> QueueStatus:
+def _queue(state: CoreState, queue: TaskQueue) -> status.QueueStatus:
     waits_for_people = queue.calls and not queue.slots and not queue.demand.function
-    return QueueStatus(
+    return status.QueueStatus(
         request_words(queue.demand.request),
         queue.calls,
         queue.running,
@@ -168,14 +159,14 @@ def _queue(state: CoreState, queue: TaskQueue) -> QueueStatus:
     )
 
 
-def _launches(one: Provisioner, now: float) -> LaunchStatus:
+def _launches(one: Provisioner, now: float) -> status.LaunchStatus:
     states = [launch.state for launch in one.expected.values()]
     queued = states.count(launcher.WorkerStatus.QUEUED)
     first = next(iter(one.expected.values()), None)
     reason = one.reason
     if first is not None and first.report is not None:
         reason = reason or first.report.reason
-    return LaunchStatus(
+    return status.LaunchStatus(
         request_words(one.demand.request),
         one.label,
         one.workers,
@@ -195,15 +186,15 @@ def _launches(one: Provisioner, now: float) -> LaunchStatus:
     )
 
 
-def worker_status(worker: Worker, now: float, epoch: float = 0.0) -> WorkerStatus:
-    """Return what is told of a worker; `epoch`: see `status_of`."""
+def worker_status(worker: Worker, now: float, epoch: float = 0.0) -> status.WorkerStatus:
+    """Return the status of a worker; `epoch`: see `status_of`."""
     hello, running = worker.hello, sum(min(one.batches, one.slots) for one in worker.slot_groups)
     phase, measured, memory = worker.phase.value, worker.measured, None
     if measured is not None:
         memory = measured.memory + sum(one.memory for one in measured.runners)
     if phase == "ready":
         phase = "busy" if worker.batches else "idle"
-    return WorkerStatus(
+    return status.WorkerStatus(
         _short(worker),
         hello.host,
         hello.pid,
@@ -229,9 +220,7 @@ def worker_status(worker: Worker, now: float, epoch: float = 0.0) -> WorkerStatu
 
 
 def _processors(worker: Worker) -> tuple[float | None, float | None]:
-    """Return how many processors its runners use, and its agent. One that has nothing to do
-    measures nothing, and uses none.
-    """
+    """Return how many processors its runners and its agent use. An idle worker measures none."""
     measured = worker.measured
     if measured is None:
         return None, None
@@ -248,9 +237,9 @@ def _clock_ahead(worker: Worker, epoch: float) -> float | None:
     return measured.clock - (worker.measured_at + epoch)
 
 
-def _oldest_runs(state: CoreState, now: float) -> Iterator[RunStatus]:
-    """Yield the runs that are under way, as far as is known here, those assigned first before
-    others: in each batch the first that has not ended.
+def _oldest_runs(state: CoreState, now: float) -> Iterator[status.RunStatus]:
+    """Yield the runs under way, as far as is known, the oldest first: of each batch the first open
+    one.
     """
     seen: set[int] = set()
     taken: dict[int, int] = {}
@@ -266,15 +255,15 @@ def _oldest_runs(state: CoreState, now: float) -> Iterator[RunStatus]:
             yield run_status(run, now)
 
 
-def run_status(run: Run, now: float) -> RunStatus:
-    """Return what is told of a run."""
+def run_status(run: Run, now: float) -> status.RunStatus:
+    """Return the status of a run."""
     span, worker = run.span, run.worker
     task, name = span.open_task.task, span.open_task.function.function.name
     index = min(run.done, span.stop - 1)
     began = max(run.touched, run.since)
     history = (span.open_task.attempts or {}).get(index, ())
     figures = worker.measured.runners if worker.measured is not None else ()
-    return RunStatus(
+    return status.RunStatus(
         f"{task.id}.{index}",
         call_words(name, task.first, index, task.name),
         name,
@@ -297,10 +286,10 @@ def run_status(run: Run, now: float) -> RunStatus:
     )
 
 
-def failure_status(one: Failure, now: float) -> FailureStatus:
-    """Return what is told of calls that have failed."""
+def failure_status(one: Failure, now: float) -> status.FailureStatus:
+    """Return the status of failed calls."""
     last = one.attempts[-1] if one.attempts else None
-    return FailureStatus(
+    return status.FailureStatus(
         f"{one.task}.{one.start}",
         call_words(one.function, one.first, one.start, one.name),
         one.function,
@@ -324,9 +313,8 @@ def failure_status(one: Failure, now: float) -> FailureStatus:
 
 
 def find_calls(state: CoreState, word: str) -> list[tuple[OpenTask, int]]:
-    """Return the calls, of tasks that are open, that are meant by an id (`12.3`), a number among
-    all calls of a map, or a job's name, each with its index in its task; of very many tasks those
-    submitted first are looked at.
+    """Return the open calls meant by an id (`12.3`), a number among all calls of a map, or a job's
+    name, with their indices; of very many tasks the first are searched.
     """
     task, _, place = word.partition(".")
     number = int(task) if task.isdecimal() else None
@@ -346,8 +334,8 @@ def find_calls(state: CoreState, word: str) -> list[tuple[OpenTask, int]]:
     return found
 
 
-def call_status(state: CoreState, one: OpenTask, index: int, now: float) -> CallStatus:
-    """Return what is told of a call."""
+def call_status(state: CoreState, one: OpenTask, index: int, now: float) -> status.CallStatus:
+    """Return the status of a call."""
     task, name = one.task, one.function.function.name
     history = (one.attempts or {}).get(index, ())
     queue = state.queues.get(task.demand, state.common_queue)
@@ -359,7 +347,7 @@ def call_status(state: CoreState, one: OpenTask, index: int, now: float) -> Call
         for run in (state.runs[number] for number in one.runs if number in state.runs)
     ):
         words = "running"
-    return CallStatus(
+    return status.CallStatus(
         f"{task.id}.{index}",
         call_words(name, task.first, index, task.name),
         name,

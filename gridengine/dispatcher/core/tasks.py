@@ -18,12 +18,12 @@ MOST_PRIORITY = 1 << 31
 
 
 class Function(Struct, frozen=True):
-    """A pickled callable, named by its digest, with the caller's `sys.path` and working directory,
-    encoded as the file system has them; `name` is for people.
+    """A pickled callable, named by its digest, with the caller's `sys.path` and directory in the
+    file system's encoding; `name` is for people.
 
-    `needs` are the shared objects that it refers to, `after` the references of the results, which
-    its tasks have in theirs too; `caller` is what else its calls have of the caller's process. With
-    a `codec` other than pickle the payload is its name.
+    `needs` are the shared objects that it refers to; `after` the references of results that it
+    contains, which its tasks list too; `caller` is the rest of the caller's state that its calls
+    get. With a `codec` other than pickle the payload is its name.
     """
 
     digest: bytes
@@ -38,19 +38,17 @@ class Function(Struct, frozen=True):
 
 
 class Task(Struct, frozen=True, gc=False):
-    """What travels: `count` calls of a function, pickled as one list.
+    """The unit of submission: `count` calls of a function, pickled as one list.
 
-    `form` says what the list holds (`payload.SINGLE`, `STAR`, `FULL`). `retries` is how often a
-    call that its surroundings killed is run again, `timeout` the seconds each call may take. A
-    `watched` task has its output kept, its start told and its pushed values passed on, and has a
-    `name`, which its process has while it runs; a `controlled` one is given a controller. `first`
-    is the index of its first call among all that the user asked for, or `UNNUMBERED`.
-    `escalate_memory` is by how much a call's memory is multiplied when it is run again because it
-    ran out of it. `needs` are the shared objects that the calls refer to. `submitter` is whose it
-    is: calls of several submitters take turns, and jobs have one together; those of a client have
-    its number above `NUMBER_BITS`. `after` are the references of the results that its one call
-    needs; `kept` names calls whose results others need: their indices, each with the reference that
-    stands for its result. Of one client's calls those of a higher `priority` begin first.
+    `form` says what the list holds (`payload.SINGLE`, `STAR`, `FULL`). `retries`: how often a call
+    that its surroundings killed runs again. `timeout`: the seconds that each call may take. A
+    `watched` task has its output kept, its start told and its pushed values forwarded, and its
+    process has its `name`; a `controlled` one gets a controller. `first`: the index of its first
+    call among all that the user asked for, or `UNNUMBERED`. `escalate_memory`: the factor by which
+    memory grows when a call ran out of it. `needs`: shared objects that the calls refer to.
+    `submitter`: whose turn it uses; a client's have its number above `NUMBER_BITS`, and jobs share
+    one. `after`: references of results that its one call needs. `kept`: (index, reference) of calls
+    whose results others need. Of one client's calls those of a higher `priority` begin first.
     """
 
     id: int
@@ -73,10 +71,9 @@ class Task(Struct, frozen=True, gc=False):
 
 
 class AlikeTasks(Struct, frozen=True):
-    """Tasks of one call each, all like this `task`, their first, but for their payloads, of one
-    buffer each. Their numbers follow one another, and so do those of their calls if they have any.
-    Neither they nor their function need results or shared objects, others need none of theirs, and
-    none is watched. What a payload was is let go of when its task is open.
+    """Tasks of one call each, like their first (`task`) but for their payloads, of one buffer each.
+    Task and call numbers are consecutive. They neither need results or shared objects nor make
+    results that others need, and none is watched. Payloads are dropped when their tasks are opened.
     """
 
     task: Task
@@ -99,12 +96,11 @@ class AlikeTasks(Struct, frozen=True):
 
 
 class ResultData(Struct, frozen=True, gc=False):
-    """The outcome of one call as it travels: what a reference stands for once it is there.
+    """The outcome of one call, for its reference.
 
-    `payload` is a pickled list of values, of which the one at `item` is meant, or with `raised` a
-    pickled exception; or it is None and `error` says why there is none, or the call was
-    `cancelled`. `path`: of one that failed, as that of `CallsFinished`, with this call as the
-    last.
+    `payload` is a pickled list with the value at `item`, or with `raised` a pickled exception. If
+    it is None, `error` says why, or the call was `cancelled`. `path`: see `CallsFinished`, with
+    this call last.
     """
 
     payload: Payload | None = None
@@ -147,18 +143,20 @@ class Attempt(Struct, frozen=True):
         return f"on {where}, after {self.seconds:.1f} s: {self.outcome}"
 
 
-class CallsFinished(Struct, frozen=True, gc=False):
-    """The outcome of the calls `start` to `stop` (exclusive) of a task. Each call of each task is
-    settled exactly once.
+class Effect(Struct, frozen=True):
+    """What the core has done: see `events` for most."""
+
+
+class CallsFinished(Effect, frozen=True, gc=False):
+    """The outcome of calls, `start` to before `stop`, of a task. Each call is settled exactly once.
 
     `payload` is the pickled list of values, or with `raised` the pickled exception of the one call;
-    or it is None and `error` says why there is none. `exitcode` is as that of a
-    `multiprocessing.Process`. `last`: no call of the task is left. `recalled`: they were taken back
-    before they began, on request; with a `path` because a call that they need was cancelled.
-    `seconds` is how long they took together; None when that is not known. `path`: of a call that
-    never ran because one that it needs has failed, what the call that failed first is called, and
-    the names of the functions by which its failure came, up to this call's; of many the first and
-    the last.
+    if it is None, `error` says why. `exitcode` is as that of a `multiprocessing.Process`. `last`:
+    no call of the task is left. `recalled`: they were taken back before they began, or, with a
+    `path`, a call that they need was cancelled. `seconds`: how long they took together, None if
+    unknown. `path`: of a call that did not run because an input failed, the name of the call that
+    failed first, and the functions through which its failure came, up to this one; of many the
+    first and the last.
     """
 
     task: int
@@ -177,7 +175,7 @@ class CallsFinished(Struct, frozen=True, gc=False):
     path: tuple[str, ...] = ()
 
 
-class TaskStarted(Struct, frozen=True):
+class TaskStarted(Effect, frozen=True):
     """A watched task has begun to run."""
 
     task: int
@@ -186,8 +184,8 @@ class TaskStarted(Struct, frozen=True):
     attempt: int
 
 
-class TaskMessage(Struct, frozen=True):
-    """A watched task has pushed a value; or, with `log`, calls of a task have logged something."""
+class TaskMessage(Effect, frozen=True):
+    """A watched task has pushed a value, or, with `log`, calls have logged something."""
 
     task: int
     payload: Payload

@@ -1,5 +1,5 @@
-"""Connected workers: those that are silent, leave, are stopped or lost, and what becomes of the
-calls that they had.
+"""Connected workers that fall silent, leave, are stopped or lost, and what follows for their
+calls.
 """
 
 from __future__ import annotations
@@ -10,22 +10,14 @@ from itertools import islice
 
 from msgspec.structs import replace
 
-from gridengine.dispatcher.core import adoption, allocator, failures, lineage
+from gridengine.dispatcher.core import adoption, allocator, books, failures, objects, outcomes
 from gridengine.dispatcher.core.calls import Span
 from gridengine.dispatcher.core.events import DrainHosts, Lost, Send
-from gridengine.dispatcher.core.model import READY, Phase, Run, TaskQueue, Worker
-from gridengine.dispatcher.core.outcomes import (
-    end_run,
-    may_grow,
-    record_attempt,
-    requeue,
-    retry,
-    settle,
-    settle_failed,
-)
+from gridengine.dispatcher.core.model import Run, TaskQueue, Worker
 from gridengine.dispatcher.core.provisioner import LaunchedWorker, Provisioner
+from gridengine.dispatcher.core.run_log import IDLE, LEAVING, SILENT
 from gridengine.dispatcher.core.state import CoreState
-from gridengine.dispatcher.core.watch_events import IDLE, LEAVING, SILENT
+from gridengine.dispatcher.core.states import READY, Phase
 from gridengine.errors import OutOfMemory, TimeoutError
 from gridengine.schedulers.launcher import Report, WorkerStatus
 from gridengine.serialize.payload import Payload
@@ -47,9 +39,10 @@ not to be tried for ever.
 # ------------------------------------------------------------------ watching
 
 
-def check_workers(state: CoreState, now: float) -> None:
-    """See whether the workers are still there, and still needed."""
-    displaced, heard_since = _displaced(state), now - 3 * state.policy.beat_seconds
+def check_workers(state: CoreState) -> None:
+    """Look whether workers are still there, and still needed."""
+    now, displaced = state.now, _displaced(state)
+    heard_since = now - 3 * state.policy.beat_seconds
     suspended = WorkerStatus.SUSPENDED
     for worker in list(state.workers.values()):
         if (
@@ -63,13 +56,13 @@ def check_workers(state: CoreState, now: float) -> None:
             )
         ):
             continue  # it works, as most do
-        _check(state, worker, displaced, now)
+        _check(state, worker, displaced)
     if state.log.events is not None:
         state.log.events.ticked_at = now
 
 
-def _check(state: CoreState, worker: Worker, displaced: list[TaskQueue], now: float) -> None:
-    launch, silence = worker.launch, now - worker.heard_at
+def _check(state: CoreState, worker: Worker, displaced: list[TaskQueue]) -> None:
+    launch, silence = worker.launch, state.now - worker.heard_at
     beat, ready = state.policy.beat_seconds, worker.phase is Phase.READY
     events = state.log.events
     if events is not None and ready and worker.idle_since > events.ticked_at and not worker.batches:
@@ -77,38 +70,38 @@ def _check(state: CoreState, worker: Worker, displaced: list[TaskQueue], now: fl
     if (
         launch is not None
         and launch.ended_at is not None
-        and now - max(launch.ended_at, worker.heard_at) > _settle_seconds(state, worker, launch)
+        and min(state.now - launch.ended_at, silence) > _settle_seconds(state, worker, launch)
     ):
         reason = launch.report.reason if launch.report is not None else ""
-        lose(state, worker, f"ended: {reason}" if reason else "ended", now)
-    elif worker.phase is Phase.STOPPING and now - worker.stopping_since > _leave_seconds(
+        lose(state, worker, f"ended: {reason}" if reason else "ended")
+    elif worker.phase is Phase.STOPPING and state.now - worker.stopping_since > _leave_seconds(
         state, worker
     ):
-        dismiss(state, worker, worker.exit_reason or "does not leave", now)
+        dismiss(state, worker, worker.exit_reason or "does not leave")
     elif launch is not None and launch.state is WorkerStatus.SUSPENDED:
-        worker.heard_at = now
+        worker.heard_at = state.now
         _set_silent(state, worker)
     elif silence > state.policy.lease_seconds + 2 * beat:
-        dismiss(state, worker, f"has not been heard of for {silence:.0f} s", now)
+        dismiss(state, worker, f"has not been heard of for {silence:.0f} s")
     elif silence > 3 * beat:
         _set_silent(state, worker)
     elif ready and worker.hello.functions:
         return  # nobody else has them, and it was not asked for
-    elif ready and not worker.batches and _is_superfluous(state, worker, displaced, now):
-        stop(state, worker, now)
-    elif ready and now >= worker.leave_at:
-        _relieve(state, worker, now)
+    elif ready and not worker.batches and _is_superfluous(state, worker, displaced):
+        stop(state, worker)
+    elif ready and state.now >= worker.leave_at:
+        _relieve(state, worker)
 
 
 def _leave_seconds(state: CoreState, worker: Worker) -> float:
-    """Return how long a worker may take to leave: it hands over the results that it alone has."""
+    """Return how long a worker may take to leave: it hands over the results that only it has."""
     held = sum(state.objects[one].size for one in worker.functions & state.away.keys())
     return LEAVE_SECONDS + held / HAND_OVER_RATE
 
 
 def _settle_seconds(state: CoreState, worker: Worker, launch: LaunchedWorker) -> float:
-    """Return how long a worker may be silent whose cluster task has ended: one that the batch
-    system only lost sight of may live as long as its lease.
+    """Return how long a worker may be silent after its cluster task has ended. If the batch system
+    only lost sight of the task, that is as long as its lease.
     """
     report = launch.report
     if report is not None and report.uncertain and worker.phase is not Phase.STOPPING:
@@ -116,15 +109,13 @@ def _settle_seconds(state: CoreState, worker: Worker, launch: LaunchedWorker) ->
     return SETTLE_SECONDS
 
 
-def _is_superfluous(
-    state: CoreState, worker: Worker, displaced: list[TaskQueue], now: float
-) -> bool:
-    """Return whether a worker that has nothing to do has had nothing for long, and there are more
-    than are to be kept; or is in others' way, or has too little time left.
+def _is_superfluous(state: CoreState, worker: Worker, displaced: list[TaskQueue]) -> bool:
+    """Return whether an idle worker is to leave: it was idle for long and more than `min_workers`
+    stay, another demand needs its place, or its time is nearly over.
     """
     if worker.id in worker.provisioner.by_hand:
         return False
-    idle, leaving = now - worker.idle_since, state.phases[Phase.STOPPING]
+    idle, leaving = state.now - worker.idle_since, state.phases[Phase.STOPPING]
     elastic = (one for one in state.provisioners.values() if one.elastic)
     staying = sum(one.workers - len(one.by_hand) for one in elastic) - leaving
     if (idle >= state.policy.idle_seconds and staying > state.policy.min_workers) or (
@@ -133,13 +124,11 @@ def _is_superfluous(
     ):
         return True
     waiting = [group.queue.soft for group in worker.slot_groups if group.queue.calls]
-    return not worker.has_seconds(max(waiting, default=0.0), now)
+    return not worker.has_seconds(max(waiting, default=0.0), state.now)
 
 
 def _displaced(state: CoreState) -> list[TaskQueue]:
-    """Return queues whose calls wait for workers that there is no room for, or that `max_workers`
-    does not allow; two tell enough.
-    """
+    """Return up to two queues whose calls wait for workers that there is no room for."""
     short = (
         queue
         for queue in state.queues.values()
@@ -152,121 +141,113 @@ def _displaced(state: CoreState) -> list[TaskQueue]:
 
 
 def _set_silent(state: CoreState, worker: Worker) -> None:
-    """Assign nothing more to a worker until it is heard again."""
+    """Assign nothing to a worker until it is heard again."""
     if worker.phase is Phase.READY:
-        state.enter(worker, Phase.SILENT)
+        books.enter(state, worker, Phase.SILENT)
         state.log.worker(SILENT, worker)
         _unlist(worker)
         allocator.pause_worker(state, worker)
 
 
 def heard_again(state: CoreState, worker: Worker) -> None:
-    """Have a worker that was silent be assigned work again."""
-    state.enter(worker, Phase.READY)
-    if not worker.batches:
-        worker.provisioner.idle.add(worker.id)
+    """Assign calls again to a worker that was silent."""
+    books.enter(state, worker, Phase.READY)
     allocator.resume_worker(state, worker)
 
 
 def _unlist(worker: Worker) -> None:
-    worker.provisioner.idle.discard(worker.id)
     for group in worker.slot_groups:
         group.queue.unlist(group)
 
 
-# ------------------------------------------------------------------ leaving
-
-
-def finished_batch(state: CoreState, worker: Worker, now: float) -> None:
-    """If a worker has nothing to do, note since when; have it leave when it has done its share."""
+def finished_batch(state: CoreState, worker: Worker) -> None:
+    """If a worker is idle, note since when; stop it if it drains or has done its share."""
     if worker.phase is READY and not worker.batches:
-        worker.idle_since = now
+        worker.idle_since = state.now
         if worker.to_release is not None:
-            adoption.open_emptied(state, worker, now)
+            adoption.open_emptied(state, worker)
         share = state.policy.jobs_per_worker
         if worker.draining or (share is not None and worker.taken >= share):
-            stop(state, worker, now)
+            stop(state, worker)
 
 
-def drain(state: CoreState, event: DrainHosts, now: float) -> None:
-    """Have the workers on these hosts leave when what they have is done."""
+def drain(state: CoreState, event: DrainHosts) -> None:
+    """Have the workers on these hosts leave when their calls have ended."""
     for worker in list(state.workers.values()):
         if worker.hello.host in event.hosts and worker.phase is READY and not worker.draining:
-            drain_worker(state, worker, now)
-    state.scale_due = True
+            drain_worker(state, worker)
+    state.agenda.scale = True
 
 
-def drain_worker(state: CoreState, worker: Worker, now: float) -> None:
-    """Have a worker leave when what it has is done."""
+def drain_worker(state: CoreState, worker: Worker) -> None:
+    """Have a worker leave when its calls have ended."""
     worker.draining = True
     _unlist(worker)
     allocator.pause_worker(state, worker)
     if worker.phase is READY and not worker.batches:
-        stop(state, worker, now)
+        stop(state, worker)
 
 
-def _relieve(state: CoreState, worker: Worker, now: float) -> None:
-    """Have a worker leave whose walltime is nearly over. Its calls go elsewhere, uncharged; those
-    that had all of it have failed. Which of those that run only once have begun it is to say.
+def _relieve(state: CoreState, worker: Worker) -> None:
+    """Stop a worker whose walltime is nearly over. Its calls run elsewhere, uncharged; a call that
+    had nearly all of that time fails. Calls that run only once stay: the worker says which have
+    begun.
     """
     for run in reversed(list(worker.runs.values())):
         if not run.span.open_task.task.retries:
             continue
-        end_run(state, run)
+        outcomes.end_run(state, run)
         span = run.rest
-        if not _had_whole_life(worker, run, now) or span.open_task.cancelled_by(span.start):
-            requeue(state, span)
+        if not _had_whole_life(worker, run, state.now) or span.open_task.cancelled_by(span.start):
+            outcomes.requeue(state, span)
             continue
-        requeue(state, replace(span, start=span.start + 1))
+        outcomes.requeue(state, replace(span, start=span.start + 1))
         span = replace(span, stop=span.start + 1)
-        record_attempt(run, run.done, now, "the walltime of its worker was over")
+        outcomes.record_attempt(state, run, run.done, "the walltime of its worker was over")
         error = failures.why_relieved(worker, span, run.touched, _asked_for(state, worker))
-        settle(state, span, error=error, exitcode=-signal.SIGKILL)
-    stop(state, worker, now)
-    state.scale_due = True
+        outcomes.settle(state, span, error=error, exitcode=-signal.SIGKILL)
+    stop(state, worker)
+    state.agenda.scale = True
 
 
 def _had_whole_life(worker: Worker, run: Run, now: float) -> bool:
-    """Return whether the call in progress had nearly all of its worker's life: another worker's
-    life would not do either.
+    """Return whether the call in progress had nearly all of its worker's life, so that another
+    worker would not do either.
     """
     return now - run.touched > WHOLE_LIFE * (now - worker.since)
 
 
 def _asked_for(state: CoreState, worker: Worker) -> bool:
-    """Return whether the script has said how long its workers may be there."""
+    """Return whether the script limits how long its workers stay."""
     return state.policy.stay(worker.provisioner.demand.resources) < math.inf
 
 
-def stop(state: CoreState, worker: Worker, now: float) -> None:
+def stop(state: CoreState, worker: Worker) -> None:
     """Tell a worker to leave."""
-    _close(state, worker, now)
+    _close(state, worker)
     state.effects.append(Send(worker.id, Stop()))
 
 
-def _close(state: CoreState, worker: Worker, now: float) -> None:
+def _close(state: CoreState, worker: Worker) -> None:
     """Assign nothing to a worker any more."""
-    worker.stopping_since = now
+    worker.stopping_since = state.now
     state.retiring.pop(worker.id, None)
-    state.enter(worker, Phase.STOPPING)
+    books.enter(state, worker, Phase.STOPPING)
     state.log.worker(LEAVING, worker, worker.exit_reason)
     _unlist(worker)
     allocator.close_worker(state, worker)
 
 
-def goodbye(
-    state: CoreState, worker: Worker, message: Goodbye, buffers: Payload, now: float
-) -> None:
-    """Take leave of a worker. It has sent all its results before: only the calls that its runners
+def goodbye(state: CoreState, worker: Worker, message: Goodbye, buffers: Payload) -> None:
+    """Handle a worker's goodbye. It has sent all results before, so only the calls that its runners
     were in can be to blame.
 
-    Whether they are, when somebody else ended the worker, is the batch system's to say, a little
-    later.
+    If somebody else ended the worker, the batch system says a little later whether they are.
     """
     worker.blamed_runs = set(message.begun or ()) or worker.under_way()
     worker.knows_begun = message.begun is not None
     reason, launch = f"left ({message.reason})", worker.launch
-    if now >= worker.leave_at:
+    if state.now >= worker.leave_at:
         reason = "had to leave: its walltime was nearly over"
     awaited = (
         state.policy.pooled
@@ -277,41 +258,34 @@ def goodbye(
     terminated = message.reason == TERMINATED and worker.phase is not Phase.STOPPING
     if terminated and awaited and worker.runs:
         worker.exit_reason = reason
-        _close(state, worker, now)
+        _close(state, worker)
     else:
-        lose(state, worker, reason, now)
+        lose(state, worker, reason)
 
 
-def dismiss(state: CoreState, worker: Worker, reason: str, now: float) -> None:
-    """Do without a worker that may still be there: its calls go elsewhere, so its cluster task must
-    end.
+def dismiss(state: CoreState, worker: Worker, reason: str) -> None:
+    """Give up a worker that may still be there: its cluster task must end, since its calls run
+    elsewhere.
     """
     if worker.launch is not None:
         state.effects += worker.provisioner.withdraw([worker.launch])
-    lose(state, worker, reason, now)
+    lose(state, worker, reason)
 
 
 def forget_launch(
     state: CoreState, id: bytes, launch: LaunchedWorker | None, provisioner: Provisioner
 ) -> None:
-    """Forget how a worker was launched, and what it may be recognised by."""
+    """Forget how a worker was launched, and how it may be recognised."""
     if launch is not None:
         provisioner.drop(launch)
     for key in [key for key, unmatched in state.unmatched.items() if unmatched == id]:
         del state.unmatched[key]
 
 
-def lose(state: CoreState, worker: Worker, reason: str, now: float) -> None:
-    """Forget a worker that is no more: what it was assigned waits again, or has been tried often
-    enough.
-    """
-    state.effects += state.log.lost(worker, reason, now)
-    state.enter(worker, Phase.GONE)
-    del state.workers[worker.id]
-    state.retiring.pop(worker.id, None)
-    worker.provisioner.workers -= 1
-    worker.provisioner.idle.discard(worker.id)
-    worker.provisioner.by_hand.discard(worker.id)
+def lose(state: CoreState, worker: Worker, reason: str) -> None:
+    """Forget a worker that is gone; its calls wait again, or fail after their last attempt."""
+    state.effects += state.log.lost(worker, reason, state.now)
+    books.remove_worker(state, worker)
     allocator.close_worker(state, worker)
     forget_launch(state, worker.id, worker.launch, worker.provisioner)
     state.effects.append(Lost(worker.id))
@@ -321,38 +295,38 @@ def lose(state: CoreState, worker: Worker, reason: str, now: float) -> None:
         known.workers.discard(worker.id)
         if known.asked == worker.id:
             asked.append(digest)
-    lineage.bring_again(state, asked)
+    objects.bring_again(state, asked)
     for run in reversed(list(worker.runs.values())):
-        end_run(state, run)
-        _end_lost(state, worker, run, reason, now)
-    state.scale_due = True
+        outcomes.end_run(state, run)
+        _end_lost(state, worker, run, reason)
+    state.agenda.scale = True
 
 
-def _end_lost(state: CoreState, worker: Worker, run: Run, reason: str, now: float) -> None:
-    """Have the calls of a run whose worker is lost wait again, or fail.
+def _end_lost(state: CoreState, worker: Worker, run: Run, reason: str) -> None:
+    """Requeue or fail the calls of a run whose worker is lost.
 
-    With `blamed_runs` only the first open calls of these are charged with an attempt, else all that
-    the worker held; and none when the batch system says that they are not to blame. Calls that may
-    run only once, and may have begun, have failed.
+    With `blamed_runs`, only the first open call of each of these is charged with an attempt;
+    otherwise all calls of the worker are, unless the batch system says that they are not to blame.
+    Calls that run only once, and may have begun, fail.
     """
     span = run.rest
     unknown = not (worker.knows_begun or span.open_task.task.retries)
     blamed = None if unknown else worker.blamed_runs
     innocent = blamed is not None and run.number not in blamed
     if innocent or (not unknown and span.open_task.cancelled_by(span.start)):
-        requeue(state, span)
+        outcomes.requeue(state, span)
         return
     if blamed is not None and span.calls > 1:
-        requeue(state, replace(span, start=span.start + 1))
+        outcomes.requeue(state, replace(span, start=span.start + 1))
         span = replace(span, stop=span.start + 1)
-    record_attempt(run, run.done, now, f"the worker {reason}")
+    outcomes.record_attempt(state, run, run.done, f"the worker {reason}")
     report = worker.launch.report if worker.launch is not None else None
     retries = span.open_task.task.retries
-    if now >= worker.leave_at and not retries:
+    if state.now >= worker.leave_at and not retries:
         error = failures.why_relieved(worker, span, run.touched, _asked_for(state, worker))
-        settle_failed(state, span, error, -signal.SIGKILL)
-    elif _is_cut_short(report) and retries and not _had_whole_life(worker, run, now):
-        requeue(state, span)  # the worker had used its time up, not the call
+        outcomes.settle_failed(state, span, error, -signal.SIGKILL)
+    elif _is_cut_short(report) and retries and not _had_whole_life(worker, run, state.now):
+        outcomes.requeue(state, span)  # the worker had used its time up, not the call
     else:
         _retry_lost(state, worker, span, reason)
 
@@ -365,12 +339,12 @@ def _retry_lost(state: CoreState, worker: Worker, span: Span, reason: str) -> No
     report = worker.launch.report if worker.launch is not None else None
     retries = span.open_task.task.retries
     fault = report.fault if report is not None else None
-    grown = fault is OutOfMemory and may_grow(state, span)
+    grown = fault is OutOfMemory and outcomes.may_grow(state, span)
     stuck = fault is OutOfMemory and not grown and state.shared is not None
     if report is not None and report.blameless and retries:
-        requeue(state, span)
+        outcomes.requeue(state, span)
     elif span.attempt <= retries and fault is not TimeoutError and not stuck:
-        retry(state, span, out_of_memory=grown)
+        outcomes.retry(state, span, out_of_memory=grown)
     else:
         error = failures.why_lost(worker, span, reason, report)
-        settle_failed(state, span, error, -signal.SIGKILL)
+        outcomes.settle_failed(state, span, error, -signal.SIGKILL)

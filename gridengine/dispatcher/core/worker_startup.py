@@ -5,24 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from gridengine.dispatcher.core import adoption, allocator, scaling, worker_lifecycle
-from gridengine.dispatcher.core.events import (
-    Explained,
-    Launched,
-    LaunchFailed,
-    Lost,
-    Polled,
-    Restored,
-    Send,
-    Warn,
-)
-from gridengine.dispatcher.core.feasibility import booked
-from gridengine.dispatcher.core.model import Phase, Worker
+from gridengine.dispatcher.core import adoption, allocator, books, events, scaling, worker_lifecycle
+from gridengine.dispatcher.core.model import Worker
 from gridengine.dispatcher.core.outcomes import fail, give_up
-from gridengine.dispatcher.core.policy import spare_of
+from gridengine.dispatcher.core.policy import booked, spare_of
 from gridengine.dispatcher.core.provisioner import LaunchedWorker, Provisioner, keys_of
+from gridengine.dispatcher.core.run_log import RUNNING, SCHEDULER
 from gridengine.dispatcher.core.state import CoreState
-from gridengine.dispatcher.core.watch_events import RUNNING, SCHEDULER
+from gridengine.dispatcher.core.states import Phase
 from gridengine.errors import ConfigurationError, VersionMismatch
 from gridengine.resources.base import Resource
 from gridengine.resources.demand import decode_demand
@@ -36,83 +26,75 @@ UNKNOWN = Hello(VERSION, "", "", "", "the dispatcher's machine", 0, 1, "")
 # ------------------------------------------------------------------ what the scheduler reports
 
 
-def launched(state: CoreState, event: Launched, now: float) -> None:
-    """Note the workers that the scheduler has started, some of which may have connected already."""
+def launched(state: CoreState, event: events.Launched) -> None:
+    """Note the workers that the scheduler has started; some may have connected already."""
     provisioner = state.provisioner_for(event.demand)
-    state.effects += state.log.launched(event, provisioner.label, now)
-    for id, launch in provisioner.add_launched(event.handles, now):
+    state.effects += state.log.launched(event, provisioner.label, state.now)
+    for id, launch in provisioner.add_launched(event.handles, state.now):
         worker = state.workers.get(id)
         if worker is not None:
             worker.launch = launch
-            _move(state, worker, provisioner, now)
-            state.effects += state.log.connected(worker, now)
+            _move(state, worker, provisioner)
+            state.effects += state.log.connected(worker, state.now)
     if state.closing:
         state.effects += provisioner.withdraw()
     elif state.policy is not state.first_policy:
-        scaling.keep_bounds(state, now)
+        scaling.keep_bounds(state)
     if not event.handles:
-        provisioner.hold_back(now)
-    state.scale_due = True
+        provisioner.hold_back(state.now)
+    state.agenda.scale = True
 
 
-def _move(state: CoreState, worker: Worker, provisioner: Provisioner, now: float) -> None:
-    """Move a worker to the provisioner that launched it: it connected before that was known."""
+def _move(state: CoreState, worker: Worker, provisioner: Provisioner) -> None:
+    """Move a worker to the provisioner that launched it: it connected before its launch was
+    known.
+    """
     if worker.provisioner is not provisioner:
-        _move_to(worker, provisioner)
+        books.move_worker(worker, provisioner)
     if not (worker.open or worker.absent or worker.to_release is not None) and (
         worker.phase is not Phase.STOPPING
     ):
-        _open(state, worker, now)
+        _open(state, worker)
 
 
-def _move_to(worker: Worker, provisioner: Provisioner) -> None:
-    before, worker.provisioner = worker.provisioner, provisioner
-    before.workers -= 1
-    before.by_hand.discard(worker.id)
-    provisioner.workers += 1
-    if worker.id in before.idle:
-        before.idle.remove(worker.id)
-        provisioner.idle.add(worker.id)
-
-
-def launch_failed(state: CoreState, event: LaunchFailed, now: float) -> None:
-    """Note that the scheduler has started none."""
+def launch_failed(state: CoreState, event: events.LaunchFailed) -> None:
+    """Note that the scheduler has started no workers."""
     provisioner = state.provisioner_for(event.demand)
     provisioner.requested = 0
     provisioner.reason = event.error.message
     state.log.note(SCHEDULER, reason=event.error.message)
     if event.for_now or provisioner.size:
-        provisioner.hold_back(now)
+        provisioner.hold_back(state.now)
         state.effects.append(
-            Warn(
+            events.Warn(
                 f"no workers were started{' for now' if event.for_now else ''}: "
                 f"{event.error.message}"
             )
         )
     else:
-        give_up(state, event.error, now, [provisioner])
+        give_up(state, event.error, [provisioner])
 
 
-def polled(state: CoreState, event: Polled, now: float) -> None:
-    """Note what the scheduler reports of workers."""
+def polled(state: CoreState, event: events.Polled) -> None:
+    """Note the scheduler's reports of workers."""
     if state.log.events is not None:
         _note_running(state, event.reports)
     for provisioner in list(state.provisioners.values()):
-        for launch in provisioner.update(event.reports, now):
+        for launch in provisioner.update(event.reports, state.now):
             if launch.worker is None and provisioner.knows(launch):
-                _start_failed(state, provisioner, launch, now)
+                _start_failed(state, provisioner, launch)
         for launch in provisioner.launched.values():
             worker = state.workers.get(launch.worker) if launch.worker is not None else None
             if worker is not None and min(launch.ends_at, launch.lasts_seconds) < math.inf:
-                _limit_stay(state, worker, now)
+                _limit_stay(state, worker)
         error = None if provisioner.workers else provisioner.impossible()
         if error is not None:
-            give_up(state, error, now, [provisioner])
-    state.scale_due = True
+            give_up(state, error, [provisioner])
+    state.agenda.scale = True
 
 
 def _note_running(state: CoreState, reports: Mapping[Handle, Report]) -> None:
-    """Have who follows told of the jobs that the batch system has begun to run."""
+    """Tell followers which jobs the batch system has begun to run."""
     begun = WorkerStatus.RUNNING
     for launch in state.launched_workers():
         report = reports.get(launch.handle)
@@ -120,54 +102,49 @@ def _note_running(state: CoreState, reports: Mapping[Handle, Report]) -> None:
             state.log.note(RUNNING, job=launch.handle.id, reason=report.reason)
 
 
-def explained(state: CoreState, event: Explained, now: float) -> None:
-    """Note what a queued worker waits for, or keeps one that runs from connecting."""
+def explained(state: CoreState, event: events.Explained) -> None:
+    """Note what a queued worker waits for, or what keeps a running one from connecting."""
     if not event.running:
         state.log.note(SCHEDULER, job=event.handle.id, reason=event.words)
     for provisioner in state.provisioners.values():
-        provisioner.explained(event.handle, event.words, now, running=event.running)
+        provisioner.explained(event.handle, event.words, state.now, running=event.running)
 
 
-def check_launches(state: CoreState, now: float) -> None:
-    """Withdraw the workers that have not connected in time, and fail calls that have waited for
-    too long for the first.
+def check_launches(state: CoreState) -> None:
+    """Withdraw workers that have not connected in time, and fail calls that waited too long for
+    one.
     """
     needed = state.needed_slots()
     for provisioner in list(state.provisioners.values()):
-        for launch in provisioner.overdue(now):
+        for launch in provisioner.overdue(state.now):
             if provisioner.knows(launch):
                 state.effects.append(
-                    Warn(
+                    events.Warn(
                         f"cluster job {launch.handle.id} runs and has not connected in time; it "
                         "is stopped"
                     )
                 )
                 state.effects += provisioner.withdraw([launch])
-                _start_failed(state, provisioner, launch, now)
-        state.effects += provisioner.explain(now, waited_for=needed[provisioner] > 0)
-        state.effects += provisioner.look_into(now)
-        late = provisioner.start_timed_out(now)
+                _start_failed(state, provisioner, launch)
+        state.effects += provisioner.explain(state.now, waited_for=needed[provisioner] > 0)
+        state.effects += provisioner.look_into(state.now)
+        late = provisioner.start_timed_out(state.now)
         if late is not None:
-            give_up(state, late, now, [provisioner])
-    state.forget_provisioners(now)
+            give_up(state, late, [provisioner])
+    state.forget_provisioners()
 
 
-def _start_failed(
-    state: CoreState, provisioner: Provisioner, launch: LaunchedWorker, now: float
-) -> None:
-    """A launched worker ended and never connected."""
+def _start_failed(state: CoreState, provisioner: Provisioner, launch: LaunchedWorker) -> None:
+    """Note that a launched worker ended before it connected."""
     none_connected = not state.log.connected_workers
-    error = provisioner.start_failed(launch, now, none_connected=none_connected)
+    error = provisioner.start_failed(launch, state.now, none_connected=none_connected)
     if error is not None and provisioner.workers:
-        state.effects.append(Warn(error.message))
+        state.effects.append(events.Warn(error.message))
     elif error is not None:
-        give_up(state, error, now, [provisioner])
+        give_up(state, error, [provisioner])
 
 
-# ------------------------------------------------------------------ who connects
-
-
-def connected(state: CoreState, id: bytes, hello: Hello, now: float) -> None:
+def connected(state: CoreState, id: bytes, hello: Hello) -> None:
     """Take in a worker that says hello, or refuse it."""
     absent = state.workers.get(id)
     if absent is not None and not absent.absent:
@@ -195,39 +172,38 @@ def connected(state: CoreState, id: bytes, hello: Hello, now: float) -> None:
     if mismatch is not None:
         _refuse(state, id, mismatch.message)
         if absent is not None:
-            worker_lifecycle.lose(state, absent, "came back with another version", now)
+            worker_lifecycle.lose(state, absent, "came back with another version")
         worker_lifecycle.forget_launch(state, id, launch, provisioner)
-        provisioner.hold_back(now)
+        provisioner.hold_back(state.now)
         if not state.workers:
-            give_up(state, mismatch, now, state.provisioners.values())
+            give_up(state, mismatch, state.provisioners.values())
         return
     provisioner.reset_failures()
-    worker = absent or _add(state, id, hello, provisioner, now)
-    state.count_phase(worker, -1)  # one that is back may have other slots than was thought
-    worker.hello, worker.launch, worker.heard_at, worker.idle_since = hello, launch, now, now
-    worker.held = held
-    state.count_phase(worker, +1)
+    worker = absent or _add(state, id, hello, provisioner)
+    books.change_slots(state, worker, hello.slots)
+    worker.hello, worker.launch, worker.held = hello, launch, held
+    worker.heard_at = worker.idle_since = state.now
     if worker.provisioner is not provisioner:
-        _move_to(worker, provisioner)
+        books.move_worker(worker, provisioner)
     if is_by_hand(state, worker) and not provisioner.requested:
         provisioner.by_hand.add(id)
-    state.effects.append(Send(id, Welcome(state.policy.epoch)))
+    state.effects.append(events.Send(id, Welcome(state.policy.epoch)))
     if launch is not None:
-        state.effects += state.log.connected(worker, now)
+        state.effects += state.log.connected(worker, state.now)
     if worker.phase is Phase.STOPPING:
-        state.effects.append(Send(id, Stop()))
+        state.effects.append(events.Send(id, Stop()))
     elif withdrawn or state.closing:
-        worker_lifecycle.stop(state, worker, now)
+        worker_lifecycle.stop(state, worker)
     else:
-        _admit(state, worker, now)
+        _admit(state, worker)
 
 
 def _held_by(state: CoreState, hello: Hello) -> Resource | None:
-    """Return what a worker says that it holds, one core where it does not say how many; None when
-    it says nothing.
+    """Return the resources that a worker says it holds, with one core if it names none; None if it
+    says nothing.
 
     Raises:
-        ConfigurationError: it says nothing that can be understood; or calls do not share workers.
+        ConfigurationError: its words cannot be understood, or calls do not share workers.
     """
     if not hello.resources:
         return None
@@ -244,44 +220,42 @@ def _held_by(state: CoreState, hello: Hello) -> Resource | None:
 
 
 def is_by_hand(state: CoreState, worker: Worker) -> bool:
-    """Return whether a worker was started by no scheduler, where such are kept: no launch script
-    says since when it runs. One of the scheduler's whose launch is not known yet may look the same.
+    """Return whether no scheduler started this worker, where such workers may come. A scheduler's
+    worker whose launch is not known yet may look the same.
     """
     return state.policy.keeps_others and worker.launch is None and not worker.hello.elapsed
 
 
-def _add(state: CoreState, id: bytes, hello: Hello, provisioner: Provisioner, now: float) -> Worker:
-    worker = Worker(id, hello, now, now, provisioner, since=now, generation=state.generation)
-    state.workers[id] = worker
-    state.count_phase(worker, +1)
-    provisioner.workers += 1
-    provisioner.idle.add(id)
+def _add(state: CoreState, id: bytes, hello: Hello, provisioner: Provisioner) -> Worker:
+    now, generation = state.now, state.generation
+    worker = Worker(id, hello, now, now, provisioner, since=now, generation=generation)
+    books.add_worker(state, worker)
     return worker
 
 
-def _admit(state: CoreState, worker: Worker, now: float) -> None:
-    """Have a worker go on with what it has, and work."""
+def _admit(state: CoreState, worker: Worker) -> None:
+    """Let a worker go on with what it has, and give out its slots."""
     held = worker.hello.held
     if worker.absent:
-        adoption.take_back(state, worker, held or Held(), now)
+        adoption.take_back(state, worker, held or Held())
     elif held is not None:
         adoption.drop(state, worker, held)
     requesting = sum(one.requested > 0 for one in state.provisioners.values())
     if worker.open or worker.to_release is not None:
-        _limit_stay(state, worker, now)
+        _limit_stay(state, worker)
     elif worker.launch is not None or worker.hello.functions or requesting < 2:
-        _open(state, worker, now)
+        _open(state, worker)
     # else it may be any of them, and waits for its launch to be known
 
 
-def restored(state: CoreState, event: Restored, now: float) -> None:
-    """Note what a dispatcher before this one has launched, and its workers: those that are to come
-    back, and those that have ended with it, for what they had to be lost.
+def restored(state: CoreState, event: events.Restored) -> None:
+    """Note launches and workers of an earlier dispatcher process. Workers that ended with it are
+    added too, to be lost with their calls.
     """
     for known in event.launched:
-        state.dirty_queues[state.queue_for(known.demand)] = None
+        state.agenda.changed_queues[state.queue_for(known.demand)] = None
         provisioner = state.provisioner_for(known.demand)
-        provisioner.add_launched(known.handles, now)
+        provisioner.add_launched(known.handles, state.now)
         for one in provisioner.launched.values():
             one.earlier = True
     hellos = {run.worker: UNKNOWN for run in event.runs}
@@ -290,19 +264,18 @@ def restored(state: CoreState, event: Restored, now: float) -> None:
         if id in state.workers:
             continue
         provisioner, launch = _recognise(state, id, keys_of(hello.log, hello.pid))
-        worker = _add(state, id, hello, provisioner, now)
+        worker = _add(state, id, hello, provisioner)
         worker.launch, worker.absent = launch, True
         if state.shared is not None:  # else it is refused when it comes back
             worker.held = _held_by(state, hello)
-        provisioner.idle.discard(id)
-        state.enter(worker, Phase.SILENT)
+        books.enter(state, worker, Phase.SILENT)
 
 
-def _limit_stay(state: CoreState, worker: Worker, now: float) -> None:
-    """Note when a worker is to leave: in time before the batch system ends it.
+def _limit_stay(state: CoreState, worker: Worker) -> None:
+    """Note when a worker is to leave: a little before the batch system ends it.
 
-    The batch system's own word on that goes before what the script has asked for: the limit may be
-    the site's, and an administrator may have changed it meanwhile.
+    The batch system's word on that counts more than the script's request: the limit may be the
+    site's, and an administrator may have changed it.
     """
     if worker.hello.functions:
         return
@@ -314,23 +287,23 @@ def _limit_stay(state: CoreState, worker: Worker, now: float) -> None:
         worker.leave_at = worker.since + lasts - spare_of(lasts) - elapsed
     else:
         stay = state.policy.stay(worker.provisioner.demand.resources)
-        worker.leave_at = now + stay - elapsed
+        worker.leave_at = state.now + stay - elapsed
 
 
-def _open(state: CoreState, worker: Worker, now: float) -> None:
-    """Note for how long a worker will be there, and have its slots given out."""
+def _open(state: CoreState, worker: Worker) -> None:
+    """Note how long a worker stays, and give out its slots."""
     provisioner = worker.provisioner
-    _limit_stay(state, worker, now)
-    error = allocator.open_worker(state, worker, now)
+    _limit_stay(state, worker)
+    error = allocator.open_worker(state, worker)
     if error is not None:
         fail(state, [state.queue_for(provisioner.demand)], error)
-        worker_lifecycle.stop(state, worker, now)
+        worker_lifecycle.stop(state, worker)
 
 
 def _recognise(
     state: CoreState, id: bytes, keys: list[str]
 ) -> tuple[Provisioner, LaunchedWorker | None]:
-    """Return the provisioner of a worker that connects, and its launch, if that is known yet."""
+    """Return the provisioner of a connecting worker, and its launch if that is known yet."""
     for provisioner in state.provisioners.values():
         launch = provisioner.recognise(id, keys)
         if launch is not None:
@@ -341,7 +314,7 @@ def _recognise(
 
 
 def _refuse(state: CoreState, id: bytes, reason: str) -> None:
-    state.effects += [Send(id, Refuse(reason)), Lost(id)]
+    state.effects += [events.Send(id, Refuse(reason)), events.Lost(id)]
 
 
 def _mismatch(

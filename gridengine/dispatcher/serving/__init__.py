@@ -1,5 +1,65 @@
-"""The dispatcher's end of its clients: programs in other processes, and calls that make calls.
+"""The dispatcher's end of its clients: users' programs, which connect to a socket, and calls that
+submit nested calls, whose messages their worker passes on.
 
-Comes in: a client's requests. Goes out: tasks for the core, and the client's outcomes. What a
-client has asked for is on disk before it is acknowledged (`client_record`). Read `clients` first.
+    program ---socket---> client_listener --request--> client_record --rows--> journal
+    runner --by its worker (io_loop)--.         |      (only with a journal)
+                                      v         v
+                                     clients: request -> events for the core
+    core --CallsFinished--> client_process.settled -> clients.flush
+                                      |
+                                      v
+              RemoteClient.finish -> client_record.finish -> message to the program
+              NestedClient.finish ---------------------------> message to the runner
+
+Read `clients` first (the table of requests), then `client_process` (one client), `client_listener`
+(who is connected) and `client_record` (one client's part of the journal). Nothing that a client
+sends is unpickled here.
+
+State machines:
+
+- A program, in `client_listener`: heard, silent, gone (its process has ended, or its lease has run
+  out), ended. A named run with a journal is never ended by this; it becomes *absent*: its calls go
+  on, and the next client of the same name inherits them (`remote_client.AbsentClients`). Silence is
+  counted only while the dispatcher itself was awake.
+- A message with outcomes, in `client_record`: waiting (in `_waiting`; its content is in `_held`
+  until it is durable), sent (`_flying`), acknowledged, which removes it. A large one that is sent
+  at once is written late (`_later`), because the client may acknowledge it first. One that no row
+  can hold stays in memory (`_large`).
+- A request's row, in `client_requests`: inserted, and deleted when the client has the outcomes of
+  all its calls and no other row needs it.
+
+Keep in step:
+
+- `Client.references` is a part of `Client.claims`, and `Clients._claimed` has an entry for each
+  claim.
+- `ClientRecord.seen` with `taken` in the client's welcome: both ends count the same requests
+  (`JOURNALED`).
+- `ClientRecord._outcomes` with the table `outcomes`, and `ClientRequests` with the tables
+  `requests` and `ended`. The rows that make a call ended and the deletion of its outcome are one
+  transaction.
+- A row about calls is deleted together with the rows that it forgets, after the requests that it is
+  about. Whatever prefix of the writes survives a kill, the next process comes to the same state.
+- The restored core is told of settled calls before it is told of cancellations
+  (`ClientListener.restore`).
+
+Rejected:
+
+- One socket for workers and clients. The dispatcher would have to ask of each message whose it is.
+  Watchers do share the clients' socket: the greeting shows which key a connection has.
+- Taking a broken connection for the end of a client. From afar, a network that fails for ten
+  minutes looks like a machine that has died.
+- Letting every outcome wait for the disk. A client that is told of a call a second time recognises
+  it, so a result that was sent within the last commit before a kill is made again and given once.
+  Outcomes wait only where that does not hold; `ClientRecord.finish` lists the cases.
+- Writing a result that no row can hold in several rows. A gigabyte in the journal would delay
+  everything behind it, and it is lost only if the dispatcher is killed before the client has it. An
+  error stands in its place.
+- Deleting a row about calls only when no older request is left. Beside a call of a week,
+  cancellations and references would stay for a week. Counters for each name would cost every
+  message something; `ClientRequests.collect` instead looks at all rows when a thousand more have
+  gathered.
+- Letting the core record assignments. The message `Assign` has everything that the journal needs,
+  so `worker_record` wraps the link to workers, and dispatchers without a journal pay nothing.
+- Joining calls that an earlier client left to those of its successor. They may be grouped
+  otherwise, or be other calls by now; the successor gets the outcomes first.
 """

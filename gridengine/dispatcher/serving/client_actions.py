@@ -1,4 +1,6 @@
-"""What clients in other processes ask of a dispatcher besides calls, and how they follow it."""
+"""The actions, besides submitting calls, that a client in another process can ask of a dispatcher,
+and the following of its status over TCP.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +18,14 @@ if TYPE_CHECKING:
     from gridengine.dispatcher.watch_server import Told
 
 MOST_UNREAD = 8
-"""How many pieces of messages a client that follows may not have acknowledged."""
+"""A follower gets nothing more while it has more than this many unacknowledged pieces of messages.
+"""
 
 
 class Action(msgspec.Struct, frozen=True):
-    """What a client may ask for: `act` is given its arguments, by name, and returns something that
-    JSON has. Who may only look may ask for what `looks`. What `follows` is given a `follower`, too,
-    by which the answer may be followed by others.
+    """An action that a client can ask for. `act` is called with the client's arguments, by name,
+    and returns a value that JSON can encode. With `looks`, watchers may ask for it too. With
+    `follows`, `act` also gets a `follower`, to which further answers can be sent.
     """
 
     act: Callable[..., Any]
@@ -32,8 +35,8 @@ class Action(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class RemoteFollower:
-    """A client that follows, by the question with this number, which is answered again and again;
-    not while it has not acknowledged much of what it was sent.
+    """A client that follows the status: the question with this number is answered again and again,
+    except while the client has many unacknowledged pieces.
     """
 
     peer: bytes
@@ -41,7 +44,7 @@ class RemoteFollower:
     server: Server = field(compare=False)
 
     def tell(self, told: Told) -> bool:
-        """See `Follower`; a client that was forgotten is an error."""
+        """See `Follower`. Raises an error if the client was forgotten."""
         if self.server.unacknowledged(self.peer) > MOST_UNREAD:
             return False
         self.server.send(self.peer, Controlled(self.number, told.line))
@@ -51,13 +54,15 @@ class RemoteFollower:
         self.server.send(self.peer, Controlled(self.number, b"too little was read", failed=True))
 
     def end(self) -> None:
-        """See `Follower`; the client is told of it, or follows the process that comes next."""
+        """Do nothing, see `Follower`: the client is told of the end, or follows the dispatcher's
+        next process.
+        """
 
 
 def answered(
     actions: Mapping[str, Action], peer: bytes, message: Control, server: Server
 ) -> Controlled:
-    """Have done, or told, what a client asks for, and return its answer."""
+    """Perform the action that a client asks for, and return the answer."""
     failed, answer = False, b""
     try:
         action = actions[message.action]
@@ -67,7 +72,7 @@ def answered(
         if action.follows:
             arguments["follower"] = RemoteFollower(peer, message.number, server)
         answer = msgspec.json.encode(action.act(**arguments))
-    except Exception as error:  # it may have asked for anything
+    except Exception as error:  # the client may have asked for anything
         text = str(error) if isinstance(error, GridEngineError) else safe_repr(error)
         failed, answer = True, text.encode()
     return Controlled(message.number, answer, failed)

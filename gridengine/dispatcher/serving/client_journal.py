@@ -1,5 +1,5 @@
-"""What a dispatcher's journal holds for all clients together: who they are, numbers that no earlier
-process has used, and the form of its rows.
+"""The part of a dispatcher's journal that all clients share: the list of clients, numbers that no
+earlier process has used, and the encoding of rows.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from gridengine.wire.framing import decode, encode
 from gridengine.wire.messages import ClientHello, FinishedItem, Message, TaskItem
 
 _NUMBERS = 1000
-"""How many numbers for clients are reserved at a time."""
+"""Reserve this many client numbers at a time, so that most new clients need no write."""
 
 
 class Journal:
@@ -36,13 +36,13 @@ class Journal:
         self._last_client = file.counted("client", _NUMBERS)
         self._reserved = self._last_client + _NUMBERS
         self.first_client = self._last_client + 1
-        """The first number of a client that no process before has given one."""
+        """The first client number of this process: earlier processes gave only lower ones."""
         self.committed = 0
-        """The number of the last outcomes that are on disk."""
+        """The number of the latest message with outcomes that is durable."""
         self._told: dict[Callable[[], object], None] = {}
 
     def new_client(self) -> int:
-        """Return a number for a client that none has had, nor will have after a restart."""
+        """Return a number that no other client has had, and that none will get after a restart."""
         self._last_client += 1
         if self._reserved - self._last_client < _NUMBERS // 2:  # early: it is written later
             self._reserved += _NUMBERS
@@ -50,13 +50,13 @@ class Journal:
         return self._last_client
 
     def add(self, number: int, peer: bytes, hello: ClientHello) -> None:
-        """Add a client."""
+        """Record a client."""
         row = number, peer, b"".join(map(bytes, encode(hello))), 0
         self.file.write("INSERT INTO clients VALUES (?, ?, ?, ?)", [row])
 
     def clients(self) -> Iterator[tuple[int, bytes, ClientHello, int]]:
-        """Yield the clients that there were: their numbers, peers and greetings, and how many of
-        their messages are here.
+        """Yield the recorded clients: the number, peer and greeting of each, and how many of its
+        requests are recorded.
         """
         self.committed = _last(self.file, "outcomes", "number")
         for number, peer, hello, seen in self.file.read("SELECT * FROM clients"):
@@ -65,35 +65,37 @@ class Journal:
             yield number, peer, message, seen
 
     def absent(self) -> dict[int, float]:
-        """Return the clients that are gone and whose calls go on: since when, in seconds since
-        1970.
+        """Return the numbers of absent clients, each with the time since which it is gone, in
+        seconds since 1970.
         """
         return dict(self.file.read("SELECT * FROM absent"))
 
     def settle(self) -> None:
-        """Tell clients what is on disk by now."""
+        """Tell clients which of their requests and outcomes are durable by now."""
         self.file.settle()
         told, self._told = self._told, {}
         for tell in told:
             tell()
 
     def note_durable(self, tell: Callable[[], object]) -> None:
-        """Have this tell a client, when all is settled that is."""
+        """Call this function, once, at the end of the current or next `settle`, however often it is
+        passed.
+        """
         self._told[tell] = None
 
 
 def _last(file: DispatcherFile, table: str, column: str) -> int:
-    """Return the highest number that a table has, at least 0."""
+    """Return the highest number in a column of a table, or 0 if the table is empty."""
     found: int = file.read(f"SELECT ifnull(max({column}), 0) FROM {table}").fetchone()[0]
     return found
 
 
 def open_file(path: Path) -> DispatcherFile:
-    """Return the file of a dispatcher, whose clients' calls this Python can run.
+    """Open a dispatcher's journal, and check that this Python can run its calls.
 
     Raises:
         ConfigurationError: see `DispatcherFile`.
-        VersionMismatch: clients have handed in functions of another Python.
+        VersionMismatch: the journal has functions of another version of Python.
     """
     file = DispatcherFile(path)
     try:
@@ -108,7 +110,7 @@ def open_file(path: Path) -> DispatcherFile:
 
 
 def _check_python(python: str, path: Path) -> None:
-    if python not in ("", PYTHON):  # those of other languages have no functions of their own
+    if python not in ("", PYTHON):  # clients in other languages send no functions
         raise VersionMismatch(
             f"the dispatcher's journal {path} has calls of Python {python}, and this is Python "
             f"{PYTHON}, which cannot run them",
@@ -118,22 +120,22 @@ def _check_python(python: str, path: Path) -> None:
 
 
 ROW_BYTES = 64 * 1024 * 1024
-"""In one row of the journal come as many calls as have so many bytes together, or one."""
+"""One row of the journal has at most this many bytes, unless a single call has more."""
 LARGE = 256 * 1024
-"""From so many bytes on what is written to a row is put together without msgpack's encoder, which
-copies all again and again while its own buffer grows.
+"""Contents of at least this many bytes are encoded without msgpack's encoder, which copies
+everything again each time its buffer grows.
 """
 _HEAD = struct.Struct(">BI")
 _ARRAY, _BINARY = 0xDD, 0xC6
-"""What msgpack's arrays and binary data of any length begin with, then comes their length
+"""The bytes with which msgpack's arrays and binary data of any length begin; their length follows
 (https://github.com/msgpack/msgpack/blob/master/spec.md).
 """
 Part = TypeVar("Part", TaskItem, FinishedItem)
 
 
 class RowContent(Struct):
-    """A message as a row has it: its frames as a msgpack array. It is made in the thread that
-    writes, of large buffers by one copy, for which other threads need not wait.
+    """The content of a row: the frames of a message as a msgpack array. The thread that writes
+    encodes it. Large buffers are copied once, and other threads can run during the copy.
     """
 
     message: Message
@@ -152,7 +154,9 @@ class RowContent(Struct):
 def portions_of(
     items: Sequence[Part], buffers: Sequence[Buffer]
 ) -> Iterator[tuple[list[Part], Sequence[Buffer]]]:
-    """Yield what a message lists in parts that a row can hold, each with its buffers."""
+    """Split the items of a message into portions that each fit into a row; yield each with its
+    buffers.
+    """
     if size_of(buffers) <= ROW_BYTES:
         if items:
             yield list(items), buffers
@@ -171,17 +175,20 @@ def portions_of(
 
 
 def task_ids(tasks: Iterable[TaskItem]) -> array[int]:
-    """Return the ids of tasks, sorted."""
+    """Return the numbers of tasks, sorted."""
     return array("q", sorted(task.id for task in tasks))
 
 
 def read_content(content: bytes) -> tuple[Any, list[Buffer]]:
-    """Return the message of a row, and its buffers."""
+    """Decode a row: return its message and buffers."""
     return decode(msgspec.msgpack.decode(content))
 
 
 def ranges_of(many: Iterable[array[int]]) -> dict[int, list[tuple[int, int, int]]]:
-    """Return the calls of each task: the first, the one after the last, whether none is left."""
+    """Group calls by task. The arrays hold four numbers for each range of calls: the task, the
+    first call, the one after the last, and whether no call of the task is left. Return the last
+    three for each task.
+    """
     found: dict[int, list[tuple[int, int, int]]] = {}
     for calls in many:
         for place in range(0, len(calls), 4):

@@ -1,8 +1,9 @@
 """`ClientListener`: the socket that clients in other processes connect to, for the I/O thread.
 
-A client that ends says goodbye. Of one that is silent its process is looked at, where that is
-possible: once it is known to be gone, or was silent for the whole lease, its calls are ended after
-the grace time. A connection that breaks says nothing: it may be the network.
+A client that ends says goodbye. When a client is silent, the listener checks whether its process
+still exists, where this machine can tell. A client is gone when its process has ended, or when it
+has been silent for the whole lease. After the grace time its calls are cancelled. A broken
+connection alone means nothing: the network may be at fault.
 """
 
 from __future__ import annotations
@@ -49,28 +50,29 @@ from gridengine.wire.server import Server
 log = logging.getLogger("gridengine")
 
 WATCHER = 0
-"""The number of all clients that may only look: nothing is theirs."""
+"""The number that all watchers share. No task has this client number."""
 MOST_WATCHERS = 32
 OF_AGENTS = NestedHello, NestedEnded
-"""What workers' agents say of their processes, and clients do not."""
+"""Messages that only workers' agents send, about their runners; clients must not."""
 ENDINGS = ClientCancel, ClientRecall
-"""What ends calls."""
+"""The messages that end calls."""
 WATCHER_SECONDS, WATCHER_BEATS = 10.0, 3
-"""How long who may only look may be silent, and for how many signs of life at the least, then he is
-dropped: nothing of his is lost.
+"""A watcher is dropped after this many seconds of silence, or this many missed beats if that is
+longer. It loses nothing by that.
 """
 LOOK_SECONDS = 2.0
-"""How often it is looked whether clients are still there."""
+"""How often the listener checks whether clients are still there."""
 
 
 class ClientListener:
-    """Takes in what clients send, and answers. All methods are for one thread.
+    """Receives what clients send, and answers. All methods are for one thread.
 
     Args:
-        server: what they connect to; closed with this.
-        clients: the table that they are put into; if that has a journal, it is closed with this.
-        actions: what they may ask for by `Control`, by name.
-        launched: the workers that a dispatcher before this one has launched.
+        server: the clients' socket; closed with this.
+        clients: the table that clients are added to. If it has a journal, the journal is closed
+            with this.
+        actions: what clients may ask for by `Control`, by name.
+        launched: the workers that the dispatcher's previous process has launched.
     """
 
     def __init__(
@@ -91,25 +93,27 @@ class ClientListener:
         self._absent = AbsentClients(settings.retention)
         self.fd = server.fd
         self.ends = clients.journal is None
-        """Whether it ends for good when it is closed: clients are told that nobody goes on with
-        their calls.
+        """Whether the dispatcher ends for good when this is closed. Then clients are told that
+        nobody will continue their calls.
         """
         self.deadline = math.inf
-        """The monotonic time at which `look` is to be called."""
+        """The monotonic time at which `look` must be called."""
         self._looked_at = 0.0
         self._awake = 0.0
-        """For how many seconds, in all, this dispatcher was there to hear its clients: a suspended
-        machine's clock goes on.
+        """How many seconds, in total, this dispatcher was awake to hear its clients. The monotonic
+        clock would also count the time for which the machine was suspended.
         """
 
     @property
     def pending(self) -> bool:
-        """Whether something has come."""
+        """Whether a message has arrived, or writes have become durable."""
         journal = self._table.journal
         return self._server.pending or (journal is not None and journal.file.pending)
 
     def restore(self) -> Iterator[Event]:
-        """Yield what the core is to handle first: what the journal has of an earlier process."""
+        """Yield the events that the core handles first: the state that the journal has of an
+        earlier process.
+        """
         journal = self._table.journal
         if journal is None:
             return
@@ -131,16 +135,17 @@ class ClientListener:
                 self._absent.add(self._clients.pop(peer), absent[number])
                 self._table.output.remove(client)
         yield Restored(settled=settled, runs=read_runs(journal.file))
-        # Before, these would end again what has ended, and what workers are at.
+        # The core learns which calls are settled, and which runs workers hold, before it sees
+        # cancellations; it would otherwise cancel calls that have ended, or that workers still run.
         for peer, message in endings:
             yield from self._table.events(peer, message, ())
         if found:
-            self.deadline = 0.0  # none of them may come back
+            self.deadline = 0.0  # perhaps none of them comes back
             who = plural(len(found), "client")
             log.info("the calls of %s are taken up again from %s", who, journal.file.path)
 
     def events(self, now: float, most: int) -> Iterator[Event]:
-        """Yield what the core is to handle of at most so many messages."""
+        """Receive at most `most` messages; yield the events that follow from them for the core."""
         journal = self._table.journal
         if journal is not None and journal.file.pending:
             journal.settle()
@@ -157,8 +162,8 @@ class ClientListener:
                 self.deadline, self._looked_at = now + LOOK_SECONDS, now
 
     def _request(self, client: RemoteClient, message: Any, buffers: Payload) -> Iterator[Event]:
-        """Yield what the core is to handle of a client's request; one that breaks the rules ends
-        it.
+        """Yield the events that follow from a client's request. A client that breaks the protocol
+        is ended.
         """
         try:
             if message.runner or type(message) in OF_AGENTS:
@@ -176,12 +181,18 @@ class ClientListener:
             yield from self._end(client.peer)
 
     def look(self, now: float) -> Iterator[Event]:
-        """Yield what the core is to handle of clients that have been gone for the grace time."""
+        """Yield the events for clients whose grace time is over. Drop silent watchers, and absent
+        clients whose retention is over.
+        """
         self._awake += min(now - self._looked_at, 2 * LOOK_SECONDS)
         self._looked_at = now
         self.deadline = now + LOOK_SECONDS if self._clients or self._absent else math.inf
         for client in self._absent.take_old(self._is_present):
-            log.warning("what %s has left was kept for long enough: %s", client, client.hello.keep)
+            log.warning(
+                "the calls that %s has left are deleted, their retention is over: %s",
+                client,
+                client.hello.keep,
+            )
             yield from self._forget(client)
         for client in list(self._clients.values()):
             if client.record is not None and client.record.is_stuck:
@@ -196,7 +207,7 @@ class ClientListener:
                 if silent > self._lease or client.is_dead():
                     log.info("%s is gone", client)
                     client.gone_at = self._awake
-            elif client.is_kept:
+            elif client.leaves_calls:
                 yield from self._leave(client)
             elif self._awake - client.gone_at >= self._grace:
                 log.warning("%s has not come back; its calls are ended", client)
@@ -205,18 +216,18 @@ class ClientListener:
     def _is_heard(self, client: RemoteClient) -> bool:
         return self._awake - client.heard_at < 2 * LOOK_SECONDS
 
-    def _is_present(self, keep: str) -> bool:
-        """Return whether a client of this name is here."""
-        return any(one.is_kept and one.hello.keep == keep for one in self._clients.values())
+    def _is_present(self, name: str) -> bool:
+        """Return whether a client of this named run is connected."""
+        return any(one.leaves_calls and one.hello.keep == name for one in self._clients.values())
 
     def _end(self, peer: bytes) -> Iterator[Event]:
-        """End a client, and those that it has taken the place of."""
+        """End a client, and the absent clients whose calls it has inherited."""
         self._server.forget(peer)
         client = self._clients.pop(peer, None)
         if client is not None:
             yield from self._forget(client)
-            # Who may only look has taken nobody's place, whatever it calls itself.
-            for one in self._absent.take(client.hello.keep) if client.is_kept else ():
+            # A watcher inherits nothing, whatever name it gives.
+            for one in self._absent.take(client.hello.keep) if client.leaves_calls else ():
                 yield from self._forget(one)
 
     def _forget(self, client: RemoteClient) -> Iterable[Event]:
@@ -227,7 +238,9 @@ class ClientListener:
         return self._table.end(client.key)
 
     def _leave(self, client: RemoteClient) -> Iterator[Event]:
-        """Go on with the calls of a client that is gone, until another takes its place."""
+        """Let the calls of a client that is gone go on, until the next client of the same name
+        inherits them.
+        """
         self._server.forget(client.peer)
         del self._clients[client.peer]
         for one in self._absent.of(client.hello.keep):
@@ -238,25 +251,27 @@ class ClientListener:
         self._absent.add(client)
         yield from self._clear(client.hello.keep)
 
-    def _clear(self, keep: str) -> Iterator[Event]:
-        """Forget those absent clients of a name of which nothing is left."""
-        for client in self._absent.take_over(keep):
+    def _clear(self, name: str) -> Iterator[Event]:
+        """Forget the absent clients of a name that have no calls and no outcomes left."""
+        for client in self._absent.take_over(name):
             yield from self._forget(client)
 
     def _inherit(self, client: RemoteClient) -> Iterator[Event]:
-        """Have a client take the place of all others of its name, before it is welcomed."""
-        keep = client.hello.keep
-        for one in [one for one in self._clients.values() if one.hello.keep == keep]:
-            if one is not client and one.is_kept:
+        """Let a client inherit the calls of all other clients of its name. Called before the client
+        is welcomed, because the welcome says how much it inherits.
+        """
+        name = client.hello.keep
+        for one in [one for one in self._clients.values() if one.hello.keep == name]:
+            if one is not client and one.leaves_calls:
                 self._server.send(one.peer, Refuse("another process has the run now"))
                 yield from self._leave(one)
-        yield from self._clear(keep)
-        before = self._absent.of(keep)
+        yield from self._clear(name)
+        before = self._absent.of(name)
         client.owed = sum(record_of(one).owed for one in before)
         client.ready = sum(record_of(one).ready for one in before)
 
     def _hand_over(self, client: RemoteClient) -> None:
-        """Send a client that was welcomed what those have left whose place it has."""
+        """Send a client, which has just been welcomed, the outcomes that it has inherited."""
         for one in self._absent.of(client.hello.keep):
             one.peer, one.connected = client.peer, True
             record_of(one).resume()
@@ -291,14 +306,14 @@ class ClientListener:
 
     def _welcome(self, client: RemoteClient, events: Iterable[Event]) -> Iterator[Event]:
         yield from events
-        if client.is_kept:
+        if client.leaves_calls:
             yield from self._inherit(client)
         self._table.welcome(client)
-        if client.is_kept:
+        if client.leaves_calls:
             self._hand_over(client)
 
     def _join(self, client: RemoteClient, hello: ClientHello) -> ClientJoined:
-        """Take over what a client says of itself."""
+        """Take over the data of a client's greeting."""
         client.dump_error = dump_error_by(hello.codec)
         client.hello, client.heard_at = hello, self._awake
         self._clients[client.peer] = client
@@ -309,15 +324,15 @@ class ClientListener:
 
     def _refuse(self, peer: bytes, refusal: Refuse) -> Iterable[Event]:
         self._server.send(peer, refusal)
-        self._server.forget(peer)  # of who is no client nobody would see the end
+        self._server.forget(peer)  # a peer that is no client is never checked for its end
         return ()
 
     def _welcome_again(self, client: RemoteClient) -> Iterator[Event]:
-        """Welcome a client that an earlier process knew, or that introduces itself twice."""
+        """Welcome a client that an earlier process knew, or that sends its greeting twice."""
         log.info("%s is back", client)
         client.connected = True
         yield from self._welcome(client, ())
-        self._table.output.resume(client)  # what jobs print is there before they end
+        self._table.output.resume(client)  # a job's output arrives before its outcome
         if client.record is not None:
             client.record.resume()
 
@@ -325,10 +340,10 @@ class ClientListener:
         client = self._clients.get(peer)
         if client is not None and client.record is not None:
             client.record.taken(message.numbers)
-            keep = client.hello.keep
-            for one in self._absent.of(keep):
+            name = client.hello.keep
+            for one in self._absent.of(name):
                 record_of(one).taken(message.numbers)
-            return self._clear(keep)
+            return self._clear(name)
         return ()
 
     def _output_taken(self, peer: bytes, message: OutputTaken, buffers: Payload) -> Iterable[Event]:
@@ -339,7 +354,7 @@ class ClientListener:
 
     def _goodbye(self, peer: bytes, message: Goodbye, buffers: Payload) -> Iterable[Event]:
         client = self._clients.get(peer)
-        if client is not None and client.is_kept and message.reason == DETACHED:
+        if client is not None and client.leaves_calls and message.reason == DETACHED:
             return self._leave(client)
         if client is not None:
             log.info("%s has left", client)
@@ -350,7 +365,7 @@ class ClientListener:
         return ()
 
     def seen(self) -> list[dict[str, Any]]:
-        """Return what is known of each client, for people. For any thread."""
+        """Return a description of each client, for people. For any thread."""
         return [
             {
                 "number": client.number,
@@ -364,28 +379,30 @@ class ClientListener:
         ]
 
     def note_fault(self, peer: bytes, path: str, error: str) -> None:
-        """Note which file a client cannot write, and why; none with empty words."""
+        """Note which file a client cannot write, and why. An empty path means that it can write
+        again.
+        """
         self._clients[peer].fault = path, error
 
     def faults(self) -> Iterator[tuple[str, str, str]]:
-        """Yield which files clients cannot write, why, and whose they are."""
+        """Yield the files that clients cannot write: the path, the reason, and the client."""
         for client in self._clients.values():
             path, error = client.fault
             if path:
                 yield path, error, str(client)
 
     def left(self) -> list[dict[str, Any]]:
-        """Return what is known of runs whose clients are gone: see `AbsentClients.seen`."""
+        """Return a description of the absent clients' runs: see `AbsentClients.seen`."""
         return self._absent.seen()
 
     def close(self) -> None:
-        """Tell clients that nothing more will come, unless another process will go on with their
-        calls, and close the socket.
+        """Close the socket. If the dispatcher ends for good, tell clients that nothing more will
+        come.
         """
         for peer, client in self._clients.items() if self.ends else ():
             self._server.send(peer, Goodbye("the dispatcher has ended"))
-            if client.record is not None and not client.is_kept and self._is_heard(client):
-                client.record.delete()  # nobody would have what comes of it
+            if client.record is not None and not client.leaves_calls and self._is_heard(client):
+                client.record.delete()  # nobody would receive the outcomes
         self._server.close()
         if self._table.journal is not None:
             self._table.journal.file.close()
@@ -399,4 +416,4 @@ HANDLERS: dict[type, Callable[[ClientListener, bytes, Any, Payload], Iterable[Ev
     Goodbye: ClientListener._goodbye,
     Control: ClientListener._control,
 }
-"""By the type of a message that is none of `REQUESTS`: what takes it in."""
+"""The handlers of messages that are not in `REQUESTS`, by type."""

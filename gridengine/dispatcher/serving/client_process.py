@@ -1,5 +1,5 @@
-"""A client in another process, as the dispatcher has it: the listener of its tasks, which makes
-messages of what comes of them.
+"""One client in another process, as the dispatcher sees it. The client is the listener of its
+tasks, and turns their outcomes into messages.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ from gridengine.wire.messages import (
 
 Send = Callable[[bytes, Message, Payload], None]
 Key: TypeAlias = tuple[bytes, int]
-"""Whom a message comes from: a peer, and which process of it, 0 for the peer itself."""
+"""The sender of a message: a peer, and the number of its runner, which is 0 for the peer itself."""
 ENDED = -1
-"""The number of no run: whose calls end at once."""
+"""The number of no run. Calls whose parent it is are cancelled at once."""
 
 
 class ClientTable(Protocol):
-    """What a client is in."""
+    """The part of `Clients` that a client uses."""
 
     first_failure: int
-    """The first number of what calls fail for that no process before had for it."""
+    """The first number for failures that no earlier process has used."""
     finished: defaultdict[Client, list[CallsFinished]]
-    """What is to be passed on."""
+    """The outcomes to be sent, by client."""
 
     @property
     def closing(self) -> bool:
@@ -59,17 +59,17 @@ class Client:
     """A client in another process, the listener of its tasks.
 
     Args:
-        key: the peer that it is or, of a process that runs calls, its worker, and that process.
-        number: with which the numbers of all that is its own begin.
+        key: the client's peer and 0; for a runner, its worker and the runner's number.
+        number: the high bits of all numbers that the client gives its tasks and submitters.
         send: sends the peer a message.
     """
 
     daemon = True
     taken = -1
-    """How many of its requests a journal has, if there is one."""
+    """How many of its requests are in the journal; -1 without a journal."""
     owed = ready = 0
-    """How many tasks clients before it have left to it, and how many messages of what has come of
-    these there are.
+    """`owed`: how many unsettled tasks the client inherits from earlier clients of its name.
+    `ready`: how many messages with outcomes of inherited tasks are waiting.
     """
 
     def __init__(self, clients: ClientTable, key: Key, number: int, send: Send) -> None:
@@ -83,26 +83,26 @@ class Client:
         self.functions: dict[bytes, Function] = {}
         self.shared: dict[bytes, SharedObject] = {}
         self.references: set[int] = set()
-        """Those that it has not released."""
+        """The references of its that stand for a result and are not released."""
         self.claims: set[int] = set()
-        """The same, with those that are not known to stand for anything: nobody else may say what
-        they stand for, or refer to them.
+        """`references`, and the references that the client has named but that may stand for nothing
+        yet. No other client may supply or use them.
         """
         self.coming: deque[CallsFinished] = deque()
-        """The outcomes that are still to be passed on."""
+        """Outcomes that are not passed on yet, oldest first."""
         self._failures = FailureNumbers(clients.first_failure)
 
     def parent(self, state: CoreState, message: Submit) -> int:
-        """Return the run with which tasks end, 0 for none."""
+        """Return the run that the tasks end with, 0 for none."""
         return 0
 
     def encode_outcome(self, event: CallsFinished, buffers: list[Buffer]) -> FinishedItem:
-        """Return an outcome as it travels; add its buffers to these."""
+        """Encode an outcome; append its buffers to `buffers`."""
         payload, error = event.payload or (), event.error
         output = bool(event.stdout or event.stderr)
         buffers += payload
         if error is not None:
-            buffers += self.dump_error(error)[:1]  # one of ours has no more
+            buffers += self.dump_error(error)[:1]  # an error of the package has one buffer
         if output:
             buffers += event.stdout, event.stderr
         return FinishedItem(
@@ -124,27 +124,27 @@ class Client:
         )
 
     def owns(self, number: int) -> bool:
-        """Return whether a task's or submitter's number is one of its own."""
+        """Return whether the client has given out this number of a task or submitter."""
         return number >> NUMBER_BITS == self.number
 
     def send(self, message: Message, buffers: Payload = ()) -> None:
-        """Send the process a message."""
+        """Send the client a message."""
         self._send(self.peer, message, buffers)
 
     def answer(self, message: Message, buffers: Payload) -> None:
-        """Send the process an answer, behind what has come of calls before."""
+        """Send the client an answer, after the outcomes of calls that have ended before."""
         self.send(message, buffers)
 
     def settled(self, event: CallsFinished) -> None:
-        """Pass on the outcome of calls, with all that this event brings."""
+        """Pass on the outcome of calls, in the order of the events."""
         if not self.gone:
             self.coming.append(event)
             if len(self.coming) == 1:
                 self._pass_on()
 
     def _pass_on(self) -> None:
-        """Pass on in their order the outcomes that are here: what has stayed at a worker comes
-        first.
+        """Pass on outcomes in their order, until one whose result must first be fetched from its
+        worker. The fetch calls this method again.
         """
         while self.coming:
             event = self.coming[0]
@@ -157,29 +157,30 @@ class Client:
             self._clients.finished[self].append(event)
 
     def finish(self, items: list[FinishedItem], buffers: list[Buffer]) -> None:
-        """Send the outcomes of calls."""
+        """Send the client outcomes."""
         self.send(Finished(self.runner, items), buffers)
 
     def began(self, event: TaskStarted) -> None:
-        """Pass on that a task has begun."""
+        """Tell the client that a task has begun."""
         self.send(TaskBegan(self.runner, event.task, event.pid, event.host, event.attempt))
 
     def abandoned(self) -> None:
-        """Ignore it: the process knows when its calls end."""
+        """Do nothing: the client knows by itself when its calls end."""
 
     def noted(self, event: TaskMessage) -> None:
-        """Pass on a pushed value, or what calls have logged."""
+        """Pass on a pushed value, or log records of calls."""
         self.send(TaskPushed(self.runner, event.task, len(event.payload), event.log), event.payload)
 
 
 class NestedClient(Client):
-    """A process that runs calls which make calls: its tasks end with these, and detached ones with
-    the client of these.
+    """A runner whose calls submit nested calls. Nested calls end with the call that submits them;
+    detached calls end with that call's client.
     """
 
     def parent(self, state: CoreState, message: Submit) -> int:
-        """Return the run whose call submits, if this process is at it: with nothing else can a
-        worker, or who has its key, have calls made, detached ones neither.
+        """Return the run whose call submits the tasks, if this runner's worker has that run.
+        Otherwise the tasks end at once: a worker, or a process that has its key, can have no calls
+        made except from a call that it runs, not even detached ones.
         """
         run = state.runs.get(message.run)
         alive = run is not None and run.worker.id == self.peer
@@ -187,7 +188,9 @@ class NestedClient(Client):
 
 
 def _with(event: CallsFinished, data: ResultData) -> CallsFinished:
-    """Return the outcome of a call with what has come of its result."""
+    """Return the outcome of a call with the result that was fetched, or the reason why there is
+    none.
+    """
     failed = data.raised or data.payload is None
     return replace(
         event,

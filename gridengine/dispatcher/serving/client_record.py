@@ -1,7 +1,7 @@
-"""What a dispatcher's journal has of each client: its requests (`client_requests`), and what came
-of them that it has not.
+"""One client's part of the dispatcher's journal: its requests (`client_requests`), and the outcomes
+that it has not acknowledged.
 
-A restarted dispatcher takes the requests that are left as if they came again, but for the calls
+A restarted dispatcher handles the remaining requests as if they arrived again, without the calls
 that have ended.
 """
 
@@ -43,17 +43,18 @@ from gridengine.wire.messages import (
 log = logging.getLogger("gridengine")
 
 MOST_FLYING = 64
-"""How many messages with outcomes a client is sent before it has taken the first of them."""
+"""How many messages with outcomes a client is sent before it acknowledges the first of them."""
 
 
 class ClientRecord:
-    """What the journal has of one client.
+    """One client's part of the journal.
 
     Args:
+        journal: the journal of all clients.
         number: the client's.
         hello: its greeting.
-        send: sends it a message, if it is connected; returns whether it is.
-        seen: how many of its messages the journal has taken.
+        send: sends the client a message if it is connected; returns whether it is.
+        seen: how many of the client's requests the journal has.
     """
 
     def __init__(
@@ -70,41 +71,46 @@ class ClientRecord:
         self._number = number
         self._send = send
         self._tells_apart = hello.codec == PICKLE and not hello.keep
-        """Whether it tells calls apart that come twice, however they are grouped, and nobody else
-        is to have them: then outcomes need not be on disk before they are sent.
+        """Whether the client recognises calls that it is told of twice, however they are grouped,
+        and no other client can inherit them. Then its outcomes need not be durable before they are
+        sent.
         """
         self.seen = seen
         self._durable = seen
         self._outcomes: dict[int, array[int]] = {}
-        """Those that the client has not taken: of each message the calls, as four numbers each: a
-        task, its first call, the one after the last, and whether none is left.
+        """The messages that the client has not acknowledged, by number. Each array has four numbers
+        for each range of calls: the task, the first call, the one after the last, and whether no
+        call of the task is left.
         """
         self._parts: set[int] = set()
-        """The tasks of which some calls have ended."""
+        """The tasks of which some calls have ended, and others have not."""
         self._flying: set[int] = set()
         self._waiting: deque[int] = deque()
         self._answers: deque[tuple[int, Message, Sequence[Buffer]]] = deque()
-        """What comes behind outcomes that wait: behind which."""
+        """Answers that must follow an outcome which still waits, each with the number of that
+        outcome's message.
+        """
         self._unread = False
-        """Whether what waits could not be read the last time."""
+        """Whether the last attempt to read a waiting message from the file failed."""
         self._dump_error = dump_error_by(hello.codec)
         self._held: dict[int, tuple[Finished, Sequence[Buffer]]] = {}
-        """Of those that wait the messages that are not on disk yet."""
+        """The contents of waiting messages that are not durable yet."""
         self._later: dict[int, tuple[DeferredWrite, Finished, Sequence[Buffer]]] = {}
-        """Those that were sent, and are large: in a moment the client may have taken them, and they
-        need not be written. What their workers sent is acknowledged when they are, or that is.
+        """Messages that were sent and whose write is deferred because they are large: the client
+        may acknowledge them in a moment, and then they need not be written. What the calls' workers
+        sent is acknowledged to them when the write is done or is no longer needed.
         """
         self._large: dict[int, tuple[Finished, Sequence[Buffer]]] = {}
-        """Those that no row can hold: the next process does not have them."""
+        """Messages that no row can hold. A restarted dispatcher does not have them."""
 
     # ---------------------------------------------------------------- what the client hands in
 
     def take(self, message: Request, buffers: Sequence[Buffer]) -> None:
-        """Note a message; the client is told once it is on disk.
+        """Record a request. The client is told once the request is durable.
 
         Raises:
-            ConfigurationError: these are tasks that no row can hold, and are to be refused. The
-                message counts all the same.
+            ConfigurationError: the request has a task that no row can hold, and its tasks must be
+                refused. The request is counted all the same, as the client counts it.
         """
         refusal = None
         if isinstance(message, Submit):
@@ -124,7 +130,7 @@ class ClientRecord:
     def _write_inserted(
         self, change: tuple[str, Sequence[Sequence[Any]]], then: Callable[[], object]
     ) -> None:
-        """Write the requests that were inserted, and together with them something else."""
+        """Write the rows of new requests and one other change, all or none."""
         insert = "INSERT INTO requests VALUES (?, ?, ?, ?)", self._requests.take_rows()
         self._journal.file.write_together(insert, change, then=then)
 
@@ -133,8 +139,8 @@ class ClientRecord:
         self._journal.note_durable(self.tell_durable)
 
     def tell_durable(self) -> None:
-        """Tell the client what is on disk, and send it what may be sent now; when it is not there,
-        let go of what is.
+        """Tell the client how many requests are durable, and send it the outcomes that may be sent
+        by now. If it is not connected, free the memory of outcomes that are durable.
         """
         if self._send(Durable(self._durable), ()):
             self.send_waiting()
@@ -144,14 +150,16 @@ class ClientRecord:
     # ---------------------------------------------------------------- what has come of it
 
     def finish(self, items: list[FinishedItem], buffers: Sequence[Buffer]) -> None:
-        """Note outcomes, and pass them on, but for those that wait until they are on disk:
+        """Record outcomes and send them. These wait until they are durable:
 
-        - of calls that were taken back: the client may hand them in again, and they could run
-          twice;
-        - of calls whose results others need: a restarted dispatcher could come to other ones, of
-          which it would wait for the client to say what they are;
-        - parts of tasks behind these, and all parts that are for a client that does not tell calls
-          apart: a restarted dispatcher might group them otherwise, and they could come twice.
+        - Outcomes of calls that were recalled. The client may submit the calls again, and after a
+          restart they could run twice.
+        - Outcomes of calls whose results others need. A restarted dispatcher would run the calls
+          again, possibly with other results, and would wait for the client to say which result
+          counts.
+        - Parts of a task, when other outcomes wait, or when the client does not recognise calls
+          (see `_tells_apart`). A restarted dispatcher may group the calls of the task differently,
+          so that some would be told twice.
         """
         for some, its in portions_of(items, buffers):
             self._finish(some, its)
@@ -165,7 +173,7 @@ class ClientRecord:
         requests.supply(items, buffers)
         self._outcomes[number] = _calls_of(items)
         message = Finished(0, items, number)
-        # Before it is written: who waits for it need not wait for that.
+        # Send before the write: whoever waits for the outcome need not wait for the disk.
         whole = self._are_whole(items)
         sent = (
             (whole or apart)
@@ -185,7 +193,8 @@ class ClientRecord:
         rows = [(number, self._number, content) for content in contents]
         insert, size = "INSERT INTO outcomes VALUES (?, ?, ?)", size_of(buffers)
         committed = partial(self._note_committed, number)
-        # By its last part a task is known to have ended: that must not be on disk before others.
+        # The last part of a task marks the whole task as ended in the journal. It must not be
+        # durable before the other parts, so their deferred writes come first.
         behind = bool(self._later) and not whole
         if sent and rows and apart and (size >= LARGE or behind):
             later = self._journal.file.write_later(insert, rows[0], size, committed)
@@ -198,9 +207,10 @@ class ClientRecord:
     def _in_place_of(
         self, message: Finished, buffers: Sequence[Buffer], *, whole: bool
     ) -> list[RowContent]:
-        """Return what a row has in place of a result that none can hold: nothing where all calls of
-        the task can run again, else an error. Without a row a part of a task would never have an
-        outcome, since by the last one that has ended.
+        """Return the rows for a message that no row can hold. If all calls of the task ended
+        together and can run again, there is no row, and after a restart they do run again.
+        Otherwise the row has an error: without a row, this part of the task would never have an
+        outcome, because the task counts as ended when its last part is there.
         """
         if whole and not any(self._requests.runs_once(one.task) for one in message.outcomes):
             return []
@@ -212,7 +222,9 @@ class ClientRecord:
         return [RowContent(replace(message, outcomes=failed), error * len(failed))]
 
     def _are_whole(self, items: Iterable[FinishedItem]) -> bool:
-        """Return whether all calls of each task ended together."""
+        """Return whether all calls of each task ended together. Record the tasks of which only a
+        part has ended.
+        """
         whole = True
         for one in items:
             if not one.last:
@@ -231,18 +243,18 @@ class ClientRecord:
 
     @property
     def is_stuck(self) -> bool:
-        """Whether outcomes wait for a disk that takes, or gives, nothing."""
+        """Whether outcomes wait because the disk takes no writes, or cannot be read."""
         return self._unread or (bool(self._held) and self._journal.file.failure is not None)
 
     def send_waiting(self) -> None:
-        """Send outcomes that are on disk, as many as may be under way; where none can be written
-        those that may be told all the same.
+        """Send waiting outcomes that are durable, up to `MOST_FLYING`. When the disk takes no
+        writes, send those too that need not wait for it.
         """
         waiting, flying = self._waiting, self._flying
         self._unread = False
         while waiting and self._may_tell(waiting[0]) and len(flying) < MOST_FLYING:
             number = waiting[0]
-            if number not in self._outcomes:  # it was taken before this came back
+            if number not in self._outcomes:  # the client acknowledged it to the earlier process
                 waiting.popleft()
                 continue
             message = self._in_memory(number) or self._read(number)
@@ -255,10 +267,10 @@ class ClientRecord:
         self._let_go()
 
     def _may_tell(self, number: int) -> bool:
-        """Return whether outcomes need not wait any more: they are on disk; or none can be written,
-        and these are here. Calls that may run only once and were taken back wait all the same: a
-        restarted dispatcher would run them, and their client may have handed them in again. With
-        such a disk they could not begin either.
+        """Return whether a waiting message may be sent: it is durable; or the disk takes no writes,
+        and the message is in memory. Recalled calls that may run only once wait even then: a
+        restarted dispatcher would run them, and the client may have submitted them again. Nobody
+        loses by waiting, because with such a disk these calls could not begin either.
         """
         if number <= self._journal.committed or number not in self._outcomes:
             return True
@@ -270,14 +282,14 @@ class ClientRecord:
         return not any(self._requests.runs_once(one.task) for one in taken_back)
 
     def answer(self, message: Message, buffers: Sequence[Buffer]) -> None:
-        """Send an answer behind all outcomes that there are."""
+        """Send an answer after all outcomes that wait now."""
         if self._waiting:
             self._answers.append((self._waiting[-1], message, buffers))
         else:
             self._send(message, buffers)
 
     def _let_go(self) -> None:
-        """Keep of outcomes in memory those alone that wait, and are not on disk."""
+        """Free the memory of outcomes that are durable or sent."""
         self._held = {
             number: held
             for number, held in self._held.items()
@@ -290,19 +302,21 @@ class ClientRecord:
         return self._held.get(number) or self._large.get(number)
 
     def _read(self, number: int) -> tuple[Message, Sequence[Buffer]] | None:
-        """Return an outcome that is on disk; None when it cannot be read now."""
+        """Return a message that is on disk; None if it cannot be read now."""
         try:
             [(content,)] = self._journal.file.read(
                 "SELECT content FROM outcomes WHERE number = ?", number
             )
-        except sqlite3.Error as error:  # such as that a slow disk has the file locked
+        except sqlite3.Error as error:  # for example, the file of a slow disk is locked
             log.warning("%s cannot be read: %s", self._journal.file.path, error)
             self._unread = True
             return None
         return read_content(content)
 
     def taken(self, numbers: Iterable[int]) -> None:
-        """Note that the client has these outcomes: what has ended by them need not be kept."""
+        """Delete outcomes that the client has acknowledged, and the requests whose calls have all
+        ended.
+        """
         gone = [number for number in dict.fromkeys(numbers) if number in self._outcomes]
         if not gone:
             return
@@ -313,7 +327,8 @@ class ClientRecord:
             self._large.pop(number, None)
         ended, whole = self._requests.end([self._outcomes.pop(number) for number in gone])
         partly = [(id, calls.tobytes()) for id, calls in ended.items()]
-        # Together: without its outcome a request that is left would seem not to have ended.
+        # All or none: a request that is left, without the outcome of its calls, would seem not to
+        # have ended.
         file.write_together(
             ("INSERT INTO ended VALUES (?, ?)", partly),
             ("DELETE FROM outcomes WHERE number = ?", [(number,) for number in gone]),
@@ -326,7 +341,7 @@ class ClientRecord:
         self.send_waiting()
 
     def _collect(self) -> None:
-        """Delete what no request needs any more that is left."""
+        """Delete the rows that no remaining request needs."""
         if rows := self._requests.collect():
             self._delete("requests WHERE id = ?", rows)
 
@@ -336,7 +351,7 @@ class ClientRecord:
         self._write(f"DELETE FROM {where}", [(number,) for number in numbers], then)
 
     def delete(self) -> None:
-        """Forget the client, and all that is its."""
+        """Delete the client and all its rows."""
         number, file = [self._number], self._journal.file
         withdrawn = file.withdraw(later for later, *_ in self._later.values())
         self._later.clear()
@@ -350,21 +365,25 @@ class ClientRecord:
 
     @property
     def owed(self) -> int:
-        """How many tasks there are that have not ended, or of which the client does not know so."""
+        """How many tasks have calls that have not ended, or whose outcomes the client has not
+        acknowledged.
+        """
         return self._requests.owed
 
     @property
     def owed_calls(self) -> int:
-        """As `owed`, of calls."""
+        """The same count as `owed`, in calls."""
         return self._requests.owed_calls
 
     @property
     def ready(self) -> int:
-        """How many messages with outcomes the client has not taken."""
+        """How many messages with outcomes the client has not acknowledged."""
         return len(self._outcomes)
 
     def leave(self, since: float) -> None:
-        """Note since when the client is gone; what it was sent and has not taken waits."""
+        """Record since when the client is gone. Outcomes that were sent but not acknowledged wait
+        again.
+        """
         self._flying.clear()
         self._answers.clear()
         self._waiting = deque(self._outcomes)
@@ -373,7 +392,7 @@ class ClientRecord:
     # ---------------------------------------------------------------- after a restart
 
     def resume(self) -> None:
-        """Send the client, which has come back, what it has not taken."""
+        """Send the client, which has come back, all outcomes that it has not acknowledged."""
         self._flying.clear()
         self._waiting = deque(self._outcomes)
         self.send_waiting()
@@ -381,8 +400,8 @@ class ClientRecord:
     def replay(
         self, settled: dict[int, list[tuple[int, int]]]
     ) -> Iterator[tuple[Message, Sequence[Buffer]]]:
-        """Yield the messages of the client, in their order, without the tasks that have ended; add
-        of the others the calls that have.
+        """Yield the client's requests, in their order, without the tasks that have ended. For tasks
+        of which some calls have ended, add the ranges of these calls to `settled`.
         """
         file = self._journal.file
         for id, content in file.read(
@@ -397,7 +416,7 @@ class ClientRecord:
 
 
 def _calls_of(items: Iterable[FinishedItem]) -> array[int]:
-    """Return the calls of outcomes as `ranges_of` takes them."""
+    """Return the calls of outcomes in the form that `ranges_of` takes."""
     calls = array("q")
     for one in items:
         calls.extend((one.task, one.start, one.stop, one.last))

@@ -1,7 +1,8 @@
-"""What a dispatcher's journal has of what a client has handed in: its requests, in their order,
-until all that they asked for has ended and the client has that.
+"""The requests of one client in the dispatcher's journal, in their order. A request stays until all
+its calls have ended and the client has acknowledged their outcomes.
 
-A request is a message as it came; what a message of tasks defines has rows of its own.
+Most requests are one row, with the message as it came. Of a message with tasks, each function and
+shared object that it defines has a row of its own, because definitions outlive tasks.
 """
 
 from __future__ import annotations
@@ -41,27 +42,31 @@ from gridengine.wire.messages import (
 )
 
 TASKS, DEFINITION, OTHER = range(3)
-"""Kinds of requests: tasks; what their messages define, one each; all others."""
+"""The kinds of rows: tasks; one definition (a function, a shared object or a supplied result); any
+other message.
+"""
 Row: TypeAlias = tuple[int, int, int, RowContent]
-"""The number of a request, its client, its kind, and its message."""
+"""The number of a row, its client, its kind, and its message."""
 Calls: TypeAlias = dict[int, list[tuple[int, int, int]]]
-"""Of tasks some calls, as `ranges_of` returns them."""
+"""Ranges of calls by task, as `ranges_of` returns them."""
 Name: TypeAlias = bytes | int
-"""Of a function, a shared object, or (a number) a result that calls refer to."""
+"""The name of a function or a shared object, or the number of a reference."""
 Other: TypeAlias = ClientCancel | ClientRecall | ClientForget | Want
 Request: TypeAlias = Submit | Supply | Other
 LEAST_OTHERS = 1000
-"""When so many more rows wait for older requests it is asked which of them are needed."""
+"""Look for rows that are no longer needed when at least this many wait for older requests."""
 _FEW_TASKS, _BLOCK_BITS = 16, 10
-"""Requests of so few tasks are found by each task's id, others by blocks of so many ids: of one
-block there are few.
+"""A request of up to `_FEW_TASKS` tasks is found by the number of each task. A larger one is found
+by the blocks of `2 ** _BLOCK_BITS` numbers that its tasks fall into; few requests share a block.
 """
 
 
 class _Request(Struct, eq=False):
-    """Tasks that were handed in together: their ids, sorted, and how many of them, and of their
-    calls, have not ended, or their client does not know so. `once`: whether some may run only once;
-    `uses`: what they name.
+    """Tasks that were handed in together.
+
+    id: of the row. tasks: their numbers, sorted. left, calls: how many of the tasks, and of their
+    calls, have not ended or have unacknowledged outcomes. once: whether some of the calls may run
+    only once. uses: the functions, shared objects and references that the tasks name.
     """
 
     id: int
@@ -72,14 +77,14 @@ class _Request(Struct, eq=False):
     uses: tuple[Name, ...]
 
     def has(self, task: int) -> bool:
-        """Return whether this is one of the tasks."""
+        """Return whether a task belongs to this request."""
         place = bisect_left(self.tasks, task)
         return place < len(self.tasks) and self.tasks[place] == task
 
 
 class ClientRequests:
-    """The requests of one client. Rows to be written are left to `take_rows`; which are to be
-    deleted is returned.
+    """The requests of one client. This class writes nothing: `take_rows` returns the rows to write,
+    and other methods return the numbers of rows to delete.
 
     Args:
         number: the client's.
@@ -94,29 +99,35 @@ class ClientRequests:
         self._small: dict[int, _Request] = {}
         self._blocks: dict[int, list[_Request]] = {}
         self._others: deque[tuple[int, Other]] = deque()
-        """The rows that go once no older request is left, or none that they are about."""
+        """Rows that change earlier requests. Such a row can go when no older request is left, or no
+        request that the row is about.
+        """
         self._most_others = LEAST_OTHERS
         self._definitions: dict[Name, dict[int, Sequence[Name]]] = {}
-        """The rows of functions, shared objects and supplied results, by their names, and what each
-        needs.
+        """The definitions: by name, the numbers of the rows that define it, each with the names
+        that the definition needs.
         """
         self.needed: dict[int, dict[tuple[int, int], None]] = {}
-        """Of tasks that have not ended: the calls whose results others need, and by which
-        references.
+        """The calls whose results others need, by task: pairs of the call's index and its
+        reference. Only tasks that have not ended.
         """
 
     @property
     def owed(self) -> int:
-        """How many tasks there are that have not ended, or of which the client does not know so."""
+        """How many tasks have calls that have not ended, or whose outcomes the client has not
+        acknowledged.
+        """
         return sum(one.left for one in self._requests.values())
 
     @property
     def owed_calls(self) -> int:
-        """As `owed`, of calls."""
+        """The same count as `owed`, in calls."""
         return sum(one.calls for one in self._requests.values())
 
     def runs_once(self, task: int) -> bool:
-        """Return whether calls of this task, or of others handed in with it, may run only once."""
+        """Return whether this task, or another of the same request, has calls that may run only
+        once.
+        """
         request = self._find(task)
         return request is not None and request.once
 
@@ -127,28 +138,28 @@ class ClientRequests:
     # ---------------------------------------------------------------- what is handed in
 
     def take(self, message: Request, buffers: Sequence[Buffer]) -> None:
-        """Take a message."""
+        """Record a request."""
         if isinstance(message, Submit):
             buffers = self._take_definitions(message, buffers)
             message = replace(message, function=None, shared=())
             for tasks, its in portions_of(message.tasks, buffers):
                 part = replace(message, tasks=tasks)
                 self._add(self._insert(TASKS, part, its), part)
-                self._keep(tasks)
+                self._note_needed(tasks)
         elif isinstance(message, Supply):
             self._insert_supply(message, buffers)
         else:
             self._add_other(self._insert(OTHER, message, buffers), message)
 
     def _take_definitions(self, message: Submit, buffers: Sequence[Buffer]) -> Sequence[Buffer]:
-        """Note what a message defines, and return the buffers of its tasks."""
+        """Record the definitions of a message, and return the buffers of its tasks."""
         function = message.function
         own = () if function is None else buffers[: function.buffers]
         buffers = buffers[len(own) :]
         for one in message.shared:
             its, buffers = buffers[: one.buffers], buffers[one.buffers :]
             self._insert_definition(replace(message, tasks=[], function=None, shared=[one]), its)
-        if function is not None:  # last, since it may need the others
+        if function is not None:  # last, because the function may need the shared objects
             self._insert_definition(replace(message, tasks=[], shared=()), own)
         return buffers
 
@@ -161,8 +172,8 @@ class ClientRequests:
         self._define(self._insert(DEFINITION, message, buffers), message)
 
     def _insert_supply(self, message: Supply, buffers: Sequence[Buffer]) -> None:
-        """Note what a reference stands for: of a result that no row can hold, that it is lost when
-        the dispatcher is started again.
+        """Record the result that a reference stands for. If no row can hold it, record an error
+        that says that a restart lost it.
         """
         if journal_limits.is_large(buffers):
             buffers = pickling.dump_exception(journal_limits.lost(buffers))[:1]
@@ -170,18 +181,18 @@ class ClientRequests:
         self._insert_definition(message, buffers)
 
     def take_rows(self) -> list[Row]:
-        """Return the rows that are to be written, once."""
+        """Return the rows that are not written yet, each once."""
         rows, self._rows = self._rows, []
         return rows
 
     def _add_other(self, id: int, message: Other) -> None:
         if type(message) is Want and self._find(message.task) is not None:
-            # The client of a dispatcher that was started again asks again.
+            # A client repeats its question at a restarted dispatcher.
             self.needed.setdefault(message.task, {})[message.index, message.reference] = None
         self._others.append((id, message))
 
     def _define(self, id: int, message: Submit | Supply) -> None:
-        """Note what a row defines."""
+        """Record which name a row defines."""
         name: Name
         needs: Sequence[Name]
         if isinstance(message, Supply):
@@ -210,8 +221,8 @@ class ClientRequests:
                 self._blocks.setdefault(block, []).append(request)
         return request
 
-    def _keep(self, tasks: Iterable[TaskItem]) -> None:
-        """Note whose results others need."""
+    def _note_needed(self, tasks: Iterable[TaskItem]) -> None:
+        """Record which calls' results others need."""
         for task in tasks:
             if task.kept:
                 self.needed[task.id] = dict.fromkeys(task.kept)
@@ -219,17 +230,19 @@ class ClientRequests:
     # ---------------------------------------------------------------- what has come of it
 
     def supply(self, items: Iterable[FinishedItem], buffers: Sequence[Buffer]) -> None:
-        """Note results that other calls need, as if the client had supplied them."""
+        """Record the results that other calls need, as if the client had supplied them: after a
+        restart the calls that made them have ended and do not run again.
+        """
         if not self.needed:
             return
         offset = 0
         for one in items:
             payload = buffers[offset : offset + one.count_buffers()]
             offset += len(payload)
-            kept = self.needed.get(one.task, ())
-            for index, reference in [each for each in kept if one.start <= each[0] < one.stop]:
+            needed = self.needed.get(one.task, ())
+            for index, reference in [each for each in needed if one.start <= each[0] < one.stop]:
                 if is_taken_back(one):
-                    continue  # the client says what became of it
+                    continue  # the client supplies the result or its failure
                 raised, cancelled = one.raised or one.failed, one.recalled or one.ended
                 its = payload[: one.buffers or one.failed]
                 supply = Supply(
@@ -240,9 +253,12 @@ class ClientRequests:
                 self.needed.pop(one.task, None)
 
     def end(self, outcomes: Iterable[array[int]]) -> tuple[dict[int, array[int]], list[int]]:
-        """Note that the client knows what came of these calls, as `ranges_of` takes them; return
-        them by the numbers of those of their requests that are left, and the numbers of those of
-        which nothing is.
+        """Record that the client has acknowledged the outcomes of these calls, which have the form
+        that `ranges_of` takes.
+
+        Returns:
+            - For each request that has calls left, those of these calls that belong to it.
+            - The numbers of the requests that have no calls left.
         """
         ended: dict[int, array[int]] = {}
         for calls in outcomes:
@@ -261,7 +277,7 @@ class ClientRequests:
     def _drop(self, request: _Request) -> None:
         if len(request.tasks) <= _FEW_TASKS:
             for task in request.tasks:
-                if self._small.get(task) is request:  # nobody hands in a task twice, unless to harm
+                if self._small.get(task) is request:  # a task sent twice is in both
                     del self._small[task]
             return
         for block in {task >> _BLOCK_BITS for task in request.tasks}:
@@ -271,7 +287,9 @@ class ClientRequests:
                 del self._blocks[block]
 
     def collect(self) -> list[int]:
-        """Return the rows that no request needs any more that is left; they are to be deleted."""
+        """Remove the rows that no remaining request needs, and return their numbers. The caller
+        deletes them.
+        """
         oldest = next(iter(self._requests), math.inf)
         rows: list[int] = []
         while self._others and self._others[0][0] < oldest:
@@ -281,8 +299,9 @@ class ClientRequests:
         return rows
 
     def _compact(self) -> Iterator[int]:
-        """Yield the rows that no request needs though an older one is left, of which a call may
-        take a week. This is done the more seldom the longer it takes.
+        """Remove rows that are about no remaining request although an older request is left, which
+        may take a week; yield their numbers. This looks at everything, so the limit for the next
+        time grows with the work that it took.
         """
         tasks = self._tasks_left()
         uses, left = self._used(tasks), deque[tuple[int, Other]]()
@@ -297,13 +316,15 @@ class ClientRequests:
         self._most_others = len(left) + LEAST_OTHERS * (1 + looked_at // 1000)
 
     def _tasks_left(self) -> set[Name]:
-        """Return those of the tasks that rows are about whose requests are left."""
+        """Return the tasks of remaining requests that rows in `_others` are about."""
         rows = (message for _, message in self._others if not isinstance(message, ClientForget))
         tasks = set(chain.from_iterable(map(_about, rows)))
         return {task for one in self._requests.values() for task in tasks.intersection(one.tasks)}
 
     def _used(self, tasks: set[Name]) -> set[Name]:
-        """Return what requests that are left name, or want of these tasks, and what that needs."""
+        """Return all names that are needed: those that remaining requests or wants for these tasks
+        use, and the names that their definitions need in turn.
+        """
         uses = set(chain.from_iterable(one.uses for one in self._requests.values()))
         for _, message in self._others:
             if isinstance(message, Want) and message.task in tasks:
@@ -317,8 +338,10 @@ class ClientRequests:
         return uses
 
     def _end_other(self, id: int, message: Other) -> Iterator[int]:
-        """Yield this row, and those of what it has forgotten: of functions and shared objects those
-        from before, since they may be named anew; of results those too that have come since.
+        """Yield the number of this row, and, if it forgets names, of the rows that define them. Of
+        functions and shared objects only earlier definitions go, because the client may define the
+        name again. Of results later definitions go too, because nothing refers to a released
+        reference again.
         """
         yield id
         if isinstance(message, ClientForget):
@@ -336,8 +359,9 @@ class ClientRequests:
     def replay(
         self, file: DispatcherFile, ended: Calls, settled: dict[int, list[tuple[int, int]]]
     ) -> Iterator[tuple[Message, Sequence[Buffer]]]:
-        """Take what a file has of the requests, and yield their messages, in their order, without
-        the tasks that have ended; add of the others the calls that have.
+        """Restore the requests from a file. Yield their messages, in their order, without the tasks
+        that have ended. For tasks of which some calls have ended, add the ranges of these calls to
+        `settled`.
 
         Args:
             ended: the calls of the outcomes that the file has.
@@ -368,7 +392,7 @@ class ClientRequests:
         message, buffers = content
         request = self._add(id, message)
         if not taken and ended.keys().isdisjoint(request.tasks):
-            self._keep(message.tasks)
+            self._note_needed(message.tasks)
             yield content
             return
         request.left -= sum(any(one[2] for one in calls) for calls in taken.values())
@@ -385,7 +409,7 @@ class ClientRequests:
                 if known:
                     settled[task.id] = sorted((first, end) for first, end, _ in known)
             offset = stop
-        self._keep(tasks)
+        self._note_needed(tasks)
         if tasks:
             yield replace(message, tasks=tasks), its
 
@@ -401,5 +425,7 @@ def _about(message: Other) -> Iterable[Name]:
 
 
 def is_taken_back(item: FinishedItem) -> bool:
-    """Return whether the client has these calls again, as if it had not handed them in."""
+    """Return whether these calls were recalled, so that the client has them again as if it had not
+    submitted them. With a path, they were not recalled: a call that they need was cancelled.
+    """
     return item.recalled and not item.path

@@ -1,9 +1,9 @@
-"""Clients in other processes: the dispatcher's end of their way to it. They are the processes of
-calls that make calls, by their workers, and users' programs, by a socket of theirs.
+"""The table of all clients in other processes: users' programs, which have a socket of their own,
+and runners whose calls submit nested calls, by way of their workers.
 
-What a client sends is made into events for the core here, and what comes of its tasks into messages
-for it. It is trusted with no more than calls of its own: nothing that it sends is unpickled, and it
-names tasks by numbers that are its own.
+Here a client's requests become events for the core, and the outcomes of its tasks become messages
+for it. A client is trusted with its own calls only: nothing that it sends is unpickled, and it can
+name only tasks whose numbers begin with its own.
 """
 
 from __future__ import annotations
@@ -62,14 +62,15 @@ C = TypeVar("C", bound="Client")
 
 
 class Clients:
-    """All of them. For the I/O thread.
+    """The table of clients. For the I/O thread.
 
     Args:
-        state: the core's, to be looked at.
+        state: the core's, only read.
         send: sends a worker a message.
         post: has an event handled later.
-        check: raises if no worker can hold what calls ask for.
-        slots: how many calls run at a time at the most.
+        unsettled: records which tasks have no outcome yet.
+        check: raises an error if no worker can hold a demand.
+        slots: how many calls run at a time, at most.
     """
 
     def __init__(
@@ -84,9 +85,9 @@ class Clients:
     ) -> None:
         self._send = send
         self.output = ClientsOutput(state, send)
-        """Passes on what jobs of clients of their own sockets print."""
+        """Passes on what jobs print to the programs that submitted them."""
         self.finished: defaultdict[Client, list[CallsFinished]] = defaultdict(list)
-        """What is to be passed on by `flush`."""
+        """Outcomes that the next `flush` sends, by client."""
         self._state = state
         self._post = post
         self._unsettled = unsettled
@@ -98,19 +99,20 @@ class Clients:
         self._new_number = count(1).__next__
         self.journal: Journal | None = None
         self.named = NamedCalls()
-        """Which runs with a name the calls are of."""
+        """Which calls belong to which named run or client."""
         self.first_failure = 1
-        """The first number of what calls fail for that no process before had for it."""
+        """The first number for failures that no earlier process has used."""
 
-    def keep_in(self, journal: Journal) -> None:
-        """Have what clients of their own sockets hand in kept by a journal."""
+    def record_in(self, journal: Journal) -> None:
+        """Have the requests of programs recorded in a journal."""
         self.journal = journal
         self._new_number = journal.new_client
         self.first_failure = (journal.epoch << 32) + 1
 
     def is_left(self, number: int) -> bool:
-        """Return whether a process before this one may have given a client this number, and nobody
-        has it now: by its number a client's calls are its own.
+        """Return whether an earlier process may have given a client this number, and no client has
+        it now. Only then may a client resume with it, because its number is what makes calls its
+        own.
         """
         first = 0 if self.journal is None else self.journal.first_client
         return 0 < number < first and all(
@@ -118,7 +120,7 @@ class Clients:
         )
 
     def events(self, peer: bytes, message: Any, buffers: Payload) -> Iterable[Event]:
-        """Return what the core is to handle of a client's message."""
+        """Return the events that follow from a client's message."""
         key = peer, message.runner
         client = self._clients.get(key)
         if client is None:
@@ -130,7 +132,7 @@ class Clients:
         return handler(self, client, message, buffers)
 
     def add(self, kind: type[C], key: Key, send: Send, number: int = 0) -> C:
-        """Add a client, with a number if it has one, and return it."""
+        """Add a client, with a new number if none is given, and return it."""
         client = self._clients[key] = kind(self, key, number or self._new_number(), send)
         return client
 
@@ -140,12 +142,12 @@ class Clients:
         return self._state.closing
 
     def end(self, key: Key) -> Iterable[Event]:
-        """Return what the core is to handle when a client is gone."""
+        """Return the events that follow when a client is gone."""
         client = self._clients.get(key)
         return () if client is None else self._ended(client, None, ())
 
     def flush(self) -> None:
-        """Pass on what has come of calls."""
+        """Send all outcomes that have gathered, in one message for each client."""
         finished = dict(self.finished)
         self.finished.clear()
         for client, events in finished.items():
@@ -155,7 +157,9 @@ class Clients:
             client.finish(items, buffers)
 
     def tell(self, reference: int, *, missing: bool) -> None:
-        """Say whether a result that was wanted will be kept, or has to be supplied."""
+        """Answer a client that wanted a result: the core keeps it, or, if `missing`, the client
+        must supply it.
+        """
         client = self._wanted.pop(reference, None)
         if client is not None:
             if not missing:
@@ -163,7 +167,7 @@ class Clients:
             client.send(WantAnswer(client.runner, reference, missing))
 
     def forget(self, peer: bytes) -> None:
-        """Forget the processes of a worker that is lost."""
+        """Forget the runners of a worker that is lost."""
         for client in [one for one in self._clients.values() if one.peer == peer]:
             for event in self._ended(client, None, ()):
                 self._post(event)
@@ -173,7 +177,7 @@ class Clients:
     def welcome(
         self, client: Client, message: object = None, buffers: Payload = ()
     ) -> Iterable[Event]:
-        """Tell a client its number."""
+        """Tell a client its number, and what it must know of the dispatcher."""
         epoch = 0 if self.journal is None else self.journal.epoch
         client.send(
             ClientWelcome(
@@ -190,7 +194,9 @@ class Clients:
         return ()
 
     def _ended(self, client: Client, message: object, buffers: Payload) -> Iterator[Event]:
-        """A client is gone: end its calls, release what only it could refer to."""
+        """Forget a client that is gone: its calls end, and the shared objects and results that only
+        it could refer to are released.
+        """
         del self._clients[client.key]
         client.gone = True
         client.coming.clear()
@@ -225,8 +231,8 @@ class Clients:
     def refuse(
         self, client: Client, tasks: Iterable[TaskItem], error: Exception
     ) -> Iterator[Event]:
-        """Settle tasks that cannot be submitted, and yield what tells those that need their
-        results.
+        """Settle tasks that cannot be submitted. Yield the events by which calls that need their
+        results fail.
         """
         if not isinstance(error, GridEngineError):
             error = ProtocolError(f"calls cannot be submitted so: {safe_repr(error)}")
@@ -241,7 +247,9 @@ class Clients:
         self.flush()
 
     def _claim(self, client: Client, references: Iterable[int]) -> bool:
-        """Note whose references these are; return False if one is another's."""
+        """Record that these references belong to a client. Return False if another client has one
+        of them.
+        """
         for reference in references:
             if self._claimed.setdefault(reference, client) is not client:
                 log.warning("client %d refers to a result of another client's", client.number)
@@ -322,4 +330,4 @@ REQUESTS: dict[type, Callable[..., Iterable[Event]]] = {
     CheckDemand: Clients._answer_check,
     NestedEnded: Clients._ended,
 }
-"""By the type of a message: what makes events of it."""
+"""The handlers of clients' requests, by type of message. They return events for the core."""

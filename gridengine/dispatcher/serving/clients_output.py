@@ -1,9 +1,10 @@
-"""What jobs write, on its way from their workers to the clients in other processes whose jobs these
-are. All here is for the I/O thread.
+"""The output of jobs, on its way from their workers to the programs that submitted them. Everything
+here is for the I/O thread.
 
-A worker sends at most a window of a job's output that nobody has taken yet
-(`worker/output_relay`). The client says how much its streams have taken; only the client is waited
-for. The output of a client that is gone counts as taken: only the worker's log has it.
+A worker sends at most a window of a job's output before somebody has taken it
+(`worker/output_relay`). The client reports how much its streams have taken, so only a slow client
+makes a job wait. The output of a client that is gone counts as taken; it is then in the worker's
+log only.
 """
 
 from __future__ import annotations
@@ -32,21 +33,26 @@ class ClientsOutput:
         self._send = send
         self._clients: dict[int, RemoteClient] = {}
         self._under_way: dict[RemoteClient, dict[int, tuple[bytes, int]]] = {}
-        """Of each client and run: its worker, and how many bytes the client has not taken."""
+        """For each client and run: the run's worker, and how many bytes the client has not taken.
+        """
         self._waiting: dict[RemoteClient, list[tuple[Output, Payload]]] = {}
-        """What is kept for clients that this process has not heard of yet."""
+        """Output for clients that were connected to the previous process and have not come back
+        yet.
+        """
 
     def add(self, client: RemoteClient) -> None:
-        """Add a client that is here, or was at the process before this one and may come back."""
+        """Add a client that is connected, or that was connected to the previous process and may
+        come back.
+        """
         self._clients[client.number] = client
 
     def resume(self, client: RemoteClient) -> None:
-        """Send a client that has come back the output that was kept for it."""
+        """Send a client that has come back the output that waits for it."""
         for message, buffers in self._waiting.pop(client, ()):
             client.send(message, buffers)
 
     def remove(self, client: RemoteClient) -> None:
-        """Wait for a client no more."""
+        """Forget a client. Its output counts as taken."""
         if self._clients.get(client.number) is client:
             del self._clients[client.number]
         self._waiting.pop(client, None)
@@ -54,8 +60,8 @@ class ClientsOutput:
             self._send(worker, OutputTaken(count, run), ())
 
     def pass_on(self, worker: bytes, message: Output, buffers: Payload) -> None:
-        """Pass on to its client what a run has written; where calls make jobs, to the client whose
-        calls these are.
+        """Send output of a run to its client. If a call submitted the job, this is the client of
+        that call.
         """
         run = self._state.runs.get(message.run)
         client = None
@@ -73,8 +79,8 @@ class ClientsOutput:
             self._waiting.setdefault(client, []).append((message, buffers))
 
     def taken(self, client: RemoteClient, message: OutputTaken) -> None:
-        """Tell a worker what a client has taken; one that a dispatcher before this one was to be
-        told of is let go of.
+        """Tell a worker how much of a run's output a client has taken. Ignore runs that this
+        process has sent no output of: the client answers the previous process.
         """
         under_way = self._under_way.get(client, {})
         if message.run in under_way:

@@ -1,4 +1,6 @@
-"""Users' programs that are clients, as the dispatcher has them: whom it serves, and who is gone."""
+"""Users' programs as clients: each one that the dispatcher serves, and the absent ones, whose calls
+go on without them.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +30,8 @@ DAY_SECONDS = 86_400.0
 class RemoteClient(Client):
     """A user's program in another process.
 
-    With a journal it has a record there: its calls outlive this process, and what has come of them
-    waits for it.
+    With a journal it has a record there: its calls survive the dispatcher's process, and their
+    outcomes wait until the client acknowledges them.
     """
 
     connected = True
@@ -37,26 +39,29 @@ class RemoteClient(Client):
 
     @property
     def taken(self) -> int:  # type: ignore[override]
-        """How many of its requests the journal has, if there is one."""
+        """How many of its requests are in the journal; -1 without a journal."""
         return -1 if self.record is None else self.record.seen
 
     def send(self, message: Message, buffers: Payload = ()) -> bool:  # type: ignore[override]
-        """Send the client a message, if it is connected; return whether it is. Who has taken its
-        place is told of outcomes alone.
+        """Send the client a message if it is connected; return whether it is. A successor that has
+        inherited this client's calls gets their outcomes only: other messages answer questions that
+        it has not asked.
         """
         if self.connected and (self.peer == self.key[0] or type(message) is Finished):
             super().send(message, buffers)
         return self.connected
 
     def answer(self, message: Message, buffers: Payload) -> None:
-        """Send the client an answer, behind the outcomes that its record has."""
+        """Send the client an answer, after the outcomes that its record has."""
         if self.record is None:
             super().answer(message, buffers)
         else:
             self.record.answer(message, buffers)
 
     def finish(self, items: list[FinishedItem], buffers: list[Buffer]) -> None:
-        """Send the outcomes of calls; with a journal, or keep them until they can be sent."""
+        """Send the client outcomes; with a journal, by way of its record, which keeps them until
+        they are acknowledged.
+        """
         if self.record is None:
             super().finish(items, buffers)
         else:
@@ -65,22 +70,30 @@ class RemoteClient(Client):
     hello: ClientHello
     heard_at = 0.0
     fault = "", ""
-    """A file of its own that it cannot write what comes of its calls to, and why."""
+    """A file of the client's own to which it cannot write results, and the reason; empty if there
+    is none.
+    """
     gone_at: float | None = None
-    """Since when it is known, or taken, to be gone."""
+    """When its process ended or its lease ran out, as awake seconds of the listener; None while it
+    is there.
+    """
 
     def settled(self, event: CallsFinished) -> None:
-        """Pass on the outcome of calls, unless the dispatcher ends: it tells its clients itself."""
+        """Pass on the outcome of calls, except while the dispatcher ends: then the listener says
+        goodbye, and the clients settle their calls themselves.
+        """
         if not self._clients.closing:
             super().settled(event)
 
     @property
-    def is_kept(self) -> bool:
-        """Whether its calls go on without it."""
+    def leaves_calls(self) -> bool:
+        """Whether its calls go on when the client is gone: it belongs to a named run, and has a
+        record.
+        """
         return bool(self.hello.keep) and self.record is not None
 
     def is_dead(self) -> bool:
-        """Return whether its process can be seen from here, and has ended."""
+        """Return whether its process is visible from this machine, and has ended."""
         hello = self.hello
         return has_ended(hello.machine, hello.pid, hello.started)
 
@@ -89,7 +102,7 @@ class RemoteClient(Client):
 
 
 def why_refused(hello: ClientHello) -> str:
-    """Return why a client cannot be served, empty if it can."""
+    """Return why a client cannot be served; empty if it can."""
     if hello.protocol < OLDEST or hello.oldest > VERSION:
         return (
             f"the client is gridengine {hello.version} (protocols {hello.oldest} to "
@@ -104,12 +117,12 @@ def why_refused(hello: ClientHello) -> str:
 
 
 class AbsentClients:
-    """Clients that are gone and whose calls go on, by their names, the earliest first. What they
-    have left waits for the next client of their name.
+    """Clients that are gone and whose calls go on, by name of the named run, the earliest first.
+    Their calls wait for the next client of the name.
 
     Args:
-        retention: for how many days they are kept when nobody has taken their place.
-        clock: tells the time, in seconds since 1970: it goes on while no dispatcher runs.
+        retention: for how many days they stay when no successor comes.
+        clock: returns seconds since 1970, because the time also counts while no dispatcher runs.
     """
 
     def __init__(self, retention: float, clock: Callable[[], float] = time.time) -> None:
@@ -125,14 +138,15 @@ class AbsentClients:
             yield from [client for client, _ in those]
 
     def add(self, client: RemoteClient, since: float | None = None) -> None:
-        """Add a client that is gone, since now if nothing else is said."""
+        """Add a client that is gone, since now by default."""
         since = self._clock() if since is None else since
         self._clients.setdefault(client.hello.keep, []).append((client, since))
         record_of(client).leave(since)
 
     def seen(self) -> list[dict[str, Any]]:
-        """Return, for people, what there is of each name: the run that it is of, since when nobody
-        has it (seconds since 1970), and how many calls have not ended, or have and were not taken.
+        """Return a description of each name that has no client now, for people: the named run,
+        since when (seconds since 1970), and how many of its calls have not ended or have
+        unacknowledged outcomes.
         """
         return [
             {
@@ -145,15 +159,15 @@ class AbsentClients:
         ]
 
     def of(self, name: str) -> list[RemoteClient]:
-        """Return those of a name."""
+        """Return the absent clients of a name."""
         return [client for client, _ in self._clients.get(name, ())]
 
     def take(self, name: str) -> list[RemoteClient]:
-        """Remove those of a name, and return them."""
+        """Remove the absent clients of a name, and return them."""
         return [client for client, _ in self._clients.pop(name, ())]
 
     def take_over(self, name: str) -> list[RemoteClient]:
-        """Remove those of a name of which nothing is left, and return them."""
+        """Remove the absent clients of a name that have no tasks left, and return them."""
         if name not in self._clients:
             return []
         left, over = [], []
@@ -169,8 +183,10 @@ class AbsentClients:
         return over
 
     def take_old(self, present: Callable[[str], bool]) -> list[RemoteClient]:
-        """Remove those that were kept for long enough, and whose place nobody has, and return
-        them.
+        """Remove the clients whose retention is over and that have no successor; return them.
+
+        Args:
+            present: returns whether a client of a name is connected.
         """
         last = self._clock() - self._most
         old = [
@@ -182,6 +198,6 @@ class AbsentClients:
 
 
 def record_of(client: RemoteClient) -> ClientRecord:
-    """Return what the journal has of such a client."""
-    assert client.record is not None  # or nothing of it could be kept
+    """Return the client's part of the journal."""
+    assert client.record is not None  # only clients with a record become absent
     return client.record

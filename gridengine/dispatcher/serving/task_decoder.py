@@ -1,4 +1,6 @@
-"""What a client hands in: from a message and its buffers to a function, and tasks for the core."""
+"""Decode a client's submission: from a message and its buffers to a function and tasks for the
+core.
+"""
 
 from __future__ import annotations
 
@@ -22,18 +24,21 @@ from gridengine.serialize.shared_objects import PayloadWithObjects, SharedObject
 from gridengine.wire.messages import EncodedDemand, FunctionItem, Submit, TaskItem
 
 LEAST = 8
-"""So many make it worth it."""
+"""Tasks are stored as one block when at least this many are alike; fewer would not save enough."""
 SMALL = 4096
-"""A payload of so many bytes is copied out of the message that it came in, which is let go of."""
+"""A payload of up to this many bytes is copied out of its message, so that the message can be
+freed.
+"""
 
 
 class TaskDecoder:
-    """Decodes what clients hand in, and checks it: nothing is unpickled.
+    """Decodes submissions and checks them. Nothing is unpickled.
 
     Args:
-        state: the core's, to be looked at.
-        check: raises if no worker can hold what calls ask for.
-        claim: notes whose references these are; returns False if one is another's.
+        state: the core's, only read.
+        check: raises an error if no worker can hold a demand.
+        claim: records that references belong to a client; returns False if another client has one
+            of them.
     """
 
     def __init__(
@@ -155,8 +160,8 @@ class TaskDecoder:
 
 
 def groups_of(items: Sequence[TaskItem]) -> Iterator[Sequence[TaskItem]]:
-    """Yield these tasks in their order, those together that may be one `AlikeTasks`: of which there
-    are more than one, and others.
+    """Split tasks, in order, into groups that can be stored as one `AlikeTasks` block; others come
+    alone.
     """
     start = place = 0
     while len(items) - place >= LEAST:
@@ -170,7 +175,9 @@ def groups_of(items: Sequence[TaskItem]) -> Iterator[Sequence[TaskItem]]:
 
 
 def _alike_from(items: Sequence[TaskItem], start: int) -> int:
-    """Return the index after the last of the tasks that are like one of them, and follow it."""
+    """Return the index after the last of the consecutive tasks that are alike, beginning with
+    `start`.
+    """
     first = expected = items[start]
     stop = start + 1
     if first.count > 1 or first.buffers != 1 or first.watched:
@@ -187,13 +194,13 @@ def _alike_from(items: Sequence[TaskItem], start: int) -> int:
 
 
 def compact(buffer: Buffer) -> Buffer:
-    """Return what is kept of a payload while its call waits."""
+    """Return a payload in the form in which it waits: a copy if it is small, see `SMALL`."""
     return bytes(buffer) if len(buffer) <= SMALL else buffer
 
 
 def named_function(item: FunctionItem) -> Function:
-    """Return a function that is known by its name. What it is called by here is of our making:
-    clients that name the same have the same.
+    """Return a function that its client names instead of sending it. The digest is made here from
+    the name, so that all clients that name the same function share it.
     """
     name = item.name.encode()
     directory = item.directory or b"/"
@@ -206,11 +213,11 @@ def named_function(item: FunctionItem) -> Function:
 
 
 def placed(function: Function, tasks: Iterable[Task]) -> list[Task]:
-    """Return tasks, those of a function that is known by its name and is none to import for the
-    workers that announce it.
+    """Return these tasks. If the function is known by name and cannot be imported, give them a
+    demand that only workers which announce the function can satisfy.
 
     Raises:
-        ProtocolError: they are such as only pickled ones can be.
+        ProtocolError: the tasks use features that only pickled calls have.
     """
     tasks = list(tasks)
     if function.codec == PICKLE:
@@ -228,10 +235,10 @@ def placed(function: Function, tasks: Iterable[Task]) -> list[Task]:
 
 
 def _check_name(name: bytes) -> None:
-    """Check that a function or a shared object does not go by the name of a result.
+    """Check that the name of a function or a shared object cannot be the name of a result.
 
     Raises:
-        ProtocolError: it does.
+        ProtocolError: it is as long as one.
     """
     if len(name) == RESULT_NAME_BYTES:
         raise ProtocolError("that is the name of a result")

@@ -1,5 +1,5 @@
-"""What a dispatcher with a journal notes of its workers: who is connected, and what each was
-assigned. So that, when it is killed and started again, they go on.
+"""The workers' part of a dispatcher's journal: which workers are connected, and which runs each was
+assigned. A dispatcher that is killed and started again adopts them by it.
 """
 
 from __future__ import annotations
@@ -21,17 +21,15 @@ if TYPE_CHECKING:
     from gridengine.journal.dispatcher_file import DispatcherFile
 
 _SWEEP = 1000
-"""How many batches may be noted, besides as many as there are, before those that have ended are
-deleted.
-"""
+"""Delete ended batches when the noted batches exceed twice the present runs by more than this."""
 
 
 _Row: TypeAlias = tuple[int, int, int, int, int]
-"""The number of a run, its task, its first call and the one after the last, and the attempt."""
+"""The number of a run, its task, its first call, the one after the last, and the attempt."""
 
 
 class _Batch(Struct):
-    """The rows of one batch. They are encoded in the thread that writes."""
+    """The rows of one batch. The thread that writes encodes them."""
 
     runs: list[_Row]
 
@@ -40,7 +38,7 @@ class _Batch(Struct):
 
 
 class _Waiting(Struct):
-    """A message that is not sent before what was noted up to this number is on disk."""
+    """A message that is sent once the notes up to this number are durable."""
 
     number: int
     message: Message
@@ -48,17 +46,20 @@ class _Waiting(Struct):
 
 
 class RecordedLink:
-    """A link to workers which notes what they are assigned. All methods are for one thread.
+    """A link to workers that notes which runs they are assigned. All methods are for one thread.
 
-    Calls that may run only once are sent when it is on disk that they were; what comes behind them,
-    to the same worker, waits too. Of a worker that ends with this process nothing else is noted.
-    What a worker has sent is acknowledged when what came of it is on disk: the file is to be given
-    that before `receive` has yielded its last.
+    A batch with calls that may run only once is sent when its note is durable, and all later
+    messages to the same worker wait behind it. All other calls are sent at once, because they may
+    run twice. If a worker ends together with this process, only calls that may run only once are
+    noted for it.
+
+    A worker's messages are acknowledged to it when their consequences are durable. So the
+    consequences must be passed to the file before `receive` has yielded its last message.
 
     Args:
         link: the link.
-        file: where it is noted, in the order in which it is written.
-        running: the runs that have not ended, by their numbers.
+        file: the journal, which writes in the order in which it is given changes.
+        running: the runs that have not ended, by number.
         wake: has the thread call `receive` soon.
     """
 
@@ -80,7 +81,7 @@ class RecordedLink:
         self._rows: list[tuple[int, bytes, _Batch]] = []
         self._forgotten: list[tuple[bytes]] = []
         self._number = 1
-        """Of what is noted next."""
+        """The number of the next note."""
         self._waiting: dict[bytes, deque[_Waiting]] = {}
 
     @property
@@ -90,7 +91,7 @@ class RecordedLink:
     def receive(
         self, ready: Iterable[int], now: float, most: int
     ) -> Iterator[tuple[bytes, Message, Payload]]:
-        """Yield messages of workers; write what is to be noted when they have been handled."""
+        """Yield messages of workers. When they have been handled, write the notes."""
         for peer, message, buffers in self._link.receive(ready, now, most):
             if type(message) is Hello and self._lasts(peer):
                 hello = msgspec.msgpack.encode(msgspec.structs.replace(message, held=None))
@@ -99,7 +100,7 @@ class RecordedLink:
         self.flush()
 
     def send(self, peer: bytes, message: Message, buffers: Payload = ()) -> None:
-        """Send a message to a worker, or have it wait until that is safe."""
+        """Send a message to a worker, or queue it behind a note that is not durable."""
         number = 0
         if type(message) is Assign:
             once = any(one.once for one in message.assignments)
@@ -128,8 +129,8 @@ class RecordedLink:
             self._wake()
 
     def flush(self) -> None:
-        """Write what was noted, and have it known that what workers have sent is on disk when it
-        is.
+        """Write the gathered notes. Once they are durable, acknowledge the workers' messages and
+        send the messages that waited.
         """
         receipts = self._link.take_receipts()
         rows, self._rows = self._rows, []
@@ -157,7 +158,7 @@ class RecordedLink:
                 del self._waiting[peer]
 
     def _sweep(self) -> None:
-        """Delete the batches all of whose runs have ended."""
+        """Delete the batches whose runs have all ended."""
         ended = [
             first for first, runs in self._noted.items() if self._running.keys().isdisjoint(runs)
         ]
@@ -166,21 +167,21 @@ class RecordedLink:
         self._delete("assigned WHERE run", [(first,) for first in ended])
 
     def _delete(self, which: str, values: Sequence[tuple[object]]) -> None:
-        """Delete what is noted, behind what became of those calls: were it gone before, they might
-        seem to have begun nowhere. Large results are written later.
+        """Delete notes after the outcomes of their calls are durable, deferred writes included. If
+        a kill came between, the calls would otherwise seem never to have begun.
         """
         delete = functools.partial(self._file.write, f"DELETE FROM {which} = ?", values)
         self._file.after_later(delete)
 
     def forget(self, peer: bytes) -> None:
-        """Drop what is kept for a worker. That is written with `flush`."""
+        """Drop everything that concerns a worker. `flush` writes that."""
         self._waiting.pop(peer, None)
         self._wake_once()
         self._forgotten.append((peer,))
         self._link.forget(peer)
 
     def stop_workers(self) -> None:
-        """Stop those workers that the link itself can, once what was noted is written."""
+        """Stop the workers that the link itself can stop, once the notes are written."""
         self.flush()
         self._link.stop_workers()
 

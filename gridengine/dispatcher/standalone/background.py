@@ -1,4 +1,4 @@
-"""Starts stand-alone dispatchers as processes in the background, and ends them."""
+"""Start stand-alone dispatchers as processes in the background, and end them."""
 
 from __future__ import annotations
 
@@ -29,16 +29,18 @@ from gridengine.wire.connection_file import write_private
 
 MODULE = "gridengine.dispatcher.standalone.process"
 READY = "ready"
-"""What a dispatcher writes when clients can connect; anything else is why it could not start."""
+"""A dispatcher writes this when clients can connect. Any other text is the reason why it could not
+start.
+"""
 NONE = -1
-"""In the place of a descriptor that a process is not handed."""
+"""Stands for a descriptor that a process does not inherit."""
 LOOK_SECONDS = 0.05
 
 
 class Inherited(NamedTuple):
-    """What the process of a dispatcher is handed: descriptors of its lock, of the pipe into which
-    it writes `READY`, of one that is closed when its parent ends, and of those for what calls print
-    to standard output and error; and which process starts it again when it is killed.
+    """The arguments of a dispatcher's process: the descriptors of its lock, of the pipe for
+    `READY`, of a pipe that is closed when its parent ends, and of the output of calls (`stdout`,
+    `stderr`); and the process id of its supervisor.
     """
 
     lock: int
@@ -50,26 +52,26 @@ class Inherited(NamedTuple):
 
     @property
     def descriptors(self) -> list[int]:
-        """Those that it has."""
+        """The descriptors that there are."""
         return [one for one in self[:5] if one != NONE]
 
     @property
     def output(self) -> tuple[int, int] | None:
-        """Those for what calls print, if it has them."""
+        """The descriptors for the output of calls, if there are any."""
         return None if self.stdout == NONE else (self.stdout, self.stderr)
 
 
 def process_command(path: Path, inherited: Inherited) -> list[str]:
-    """Return what runs the dispatcher of this folder."""
+    """Return the command that runs the dispatcher of this folder."""
     numbers = map(str, inherited)
     return python_command(sys.executable, hiding_flags(), MODULE, str(path), *numbers)
 
 
 def keep_options(folder: DispatcherFolder, options: StartOptions) -> None:
-    """Write down how a dispatcher is started. By whoever has its lock.
+    """Write how a dispatcher is started. The caller must hold its lock.
 
     Raises:
-        ConfigurationError: it cannot be written, as when the disk is full.
+        ConfigurationError: the file cannot be written, for example because the disk is full.
     """
     written = folder.options_file.with_suffix(".new")
     try:
@@ -85,11 +87,12 @@ def keep_options(folder: DispatcherFolder, options: StartOptions) -> None:
 
 @contextlib.contextmanager
 def keeping_options(folder: DispatcherFolder, options: StartOptions) -> Iterator[None]:
-    """Write down how a dispatcher is started within; where that fails, it is as it was before: one
-    that was never started is none. By whoever has its lock.
+    """Write how a dispatcher is started, for the start within this context. If the start fails,
+    restore the former options; without former options remove the file, so that there is no such
+    dispatcher. The caller must hold the lock.
 
     Raises:
-        ConfigurationError: it cannot be written, as when the disk is full.
+        ConfigurationError: the file cannot be written, for example because the disk is full.
     """
     before = folder.options() if folder.options_file.exists() else None
     keep_options(folder, options)
@@ -104,10 +107,10 @@ def keeping_options(folder: DispatcherFolder, options: StartOptions) -> Iterator
 
 
 def make_scheduler(options: StartOptions) -> Scheduler:
-    """Return the scheduler that a dispatcher is to have.
+    """Return the scheduler for a dispatcher with these options.
 
     Raises:
-        TypeError, ConfigurationError: an option is not what it must be.
+        TypeError, ConfigurationError: an option has a value that it cannot have.
     """
     arguments = dict(options.arguments)
     if options.resources:
@@ -124,13 +127,16 @@ def start(
     parent: int = NONE,
     output: tuple[int, int] = (NONE, NONE),
 ) -> subprocess.Popen[bytes]:
-    """Start a dispatcher in the background, as its kept options say, hand it the lock, and return
-    its process once clients can connect. With `parent`, the reading end of a pipe, it ends when the
-    writing end is closed. With `output`, what calls print on this machine goes to these
-    descriptors, else into a log in its folder.
+    """Start a dispatcher in the background by its stored options, pass it the lock, and return its
+    process once clients can connect.
+
+    parent: the reading end of a pipe; the dispatcher ends when the writing end is closed.
+    output: the descriptors for what calls print on this machine; by default it goes to a log in the
+    folder.
 
     Raises:
-        ConfigurationError, ClusterError: it could not start; the text holds its own words.
+        ConfigurationError, ClusterError: it could not start; the text has the dispatcher's own
+            words.
     """
     ready, told = os.pipe()
     log = os.open(folder.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
@@ -168,12 +174,12 @@ def start(
 
 
 def existing(directory: str) -> str:
-    """Return a folder, or the root where that is not there any more."""
+    """Return a folder, or the root if the folder does not exist any more."""
     return directory if Path(directory).is_dir() else "/"
 
 
 def wait_for_end(folder: DispatcherFolder, seconds: float) -> bool:
-    """Return whether a dispatcher ends within so many seconds."""
+    """Wait until a dispatcher ends; return whether it has within `seconds`."""
     pause, until = threading.Event(), time.monotonic() + seconds
     while is_locked(folder.lock):
         if time.monotonic() > until:
@@ -183,8 +189,8 @@ def wait_for_end(folder: DispatcherFolder, seconds: float) -> bool:
 
 
 def end_processes(folder: DispatcherFolder, grace_seconds: float) -> None:
-    """End the processes of a dispatcher of this machine: in order, and by force those that have not
-    ended after so many seconds.
+    """End the processes of a dispatcher on this machine: in order first, by force if they have not
+    ended after `grace_seconds`.
 
     Raises:
         ConfigurationError: it runs on another machine.
@@ -201,14 +207,14 @@ def end_processes(folder: DispatcherFolder, grace_seconds: float) -> None:
         for process in _processes(folder, folder.holder() or holder):
             with contextlib.suppress(psutil.NoSuchProcess):  # it has ended meanwhile
                 process.send_signal(number)
-                process.resume()  # what is stopped takes no signal
+                process.resume()  # a stopped process does not handle signals
         if wait_for_end(folder, grace_seconds):
             return
 
 
 def _processes(folder: DispatcherFolder, holder: Holder) -> list[psutil.Process]:
-    """Return the processes that run a dispatcher: the supervisor first, if there is one. Numbers
-    that were given to other processes since are left out.
+    """Return the processes that run a dispatcher: first the supervisor, if there is one. Process
+    ids that belong to other processes by now are left out.
     """
     found = []
     for pid in (holder.supervisor, holder.pid):

@@ -1,5 +1,5 @@
-"""`DispatcherFolder`: where a stand-alone dispatcher of a name keeps its files, whether it runs,
-and who may start it.
+"""`DispatcherFolder`: the files of a stand-alone dispatcher, whether it runs, and the lock that
+allows a process to run it.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 def is_name(text: str) -> bool:
-    """Return whether a dispatcher can be called so."""
+    """Return whether a text can be the name of a dispatcher."""
     return bool(_NAME.fullmatch(text))
 
 
 class State(enum.Enum):
-    """How a stand-alone dispatcher is: it runs, has ended in order, or was killed."""
+    """The state of a stand-alone dispatcher: it runs, has ended in order, or was killed."""
 
     RUNNING = "running"
     ENDED = "ended"
@@ -44,12 +44,14 @@ class State(enum.Enum):
 
 
 class StartOptions(msgspec.Struct, frozen=True):
-    """How a dispatcher was started, which `restart` does again.
+    """The options of a dispatcher's start, which `restart` uses again.
 
-    scheduler: its name in the registry. arguments: keyword arguments of its class. resources: what
-    each worker holds, as `encode_demand` has it. restarts: whether it is started
-    again when it was killed. directory: the working directory it was started in, which says the
-    project's settings. temporary: whether its folder is removed when it ends.
+    scheduler: its name in the registry.
+    arguments: keyword arguments of the scheduler's class.
+    resources: the resources of each worker, in the form of `encode_demand`.
+    restarts: whether the dispatcher is started again when it is killed.
+    directory: the working directory of the start, which determines the project's settings.
+    temporary: whether the folder is removed when the dispatcher ends.
     """
 
     scheduler: str
@@ -61,7 +63,7 @@ class StartOptions(msgspec.Struct, frozen=True):
 
 
 def working_directory() -> str:
-    """Return this process's, or the root where that has been deleted."""
+    """Return this process's working directory, or the root if that has been deleted."""
     try:
         return str(Path.cwd())
     except FileNotFoundError:
@@ -69,19 +71,19 @@ def working_directory() -> str:
 
 
 class _Addresses(msgspec.Struct):
-    """What every client may know of `client.json`."""
+    """The part of `client.json` that every client may know."""
 
     addresses: tuple[str, ...] = ()
 
 
 class _Run(msgspec.Struct):
-    """What may be told of `server.json`."""
+    """The part of `server.json` that may be shown."""
 
     run_id: str = ""
 
 
 class DispatcherFolder(NamedTuple):
-    """The folder of one dispatcher, which may not be there yet."""
+    """The folder of one dispatcher, which may not exist yet."""
 
     path: Path
 
@@ -90,7 +92,7 @@ class DispatcherFolder(NamedTuple):
         """Return the folder of a name.
 
         Raises:
-            ConfigurationError: nothing can be called so.
+            ConfigurationError: the text cannot be a name.
         """
         if not is_name(name):
             raise ConfigurationError(
@@ -102,57 +104,57 @@ class DispatcherFolder(NamedTuple):
 
     @classmethod
     def all(cls) -> list[Self]:
-        """Return those that there are, by name."""
+        """Return the folders of all dispatchers, by name."""
         folder = settings().runs / DISPATCHERS
         found = folder.iterdir() if folder.is_dir() else ()
         return sorted(cls(path) for path in found if (path / OPTIONS).exists())
 
     @property
     def name(self) -> str:
-        """What the dispatcher is called."""
+        """The dispatcher's name."""
         return self.path.name
 
     @property
     def lock(self) -> Path:
-        """The file that says who runs it."""
+        """The lock file, which names the process that runs the dispatcher."""
         return self.path / "lock"
 
     @property
     def log(self) -> Path:
-        """What it says when it runs in the background."""
+        """The log of a dispatcher in the background."""
         return self.path / "dispatcher.log"
 
     @property
     def options_file(self) -> Path:
-        """How it was started."""
+        """The file with the options of its start."""
         return self.path / OPTIONS
 
     @property
     def client_file(self) -> Path:
-        """What clients load."""
+        """The file by which clients connect."""
         return self.path / CLIENT
 
     @property
     def worker_file(self) -> Path:
-        """What workers load."""
+        """The file by which workers connect."""
         return self.path / WORKER
 
     def make(self) -> None:
-        """Make the folder, closed to others, unless it is there.
+        """Make the folder, closed to other users, unless it exists.
 
         Raises:
-            ConfigurationError: it cannot be made, or others may put what they like in its place.
+            ConfigurationError: it cannot be made, or other users could replace it.
         """
         if not self.path.is_dir():
             make_private_folder(self.path)
 
     def holder(self) -> Holder | None:
-        """Return who runs it, or ran it until it was killed."""
+        """Return the process that runs the dispatcher, or that ran it until it was killed."""
         return read_holder(self.lock)
 
     def state(self) -> State:
-        """Return how the dispatcher is. One on another machine, whose locks may not be seen here,
-        runs when it shows so.
+        """Return the dispatcher's state. A dispatcher on another machine, whose locks may be
+        invisible here, runs if its lock file or its addresses show signs of life.
         """
         holder = self.holder()
         if is_locked(self.lock) or (holder and self._runs_elsewhere(holder)):
@@ -160,28 +162,28 @@ class DispatcherFolder(NamedTuple):
         return State.ENDED if holder is None else State.DIED
 
     def addresses(self) -> tuple[str, ...]:
-        """Return where clients connect to it; none when it has never run."""
+        """Return the addresses where clients connect; none if it has ended in order."""
         try:
             return msgspec.json.decode(self.client_file.read_bytes(), type=_Addresses).addresses
         except (OSError, msgspec.DecodeError):
             return ()
 
     def run_id(self) -> str:
-        """Return the number that it keeps over restarts; empty when it has never run."""
+        """Return the run id, which survives restarts; empty if the dispatcher has never run."""
         try:
             return msgspec.json.decode((self.path / SERVER).read_bytes(), type=_Run).run_id
         except (OSError, msgspec.DecodeError):
             return ""
 
     def answers(self) -> bool:
-        """Return whether somebody takes connections where it was last."""
+        """Return whether somebody accepts connections at the dispatcher's latest addresses."""
         return any(not why_unreachable(one, ANSWER_SECONDS) for one in self.addresses())
 
     def _runs_elsewhere(self, holder: Holder) -> bool:
         return not holder.is_here and (is_shown(self.lock) or self.answers())
 
     def options(self) -> StartOptions:
-        """Return how it was started.
+        """Return the options of the dispatcher's start.
 
         Raises:
             ConfigurationError: there is no such dispatcher.
@@ -197,19 +199,20 @@ class DispatcherFolder(NamedTuple):
             raise ConfigurationError(f"{self.options_file} cannot be read: {error}") from None
 
     def take_lock(self) -> LockFile:
-        """Return the lock, with which a process of this machine may run this dispatcher. That of a
-        process that was killed, or of a machine where nobody answers, nor has shown for a minute
-        that it is held, is taken over.
+        """Take the lock, with which a process of this machine may run this dispatcher. The lock of
+        a killed process is taken over; so is the lock of another machine, if nobody answers there
+        and it has shown no sign of life for a minute.
 
         Raises:
-            ConfigurationError: it runs already; the text says who runs it.
+            ConfigurationError: the dispatcher runs already; the text says where.
         """
         holder = self.holder()
         if holder is not None and self._runs_elsewhere(holder):
             raise self.taken(holder)
         lock = LockFile.take(self.lock)
         if lock is None and holder is not None and not holder.is_here:
-            # That machine is gone for good, and its lock with it may not be for long.
+            # That machine is gone for good; its lock on a network file system may remain for a long
+            # time.
             self.lock.unlink(missing_ok=True)
             lock = LockFile.take(self.lock)
         if lock is None:
@@ -217,14 +220,14 @@ class DispatcherFolder(NamedTuple):
         return lock
 
     def not_running(self) -> ConfigurationError:
-        """Return what to raise where it would have to run."""
+        """Return the error for acts that need a running dispatcher."""
         return ConfigurationError(
             f"the dispatcher {self.name!r} does not run",
             hint=f"start it: gridengine dispatcher start {self.name}",
         )
 
     def taken(self, holder: Holder | None) -> ConfigurationError:
-        """Return what to raise where another process runs this dispatcher."""
+        """Return the error for a dispatcher that another process runs."""
         who = "another process, which has yet to say who it is" if holder is None else str(holder)
         hint = f"use it, or end it: gridengine dispatcher stop {self.name}"
         if holder is not None and not holder.is_here:

@@ -1,5 +1,5 @@
-"""The process of a stand-alone dispatcher, as `background.process_command` has it: it runs one, or
-starts another that does, and again when that is killed.
+"""The process of a stand-alone dispatcher (see `background.process_command`). It runs a dispatcher,
+or supervises another process that does, and starts that again when it is killed.
 """
 
 from __future__ import annotations
@@ -35,19 +35,21 @@ from gridengine.worker.process_tree import restore_dispositions, unblock
 log = logging.getLogger("gridengine")
 
 NOT_AGAIN = 2
-"""The exit status of a process that is not to be started again: it would fail as it did."""
+"""The exit status of a process that must not be started again, because it would fail in the same
+way.
+"""
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.5, 60.0
 STEADY_SECONDS = 60.0
-"""After how long a process that dies has not died of its start."""
+"""A process that dies after this long has not failed in its start."""
 ENDING = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2})
-"""What ends a dispatcher, and who supervises it, in order; Grid Engine announces SIGKILL by SIGUSR2
-(qsub(1), -notify).
+"""The signals that end a dispatcher, and its supervisor, in order. Grid Engine announces SIGKILL by
+SIGUSR2 (qsub(1), -notify).
 """
 _WATCHED = ENDING | {signal.SIGCHLD}
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run a dispatcher until it is told to end, or its parent has; return the exit status."""
+    """Run a dispatcher until it is told to end, or its parent has ended; return the exit status."""
     folder = DispatcherFolder(Path(arguments[0]))
     inherited = Inherited(*map(int, arguments[1:]))
     for descriptor in inherited.descriptors:
@@ -62,7 +64,9 @@ def main(arguments: Sequence[str]) -> int:
 
 
 class _Starts:
-    """Starts the process of a dispatcher, the first time with all that this one has inherited."""
+    """Starts the process of a dispatcher. The first start passes on everything that this process
+    has inherited; later ones leave out the pipe for `READY`, which is closed.
+    """
 
     def __init__(self, path: Path, inherited: Inherited) -> None:
         self._path = path
@@ -80,11 +84,11 @@ class _Starts:
 
 
 def supervise(start: Callable[[], subprocess.Popen[bytes]]) -> int:
-    """Start a process, and again after a pause each time that it dies; return its exit status when
-    it has ended in order, or as one that is not to be started again.
+    """Start a process, and start it again after a pause each time that it dies. Return its exit
+    status when it has ended in order, or with `NOT_AGAIN`.
 
-    What is to end this process is passed on to the other, which is waited for. `start` has to
-    unblock signals in it. The pause doubles, up to a minute, while it keeps dying of its start.
+    Signals in `ENDING` are passed on to the process, which is then waited for. `start` must unblock
+    signals in it. The pause doubles, up to a minute, while the process keeps dying in its start.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
     pause, process = FIRST_PAUSE_SECONDS, start()
@@ -103,13 +107,13 @@ def supervise(start: Callable[[], subprocess.Popen[bytes]]) -> int:
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
             try:
                 again = start()
-            except OSError as error:  # no process or memory is left just now
+            except OSError as error:  # no process or memory is free just now
                 log.error("the dispatcher cannot be started: %s", error)
         process = again
 
 
 def _wait(process: subprocess.Popen[bytes]) -> tuple[int, bool]:
-    """Return the exit status of a process, and whether this one was told to end."""
+    """Return the exit status of a process, and whether this process was told to end."""
     told = False
     while (status := process.poll()) is None:
         number = signal.sigwait(_WATCHED)
@@ -120,7 +124,7 @@ def _wait(process: subprocess.Popen[bytes]) -> tuple[int, bool]:
 
 
 def _told_within(seconds: float) -> bool:
-    """Return whether this process is told to end while so much time passes."""
+    """Return whether this process is told to end within this time."""
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0:
         received = signal.sigtimedwait(_WATCHED, left)
@@ -140,7 +144,7 @@ class _Process:
         self._begun = False
 
     def run(self) -> int:
-        """Run it until it is told to end; return the exit status."""
+        """Run the dispatcher until it is told to end; return the exit status."""
         if self._is_replaced():
             return NOT_AGAIN
         from gridengine.dispatcher.standalone.serve import serve  # imports ZeroMQ
@@ -149,7 +153,7 @@ class _Process:
         woken.setblocking(False)
         signal.set_wakeup_fd(woken.fileno(), warn_on_full_buffer=False)
         for number in ENDING:
-            signal.signal(number, lambda number, frame: None)  # the thread is woken that looks
+            signal.signal(number, lambda number, frame: None)  # the wakeup descriptor is enough
         unblock()
         threading.Thread(target=self._watch, args=(wake,), daemon=True).start()
         folder, supervisor = self._folder, self._inherited.supervisor
@@ -184,17 +188,17 @@ class _Process:
         self._tell(READY)
 
     def _tell(self, words: str) -> None:
-        """Tell whoever started this process, once."""
+        """Tell the process that started this one, once."""
         ready = self._inherited.ready
         if ready != NONE:
-            with contextlib.suppress(BrokenPipeError):  # that one was killed meanwhile
+            with contextlib.suppress(BrokenPipeError):  # that process was killed meanwhile
                 os.write(ready, words.encode())
             os.close(ready)
             self._inherited = self._inherited._replace(ready=NONE)
 
     def _watch(self, wake: socket.socket) -> None:
-        """Wait for a signal, or the parent's end; meanwhile keep the log within bounds, and show
-        that the lock is held.
+        """Wait for a signal, or the parent's end. Meanwhile keep the log within its limit, and
+        touch the lock file.
         """
         parent = self._inherited.parent
         watched: list[socket.socket | int] = [wake, *([] if parent == NONE else [parent])]
@@ -206,8 +210,9 @@ class _Process:
         self._stopped.set()
 
     def _show_lock(self) -> None:
-        """Show that the lock is held; end this process as if it were killed, which it was taken
-        for, where another machine has taken it over: all that is in the folder is that one's.
+        """Touch the lock file, to show that the lock is held. If another machine has taken the
+        dispatcher over, end this process as if it were killed: everything in the folder belongs to
+        the other process now.
         """
         try:
             self._lock.touch()
@@ -217,14 +222,16 @@ class _Process:
             os._exit(NOT_AGAIN)
 
     def _is_replaced(self) -> bool:
-        """Return whether another machine has taken this dispatcher over, and tell the log."""
+        """Return whether another machine has taken this dispatcher over; if so, log that."""
         replaced = self._lock.is_replaced(self._folder.lock)
         if replaced:
             log.error("this was silent, and another runs it now: %s", self._folder.holder())
         return replaced
 
     def _logs_to_file(self) -> bool:
-        """Return whether standard error is the dispatcher's own log, and no file of the user's."""
+        """Return whether standard error is the dispatcher's own log, and not a file of the
+        user's.
+        """
         try:
             return os.path.samestat(os.fstat(2), self._folder.log.stat())
         except OSError:

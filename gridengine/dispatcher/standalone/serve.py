@@ -1,4 +1,4 @@
-"""A dispatcher of its own, for the clients of one user: `serve` runs one until told to stop."""
+"""`serve`: run a dispatcher for clients in other processes until it is told to stop."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from gridengine.dispatcher.run_directory import (
     WATCHER,
     WORKER,
     Home,
-    KeptKeys,
+    StoredIdentity,
     new_run_id,
 )
 from gridengine.dispatcher.serving.client_actions import Action, RemoteFollower
@@ -47,11 +47,11 @@ from gridengine.wire.sockets import new_keys
 log = logging.getLogger("gridengine")
 
 SIGNAL_SECONDS = 1.0
-"""How often the main thread looks whether a signal has come: a wait without an end goes on when the
-kernel gives the signal to another thread, or just before it, since handlers run in this one.
+"""The main thread wakes this often. Signal handlers run in this thread, and an endless wait would
+miss a signal that the kernel delivers to another thread, or just before the wait.
 """
 MOST_CLIENTS = 200
-"""How many clients may be connected at a time, at the least."""
+"""At least this many clients may be connected at a time."""
 
 
 def serve(
@@ -65,35 +65,38 @@ def serve(
     output: tuple[int, int] | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> None:
-    """Run a dispatcher in this folder, which is made if need be, until `stopped` is set, or a
-    client asks for that. `ready` is called once clients can connect. One that is `temporary` is
-    never started again: its clients do not wait for that. `output` are the descriptors for what
-    calls print on this machine (default: a log in the folder). `clock` is that of its I/O thread.
+    """Run a dispatcher in this folder until `stopped` is set or a client stops it. The folder is
+    made if need be.
+
+    ready: called once clients can connect.
+    temporary: the dispatcher is never started again, and its clients do not wait for that.
+    output: the descriptors for what calls print on this machine; by default a log in the folder.
+    clock: the I/O thread's.
 
     Raises:
         ConfigurationError: the folder cannot be used, or no socket can be made.
-        VersionMismatch: its journal has calls of another Python.
-        GridEngineError: the dispatcher has failed; what its journal has is there for the next.
+        VersionMismatch: the journal has calls of another version of Python.
+        GridEngineError: the dispatcher has failed; its journal is there for the next process.
     """
     stopped = stopped or threading.Event()
     DispatcherFolder(folder).make()
-    kept = kept_keys(folder)
+    stored = stored_identity(folder)
     journal = open_file(folder / JOURNAL)
     server = Server(
         host=settings.host,
         workers=MOST_CLIENTS,
-        keys=kept.clients,
+        keys=stored.clients,
         greeting=ClientHello,
         epoch=journal.epoch,
         ports=settings.port_range,
         clock=clock,
     )
-    home = Home(folder, kept, journal.epoch, output)
+    home = Home(folder, stored, journal.epoch, output)
     dispatcher = DispatcherThread(
         scheduler, settings, server=server, home=home, journal=journal, clock=clock
     )
     listener = dispatcher.listener
-    assert listener is not None  # since there is a server
+    assert listener is not None  # because there is a server
     dispatcher.name = folder.name
     dispatcher.script = f"gridengine dispatcher start {folder.name}"
     if temporary:
@@ -101,15 +104,17 @@ def serve(
         listener.ends = True
     try:
         dispatcher.actions.update(_actions(dispatcher, listener, stopped))
-        kept = replace(kept, clients=server.keys, workers=dispatcher.worker_keys or kept.workers)
+        stored = replace(
+            stored, clients=server.keys, workers=dispatcher.worker_keys or stored.workers
+        )
         connection = _connection(folder.name, server, settings)
-        _write_files(folder, kept, replace(connection, returns=not temporary))
+        _write_files(folder, stored, replace(connection, returns=not temporary))
         log.info("clients find this dispatcher by %s", folder / CLIENT)
         ready()
         dispatcher.when_ended(stopped.set)
         while not stopped.wait(SIGNAL_SECONDS):
             pass
-        if dispatcher.failure is not None:  # whoever supervises it is to start it again
+        if dispatcher.failure is not None:  # an error, so that the supervisor starts it again
             raise GridEngineError(f"its thread failed: {safe_repr(dispatcher.failure)}")
     finally:
         for name in (CLIENT, WATCHER, WORKER):
@@ -117,20 +122,20 @@ def serve(
         dispatcher.close()
 
 
-def kept_keys(folder: Path) -> KeptKeys:
-    """Return the keys that the dispatcher of a folder has had before, or new ones.
+def stored_identity(folder: Path) -> StoredIdentity:
+    """Return the stored identity of the dispatcher of a folder, or a new one.
 
     Raises:
-        ConfigurationError: the file with them cannot be used.
+        ConfigurationError: the file cannot be used.
     """
     path = folder / SERVER
     if path.exists():
-        return load_private(path, KeptKeys)
-    return KeptKeys(new_run_id("dispatcher-"), new_keys(), new_keys(watchers=True))
+        return load_private(path, StoredIdentity)
+    return StoredIdentity(new_run_id("dispatcher-"), new_keys(), new_keys(watchers=True))
 
 
 def _connection(name: str, server: Server, settings: Settings) -> ClientConnection:
-    """Return how clients connect."""
+    """Return the content of the file by which clients connect."""
     keys, pid = server.keys, os.getpid()
     return ClientConnection(
         name=name,
@@ -147,13 +152,13 @@ def _connection(name: str, server: Server, settings: Settings) -> ClientConnecti
     )
 
 
-def _write_files(folder: Path, kept: KeptKeys, connection: ClientConnection) -> None:
-    """Write down what is kept, and how clients connect, and those who may only look."""
-    keys = kept.clients
+def _write_files(folder: Path, stored: StoredIdentity, connection: ClientConnection) -> None:
+    """Write the identity, and the files by which clients and watchers connect."""
+    keys = stored.clients
     watcher = replace(
         connection, client_public=keys.watcher_public, client_secret=keys.watcher_secret
     )
-    replace_private(folder / SERVER, to_json(kept))
+    replace_private(folder / SERVER, to_json(stored))
     replace_private(folder / CLIENT, to_json(connection))
     replace_private(folder / WATCHER, to_json(watcher))
 
@@ -161,7 +166,7 @@ def _write_files(folder: Path, kept: KeptKeys, connection: ClientConnection) -> 
 def _actions(
     dispatcher: DispatcherThread, listener: ClientListener, stopped: threading.Event
 ) -> dict[str, Action]:
-    """Return what clients may ask a dispatcher for."""
+    """Return the actions that clients may ask for."""
 
     def stop(*, now: bool = False, again: bool = False) -> bool:
         if not again:

@@ -33,9 +33,8 @@ class ClientHello(MessageBase, frozen=True):
     - The dispatcher encodes its own errors in `codec`.
     - With `keeps`, outcomes stay in the journal until the client acknowledges them by
       `OutcomesTaken`.
-    - With `resumes`, the client had this number at the dispatcher's previous process, and that many
-      of
-      its requests are `durable`.
+    - With `resumes`, the client had this number at the dispatcher's previous process, and
+      `durable` of its requests were on disk.
     - `keep` is the name of a named run, or empty. When such a client goes, or says goodbye as
       `DETACHED`, its calls go on and pass to the next client of the same name.
     """

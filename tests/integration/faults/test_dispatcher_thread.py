@@ -19,6 +19,7 @@ from gridengine.dispatcher.core.tasks import CallsFinished, Task, TaskMessage, T
 from gridengine.dispatcher.interface import UnsettledTasks
 from gridengine.dispatcher.local_workers import LocalWorkers
 from gridengine.serialize import pickling
+from gridengine.settings.values import settings
 
 
 def test_who_submits_while_the_scheduler_is_closed_gets_an_error_and_does_not_wait() -> None:
@@ -48,6 +49,31 @@ def test_who_submits_while_the_scheduler_is_closed_gets_an_error_and_does_not_wa
             thread.join()
         assert {type(end) for end in ends} <= {gridengine.Cancelled, gridengine.ConfigurationError}
         assert len(ends) == 4
+
+
+def test_a_dispatcher_checks_its_core_where_settings_say_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    handle = state_machine.StateMachine.handle
+
+    def miscount(core: state_machine.StateMachine, event: Any, now: float) -> Any:
+        effects = handle(core, event, now)
+        core.state.own.load += isinstance(event, Submitted)
+        return effects
+
+    monkeypatch.setattr(state_machine.StateMachine, "handle", miscount)
+    monkeypatch.setenv("GRIDENGINE_CHECK", "1")
+    settings.cache_clear()
+    try:
+        with (
+            gridengine.ProcessScheduler(1) as scheduler,
+            pytest.raises(gridengine.GridEngineError) as caught,
+        ):
+            gridengine.map(abs, [-1], scheduler=scheduler)
+    finally:
+        monkeypatch.undo()
+        settings.cache_clear()
+    assert "the share of client 0" in str(caught.value)
 
 
 def test_when_the_thread_itself_fails_every_call_fails(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import zmq
 from msgspec.structs import replace
 
 from gridengine.calls.remote import RemoteDispatcher
-from gridengine.dispatcher.run_directory import CLIENT, SERVER, WATCHER, WORKER, KeptKeys
+from gridengine.dispatcher.run_directory import CLIENT, SERVER, WATCHER, WORKER, StoredIdentity
 from gridengine.errors import ConfigurationError
 from gridengine.wire.connection_file import ClientConnection, Connection, load_private
 from tests.integration.security.test_unauthorised_peers import Attacker
@@ -51,7 +51,7 @@ def test_no_two_roles_have_a_key_in_common(home: Path) -> None:
     worker = load_private(home / WORKER, Connection)
     client = load_private(home / CLIENT, ClientConnection)
     watcher = load_private(home / WATCHER, ClientConnection)
-    kept = load_private(home / SERVER, KeptKeys)
+    kept = load_private(home / SERVER, StoredIdentity)
     secrets = {worker.pair[1], client.pair[1], watcher.pair[1]}
     assert len(secrets) == 3
     assert worker.server_key != client.server_key
@@ -70,9 +70,9 @@ def test_a_watcher_only_looks(home: Path) -> None:
 
 
 def test_keys_and_ports_are_kept_over_restarts(tmp_path: Path) -> None:
-    def run_once() -> tuple[KeptKeys, ClientConnection, Connection]:
+    def run_once() -> tuple[StoredIdentity, ClientConnection, Connection]:
         made = Standalone(tmp_path, module="tests.support.tcp_dispatcher")
-        kept = load_private(made.folder / SERVER, KeptKeys)
+        kept = load_private(made.folder / SERVER, StoredIdentity)
         client = load_private(made.folder / CLIENT, ClientConnection)
         worker = load_private(made.folder / WORKER, Connection)
         made.end()

@@ -12,8 +12,11 @@ from typing import Any
 
 import pytest
 
+from gridengine.calls import inline_run
 from gridengine.calls.inline import InlineDispatcher
 from gridengine.client.functions import make_function
+from gridengine.dispatcher.core.policy import Policy
+from gridengine.dispatcher.core.state_machine import StateMachine
 from gridengine.dispatcher.core.tasks import (
     CallsFinished,
     ResultData,
@@ -25,6 +28,7 @@ from gridengine.errors import Cancelled, ConfigurationError
 from gridengine.resources import Memory, WTime
 from gridengine.resources.demand import Demand
 from gridengine.serialize import pickling, shared_objects
+from gridengine.settings.values import Settings
 from gridengine.wire.messages import input_name
 from tests.support.waiting import wait_until
 
@@ -88,6 +92,24 @@ def test_each_call_is_made_once_in_this_process() -> None:
     _, listener = run(lambda x: (x, os.getpid()), list(range(100)))
     assert listener.values() == [(x, os.getpid()) for x in range(100)]
     assert [event.last for event in listener.finished].count(True) == 1
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_its_core_is_checked_where_settings_say_so(
+    monkeypatch: pytest.MonkeyPatch, check: bool
+) -> None:
+    made: list[bool] = []
+
+    class Noted(StateMachine):
+        def __init__(self, policy: Policy, *, checked: bool) -> None:
+            made.append(checked)
+            super().__init__(policy, checked=checked)
+
+    monkeypatch.setattr(inline_run, "StateMachine", Noted)
+    monkeypatch.setattr(inline_run, "settings", lambda: Settings(check=check))
+    _, listener = run(abs, [-2])
+    assert listener.values() == [2]
+    assert made == [check]
 
 
 def test_limits_that_do_not_hold_here_are_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:

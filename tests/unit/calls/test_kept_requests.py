@@ -7,15 +7,15 @@ from typing import Any
 
 from gridengine.calls.left_outcomes import TakenOutcomes
 from gridengine.calls.remote import RemoteDispatcher
-from gridengine.calls.request_sender import KeptRequests
+from gridengine.calls.request_sender import PendingRequests
 from gridengine.dispatcher.core.tasks import Task
 from gridengine.dispatcher.interface import UnsettledTasks
 from gridengine.wire.messages import ClientHello, Message, Submit, TaskItem, Want
 
 
 def test_a_task_is_durable_once_its_request_is_on_disk_and_not_while_it_is_on_its_way() -> None:
-    requests, unsettled = KeptRequests(), UnsettledTasks()
-    requests.keeps = True
+    requests, unsettled = PendingRequests(), UnsettledTasks()
+    requests.journaled = True
     dispatcher: Any = SimpleNamespace(_requests=requests, _unsettled=unsettled, _limits=None)
 
     def is_durable() -> bool:
@@ -33,8 +33,8 @@ def test_a_task_is_durable_once_its_request_is_on_disk_and_not_while_it_is_on_it
 
 
 def test_a_result_that_is_kept_is_asked_for_again_until_that_is_on_disk() -> None:
-    requests = KeptRequests()
-    requests.keeps = True
+    requests = PendingRequests()
+    requests.journaled = True
     first, second = [(Want(0, 5, 0, reference), list) for reference in (1, 2)]
     for want in first, second:
         requests.add(want[0], ())

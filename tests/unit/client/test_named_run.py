@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gridengine.client import named_run
-from gridengine.client.named_run import KeptRun
+from gridengine.client.named_run import OpenRun
 from gridengine.client.options import Resume, RunOptions
 from gridengine.dispatcher.core.tasks import Function
 from gridengine.journal import call_keys
@@ -27,7 +27,7 @@ def test_a_function_whose_module_was_edited_and_loaded_again_is_another(
     file.write_text("def f(x): return x\ndef g(x): return x\n")
     module = importlib.import_module("kept_run_helpers")
     f, g = (Function(name, [name], (), b"", "") for name in (b"f", b"g"))
-    run = KeptRun(RunOptions("run", tmp_path / "run.sqlite"), None)
+    run = OpenRun(RunOptions("run", tmp_path / "run.sqlite"), None)
     try:
         own_modules().check()
         before = run.function(module.f, f), run.function(module.g, g)
@@ -54,7 +54,7 @@ def test_the_exit_of_the_interpreter_waits_for_a_thread_that_closes_it(
         released.append(file)
 
     monkeypatch.setattr(named_run, "release", release)
-    run = KeptRun(RunOptions("run", tmp_path / "run.sqlite"), None)
+    run = OpenRun(RunOptions("run", tmp_path / "run.sqlite"), None)
     closing = threading.Thread(target=run.close)
     closing.start()
     assert begun.wait(60)
@@ -82,7 +82,7 @@ def test_who_goes_on_with_another_python_is_told_that_the_calls_are_made_anew(
     def use(python: str) -> list[str]:
         monkeypatch.setattr(call_keys, "PYTHON", python)
         caplog.clear()
-        run = KeptRun(RunOptions("run", tmp_path / "run.sqlite", resume=resume), None)
+        run = OpenRun(RunOptions("run", tmp_path / "run.sqlite", resume=resume), None)
         run.function(use, Function(b"use", [b"use"], (), b"", "use"))
         run.close()
         return [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]

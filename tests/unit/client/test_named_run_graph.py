@@ -10,7 +10,7 @@ import pytest
 
 from gridengine.client.future import CallTemplate
 from gridengine.client.graph import Node, read
-from gridengine.client.named_run_graph import KeptGraph
+from gridengine.client.named_run_graph import RunGraph
 from gridengine.client.options import CallOptions
 from gridengine.dispatcher.core import tasks
 from gridengine.dispatcher.core.tasks import CallsFinished
@@ -82,10 +82,10 @@ def run() -> Run:
     return Run()
 
 
-def left(run: Run, graph: dict[str, Any], *wanted: str) -> tuple[KeptGraph, list[Node]]:
+def left(run: Run, graph: dict[str, Any], *wanted: str) -> tuple[RunGraph, list[Node]]:
     """Return what is told of a graph, and the calls of it that are to be made."""
     nodes, calls = read(graph, wanted)
-    kept: Any = KeptGraph(run, itertools.count(10), template_of)  # type: ignore[arg-type]
+    kept: Any = RunGraph(run, itertools.count(10), template_of)  # type: ignore[arg-type]
     for node in calls:
         kept._find(node)
     run.names = {key: str(node.key) for node, (_, key) in kept._known.items()}

@@ -12,7 +12,6 @@ import pytest
 
 from gridengine.dispatcher.core.events import (
     Closing,
-    Effect,
     Event,
     Launch,
     Launched,
@@ -22,7 +21,7 @@ from gridengine.dispatcher.core.events import (
 )
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.state_machine import StateMachine
-from gridengine.dispatcher.core.tasks import Task
+from gridengine.dispatcher.core.tasks import Effect, Task
 from gridengine.dispatcher.io_loop import LEAVE_SECONDS, MOST_EVENTS, WATCH_SECONDS, IOLoop
 from gridengine.dispatcher.thread_queues import EventQueue
 from gridengine.schedulers.launcher import Handle

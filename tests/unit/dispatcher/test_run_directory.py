@@ -17,7 +17,7 @@ from gridengine.dispatcher.run_directory import (
     SUCCEEDED,
     WORKER,
     Home,
-    KeptKeys,
+    StoredIdentity,
     policy_of,
     python_version,
     tidy,
@@ -70,7 +70,7 @@ def test_workers_find_the_dispatcher_by_a_file_that_is_closed_to_others(
 def test_the_workers_of_a_stand_alone_dispatcher_come_back_to_it(
     tmp_path: Path, settings: Settings, scheduler: SomeScheduler
 ) -> None:
-    home = Home(tmp_path / "sweeps", KeptKeys("kept", KEYS, KEYS), epoch=2)
+    home = Home(tmp_path / "sweeps", StoredIdentity("kept", KEYS, KEYS), epoch=2)
     home.folder.mkdir()
     run = write_connection(SERVER, scheduler, settings, "kept", home)
     assert (run.connection, run.epoch) == (home.folder / WORKER, 2)

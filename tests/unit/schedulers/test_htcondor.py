@@ -20,7 +20,7 @@ from gridengine.schedulers.refusals import explanation, impossible
 from gridengine.settings.schema import BatchSite
 
 HTCONDOR = HTCondorCommands()
-ONCE = "requirements=(NumJobStarts ?: 0) < 1 && (true)"
+ONCE = "requirements=(NumJobStarts ?: 0) < 1"
 
 
 def options(resources: Resource, *own: str, factor: float = 1.0, **site: str) -> list[str]:

@@ -8,13 +8,12 @@ from gridengine.dispatcher.core.calls import (
     FEW,
     AwaitedResult,
     Client,
-    FunctionCounts,
     OpenTask,
-    Pace,
     RemoteObject,
     Submitter,
     Unwanted,
 )
+from gridengine.dispatcher.core.figures import FunctionCounts, Pace
 from gridengine.dispatcher.core.tasks import Task
 from tests.support.core_play import SQUARE
 

@@ -35,7 +35,7 @@ class Simulation(Play):
     """Workers with one slot each, and clients of different weights with tasks of one call each."""
 
     def __init__(self, workers: int, tasks: int, clients: int, held: Resource | None) -> None:
-        super().__init__(max_workers=workers, resources=held)
+        super().__init__(checked=False, max_workers=workers, resources=held)
         self.running: dict[int, tuple[Assignment, bytes]] = {}
         self.finished = 0
         for number in range(workers):
@@ -98,7 +98,7 @@ def test_a_call_costs_the_same_with_many_workers_calls_and_clients(held: Resourc
 @pytest.mark.parametrize("first", [True, False])
 def test_a_client_that_leaves_costs_the_same_beside_many_calls_of_another(first: bool) -> None:
     def cost(others: int) -> int:
-        play = Play()
+        play = Play(checked=False)
         for client in (1, 2) if first else (2, 1):
             play.play(ClientJoined(client))
             who = client << NUMBER_BITS
@@ -115,7 +115,7 @@ def test_a_client_that_leaves_costs_the_same_beside_many_calls_of_another(first:
 
 def test_a_tick_costs_the_same_however_many_calls_have_waited_for_long_ones() -> None:
     def cost(tasks: int) -> int:
-        play = Play(max_workers=1, lease_seconds=1e6, beat_seconds=1e6)
+        play = Play(checked=False, max_workers=1, lease_seconds=1e6, beat_seconds=1e6)
         play.play(Submitted(function(1), [Task(number, (b"",)) for number in range(tasks)]))
         play.play(Launched([Handle("7")]))
         play.hello()

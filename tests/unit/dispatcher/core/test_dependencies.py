@@ -15,7 +15,6 @@ from gridengine.dispatcher.core import model, objects
 from gridengine.dispatcher.core.events import (
     CancelRequested,
     Closing,
-    Effect,
     Event,
     ReferencesReleased,
     ResultExpected,
@@ -25,7 +24,7 @@ from gridengine.dispatcher.core.events import (
     Submitted,
     Supplied,
 )
-from gridengine.dispatcher.core.tasks import CallsFinished, ResultData, Task
+from gridengine.dispatcher.core.tasks import CallsFinished, Effect, ResultData, Task
 from gridengine.errors import Cancelled, GridEngineError, WorkerCrashed
 from gridengine.resources import Cores
 from gridengine.wire.messages import (

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import Any
 from unittest.mock import Mock
 
 from gridengine.dispatcher.core import state_machine
-from gridengine.dispatcher.core.events import Effect, Event, Send
+from gridengine.dispatcher.core.events import Event, Send
+from gridengine.dispatcher.core.tasks import Effect
 from gridengine.dispatcher.effects import EffectPerformer
 
 
 def test_the_core_handles_every_event_and_nothing_else() -> None:
-    assert set(state_machine._HANDLERS) == set(get_args(Event))
+    assert set(state_machine._HANDLERS) == set(Event.__subclasses__())
 
 
 def test_every_effect_is_performed_and_nothing_else() -> None:
     parts: Any = Mock()
     performer = EffectPerformer(parts, parts, parts, None, {}, parts, parts)
-    assert {Send, *performer._methods} == set(get_args(Effect))
+    assert {Send, *performer._methods} == set(Effect.__subclasses__())

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gridengine.dispatcher.core.feasibility import booked, can_hold, fitting
-from gridengine.dispatcher.core.policy import Policy
+from gridengine.dispatcher.core.policy import Policy, booked, can_hold, fitting
 from gridengine.errors import ConfigurationError
 from gridengine.resources import ZERO, Cores, Memory, Resource, Token, WTime
 from tests.support.core_play import GOOD

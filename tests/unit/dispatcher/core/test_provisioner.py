@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from gridengine.dispatcher.core import provisioner as provisioner_module
-from gridengine.dispatcher.core.events import Effect, Explain, Launch, Withdraw
+from gridengine.dispatcher.core.events import Explain, Launch, Withdraw
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.provisioner import LaunchedWorker, Provisioner, key_of, keys_of
+from gridengine.dispatcher.core.tasks import Effect
 from gridengine.errors import ClusterError, JobDeleted, WorkerNotStarted
 from gridengine.schedulers.launcher import Handle, Report, WorkerStatus
 

@@ -1,14 +1,9 @@
-"""The tables of the core: which queues, provisioners and phases there are."""
+"""The tables of the core: which queues and provisioners there are."""
 
 from __future__ import annotations
 
 import signal
 
-import pytest
-
-from gridengine.dispatcher.core import (
-    model,
-)
 from gridengine.dispatcher.core.events import (
     CancelRequested,
     LaunchFailed,
@@ -19,16 +14,7 @@ from gridengine.errors import (
 )
 from gridengine.resources import Memory
 from gridengine.resources.demand import ANY, Demand
-from tests.support.core_play import Play, two_demands
-
-
-def test_an_illegal_change_of_phase_is_a_fault() -> None:
-    play = Play()
-    play.hello()
-    worker = play.core.state.workers[b"w"]
-    play.core.state.enter(worker, model.Phase.STOPPING)
-    with pytest.raises(AssertionError, match="cannot go"):
-        play.core.state.enter(worker, model.Phase.READY)
+from tests.support.core_play import two_demands
 
 
 def test_a_demand_is_forgotten_when_it_has_neither_calls_nor_workers() -> None:

@@ -6,8 +6,8 @@ from itertools import pairwise
 
 import pytest
 
-from gridengine.dispatcher.core.calls import MOST_SAMPLED, FunctionCounts
 from gridengine.dispatcher.core.events import CancelRequested, Explained, Launched
+from gridengine.dispatcher.core.figures import MOST_SAMPLED, FunctionCounts
 from gridengine.dispatcher.core.state import KEPT_FAILURES, MOST_FUNCTIONS, OTHER_FUNCTIONS
 from gridengine.dispatcher.core.status import Status
 from gridengine.dispatcher.core.status_views import call_status, find_calls, status_of
@@ -235,7 +235,7 @@ def test_figures_of_a_run_that_has_ended_are_dropped() -> None:
 
 
 def test_of_calls_that_have_ended_an_even_sample_is_kept() -> None:
-    play = Play(idle_seconds=1000)
+    play = Play(checked=False, idle_seconds=1000)
     one = play.running(MOST_SAMPLED * 3)
     for _ in range(MOST_SAMPLED * 3):
         play.now += 1

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from gridengine.dispatcher.core.events import Explained, Launched, LaunchFailed, SubmittedAlike
-from gridengine.dispatcher.core.status import Status, WatchEvent
-from gridengine.dispatcher.core.tasks import AlikeTasks, Task
-from gridengine.dispatcher.core.watch_events import (
+from gridengine.dispatcher.core.run_log import (
     MOST_KEPT,
     MOST_OF_KIND,
     WINDOW_SECONDS,
     EventRecorder,
     merged,
 )
+from gridengine.dispatcher.core.status import Status, WatchEvent
+from gridengine.dispatcher.core.tasks import AlikeTasks, Task
 from gridengine.errors import ClusterError
 from gridengine.schedulers.launcher import Handle, WorkerStatus
 from gridengine.wire.messages import Goodbye

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from gridengine.dispatcher.core.events import (
-    Effect,
     Explain,
     Explained,
     Launch,
@@ -18,7 +17,7 @@ from gridengine.dispatcher.core.events import (
     Warn,
     Withdraw,
 )
-from gridengine.dispatcher.core.tasks import CallsFinished
+from gridengine.dispatcher.core.tasks import CallsFinished, Effect
 from gridengine.errors import (
     ClusterError,
     JobDeleted,

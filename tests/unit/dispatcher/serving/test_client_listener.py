@@ -274,7 +274,7 @@ def test_clients_are_told_when_the_dispatcher_ends(played: Played) -> None:
 @pytest.fixture
 def journaled(played: Played, tmp_path: Path) -> Iterator[Played]:
     file = DispatcherFile(tmp_path / "journal.sqlite")
-    played.clients.keep_in(Journal(file))
+    played.clients.record_in(Journal(file))
     yield played
     file.close()
 
@@ -359,7 +359,7 @@ def later(tmp_path: Path) -> Played:
     played = Played()
     file = DispatcherFile(tmp_path / "journal.sqlite")
     file.wake = lambda: None
-    played.clients.keep_in(Journal(file))
+    played.clients.record_in(Journal(file))
     return played
 
 

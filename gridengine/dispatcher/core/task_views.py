@@ -1,18 +1,20 @@
-"""Tell which calls wait for each other's results, to who watches: those that have not ended."""
+"""What is told of the tasks that have not ended: a window of their calls, and their graph."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
 from msgspec import Struct
 
 from gridengine.dispatcher.core.calls import AwaitedResult, OpenTask
 from gridengine.dispatcher.core.state import CoreState
+from gridengine.dispatcher.core.status import CallStatus
+from gridengine.dispatcher.core.status_views import MOST_LOOKED_AT, call_status
 from gridengine.errors import call_words
 
-MOST_LOOKED_AT = 10_000
+MOST_OF_GRAPH = 10_000
 """How many tasks are looked at for one answer at most."""
 MISSING, WAITING, RUNNING = "missing", "waiting", "running"
 
@@ -20,10 +22,9 @@ MISSING, WAITING, RUNNING = "missing", "waiting", "running"
 class GraphNode(Struct, frozen=True):
     """A task that needs others' results, or whose result others need.
 
-    id: its number, with the place of its first call. call: what people call that.
-    state: `missing` when it waits for results, `waiting` for a worker, or `running`: a worker has
-        it.
-    after: the ids of those of which it needs results and that have not ended.
+    id: its number, with the place of its first call. call: how people call that. state: `missing`
+    (inputs), `waiting` (for a worker), or `running`. after: the ids of the unfinished tasks whose
+    results it needs.
     """
 
     id: str
@@ -34,8 +35,8 @@ class GraphNode(Struct, frozen=True):
 
 
 class GraphFunction(Struct, frozen=True):
-    """The tasks of a graph with functions of one name: how many there are in each state, and how
-    often they need results of others, by the names of these others' functions.
+    """The tasks of a graph by function name: how many are in each state, and how often they need
+    results of other functions.
     """
 
     name: str
@@ -44,8 +45,8 @@ class GraphFunction(Struct, frozen=True):
 
 
 class GraphStatus(Struct, frozen=True):
-    """The tasks of a graph that have not ended: one by one, unless there are too many, and by their
-    functions. looked_at, tasks: of so many tasks, of all that there are, this was told.
+    """The unfinished tasks of a graph: one by one, unless there are too many, and by function.
+    looked_at, tasks: how many of all tasks this is about.
     """
 
     nodes: Sequence[GraphNode] = ()
@@ -56,8 +57,8 @@ class GraphStatus(Struct, frozen=True):
 
 
 def graph_of(state: CoreState, most: int) -> GraphStatus:
-    """Return the graph; its nodes only when there are at most so many."""
-    seen = list(islice(state.open_tasks.values(), MOST_LOOKED_AT))
+    """Return the graph; its nodes only if there are at most so many."""
+    seen = list(islice(state.open_tasks.values(), MOST_OF_GRAPH))
     makers = {awaited: one for one in seen for awaited in _made(one)}
     tasks = [one for one in seen if one.inputs or one.kept]
     states = Counter((one.function.function.name, _state(one)) for one in tasks)
@@ -107,3 +108,44 @@ def _state(one: OpenTask) -> str:
     if one.runs:
         return RUNNING
     return MISSING if one.missing else WAITING
+
+
+def call_window(
+    state: CoreState, first: int, most: int, now: float
+) -> tuple[list[CallStatus], int]:
+    """Return so many calls from the `first` on, counted from 0 in the order of submission, and how
+    many there are in all.
+
+    With very many tasks, the tasks before are taken to have equally many calls: then a window far
+    down may begin some calls off.
+    """
+    tasks, count = state.open_tasks, sum(one.unsettled for one in state.clients.values())
+    first, passed = max(0, min(first, count - most)), 0
+    if len(tasks) > MOST_LOOKED_AT:
+        passed, first = first * len(tasks) // count, 0
+    calls = _calls(islice(tasks.values(), passed, None), first)
+    return [call_status(state, one, index, now) for one, index in islice(calls, most)], count
+
+
+def _calls(tasks: Iterable[OpenTask], first: int) -> Iterator[tuple[OpenTask, int]]:
+    """Yield the calls that have not ended, without so many of the first."""
+    for one in tasks:
+        if first >= one.unsettled:
+            first -= one.unsettled
+            continue
+        for start, stop in _gaps(one):
+            begin = min(start + first, stop)
+            first -= begin - start
+            for index in range(begin, stop):
+                yield one, index
+
+
+def _gaps(one: OpenTask) -> Iterator[tuple[int, int]]:
+    """Yield the unsettled calls of a task, as ranges."""
+    start = 0
+    for settled, stop in sorted(one.settled or ()):
+        if start < settled:
+            yield start, settled
+        start = stop
+    if start < one.task.count:
+        yield start, one.task.count

@@ -1,0 +1,272 @@
+"""The counts that the core keeps beside its tables; no other module changes them.
+
+A count tells in constant time what else a walk over all calls or workers would tell: who has which
+share of the workers, what waits, who is idle. `invariants` counts all of them again and compares.
+
+| of | counts |
+|---|---|
+| a client | `load`, `share`, `unsettled`, `running`, `done`, `failed`, `submitters` |
+| a submitter | `open` tasks, `batches`, `load` |
+| functions of a name | `unsettled`, `running`, `done`, `failed`, `retried` |
+| a function | `open` tasks |
+| a slot group | `batches` |
+| a worker | `batches`, `calls`, `waiting` |
+| a queue | `running` (its `calls` and `slots` it counts itself) |
+| a provisioner | `workers`, `idle`, `by_hand`, `suspended` |
+| the core | `active_clients`, `done`, `failed`, `retried`, `phases`, `slots_by_phase` |
+"""
+
+from __future__ import annotations
+
+from gridengine.dispatcher.core.calls import Client, OpenTask, RemoteObject, Submitter
+from gridengine.dispatcher.core.model import Batch, SlotGroup, Worker
+from gridengine.dispatcher.core.provisioner import Provisioner
+from gridengine.dispatcher.core.state import CoreState
+from gridengine.dispatcher.core.states import NEXT_PHASES, READY, Phase
+from gridengine.dispatcher.core.tasks import MOST_PRIORITY
+
+# ------------------------------------------------------------------ tasks and their calls
+
+
+def open_tasks(submitter: Submitter, function: RemoteObject, tasks: int, calls: int) -> None:
+    """Count new tasks of a submitter, with so many calls together."""
+    submitter.open += tasks
+    function.open += tasks
+    count_unsettled(submitter, function, calls)
+
+
+def count_unsettled(submitter: Submitter, function: RemoteObject, calls: int) -> None:
+    """Count so many more calls without an outcome, or fewer."""
+    submitter.client.unsettled += calls
+    function.counts.unsettled += calls
+
+
+def add_submitter(state: CoreState, submitter: Submitter) -> None:
+    """Take in a submitter that is to have open tasks."""
+    state.submitters[submitter.number] = submitter
+    client = submitter.client
+    if not client.submitters:
+        state.active_clients += 1
+        state.clients.setdefault(client.number, client)
+    client.submitters += 1
+
+
+def close_task(state: CoreState, one: OpenTask) -> None:
+    """Forget a task that has ended; and its submitter, and a client that has left, with their
+    last.
+    """
+    submitter = one.submitter
+    del state.open_tasks[one.task.id]
+    one.function.open -= 1
+    submitter.open -= 1
+    if submitter.open:
+        return
+    del state.submitters[submitter.number]
+    client = submitter.client
+    client.submitters -= 1
+    if not client.submitters:
+        state.active_clients -= 1
+        if client.left and state.clients.get(client.number) is client:
+            del state.clients[client.number]
+        if client.left or state.active_clients == 1:
+            # A client that alone is left asks for slots in the order in which its calls came.
+            state.first_turn = turn_of(state.packer.furthest) + 1
+            state.agenda.reorder = True
+
+
+def settle(state: CoreState, one: OpenTask, calls: int, done: bool | None) -> None:
+    """Count calls that have an outcome: a value, or a failure, or None when they were recalled."""
+    client, counts = one.submitter.client, one.function.counts
+    one.unsettled -= calls
+    client.unsettled -= calls
+    counts.unsettled -= calls
+    if done is None or one.remade:
+        return
+    if done:
+        state.done += calls
+        client.done += calls
+        counts.done += calls
+    else:
+        state.failed += calls
+        client.failed += calls
+        counts.failed += calls
+
+
+def retry(state: CoreState, one: OpenTask, calls: int) -> None:
+    """Count calls that have failed and run again."""
+    state.retried += calls
+    one.function.counts.retried += calls
+
+
+# ------------------------------------------------------------------ batches and shares
+
+
+def count_running(group: SlotGroup, one: OpenTask, calls: int) -> None:
+    """Count so many more calls of a task at a worker, or fewer."""
+    group.queue.running += calls
+    group.worker.calls += calls
+    one.submitter.client.running += calls
+    one.function.counts.running += calls
+
+
+def begin_batch(group: SlotGroup, batch: Batch, one: OpenTask, calls: int) -> None:
+    """Count a batch that a worker was given, and so many calls of it, of a task."""
+    worker, submitter = group.worker, one.submitter
+    group.queue.running += calls
+    worker.calls += calls
+    submitter.client.running += calls
+    one.function.counts.running += calls
+    worker.batches += 1
+    worker.provisioner.idle.discard(worker.id)
+    client, load = submitter.client, batch.load  # as `count_slot`: a call more would be felt
+    group.batches += 1
+    submitter.batches += 1
+    submitter.load += load
+    client.load = client_load = client.load + load
+    client.share = client_load / client.weight
+    if worker.waiting:
+        note_suspended(worker)
+
+
+def end_batch(state: CoreState, group: SlotGroup, batch: Batch, submitter: Submitter) -> None:
+    """Count a batch that has ended; one that waits for calls of its own has no slot."""
+    worker = group.worker
+    worker.batches = left = worker.batches - 1
+    if batch.waiting:
+        count_waiting(state, worker, -1)
+    else:
+        client, load = submitter.client, batch.load
+        group.batches -= 1
+        submitter.batches -= 1
+        submitter.load -= load
+        client.load = client_load = client.load - load
+        client.share = client_load / client.weight
+        state.agenda.freed_slots[group] = None
+        if worker.waiting:
+            note_suspended(worker)
+    if not left and worker.phase is READY:
+        worker.provisioner.idle.add(worker.id)
+
+
+def count_slot(group: SlotGroup, batch: Batch, submitter: Submitter, sign: int) -> None:
+    """Count a batch that gets a slot, or with a negative sign leaves it, in its client's share."""
+    client, load = submitter.client, sign * batch.load
+    group.batches += sign
+    submitter.batches += sign
+    submitter.load += load
+    client.load = client_load = client.load + load
+    client.share = client_load / client.weight
+
+
+def set_weight(client: Client, weight: float) -> None:
+    """Give a client a weight, from which its share follows."""
+    client.weight, client.share = weight, client.load / weight
+
+
+def count_waiting(state: CoreState, worker: Worker, batches: int) -> None:
+    """Count batches that begin to wait for calls that they have made, or (if negative) go on.
+
+    When twice as many wait as the worker has slots, its slots are kept for deeper calls than these
+    (`floor`). Otherwise all that waits for a slot might begin there, and wait for its children too.
+    """
+    worker.waiting += batches
+    note_suspended(worker)
+    depths, most = worker.waiting_depths(), 2 * worker.hello.slots
+    floor = depths[most - 1] if len(depths) >= most else -1
+    if floor == worker.floor:
+        return
+    worker.floor = floor
+    for group in worker.slot_groups:
+        state.agenda.freed_slots[group] = None
+        if group.queue.calls:
+            state.agenda.changed_queues[group.queue] = None
+    if worker.open and state.shared:
+        state.packer.restrict(worker.id, above=floor)
+        state.agenda.room_freed = True
+
+
+def note_suspended(worker: Worker) -> None:
+    """Note whether all batches of a worker wait for calls that they have made."""
+    suspended, share = worker.provisioner.suspended, worker.provisioner.policy.jobs_per_worker
+    if 0 < worker.waiting == worker.batches:
+        suspended[worker.id] = share is not None and worker.taken >= share
+    else:
+        suspended.pop(worker.id, None)
+
+
+SHARE_TURNS = 1000
+"""By so many turns who has a share of the workers asks later than who has none."""
+TURN_SHIFT = 120
+"""Above an order (40 bits), a priority (34), and a depth."""
+
+
+def turn_of(place: int) -> int:
+    """Return the turn of a place in the packer's queue."""
+    return place + (1 << TURN_SHIFT - 1) >> TURN_SHIFT
+
+
+def place_of(state: CoreState, one: OpenTask) -> int:
+    """Return the place of a task's request in the packer's queue. Clients with a smaller share go
+    first; within a client: deeper nesting, higher priority, earlier submission.
+    """
+    client, turn = one.submitter.client, state.first_turn
+    if state.active_clients > 1:
+        turn = max(turn, client.last_turn) + int(SHARE_TURNS * client.share)
+    depth, order = one.submitter.depth, (MOST_PRIORITY - one.task.priority << 40) + one.order
+    return (turn << TURN_SHIFT) - (depth << 80) + order
+
+
+# ------------------------------------------------------------------ workers
+
+
+def add_worker(state: CoreState, worker: Worker) -> None:
+    """Take in a worker."""
+    state.workers[worker.id] = worker
+    worker.provisioner.workers += 1
+    _count_phase(state, worker, +1)
+
+
+def enter(state: CoreState, worker: Worker, phase: Phase) -> None:
+    """Change the phase of a worker; one that `NEXT_PHASES` does not name is a fault of ours."""
+    if phase not in NEXT_PHASES[worker.phase]:
+        raise AssertionError(f"a worker cannot go from {worker.phase} to {phase}")
+    if state.story is not None:
+        state.story.add(worker.id, f"{worker.phase.value}, then {phase.value}")
+    _count_phase(state, worker, -1)
+    worker.phase = phase
+    _count_phase(state, worker, +1)
+
+
+def change_slots(state: CoreState, worker: Worker, slots: int) -> None:
+    """Count a worker that has come back, with other slots maybe."""
+    state.slots_by_phase[worker.phase] += slots - worker.hello.slots
+
+
+def _count_phase(state: CoreState, worker: Worker, sign: int) -> None:
+    """Count a worker that enters its phase, or leaves it, and its slots."""
+    state.phases[worker.phase] += sign
+    state.slots_by_phase[worker.phase] += sign * worker.hello.slots
+    if sign > 0 and worker.phase is READY and not worker.batches:
+        worker.provisioner.idle.add(worker.id)
+    else:
+        worker.provisioner.idle.discard(worker.id)
+
+
+def remove_worker(state: CoreState, worker: Worker) -> None:
+    """Forget a worker that is gone."""
+    enter(state, worker, Phase.GONE)
+    del state.workers[worker.id]
+    state.retiring.pop(worker.id, None)
+    worker.provisioner.workers -= 1
+    worker.provisioner.by_hand.discard(worker.id)
+
+
+def move_worker(worker: Worker, provisioner: Provisioner) -> None:
+    """Count a worker where it belongs, as is known only now."""
+    before, worker.provisioner = worker.provisioner, provisioner
+    before.workers -= 1
+    before.by_hand.discard(worker.id)
+    provisioner.workers += 1
+    if worker.id in before.idle:
+        before.idle.remove(worker.id)
+        provisioner.idle.add(worker.id)

@@ -1,0 +1,380 @@
+"""What always holds between two events. `check` looks at all that there is, so it is for tests, and
+for who looks for a fault: the core does it after each event when it is `checked`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from itertools import pairwise
+from typing import TypeAlias, TypeVar
+
+from gridengine.dispatcher.core.calls import Client, OpenTask, Submitter
+from gridengine.dispatcher.core.fair_queue import TaskBlock
+from gridengine.dispatcher.core.model import Batch, Run, SlotGroup, TaskQueue, Worker
+from gridengine.dispatcher.core.provisioner import KEPT_WITHDRAWN
+from gridengine.dispatcher.core.state import CoreState
+from gridengine.dispatcher.core.states import READY, CallState, Phase, Story, Subject
+
+T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
+Held: TypeAlias = tuple[int, int, CallState]
+"""Calls of a task, from one to before another, and their state by the place that they are in."""
+
+
+def check(state: CoreState) -> None:
+    """Check all invariants of the core.
+
+    Raises:
+        Broken: one does not hold; the text ends with the last events of the task or worker that it
+            is about.
+    """
+    _Check(state).check()
+
+
+class _Check:
+    """What the tables of a core say at one moment, sorted by what they belong to."""
+
+    def __init__(self, state: CoreState) -> None:
+        self.state = state
+        self.story = state.story or Story()
+        self.tasks = list(state.open_tasks.values())
+        self.blocks = list(state.blocks)
+        self.runs = list(state.runs.values())
+        self.workers = list(state.workers.values())
+        self.runs_of = grouped(self.runs, lambda run: run.worker.id)
+        self.batches = {id(run.batch): run for run in self.runs}
+        """One run of each batch."""
+
+    def same(self, what: str, kept: object, counted: object, of: Subject | None = None) -> None:
+        """Check that something is the same both times."""
+        if kept != counted:
+            raise self.story.broken(f"{what}: {kept!r} is kept, {counted!r} is found", of)
+
+    def holds(self, fact: object, text: str, of: Subject | None = None) -> None:
+        """Check that something is so."""
+        if not fact:
+            raise self.story.broken(text, of)
+
+    def check(self) -> None:
+        self.holds(self.state.agenda.is_done, "an event ends, and something is left to do")
+        self.check_calls()
+        self.check_blocks()
+        self.check_parents()
+        self.check_clients()
+        self.check_functions()
+        for queue in self.state.queues.values():
+            self.check_queue(queue)
+        self.check_provisioners()
+        for worker in self.workers:
+            self.check_worker(worker)
+            for group in worker.slot_groups:
+                self.check_slot_group(group)
+        self.check_objects()
+        self.check_results()
+        self.check_snapshot()
+
+    # ------------------------------------------------------------ calls
+
+    def check_calls(self) -> None:
+        """Each call that is not settled is in exactly one place."""
+        held: dict[int, list[Held]] = {one.task.id: [] for one in self.tasks}
+        for queue in self.state.queues.values():
+            for span in queue.waiting:
+                held[span.open_task.task.id].append((span.start, span.stop, "waiting"))
+        self.same("runs", len(self.runs), sum(len(worker.runs) for worker in self.workers))
+        for run in self.runs:
+            queue = run.slot_group.queue
+            self.holds(self.state.queues[queue.demand] is queue, "a run's queue is forgotten")
+            held[run.span.open_task.task.id].append((run.done, run.span.stop, "assigned"))
+        runs = grouped(self.runs, lambda run: run.span.open_task.task.id)
+        for one in self.tasks:
+            its = held[one.task.id]
+            if one.missing and not one.runs:
+                its.append((0, 1, "missing"))
+            self.check_task(one, sorted(its), runs[one.task.id])
+
+    def check_task(self, one: OpenTask, held: Sequence[Held], runs: Iterable[Run]) -> None:
+        """What a task says of its calls is so: `held` is where they are."""
+        task, calls = one.task.id, sum(stop - start for start, stop, _ in held)
+        self.holds(all(start < stop for start, stop, _ in held), "an empty span", task)
+        twice = any(before[1] > after[0] for before, after in pairwise(held))
+        self.holds(not twice, f"a call of task {task} is in two places: {held}", task)
+        awaited = [needed for needed in one.inputs if one in needed.waiting]
+        self.same("the missing inputs", one.missing, len(awaited), task)
+        self.same("unsettled calls", one.unsettled, calls, task)
+        settled = 0 if one.remade else sum(stop - start for start, stop in one.settled or ())
+        self.same("all calls", 1 if one.remade else one.task.count, settled + calls, task)
+        lost = [one.is_settled(start) for start, _, _ in held]
+        self.holds(one.remade or not any(lost), f"a settled call is in {held}", task)
+        self.same("its runs", set(one.runs), {run.number for run in runs}, task)
+        if (story := self.state.story) is not None:
+            for start, stop, state in held:
+                for index in story.states_of(one, start, stop, but=state):
+                    raise story.broken(f"call {index} is not {state}, where it is", task)
+
+    def check_blocks(self) -> None:
+        """No task is in a block and open."""
+        blocks, open_tasks = self.state.blocks, self.state.open_tasks
+        for block in self.blocks:
+            self.holds(block.left, "an empty block")
+            for task in block.numbers:
+                self.holds(task not in open_tasks, f"task {task} is open, and in a block", task)
+                self.holds(blocks.find(task) is block, f"task {task} is not found", task)
+        self.same("the tasks in blocks", blocks.tasks, sum(block.left for block in self.blocks))
+
+    def in_blocks(self, key: Callable[[TaskBlock], K]) -> Counter[K]:
+        """Count the tasks in blocks by what they belong to."""
+        return counted(self.blocks, key, lambda block: block.left)
+
+    def check_parents(self) -> None:
+        """Calls end with those that have made them."""
+        children = grouped(self.tasks, lambda one: one.parent)
+        for run in self.runs:
+            its = {one.task.id for one in children.pop(run.number, ())}
+            of = run.span.open_task.task.id
+            self.same(f"the children of run {run.number}", set(run.children or ()), its, of)
+        for parent, orphans in children.items():
+            wanted = [one.task.id for one in orphans if not one.unwanted]
+            self.holds(not parent or not wanted, f"{wanted} outlive what has made them")
+
+    # ------------------------------------------------------------ who has calls
+
+    def check_clients(self) -> None:
+        """Clients and submitters have what their calls and batches say."""
+        state = self.state
+        slots = [run for run in self.batches.values() if not run.batch.waiting]
+        tasks = counted(self.tasks, lambda one: one.submitter)
+        tasks += self.in_blocks(lambda block: block.submitter)
+        batches = counted(slots, _submitter)
+        loads = counted(slots, _submitter, lambda run: run.batch.load)
+        self.same("the submitters", set(state.submitters.values()), set(tasks))
+        for number, one in state.submitters.items():
+            self.same("a submitter's number", one.number, number)
+            its = tasks[one], batches[one], loads[one]
+            self.same(f"what submitter {number} has", (one.open, one.batches, one.load), its)
+        submitters = counted(state.submitters.values(), lambda one: one.client)
+        loads_of = counted(slots, _client, lambda run: run.batch.load)
+        running = counted(self.runs, _client, _calls)
+        unsettled = counted(self.tasks, lambda one: one.submitter.client, _unsettled)
+        unsettled += self.in_blocks(lambda block: block.submitter.client)
+        self.holds(state.clients[0] is state.own, "the own client is another")
+        self.holds(set(submitters) <= set(state.clients.values()), "a client is not known")
+        self.same("the active clients", state.active_clients, len(submitters))
+        for number, client in state.clients.items():
+            self.same("a client's number", client.number, number)
+            self.holds(submitters[client] or not client.left, f"client {number} has left")
+            self.same(f"the share of client {number}", client.share, client.load / client.weight)
+            kept = client.submitters, client.load, client.running, client.unsettled
+            found = submitters[client], loads_of[client], running[client], unsettled[client]
+            self.same(f"what client {number} has", kept, found)
+
+    def check_functions(self) -> None:
+        """The counts of functions are those of their calls."""
+        unsettled = counted(self.tasks, lambda one: id(one.function.counts), _unsettled)
+        unsettled += self.in_blocks(lambda block: id(block.function.counts))
+        running = counted(self.runs, lambda run: id(run.span.open_task.function.counts), _calls)
+        for name, one in self.state.functions.items():
+            its = unsettled[id(one)], running[id(one)]
+            self.same(f"the calls of {name}", (one.unsettled, one.running), its)
+
+    # ------------------------------------------------------------ queues and workers
+
+    def check_queue(self, queue: TaskQueue) -> None:
+        """A queue counts its calls and slots, and none waits beside a free slot."""
+        state = self.state
+        deferred = queue in state.deferred or state.draining
+        left = self.in_blocks(lambda block: state.queue_for(block.alike.task.demand))[queue]
+        waiting = sum(span.calls for span in queue.waiting) + left
+        groups = [one for worker in self.workers for one in worker.slot_groups]
+        groups = [one for one in groups if one.queue is queue]
+        slots = sum(one.slots for one in groups)
+        self.same("a queue's calls and slots", (queue.calls, queue.slots), (waiting, slots))
+        self.holds(queue.idle.keys() | queue.ahead.keys() <= set(groups), "a slot group is gone")
+        idle = queue.idle and queue.calls and not deferred
+        self.holds(not idle, "work waits while a worker has nothing to do")
+        for floor, its in queue.kept.items():
+            listed = all(one.listed is its and one.worker.floor == floor for one in its)
+            self.holds(listed, "a slot is kept for others than those that may have it")
+            waits = its and queue.calls and floor < queue.waiting.deepest and not deferred
+            self.holds(not waits, "calls wait while a slot is kept for them")
+        used = queue.calls or groups or queue.running or queue is state.common_queue
+        self.holds(used, "an empty queue is kept")
+        known = state.provisioners[queue.provisioner.demand] is queue.provisioner
+        self.holds(known, "a queue's provisioner is not known")
+
+    def check_provisioners(self) -> None:
+        """A provisioner knows its workers, and what they do."""
+        workers = grouped(self.workers, lambda worker: worker.provisioner)
+        for demand, one in self.state.provisioners.items():
+            self.same("a provisioner's demand", one.demand, demand)
+            its = workers.pop(one, [])
+            idle = {worker.id for worker in its if worker.phase is READY and not worker.batches}
+            suspended = {worker.id for worker in its if 0 < worker.waiting == worker.batches}
+            self.same("a provisioner's workers", one.workers, len(its))
+            self.same("its idle workers", one.idle, idle)
+            self.same("its suspended workers", set(one.suspended), suspended)
+            for key, launch in one.launched.items():
+                expected = launch.worker is None and launch.ended_at is None
+                self.same(f"whether {key} is expected", key in one.expected, expected)
+                worker = self.state.workers.get(launch.worker or b"")
+                connected = worker is not None and worker.launch is launch
+                self.holds(connected or launch.worker is None, f"{key} is somebody else")
+        self.holds(not workers, "a worker's provisioner is not known")
+        self.holds(len(self.state.withdrawn) <= KEPT_WITHDRAWN, "too many withdrawn are kept")
+        unmatched = set(self.state.unmatched.values())
+        self.holds(unmatched <= set(self.state.workers), "who is unmatched is gone")
+
+    def check_worker(self, worker: Worker) -> None:
+        """A worker counts its runs and batches, and is given calls only when it may be."""
+        of, state = worker.id, self.state
+        its = self.runs_of[worker.id]
+        self.same("a worker's runs", worker.runs, {run.number: run for run in its}, of)
+        runs = grouped(its, lambda run: id(run.batch))
+        batches: list[Batch] = [its[0].batch for its in runs.values()]
+        waiting = sum(batch.waiting for batch in batches)
+        kept = worker.batches, worker.calls, worker.waiting
+        self.same("what it has", kept, (len(batches), sum(map(_calls, its)), waiting), of)
+        for batch in batches:
+            self.same("the runs of a batch", batch.runs, len(runs[id(batch)]), of)
+        self.holds(worker.waiting <= state.policy.max_nesting, "too many of its calls wait", of)
+        deep = sum(depth >= worker.floor for depth in worker.waiting_depths())
+        enough = worker.floor < 0 or deep >= 2 * worker.hello.slots
+        self.holds(enough, "its slots are kept without need", of)
+        resuming = all(worker.runs[number].batch.waiting for number in worker.resuming)
+        self.holds(resuming, "a call asks for the slot that it has", of)
+        ready = worker.phase is READY
+        withheld = worker.withheld == bool(worker.resuming) or not ready
+        self.holds(withheld, "its slots are withheld, and nobody asks; or the other way round", of)
+        self.holds(worker.draining or of not in state.retiring, "it is to leave and to stay", of)
+        leaves = worker.batches or not worker.draining or not ready
+        self.holds(leaves, "it has nothing to do, and does not leave", of)
+        is_open = worker.open or worker.hello.functions
+        self.holds(is_open or not worker.slot_groups, "a closed worker has slots", of)
+
+    def check_slot_group(self, group: SlotGroup) -> None:
+        """A slot group counts its batches, and is listed where it belongs."""
+        worker, queue, of = group.worker, group.queue, group.worker.id
+        share, shared = self.state.policy.jobs_per_worker, self.state.shared is not None
+        its = {id(run.batch): run.batch for run in worker.runs.values() if run.slot_group is group}
+        running = sum(not batch.waiting for batch in its.values())
+        self.same("the batches of a slot group", group.batches, running, of)
+        ready = worker.phase is READY and not (worker.withheld or worker.draining)
+        willing = ready and (share is None or worker.taken < share)
+        free, second = group.batches < group.slots, group.batches < 2 * group.slots
+        lists = [queue.idle, queue.ahead, *queue.kept.values()]
+        listed = [id(one) for one in lists if group in one]
+        known = [] if group.listed is None else [id(group.listed)]
+        self.same("where it is listed", known, listed, of)
+        fits = group not in queue.idle or (willing and free)
+        self.holds(fits, "a slot is listed as free", of)
+        fits = group not in queue.ahead or (willing and share is None and second and not free)
+        self.holds(fits, "a slot group is listed as ahead", of)
+        asks = worker.resuming and worker.phase is READY and not shared
+        self.holds(not (asks and free), "a slot is free, and not given again", of)
+        if not shared and self.state.policy.walltime is None and not queue.soft:
+            is_free = group.listed is not None and group.listed is not queue.ahead
+            self.same("whether it may be assigned calls", is_free, willing and free, of)
+
+    # ------------------------------------------------------------ objects and results
+
+    def check_objects(self) -> None:
+        """Functions and shared objects are there while tasks use them."""
+        state = self.state
+        holders = defaultdict[bytes, set[bytes]](set)
+        for worker in self.workers:
+            for digest in worker.functions:
+                holders[digest].add(worker.id)
+        uses = self.in_blocks(lambda block: block.function.function.digest)
+        for one in self.tasks:
+            uses.update({known.function.digest for known in (one.function, *one.needs)})
+        self.holds(set(holders) <= set(state.objects), "a worker has what nobody knows")
+        for digest, known in state.objects.items():
+            name = f"{known.function.name} {digest.hex()[:8]}"
+            self.same(f"the workers that have {name}", known.workers, holders[digest])
+            if known.result:
+                awaited = state.awaited[int.from_bytes(digest, "big")]
+                self.holds(awaited.remote is known, f"{name} is another's result")
+                self.same(f"whether {name} is away", known.away, not known.function.payload)
+                listed = (digest in state.away) == known.away or state.closing
+                self.holds(listed, f"{name} is away and not listed, or the other way round")
+                continue
+            self.same(f"the tasks that use {name}", known.open, uses[digest])
+            idle = not known.open and not known.shared
+            self.same(f"whether {name} is retired", digest in state.retired, idle)
+            used = known.open or known.held or not known.shared
+            self.holds(used, f"{name} is kept for nobody")
+
+    def check_results(self) -> None:
+        """A result is there while a call that has not ended needs it, and waited for while it is
+        not here.
+        """
+        state = self.state
+        near = {task for tasks in state.near.values() for task in tasks}
+        needed = [reference for one in self.tasks for reference in set(one.task.after)]
+        dependents = Counter(needed)
+        self.holds(state.awaited.keys() >= dependents.keys(), "a result is gone too early")
+        for reference, awaited in state.awaited.items():
+            self.same(f"the dependents of {reference}", awaited.open, dependents[reference])
+            waiting = {one.task.id for one in awaited.waiting}
+            its = all(reference in one.task.after for one in awaited.waiting)
+            self.holds(its, f"{reference} is awaited by others")
+            remote = awaited.remote
+            is_here = awaited.data and (remote is None or not remote.away)
+            self.holds(not (waiting and is_here), f"{waiting} wait for what is there")
+            if waiting and remote is not None and not state.closing:
+                comes = remote.asked in remote.workers or waiting <= near
+                self.holds(comes, f"{waiting} wait for {reference} for ever")
+
+    # ------------------------------------------------------------ figures
+
+    def check_snapshot(self) -> None:
+        """What others are told is what there is."""
+        state, seen = self.state, self.state.snapshot()
+        phases = Counter(worker.phase for worker in self.workers)
+        ready = [worker for worker in self.workers if worker.phase is READY]
+        for phase in (Phase.READY, Phase.SILENT, Phase.STOPPING):
+            self.same(f"workers that are {phase.value}", state.phases[phase], phases[phase])
+        self.same("busy ones", seen.statuses["busy"], sum(one.batches > 0 for one in ready))
+        slots = sum(worker.hello.slots for worker in ready)
+        self.same("their slots", state.slots_by_phase[READY], slots)
+        self.same("calls that run", seen.calls_running, sum(map(_calls, self.runs)))
+        missing = sum(one.unsettled for one in self.tasks if one.missing and not one.runs)
+        unsettled = sum(one.unsettled for one in self.tasks) - missing + state.blocks.tasks
+        self.same("calls that wait or run", seen.waiting + seen.calls_running, unsettled)
+        ended = sum(one.done for one in state.clients.values())
+        self.holds(ended <= state.done, "clients have more calls that are done than there are")
+
+
+def _submitter(run: Run) -> Submitter:
+    return run.span.open_task.submitter
+
+
+def _client(run: Run) -> Client:
+    return run.span.open_task.submitter.client
+
+
+def _calls(run: Run) -> int:
+    return run.span.stop - run.done
+
+
+def _unsettled(one: OpenTask) -> int:
+    return one.unsettled
+
+
+def grouped(many: Iterable[T], key: Callable[[T], K]) -> defaultdict[K, list[T]]:
+    """Return things by what they belong to."""
+    found = defaultdict[K, list[T]](list)
+    for one in many:
+        found[key(one)].append(one)
+    return found
+
+
+def counted(
+    many: Iterable[T], key: Callable[[T], K], count: Callable[[T], int] = lambda one: 1
+) -> Counter[K]:
+    """Count things by what they belong to."""
+    found = Counter[K]()
+    for one in many:
+        found[key(one)] += count(one)
+    return found
