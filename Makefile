@@ -27,6 +27,7 @@ REPORTS := .reports
 ON_CLUSTERS = $(if $(WITH_CLUSTERS),GRIDENGINE_TEST_PYTHON=$(PLAIN_VENV)/bin/python \
 	GRIDENGINE_REQUIRE_GRID_ENGINE=1 GRIDENGINE_REQUIRE_SLURM=1)
 CLUSTERS = $(if $(WITH_CLUSTERS),$(PLAIN_VENV)/ready grid-engine slurm)
+POOLS = $(if $(WITH_CLUSTERS),htcondor oar)
 
 # What is measured is the package as a user would have it, beside all its peers. With a Grid Engine:
 # as a plain user too.
@@ -54,7 +55,7 @@ help:
 	@echo 'make coverage     which branches make test reaches, and which all but the long tests do'
 	@echo '              PYTEST_ARGS="tests/integration/map -k name" selects among the tests of each'
 	@echo 'make bench    measure us and our peers side by side, in over an hour, and write'
-	@echo '              benchmarks/README.md; as root on a Grid Engine and a Slurm too'
+	@echo '              benchmarks/README.md; as root on real batch systems too'
 	@echo '              (BENCH_ARGS="--rows map start" selects, and writes nothing)'
 	@echo 'make bench-quick  us and the standard library alone, as ratios, in two minutes'
 	@echo 'make htcondor oar grid-engine slurm   as root on Debian: bring up a real one to try out'
@@ -83,8 +84,9 @@ ALL_TESTS = $(ON_CLUSTERS) GRIDENGINE_TEST_ONEFILE=$(CURDIR)/$(ONEFILE) \
 # Ten thousand calls of each kind at each place take some ten minutes.
 CHAOS_CALLS ?= 10000
 CHAOS_SEED ?= 1
-test-long: $(VENV)/ready-test $(CLUSTERS)
-	$(ON_CLUSTERS) GRIDENGINE_CHAOS_CALLS=$(CHAOS_CALLS) GRIDENGINE_CHAOS_SEED=$(CHAOS_SEED) \
+test-long: $(VENV)/ready-test $(CLUSTERS) $(POOLS)
+	$(ON_CLUSTERS) $(if $(POOLS),GRIDENGINE_REQUIRE_HTCONDOR=1 GRIDENGINE_REQUIRE_OAR=1) \
+	GRIDENGINE_CHAOS_CALLS=$(CHAOS_CALLS) GRIDENGINE_CHAOS_SEED=$(CHAOS_SEED) \
 	$(VENV)/bin/python -m pytest --lane=test-long --capture=no \
 	--junitxml=$(REPORTS)/test-long.xml $(PYTEST_ARGS)
 	$(if $(PYTEST_ARGS),,$(VENV)/bin/python $(PYTEST) tests/property --hypothesis-profile=deep)
@@ -156,7 +158,7 @@ grid-engine:
 slurm htcondor oar:
 	schedulers/$@/up --yes
 
-bench: $(BENCH_VENV)/ready $(ONEFILE) $(if $(WITH_CLUSTERS),grid-engine slurm)
+bench: $(BENCH_VENV)/ready $(ONEFILE) $(if $(WITH_CLUSTERS),grid-engine slurm) $(POOLS)
 	$(BENCH_VENV)/bin/python -m benchmarks $(or $(BENCH_ARGS),--write)
 
 bench-quick: $(BENCH_VENV)/ready

@@ -101,6 +101,14 @@ ON_SLURM = {
     "dask-jobqueue on Slurm": Entry("clusters:DaskOnSlurm", "dask-jobqueue"),
     "parsl on Slurm": Entry("parsls:ParslOnSlurm", "parsl"),
 }
+ON_HTCONDOR = {
+    "gridengine on HTCondor": Entry("ours:OnHTCondor", "gridengine"),
+    "condor_submit ... -queue": Entry("clusters:CondorJobs"),
+}
+ON_OAR = {
+    "gridengine on OAR": Entry("ours:OnOAR", "gridengine"),
+    "oarsub --array": Entry("clusters:OARArray"),
+}
 OTHERS = {
     "serial": Entry("serial:Serial"),
     "Future and argument alone": Entry("serial:FutureAlone"),
@@ -145,6 +153,8 @@ ALL = {
     **WITH_A_NAME,
     **ON_GRID_ENGINE,
     **ON_SLURM,
+    **ON_HTCONDOR,
+    **ON_OAR,
 }
 LOCAL = tuple(ON_THIS_MACHINE)
 GRAPHS = ("gridengine", *WITH_ANOTHER_GRAPH, "dask.distributed", "scaled", "ray", "parsl")

@@ -19,7 +19,7 @@ import pytest
 
 from tests.support import hypothesis_profiles
 from tests.support.clusters import Cluster, account_on, why_none
-from tests.support.contract import CLUSTERS, PLACES, params
+from tests.support.contract import BATCH_SYSTEMS, CLUSTERS, PLACES, params
 from tests.support.lanes import (  # hooks of pytest's
     keep_lane,
     pytest_addoption,  # noqa: F401
@@ -61,7 +61,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     see groups.
     """
     keep_lane(config, items)
-    names = [kind.name for kind in CLUSTERS]
+    names = [kind.name for kind in BATCH_SYSTEMS]
     together = config.getoption("--lane") == "test"
     for item in items:
         marks = [name for name in names if item.get_closest_marker(name) is not None]

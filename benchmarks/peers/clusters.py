@@ -1,4 +1,4 @@
-"""What else runs calls on a Grid Engine or a Slurm. Each is imported where it is made: they have
+"""What else runs calls on a batch system. Each is imported where it is made: they have
 little in common.
 """
 
@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 
 from benchmarks.peers.base import Call, Peer
@@ -94,6 +95,32 @@ class SlurmArray(Peer):
         subprocess.run(
             ["sbatch", *options, "--wrap", "/bin/true"], check=True, stdout=subprocess.DEVNULL
         )
+        return list(xs)
+
+
+class CondorJobs(Peer):
+    """Jobs of one cluster that run `/bin/true`; nothing comes back but their end, in a log."""
+
+    def map(self, f: Call, xs: Sequence[object]) -> list[object]:
+        log = os.environ["TMPDIR"] + "/noops.log"
+        settings = ["executable=/bin/true", "should_transfer_files=NO", f"log={log}"]
+        command = ["condor_submit", *settings, "/dev/null", "-queue", str(len(xs))]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(["condor_wait", log], check=True, stdout=subprocess.DEVNULL)
+        return list(xs)
+
+
+class OARArray(Peer):
+    """An array job of `/bin/true`; nothing comes back but its end, which is asked for."""
+
+    def map(self, f: Call, xs: Sequence[object]) -> list[object]:
+        logs = ["--stdout=/dev/null", "--stderr=/dev/null", f"--directory={os.environ['TMPDIR']}"]
+        name = f"noops-{os.getpid()}"
+        command = ["oarsub", f"--array={len(xs)}", f"--name={name}", *logs, "/bin/true"]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        left = f"job_name = '{name}' AND state NOT IN ('Terminated', 'Error')"
+        while subprocess.check_output(["oarstat", "--json", "--sql", left]).strip():
+            time.sleep(0.1)
         return list(xs)
 
 

@@ -109,6 +109,20 @@ class OnGridEngine(Ours):
         return gridengine.GridEngineScheduler(max_workers=self.workers)
 
 
+class OnHTCondor(Ours):
+    """`gridengine.map` on an HTCondor."""
+
+    def make_scheduler(self) -> gridengine.schedulers.Scheduler:
+        return gridengine.HTCondorScheduler(max_workers=self.workers)
+
+
+class OnOAR(Ours):
+    """`gridengine.map` on an OAR."""
+
+    def make_scheduler(self) -> gridengine.schedulers.Scheduler:
+        return gridengine.OARScheduler(max_workers=self.workers)
+
+
 class OnSlurm(Ours):
     """`gridengine.map` on a Slurm, where a job that does not say how much memory it needs has all
     of a node's.

@@ -19,7 +19,7 @@ from gridengine.cli import dispatcher_checks
 from gridengine.cli.trial_job import try_job
 from gridengine.errors import ConfigurationError
 from gridengine.schedulers.checks import Finding, State, setting_of
-from gridengine.schedulers.registry import BY_NAME, STARTERS
+from gridengine.schedulers.registry import STARTERS, entry_of
 from gridengine.settings.values import settings, sources
 
 TESTED_PYTHONS = (3, 11), (3, 15)
@@ -43,7 +43,7 @@ def examine(asked: str | None, environment: Mapping[str, str], *, wait: float) -
     alone = asked or setting_of("scheduler").value
     for name in (alone,) if alone else STARTERS:
         works = readable
-        for finding in BY_NAME[name].findings(environment) if readable else ():
+        for finding in entry_of(name).findings(environment) if readable else ():
             yield finding
             works = works and finding.state is State.OK
         if works:

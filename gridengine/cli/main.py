@@ -22,9 +22,9 @@ import click
 from gridengine._version import __version__
 from gridengine.cli.completion import watched_names
 from gridengine.cli.console import console, folded, shown, text
-from gridengine.cli.scheduler_options import resource_options, resources_of
+from gridengine.cli.scheduler_options import SchedulerChoice, resource_options, resources_of
 from gridengine.errors import GridEngineError
-from gridengine.schedulers.registry import BY_NAME, STARTERS
+from gridengine.schedulers.registry import BY_NAME, STARTERS, entry_of
 from gridengine.settings.files import nearest
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ Examples:
 )
 @click.option(
     "--scheduler",
-    type=click.Choice(STARTERS),
+    type=SchedulerChoice(STARTERS),
     help="The scheduler that starts them (default: the setting, else the best that is here).",
 )
 @resource_options
@@ -242,8 +242,8 @@ def _say_of(file: Path, files: Sequence[Path]) -> Callable[[str], None]:
 def _scheduler(name: str | None, count: int | None) -> Scheduler:
     from gridengine.schedulers import default_entry
 
-    entry = default_entry()[0] if name is None else BY_NAME[name]
-    if entry.name not in STARTERS:
+    entry = default_entry()[0] if name is None else entry_of(name)
+    if not entry.starts_workers:
         raise click.UsageError(f"{entry.name} starts no workers; say --scheduler")
     return entry.make(max_workers=count)
 
@@ -259,7 +259,7 @@ Examples:
 )
 @click.option(
     "--scheduler",
-    type=click.Choice(tuple(BY_NAME)),
+    type=SchedulerChoice(tuple(BY_NAME)),
     help="Look at this one alone, and fail when it is not here (default: the setting, else all).",
 )
 @click.option(

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import operator
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -15,7 +15,12 @@ from gridengine.resources.base import ZERO, Resource
 from gridengine.resources.kinds import Cores, GPUs, Memory, Token, WTime
 from gridengine.resources.units import parse_gigabytes
 from gridengine.schedulers.registry import OF_DISPATCHERS, STARTERS
+from gridengine.settings.schema import TABLES, is_of_site
 
+if TYPE_CHECKING:
+    _Choice = click.Choice[str]
+else:
+    _Choice = click.Choice  # of click 8.1 no generic one
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -24,13 +29,14 @@ def _options(*those: Callable[[Any], Any]) -> Callable[[F], F]:
     return lambda command: functools.reduce(lambda it, one: one(it), reversed(those), command)
 
 
-_BATCH = ("grid_engine", "slurm")
+_BATCH = tuple(TABLES)
+_OF_SITES = ("partition", "account", "qos", "queue", "parallel_environment")
+"""Options for what the settings of some batch systems say too."""
 _TAKEN_BY: Mapping[str, tuple[str, ...]] = {
-    "partition": ("slurm",),
-    "account": ("slurm",),
-    "qos": ("slurm",),
-    "queue": ("grid_engine",),
-    "parallel_environment": ("grid_engine",),
+    **{
+        option: tuple(name for name, site in TABLES.items() if option in site.__struct_fields__)
+        for option in _OF_SITES
+    },
     "native": _BATCH,
     "prologue": _BATCH,
     "python": _BATCH,
@@ -44,10 +50,19 @@ _TAKEN_BY: Mapping[str, tuple[str, ...]] = {
 _NAMES = {"job_name": "name"}
 """Arguments whose name differs from their option's."""
 
+
+class SchedulerChoice(_Choice):
+    """One of the schedulers of this package, or one of a site's own."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        of_site = value not in self.choices and is_of_site(value)
+        return value if of_site else super().convert(value, param, ctx)
+
+
 _HELP = "The scheduler that starts the workers (default: the setting, else the best that is here"
-_which_scheduler = click.option("--scheduler", type=click.Choice(STARTERS), help=f"{_HELP}).")
+_which_scheduler = click.option("--scheduler", type=SchedulerChoice(STARTERS), help=f"{_HELP}).")
 _which_of_dispatcher = click.option(
-    "--scheduler", type=click.Choice(OF_DISPATCHERS), help=f"{_HELP}; none: people do, by hand)."
+    "--scheduler", type=SchedulerChoice(OF_DISPATCHERS), help=f"{_HELP}; none: people do, by hand)."
 )
 _how_it_starts = (
     click.option(
@@ -61,9 +76,9 @@ _how_it_starts = (
         help="How many workers stay though they have nothing to do (default: none).",
     ),
     click.option("--partition", help="Slurm's --partition."),
-    click.option("--account", help="Slurm's --account."),
+    click.option("--account", help="Whose account the jobs go to."),
     click.option("--qos", help="Slurm's --qos."),
-    click.option("--queue", help="Grid Engine's -q."),
+    click.option("--queue", help="The queue that workers wait in."),
     click.option("--parallel-environment", metavar="PE", help="Grid Engine's -pe, as 'smp 4'."),
     click.option("--native", help="More options of the batch system, as they are."),
     click.option(
@@ -119,8 +134,8 @@ def arguments_of(scheduler: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """
     found = {name: value for name, value in given.items() if value not in (None, ())}
     for name in found:
-        if scheduler not in _TAKEN_BY[name]:
-            takers = " and ".join(_TAKEN_BY[name])
+        if scheduler not in _TAKEN_BY[name] and scheduler in OF_DISPATCHERS:
+            takers = ", ".join(_TAKEN_BY[name])
             raise click.UsageError(
                 f"--{name.replace('_', '-')} is for {takers}, not for {scheduler}"
             )

@@ -18,7 +18,7 @@ from typing import Any
 from gridengine.errors import GridEngineError
 from gridengine.schedulers.checks import Finding, State
 from gridengine.schedulers.local_process import worker_environment
-from gridengine.schedulers.registry import BY_NAME
+from gridengine.schedulers.registry import entry_of
 
 LEAVE_SECONDS = 10.0
 """How long the process may take to withdraw its job and end."""
@@ -93,7 +93,7 @@ def probe(name: str) -> None:
     began = time.monotonic()
     said: dict[str, Any]
     try:
-        with BY_NAME[name].make(max_workers=1) as scheduler:
+        with entry_of(name).make(max_workers=1) as scheduler:
             (host,) = starmap(socket.gethostname, [()], scheduler=scheduler, progress=False)
             said = {"host": host, "seconds": round(time.monotonic() - began, 3)}
     except GridEngineError as error:

@@ -23,7 +23,6 @@ from gridengine.schedulers.detect import said_setting, this_allocation
 from gridengine.schedulers.registry import (
     BATCH_SYSTEMS,
     BY_CLASS,
-    BY_NAME,
     PROCESSES,
     STEPS,
     UNBOUNDED_PROCESSES,
@@ -33,14 +32,24 @@ from gridengine.schedulers.registry import (
 from gridengine.worker.call_context import GVAR
 
 if TYPE_CHECKING:
+    from gridengine.schedulers.flux import FluxScheduler
     from gridengine.schedulers.grid_engine.scheduler import GridEngineScheduler
+    from gridengine.schedulers.htcondor import HTCondorScheduler
     from gridengine.schedulers.inline import InlineScheduler
     from gridengine.schedulers.local import ProcessScheduler
+    from gridengine.schedulers.lsf import LSFScheduler
+    from gridengine.schedulers.oar import OARScheduler
+    from gridengine.schedulers.pbs.scheduler import PBSScheduler
     from gridengine.schedulers.slurm.scheduler import SlurmScheduler
 
 __all__ = [
+    "FluxScheduler",
     "GridEngineScheduler",
+    "HTCondorScheduler",
     "InlineScheduler",
+    "LSFScheduler",
+    "OARScheduler",
+    "PBSScheduler",
     "ProcessScheduler",
     "Scheduler",
     "SlurmScheduler",
@@ -78,7 +87,7 @@ def best_available() -> Scheduler:
     Inside a batch job that is one with the job's cores: a `ProcessScheduler`, or, in the script of
     a Slurm job with several nodes, one with a worker on each of them. Elsewhere it is a
     `GridEngineScheduler` when Grid Engine is here and takes this user's jobs, else a
-    `SlurmScheduler` when Slurm does, else a `ProcessScheduler`.
+    `SlurmScheduler` when Slurm does, so on in the order of `registry`, else a `ProcessScheduler`.
 
     Another system that has a DRMAA library counts as Grid Engine, but for a Slurm whose commands
     are here. What was chosen, and why not the others, is logged at INFO.
@@ -184,7 +193,7 @@ def default_entry() -> tuple[SchedulerEntry, str]:
     that said. Of a batch job with several nodes it is this node.
     """
     name = said_setting("scheduler", os.environ)
-    return (BY_NAME[name], "") if name else _best()
+    return (entry_of(name), "") if name else _best()
 
 
 def _announce(scheduler: Scheduler, system: str, calls: int | None) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,6 +65,8 @@ KEPT_HERE = {
     "Slurm": "this is a step of srun's; run the script without srun to have calls use all nodes",
     "Grid Engine": "no workers are started on other hosts of a job; ask for slots of one host "
     "(allocation_rule $pe_slots), or run the script outside of jobs to have workers on many",
+    "OAR": "no workers are started on other nodes of a job; ask for nodes=1, or run the script "
+    "outside of jobs to have workers on many",
 }
 """Why calls of a script keep to one node of a job that has several."""
 
@@ -74,14 +76,13 @@ def allocation_here(environment: Mapping[str, str], host: str) -> Allocation | N
 
     A shell that `salloc` opens on the submit host is in none: the job's nodes are elsewhere.
     """
-    if environment.get("SLURM_JOB_ID") and environment.get("SLURMD_NODENAME"):
-        return _of_slurm(environment)
-    if environment.get("JOB_ID") and environment.get("NSLOTS"):
-        return _of_grid_engine(environment, host)
+    for names, read in READERS.items():
+        if all(map(environment.get, names)):
+            return read(environment, host)
     return None
 
 
-def _of_slurm(environment: Mapping[str, str]) -> Allocation | None:
+def _of_slurm(environment: Mapping[str, str], host: str) -> Allocation | None:
     """Read the variables of a batch script or of a step (sbatch(1), srun(1)).
 
     SLURM_CPUS_ON_NODE counts the cores of all tasks of a step on the node. Only a step has
@@ -119,14 +120,51 @@ def _of_grid_engine(environment: Mapping[str, str], host: str) -> Allocation | N
     """Read NSLOTS, and the file of a parallel environment that gives each host its slots
     (qsub(1), sge_pe(5)).
     """
-    slots = {}
-    with contextlib.suppress(OSError):  # it is gone when the job is, and no job has to have one
-        lines = Path(environment.get("PE_HOSTFILE", "")).read_text().splitlines()
-        slots = {short(name): _number(count) for name, count, *_ in map(str.split, lines)}
+    lines = _lines(environment.get("PE_HOSTFILE", ""))  # no job has to have one
+    slots = {short(name): _number(count) for name, count, *_ in map(str.split, lines)}
     cores = slots.get(short(host)) or _number(environment["NSLOTS"])
     return (
         Allocation("Grid Engine", environment["JOB_ID"], cores, len(slots) or 1) if cores else None
     )
+
+
+def _of_htcondor(environment: Mapping[str, str], host: str) -> Allocation | None:
+    """Read what the slot has, of the file that the starter leaves for its job; a job has one."""
+    machine = _lines(environment["_CONDOR_MACHINE_AD"])
+    fields = dict(line.split(" = ", 1) for line in machine if " = " in line)
+    cores = _number(fields.get("Cpus", ""))
+    job = environment.get("CONDOR_JOB_ID") or environment["_CONDOR_SLOT"]
+    memory = _number(fields.get("Memory", "")) * 2**20
+    return Allocation("HTCondor", job, cores, memory=memory) if cores else None
+
+
+def _of_oar(environment: Mapping[str, str], host: str) -> Allocation | None:
+    """Read the file that has a line for each core: the name of its node. A script runs on the
+    first.
+    """
+    lines = _lines(environment["OAR_NODEFILE"])
+    nodes = [short(line) for line in lines]
+    here = nodes.count(short(host)) or nodes.count(nodes[0]) if nodes else 0
+    job = environment["OAR_JOB_ID"]
+    return Allocation("OAR", job, here, len(set(nodes))) if here else None
+
+
+READERS: Mapping[tuple[str, ...], Callable[[Mapping[str, str], str], Allocation | None]] = {
+    ("SLURM_JOB_ID", "SLURMD_NODENAME"): _of_slurm,
+    ("_CONDOR_SLOT", "_CONDOR_MACHINE_AD"): _of_htcondor,
+    ("OAR_JOB_ID", "OAR_NODEFILE"): _of_oar,
+    ("JOB_ID", "NSLOTS"): _of_grid_engine,
+}
+"""Who reads the variables of a job, by those that each job of a system has; `detect.JOBS` has the
+first of each.
+"""
+
+
+def _lines(path: str) -> list[str]:
+    """Return the lines of a file that a batch system leaves for its job; none when it is gone."""
+    with contextlib.suppress(OSError):
+        return Path(path).read_text().splitlines()
+    return []
 
 
 def short(host: str) -> str:

@@ -1,9 +1,8 @@
 """What batch systems have in common: workers are the tasks of array jobs, started by a script in
 the run directory.
 
-To add one is to write two classes in a folder of its own, a `BatchScheduler`, whose arguments are
-the system's own, and a `BatchLauncher`, which submits, asks and deletes in the system's own words;
-and an entry in `registry`.
+A system with commands is a module with its words (`batch_commands`); one launcher serves all of
+these (`command_launcher`). Another has a launcher of its own, as Grid Engine with DRMAA.
 """
 
 from __future__ import annotations
@@ -11,19 +10,18 @@ from __future__ import annotations
 import functools
 import logging
 import os
-import re
 import sys
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Generic, TypeVar
+from types import MappingProxyType
+from typing import Any, Generic, TypeVar
 
 from gridengine.errors import (
     UNREACHABLE,
     ClusterError,
     ConfigurationError,
     JobDeleted,
-    SubmissionRefused,
     WorkerNotStarted,
 )
 from gridengine.resources.base import Resource
@@ -40,6 +38,7 @@ from gridengine.schedulers.launcher import (
     TryAgain,
 )
 from gridengine.schedulers.logs import NO_ANSWER, add_log, log_tail
+from gridengine.schedulers.refusals import TooMany, first_match
 from gridengine.schedulers.script import (
     job_name,
     launch_script,
@@ -49,41 +48,15 @@ from gridengine.schedulers.script import (
     words,
 )
 from gridengine.schedulers.worker_command import python_path, worker_command
-from gridengine.settings.values import said_in, settings
+from gridengine.settings.values import settings
 
 logger = logging.getLogger("gridengine")
 
 Task = TypeVar("Task")
-T = TypeVar("T")
 
 
 MOST_LAUNCHES = 100_000
 """How many launches of one process have a number of their own."""
-
-
-class TooMany(TryAgain):
-    """The site takes no array of this size: none over `limit`, when that is known, now or ever."""
-
-    def __init__(self, words: str, limit: int | None = None) -> None:
-        super().__init__(words)
-        self.limit = limit
-
-
-def refused(words: str, asked: str, hint: str | None, table: str) -> SubmissionRefused:
-    """Return what to raise when a batch system will not take a job that was asked for so; what of
-    the request is from this table of the settings is told with the file and line.
-    """
-    request = f"; it was asked for: {asked}{said_in(asked, table)}" if asked else ""
-    return SubmissionRefused(f"{words}{request}", hint=hint)
-
-
-def first_match(words: str, table: Mapping[str, T]) -> T | None:
-    """Return the first value of a table whose key, a regular expression, matches somewhere in these
-    words of a batch system; None when none does.
-    """
-    return next(
-        (value for key, value in table.items() if re.search(key, words, re.IGNORECASE)), None
-    )
 
 
 CAUSES = {
@@ -126,21 +99,29 @@ class BatchScheduler(Scheduler):
     """Settings of workers that a batch system starts.
 
     Args of every such scheduler:
+        native: more options of the batch system, as they are.
         max_workers: the most cluster tasks at a time (default: the setting, 1000).
         min_workers: so many are asked for at the first use, and kept though they have nothing to do
             (default 0).
         start_timeout: for how many seconds calls may wait for their first worker, then they fail
-            (default: the setting, which is for ever).
+            with `WorkerNotStarted` and what the batch system says of it (default: the setting,
+            which is for ever).
         jobs_per_worker: after how many calls a cluster task ends (default: never).
         prologue: shell lines that run before the worker, as "module load python". With any, the
             shell is a login shell. When one fails, so does the task.
         environment: variables for the calls, besides those of their caller; None leaves them what
             the batch system gives.
-        python: the interpreter on the nodes (default: this one).
-        worker_resources: what each worker holds, for calls to share (default: each worker holds
-            what one call asks for, and runs one call at a time).
+        python: the interpreter on the nodes (default: this one); or the words of a command that
+            acts as one, as `["apptainer", "exec", "image.sif", "python3"]`.
+        worker_resources: what each worker holds, as `Cores(32) & Memory(120)`: calls share it, and
+            each worker runs all that fits (default: each worker holds what one call asks for, and
+            runs one call at a time).
         name: what the batch system calls the jobs (default: as the function whose calls they were
             first submitted for, or as the job).
+
+    Raises:
+        TypeError, ConfigurationError: an argument is not what it must be; the text names it and its
+        value.
     """
 
     local = False
@@ -148,15 +129,17 @@ class BatchScheduler(Scheduler):
     def __init__(
         self,
         *,
-        max_workers: int | None,
+        native: str = "",
+        max_workers: int | None = None,
         min_workers: int = 0,
         start_timeout: float | None = None,
-        jobs_per_worker: int | None,
-        prologue: Sequence[str],
-        environment: Mapping[str, str] | None,
-        python: str | Sequence[str] | None,
-        worker_resources: Resource | None,
-        name: str | None,
+        jobs_per_worker: int | None = None,
+        prologue: Sequence[str] = (),
+        environment: Mapping[str, str] | None = MappingProxyType({}),
+        python: str | Sequence[str] | None = None,
+        worker_resources: Resource | None = None,
+        name: str | None = None,
+        **options: Any,
     ) -> None:
         super().__init__(
             max_workers=settings().max_workers if max_workers is None else max_workers,
@@ -173,6 +156,18 @@ class BatchScheduler(Scheduler):
         self._environment = None if environment is None else variables("environment", environment)
         self._name = "" if name is None else line_of_text("name", name)
         self._python = words("python", sys.executable if python is None else python)
+        given = {name: value for name, value in options.items() if value is not None}
+        self._take_options(native, given)
+
+    def __init_subclass__(cls) -> None:
+        """Have the docstring tell of all arguments."""
+        _, _, common = (BatchScheduler.__doc__ or "").partition("such scheduler:\n")
+        if cls.__doc__:
+            cls.__doc__ = f"{cls.__doc__.rstrip()}\n{common}"
+
+    @abstractmethod
+    def _take_options(self, native: str, given: dict[str, Any]) -> None:
+        """Keep the options of this batch system's own, those by name being given."""
 
     def script(self, run: LaunchContext, first: str = "", more: str = "") -> str:
         """Return the script that a cluster task runs; `first` is what it does before all else,
@@ -205,9 +200,9 @@ class BatchLauncher(Launcher, Generic[Task]):
         self.tasks: dict[Handle, Task] = {}
         """What is remembered of each task that is still watched."""
         # Each log has a name of its own, those of an earlier process's too.
-        self._launches = MOST_LAUNCHES * run.epoch
+        self.launches = MOST_LAUNCHES * run.epoch
         self.largest: int | None = None
-        self._text = script
+        self.text = script
         self._prepared = False
 
     @property
@@ -238,7 +233,7 @@ class BatchLauncher(Launcher, Generic[Task]):
                 self.script, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o700
             )
             with open(descriptor, "w") as file:
-                file.write(self._text)
+                file.write(self.text)
         except OSError as error:
             raise ConfigurationError(
                 f"cannot write to the run directory {self.run.directory}: {error.strerror}",
@@ -259,7 +254,7 @@ class BatchLauncher(Launcher, Generic[Task]):
         they are met with.
         """
         return LaunchPlan(
-            count, self.request(count, demand, functools.partial(self._log, 1)), self._text
+            count, self.request(count, demand, functools.partial(self.log_path, 1)), self.text
         )
 
     @abstractmethod
@@ -332,8 +327,8 @@ class BatchLauncher(Launcher, Generic[Task]):
         self.prepare()
         while True:
             count = min(count, self.largest or count)
-            self._launches += 1
-            log = functools.partial(self._log, self._launches)
+            self.launches += 1
+            log = functools.partial(self.log_path, self.launches)
             try:
                 ids = self.submit(count, demand, log)
             except TooMany as error:
@@ -344,11 +339,15 @@ class BatchLauncher(Launcher, Generic[Task]):
                 else:
                     count //= 2
                 continue
-            handles = [Handle(id, log(task)) for task, id in enumerate(ids, 1)]
+            handles = [self.handle_of(self.launches, task, id) for task, id in enumerate(ids, 1)]
             self.launched(handles, demand)
             return handles
 
-    def _log(self, launch: int, task: object) -> str:
+    def handle_of(self, launch: int, task: int, id: str) -> Handle:
+        """Return the handle of the task with this number and id of a launch."""
+        return Handle(id, self.log_path(launch, task))
+
+    def log_path(self, launch: int, task: object) -> str:
         return f"{self.logs}/worker.{launch}.{task}.log"
 
 

@@ -81,21 +81,27 @@ def _linked(environment: Mapping[str, str]) -> list[str]:
     return [found] if found else []
 
 
-def why_no_slurm(environment: Mapping[str, str]) -> str:
-    """Return why no Slurm can be used here; empty when one might."""
+def why_no_command(command: str, environment: Mapping[str, str]) -> str:
+    """Return why the batch system of which this is a command cannot be used here; empty when it
+    might.
+    """
     import shutil  # here, since it takes 3 ms to import, and who names a scheduler never asks
 
-    found = shutil.which("sbatch", path=environment.get("PATH", os.defpath))
-    return "" if found else missing("sbatch")
+    found = shutil.which(command, path=environment.get("PATH", os.defpath))
+    return "" if found else missing(command)
 
 
 def missing(command: str) -> str:
     return f"{command} is not installed here, or not on the PATH"
 
 
+JOBS = ("SLURM_JOB_ID", "_CONDOR_SLOT", "OAR_JOB_ID", "JOB_ID")
+"""A variable of the jobs of each batch system."""
+
+
 def this_allocation() -> Allocation | None:
     """Return the batch job that this process runs in; None when in none."""
-    if "SLURM_JOB_ID" not in os.environ and "JOB_ID" not in os.environ:
+    if not any(name in os.environ for name in JOBS):
         return None  # most are in none, and import nothing for it
     import socket
 

@@ -117,7 +117,11 @@ class Unavailable(BatchSystemError):
 
 
 class Refused(BatchSystemError):
-    """Its answer is no."""
+    """Its answer is no. `output` is what it said besides."""
+
+    def __init__(self, words: str, output: str = "") -> None:
+        super().__init__(words)
+        self.output = output
 
 
 class LaunchContext(NamedTuple):

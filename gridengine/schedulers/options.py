@@ -1,9 +1,10 @@
-"""Shared by the translations of `grid_engine.options` and `slurm.options`: kinds of a user's own,
-templates in settings, and the check that nothing is requested twice.
+"""Translates what calls request into options of a batch system: pure functions over its
+`BatchCommands`; and what `grid_engine.options` shares with them.
 """
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 from collections.abc import Container, Iterable, Mapping, Sequence
@@ -11,7 +12,128 @@ from typing import Any
 
 from gridengine.errors import ConfigurationError
 from gridengine.resources.base import Resource
-from gridengine.settings.values import said_by
+from gridengine.resources.demand import Demand
+from gridengine.resources.kinds import Cores, GPUs, Memory, Token, WTime
+from gridengine.resources.units import format_seconds, to_bytes
+from gridengine.schedulers.batch_commands import UNITS, BatchCommands, Option, option_text
+from gridengine.schedulers.launcher import MARGIN_SECONDS
+from gridengine.settings.values import BatchSite, said_by, settings
+
+
+def own_options(system: BatchCommands, given: Mapping[str, Option], native: str) -> list[str]:
+    """Return a scheduler's own options, one word each where that can be. What is None or False is
+    not asked for.
+
+    Raises:
+        TypeError, ConfigurationError: one is not what it must be, or is one of those that are ours
+        to set.
+    """
+    if not isinstance(native, str):
+        raise TypeError(f"native must be a string, not {native!r}")
+    options = [
+        word
+        for name, value in given.items()
+        if value is not False
+        for word in (_named_option(system, name, value) or system.own_option(name, value))
+    ]
+    options += split_words(native)
+    _check_users(system, options)
+    return options
+
+
+def _named_option(system: BatchCommands, name: str, value: object) -> list[str]:
+    """Return the words for what has the same name in the settings, as a queue; else none."""
+    text = option_text(name, value) if name in system.site_options else ""
+    return [word.format(text) for word in system.site_options.get(name, "").split()]
+
+
+def _check_users(system: BatchCommands, options: Sequence[str]) -> None:
+    check_not_ours([*system.said(options), *(word[:2] for word in options)], system.ours)
+
+
+def worker_options(
+    system: BatchCommands, own: Sequence[str], demand: Demand, site: BatchSite
+) -> list[str]:
+    """Return all options for workers of this demand: the scheduler's own, all memory multiplied by
+    the demand's factor; what the demand asks for; and of the site's settings what neither says.
+
+    Raises:
+        ConfigurationError: the scheduler's own options and the demand say different things, or a
+        setting is wrong; the text names both.
+    """
+    options = [_scaled(system, option, demand.factor) for option in own]
+    own_said = system.said(own)
+    for part in demand.resources:
+        words = _options_of(system, part, demand.factor, site)
+        if isinstance(part, WTime):
+            words = _without_own_times(system, part, words, own_said)
+        check_no_conflict(part, system.said(words), own_said)
+        options += words
+    named = system.said(options)
+    for setting in system.site_options:
+        value = getattr(site, setting, "")
+        words = _named_option(system, setting, value) if value else []
+        if not system.said(words).keys() & named.keys():
+            options += words
+    options += split_words(site.native)
+    _check_users(system, options)
+    return system.completed(options)
+
+
+def _options_of(system: BatchCommands, part: Resource, factor: float, site: BatchSite) -> list[str]:
+    """Return the options that ask for this part. A subclass is a kind of its own, with words of its
+    own.
+    """
+    if type(part) is Cores:
+        return system.cores(part.N)
+    if type(part) is Memory:
+        return system.memory(math.ceil(to_bytes(part.M) * factor))
+    if type(part) is WTime:
+        return [] if part.T is None else system.time(part.T + MARGIN_SECONDS)
+    if type(part) is GPUs:
+        template = site.gpus or system.gpus
+        return split_words(fill_template(f"{system.key}.gpus", template, n=len(part.g)))
+    if type(part) is Token:
+        said = site.tokens.get(part.name)
+        return system.token(part.name) if said is None else split_words(said)
+    return native_options(part, system.key)  # none for Capacity
+
+
+def _without_own_times(
+    system: BatchCommands, time: WTime, options: Sequence[str], own: Mapping[str, tuple[str, str]]
+) -> list[str]:
+    """Return the options without those of time that the scheduler's own are long enough for: its
+    workers run several calls.
+    """
+    value, words = own.get(system.time_option, ("", ""))
+    if time.T is not None and 0 < system.parse_time(value) < time.T + MARGIN_SECONDS:
+        raise ConfigurationError(
+            f"{time!r} of a call wants {format_seconds(time.T + MARGIN_SECONDS)}, and {words} of "
+            "the scheduler is less",
+            hint="give the scheduler more, or leave it out: then each call's own time is asked for",
+        )
+    return [option for option in options if not system.said([option]).keys() & own.keys()]
+
+
+def site_names(system: BatchCommands) -> BatchSite:
+    """Return what the settings say of a system; nothing of one that is not of this package."""
+    return getattr(settings(), system.key, None) or BatchSite()
+
+
+def own_walltime(system: BatchCommands, options: Sequence[str]) -> float | None:
+    """Return for how many seconds the scheduler itself has its workers run, None when it does not
+    say.
+    """
+    value, _ = system.said(options).get(system.time_option, ("", ""))
+    return system.parse_time(value) or None
+
+
+def _scaled(system: BatchCommands, option: str, factor: float) -> str:
+    found = system.own_memory.fullmatch(option)
+    if found is None or factor == 1.0:
+        return option
+    size = int(found[2]) * UNITS[found[3].upper()] * factor
+    return f"{found[1]}{math.ceil(size / 2**20)}{system.memory_suffix}"
 
 
 def check_no_conflict(

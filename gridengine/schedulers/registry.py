@@ -10,11 +10,12 @@ import importlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from gridengine.schedulers.detect import why_no_grid_engine, why_no_slurm
+from gridengine.schedulers.detect import why_no_command, why_no_grid_engine
 
 if TYPE_CHECKING:
     from gridengine.schedulers.base import Scheduler
     from gridengine.schedulers.checks import Finding
+    from gridengine.schedulers.command_scheduler import CommandScheduler
 
 
 PACKAGE = "gridengine.schedulers"
@@ -25,10 +26,12 @@ class SchedulerEntry(NamedTuple):
 
     name: as `scheduler="slurm"`, on the command line (`--scheduler slurm`), in the settings, and of
         the table of the settings files that holds a batch system's own names.
-    path: of its class, as "module:Class" below this package.
+    path: of its class, as "module:Class" in `package`.
+    system: the batch system, for people; empty when there is none.
+    command: the command that submits, of a batch system that is used by its commands: its class is
+        a `CommandScheduler`, and what follows is the same for all of these.
     checks: of the function that yields what `gridengine doctor` finds, given an environment; empty
         where there is nothing to find, since no workers are started.
-    system: the batch system, for people; empty when there is none.
     why_absent: returns, at once, why there can be no such batch system here, or nothing.
     probe: the path of the function that returns which batch system takes this user's jobs, or
         raises a ConfigurationError or a BatchSystemError.
@@ -38,19 +41,25 @@ class SchedulerEntry(NamedTuple):
 
     name: str
     path: str
-    checks: str = ""
     system: str = ""
+    command: str = ""
+    checks: str = ""
     why_absent: Callable[[Mapping[str, str]], str] | None = None
     probe: str = ""
     options: str = ""
+    package: str = PACKAGE
 
     @property
     def class_name(self) -> str:
         """The public name of its class."""
         return self.path.partition(":")[2]
 
+    @property
+    def starts_workers(self) -> bool:
+        return bool(self.checks or self.command)
+
     def scheduler_class(self) -> type[Scheduler]:
-        return cast("type[Scheduler]", _imported(self.path))
+        return cast("type[Scheduler]", _imported(self.path, self.package))
 
     def make(self, **options: Any) -> Scheduler:
         """Return a scheduler with these options, as `max_workers=4`."""
@@ -64,6 +73,11 @@ class SchedulerEntry(NamedTuple):
         """Yield what there is of it on this machine, as it is found."""
         if self.checks:
             yield from _imported(self.checks)(environment)
+        if self.command:
+            from gridengine.schedulers.command_checks import findings
+
+            kind = cast("type[CommandScheduler]", self.scheduler_class())
+            yield from findings(kind._commands(), environment)
 
     def system_here(self, environment: Mapping[str, str]) -> str:
         """Return the name of the batch system that takes this user's jobs.
@@ -73,21 +87,26 @@ class SchedulerEntry(NamedTuple):
         """
         from gridengine.errors import ConfigurationError, SchedulerUnavailable
 
-        reason = self.why_absent(environment) if self.why_absent is not None else ""
+        if self.command:
+            reason = why_no_command(self.command, environment)
+        else:
+            reason = self.why_absent(environment) if self.why_absent is not None else ""
         if reason:
             raise SchedulerUnavailable(reason)
         from gridengine.schedulers.launcher import BatchSystemError, Refused
 
         try:
+            if self.command:
+                return str(_imported("command_scheduler:system_here")(self.scheduler_class()))
             return str(_imported(self.probe)())
         except (BatchSystemError, ConfigurationError) as error:
             refused = "a job of this user is refused: " if isinstance(error, Refused) else ""
             raise SchedulerUnavailable(f"{refused}{error}") from None
 
 
-def _imported(path: str) -> Any:
+def _imported(path: str, package: str = PACKAGE) -> Any:
     module, _, name = path.partition(":")
-    return getattr(importlib.import_module(f"{PACKAGE}.{module}"), name)
+    return getattr(importlib.import_module(f"{package}.{module}".lstrip(".")), name)
 
 
 PROCESSES = SchedulerEntry("processes", "local:ProcessScheduler", checks="checks:findings")
@@ -106,21 +125,20 @@ SCHEDULERS = (
         probe="grid_engine.scheduler:system_here",
     ),
     SchedulerEntry(
-        "slurm",
-        "slurm.scheduler:SlurmScheduler",
-        checks="slurm.checks:findings",
-        system="Slurm",
-        why_absent=why_no_slurm,
-        probe="slurm.scheduler:system_here",
-        options="slurm.options",
+        "slurm", "slurm.scheduler:SlurmScheduler", "Slurm", "sbatch", options="slurm.drmaa"
     ),
+    SchedulerEntry("htcondor", "htcondor:HTCondorScheduler", "HTCondor", "condor_submit"),
+    SchedulerEntry("oar", "oar:OARScheduler", "OAR", "oarsub"),
+    SchedulerEntry("pbs", "pbs.scheduler:PBSScheduler", "PBS", "pbs_rstat"),
+    SchedulerEntry("lsf", "lsf:LSFScheduler", "LSF", "bsub"),
+    SchedulerEntry("flux", "flux:FluxScheduler", "Flux", "flux"),
     SchedulerEntry("inline", "inline:InlineScheduler"),
 )
 """All of them; batch systems in the order in which they are preferred."""
 BY_NAME: Mapping[str, SchedulerEntry] = {entry.name: entry for entry in SCHEDULERS}
 HAND_STARTED = SchedulerEntry("none", "by_hand:HandStartedScheduler")
 """Of stand-alone dispatchers alone: calls of a script could only wait there for ever."""
-STARTERS = tuple(entry.name for entry in SCHEDULERS if entry.checks)
+STARTERS = tuple(entry.name for entry in SCHEDULERS if entry.starts_workers)
 """The names of those that start workers."""
 OF_DISPATCHERS = (*STARTERS, HAND_STARTED.name)
 """The names of those that a stand-alone dispatcher may have."""
@@ -136,6 +154,12 @@ def entry_of(name: str) -> SchedulerEntry:
     """
     if name in BY_NAME:
         return BY_NAME[name]
+    from importlib.metadata import entry_points
+
+    from gridengine.settings.schema import OF_SITES
+
+    for found in entry_points(group=OF_SITES, name=name):
+        return SchedulerEntry(name, found.value, name, name, package="")
     from gridengine.errors import ConfigurationError
     from gridengine.settings.files import suggestion
 

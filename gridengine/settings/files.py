@@ -206,7 +206,9 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     # The right word in the wrong table counts as near, too.
     last = name.rpartition(".")[2]
     near = [one for one in known if one.rpartition(".")[2] == last]
-    near += difflib.get_close_matches(name, known, cutoff=0.5)
+    # A few letters stand in any word.
+    long = [one for one in known if len(one) > 4 or len(name) <= 4]
+    near += difflib.get_close_matches(name, long, cutoff=0.5)
     return near[0] if near else None
 
 

@@ -36,11 +36,17 @@ Ports: TypeAlias = Annotated[
     Meta(pattern=r"\A(\d{1,5}-\d{1,5})?\Z", description="two ports, as 42000-42099"),
 ]
 Folder: TypeAlias = Annotated[Path, Meta(description="a line of text")]
-_Schedulers: TypeAlias = Literal["", "processes", "grid_engine", "slurm", "inline"]
+_Schedulers: TypeAlias = Literal[
+    "", "processes", "grid_engine", "slurm", "htcondor", "oar", "pbs", "lsf", "flux", "inline"
+]
 SchedulerName: TypeAlias = Annotated[
     _Schedulers,
-    Meta(description="the name of a scheduler: processes, grid_engine, slurm or inline"),
+    Meta(description=f"the name of a scheduler: {', '.join(get_args(_Schedulers)[1:])}"),
 ]
+OF_SITES = "gridengine.schedulers"
+"""The group of entry points by which a site adds schedulers of its own: each a `CommandScheduler`,
+under the name by which it is asked for.
+"""
 Names: TypeAlias = Annotated[Mapping[str, str], Meta(description="a table of texts")]
 
 
@@ -74,24 +80,45 @@ class GridEngineSite(Struct, frozen=True):
     tokens: Names = field(default_factory=dict)
 
 
-class SlurmSite(Struct, frozen=True):
-    """The names at a Slurm site, in the table `[slurm]`.
+class BatchSite(Struct, frozen=True):
+    """The names of a site whose batch system is used by its commands; a table for each system.
 
-    partition, account, qos: for workers when the scheduler does not say (default: Slurm's own).
-    gpus: the options that request GPUs; {n} is their number (default `--gres=gpu:{n}`).
+    account: for workers when the scheduler does not say (default: the batch system's own).
+    gpus: the options that request GPUs; {n} is their number (default: the system's usual ones).
     native: options for every submission.
-    srun: whether the first workers start by `srun`, at once, where there is room (default yes).
+    tokens: for each name of a `Token`, the options that request it.
+    """
+
+    account: Line = ""
+    gpus: Line = ""
+    native: Line = ""
+    tokens: Names = field(default_factory=dict)
+
+
+class QueueSite(BatchSite, frozen=True):
+    """The names of a site with queues.
+
+    queue: for workers when the scheduler does not say (default: the batch system's own).
+    """
+
+    queue: Line = ""
+
+
+class SlurmSite(BatchSite, frozen=True):
+    """A Slurm site's names, the table `[slurm]`.
+
+    partition, qos: for workers when the scheduler does not say (default: Slurm's own).
+    gpus: the options that request GPUs (default `--gres=gpu:{n}`).
+    srun: whether the first workers are started by `srun`, at once, where there is room (default
+        yes).
     tokens: for each name of a `Token`, the options that request it (default for any name:
         `--constraint=` and the name).
     """
 
     partition: Line = ""
-    account: Line = ""
     qos: Line = ""
     gpus: Line = "--gres=gpu:{n}"
-    native: Line = ""
     srun: Switch = True
-    tokens: Names = field(default_factory=dict)
 
 
 class Settings(Struct, frozen=True):
@@ -145,13 +172,15 @@ class Settings(Struct, frozen=True):
         100).
     grace_seconds: between SIGTERM and SIGKILL when a call is ended (default 5).
     poll_seconds: the time between two questions to the batch system (default 2).
+    command_timeout: how long one command of a batch system may take (default 20).
     check: after each event a dispatcher checks that its tables agree, and fails when they do not:
         for who looks for a fault of this package. It takes the longer the more calls wait (default
         no).
     drmaa_library: the DRMAA library that `GridEngineScheduler` loads (default: what
         DRMAA_LIBRARY_PATH says, else Grid Engine's own). It is code, so it may be set in the
         environment or the user's own file, never in a project's.
-    grid_engine, slurm: the names that a site's batch system has for things.
+    grid_engine, slurm, htcondor, oar, pbs, lsf, flux: the names that a site's batch system has for
+        things.
     """
 
     scheduler: SchedulerName = ""
@@ -179,10 +208,16 @@ class Settings(Struct, frozen=True):
     max_nesting: WholeNumber = 100
     grace_seconds: Number = 5.0
     poll_seconds: Number = 2.0
+    command_timeout: Number = 20.0
     check: Switch = False
     drmaa_library: Line = ""
     grid_engine: GridEngineSite = field(default_factory=GridEngineSite)
     slurm: SlurmSite = field(default_factory=SlurmSite)
+    htcondor: BatchSite = field(default_factory=BatchSite)
+    oar: QueueSite = field(default_factory=QueueSite)
+    pbs: QueueSite = field(default_factory=QueueSite)
+    lsf: QueueSite = field(default_factory=QueueSite)
+    flux: QueueSite = field(default_factory=QueueSite)
 
     @property
     def port_range(self) -> range:
@@ -218,7 +253,15 @@ class Settings(Struct, frozen=True):
 
 
 SWITCHES = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
-TABLES: Mapping[str, type[Struct]] = {"grid_engine": GridEngineSite, "slurm": SlurmSite}
+TABLES: Mapping[str, type[Struct]] = {
+    "grid_engine": GridEngineSite,
+    "slurm": SlurmSite,
+    "htcondor": BatchSite,
+    "oar": QueueSite,
+    "pbs": QueueSite,
+    "lsf": QueueSite,
+    "flux": QueueSite,
+}
 """The tables of a settings file, and the settings in them."""
 
 
@@ -252,6 +295,15 @@ def choices(kind: Any) -> tuple[str, ...]:
     return get_args(_Schedulers) if kind is SchedulerName else ()
 
 
+def is_of_site(name: str) -> bool:
+    """Return whether a package that is installed here has a scheduler of this name, by its entry
+    point.
+    """
+    from importlib.metadata import entry_points  # here, since most name one of this package's
+
+    return bool(entry_points(group=OF_SITES, name=name))
+
+
 def convert(value: Any, kind: Any) -> Any:
     """Convert a TOML value to a setting of this type.
 
@@ -261,6 +313,8 @@ def convert(value: Any, kind: Any) -> Any:
     try:
         return msgspec.convert(value, kind, dec_hook=_folder)
     except msgspec.ValidationError:
+        if kind is SchedulerName and isinstance(value, str) and is_of_site(value):
+            return value
         raise ValueError(description(kind)) from None
 
 

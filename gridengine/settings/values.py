@@ -15,6 +15,7 @@ from gridengine.resources.units import SHOWN
 from gridengine.settings.files import nearest, read_files, suggestion
 from gridengine.settings.locations import PREFIX
 from gridengine.settings.schema import (
+    BatchSite,
     GridEngineSite,
     Names,
     Setting,
@@ -26,7 +27,7 @@ from gridengine.settings.schema import (
     setting_types,
 )
 
-__all__ = ["GridEngineSite", "Setting", "Settings", "SlurmSite", "settings", "sources"]
+__all__ = ["BatchSite", "GridEngineSite", "Setting", "Settings", "SlurmSite", "settings", "sources"]
 
 OURS = ("JOB_", "TEST_", "REQUIRE_", "CHAOS_", "BENCH_")
 """The variables with these words after the prefix are no settings: workers get them, or our tests

@@ -8,8 +8,8 @@ from gridengine.resources.units import format_seconds
 
 RESUME = (
     "their calls go on when they are resumed: `qmod -usj JOB` on Grid Engine, `scontrol resume "
-    "JOB` on Slurm, `kill -CONT` of a process of this machine; or delete their jobs, and the calls "
-    "run elsewhere"
+    "JOB` on Slurm, `condor_continue JOB` on HTCondor, `oarresume JOB` on OAR, `kill -CONT` of a "
+    "process of this machine; or delete their jobs, and the calls run elsewhere"
 )
 """What can be done about suspended workers."""
 

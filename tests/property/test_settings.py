@@ -14,13 +14,9 @@ from gridengine.resources.demand import Demand
 from gridengine.schedulers.grid_engine.options import request_for
 from gridengine.schedulers.grid_engine.request import Request, parse_memory, parse_time
 from gridengine.schedulers.launcher import MARGIN_SECONDS
-from gridengine.schedulers.slurm.options import (
-    EARLY_SECONDS,
-    SIGNAL_SECONDS,
-    option_values,
-    sbatch_options,
-)
-from gridengine.schedulers.slurm.options import parse_time as parse_slurm_time
+from gridengine.schedulers.options import worker_options
+from gridengine.schedulers.slurm.commands import SlurmCommands
+from gridengine.schedulers.slurm.options import EARLY_SECONDS, SIGNAL_SECONDS
 from gridengine.settings.files import lines_of, parse
 from gridengine.settings.schema import setting_types
 from gridengine.settings.values import GridEngineSite, SlurmSite
@@ -74,6 +70,14 @@ def test_a_file_says_what_is_known_or_is_an_error_that_names_it(text: str) -> No
         assert all(one.by.startswith("/etc/site.toml:") for one in said.values())
 
 
+SLURM = SlurmCommands()
+
+
+def of_slurm(demand: Demand, name: str) -> str:
+    """Return the value of an option that asks for this."""
+    return SLURM.said(worker_options(SLURM, [], demand, SlurmSite()))[name][0]
+
+
 @given(st.integers(1, 64), st.floats(0.01, 4000), st.floats(1, 16))
 def test_the_memory_of_all_slots_is_what_was_asked_for(
     cores: int, gigabytes: float, factor: float
@@ -83,11 +87,7 @@ def test_the_memory_of_all_slots_is_what_was_asked_for(
     )
     whole = parse_memory(str(request.resources["h_vmem"])) * cores
     assert 0 <= whole - int(gigabytes * 2**30) * factor < 2 * cores
-    megabytes = int(
-        option_values(sbatch_options([], Demand(Node(cores, gigabytes), factor), SlurmSite()))[
-            "--mem"
-        ][0].removesuffix("M")
-    )
+    megabytes = int(of_slurm(Demand(Node(cores, gigabytes), factor), "--mem").removesuffix("M"))
     assert 0 <= megabytes * 2**20 - int(gigabytes * 2**30) * factor < 2**20 + 1
 
 
@@ -95,8 +95,6 @@ def test_the_memory_of_all_slots_is_what_was_asked_for(
 def test_a_cluster_task_has_all_the_time_of_its_call_and_the_margin(seconds: float) -> None:
     request = request_for(Request(), Demand(WTime(seconds)), GridEngineSite(), lambda: "smp")
     assert 0 <= parse_time(str(request.resources["h_rt"])) - seconds - MARGIN_SECONDS < 1
-    limit = parse_slurm_time(
-        option_values(sbatch_options([], Demand(WTime(seconds)), SlurmSite()))["--time"][0]
-    )
+    limit = SLURM.parse_time(of_slurm(Demand(WTime(seconds)), "--time"))
     assert limit >= seconds + MARGIN_SECONDS
     assert limit - SIGNAL_SECONDS - EARLY_SECONDS > seconds

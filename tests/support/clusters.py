@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import functools
+import json
 import os
 import pwd
 import re
@@ -34,18 +35,29 @@ class Cluster(Place):
 
     Attributes: `title`, as texts have it; `up`, the folder in `schedulers` that brings it up;
     `mark`, a file that `up` leaves and how the file begins; `ping`, a command that succeeds when it
-    answers; `delete_command`; `closed`, arguments of a scheduler whose workers wait for ever.
+    answers; `folder_of_commands`, where they are if not in everybody's PATH; `array_is_one_job`,
+    whether the tasks of an array share a number; `delete_command`; `closed`, arguments of a
+    scheduler whose workers wait for ever.
     """
 
     title: ClassVar[str]
     up: ClassVar[str]
     mark: ClassVar[tuple[Path, str]]
     ping: ClassVar[tuple[str, ...]]
+    folder_of_commands: ClassVar[str] = ""
+    array_is_one_job: ClassVar[bool] = True
     delete_command: ClassVar[str]
     closed: ClassVar[str]
     one_worker = "max_workers=1, worker_resources=Cores(2) & Memory(1) & Token('licence')"
+    variables: ClassVar[Mapping[str, str]] = {}
     has_queue = True
     has_logs = True
+
+    def __init__(
+        self, user: pwd.struct_passwd, python: str, environment: Mapping[str, str], folder: Path
+    ) -> None:
+        path = path_of(type(self), environment["PATH"])
+        super().__init__(user, python, {**environment, **self.variables, "PATH": path}, folder)
 
     def command(self, *arguments: str) -> str:
         """Run a command of the batch system's as the user and return its output."""
@@ -166,6 +178,7 @@ class Slurm(Cluster):
     ping = ("scontrol", "ping")
     delete_command = "scancel"
     closed = "partition='closed'"
+    variables: ClassVar[Mapping[str, str]] = {"SGE_ROOT": ""}
     daemon = "slurmctld" if os.getuid() == 0 else ""
     may_suspend = os.getuid() == 0
     on_its_node = "nodelist='n1'"
@@ -179,11 +192,6 @@ class Slurm(Cluster):
         "mem='900G'": "no node has all of this",
     }
     deleted = "it was cancelled (CANCELLED)"
-
-    def __init__(
-        self, user: pwd.struct_passwd, python: str, environment: Mapping[str, str], folder: Path
-    ) -> None:
-        super().__init__(user, python, {**environment, "SGE_ROOT": ""}, folder)
 
     @functools.cached_property
     def version(self) -> tuple[int, ...]:
@@ -246,6 +254,119 @@ class Slurm(Cluster):
         return int(line.partition("=")[2]) - 1
 
 
+NO_OTHER = {"SGE_ROOT": "", "SLURM_CONF": "/nosuch"}
+"""Variables by which no other batch system of this machine is found."""
+
+
+class HTCondor(Cluster):
+    """The HTCondor pool of this machine, and the user who uses it."""
+
+    name = "htcondor"
+    scheduler = "HTCondorScheduler"
+    title = "HTCondor"
+    up = "htcondor"
+    mark = Path("/etc/condor/condor_config"), "# made by schedulers/htcondor/up"
+    ping = ("condor_q", "-totals")
+    folder_of_commands = "/var/lib/gridengine-test/htcondor/bin"
+    delete_command = "condor_rm"
+    closed = "requirements='false'"
+    variables: ClassVar[Mapping[str, str]] = NO_OTHER
+    refused: ClassVar[Mapping[str, str]] = {"notification='sometimes'": "otification"}
+    never: ClassVar[Mapping[str, str]] = {
+        "interpreter": "/nosuch/python: No such file or directory",
+        "prologue": "modules are gone",
+        "log folder": "as standard output",
+    }
+    deleted = "it was removed"
+    gpus = "10000"
+
+    def wait_until_ready(self) -> None:
+        """Wait until its schedd answers."""
+        wait_until(lambda: "Total" in self.command(*self.ping))
+
+    def knows(self, job: str) -> bool:
+        """Return whether a job is in the queue."""
+        return bool(self.command("condor_q", job, "-af", "JobStatus").strip())
+
+    def jobs(self) -> set[str]:
+        """Return the numbers of the user's jobs."""
+        return set(self.command("condor_q", "-af", "ClusterId").split())
+
+    def worker_id(self, call: Began) -> str:
+        """Return the id that errors give the worker of this call."""
+        return call.job
+
+    def delete_worker(self, call: Began) -> None:
+        """Delete the worker of this call, and no other of its array."""
+        self.command("condor_rm", call.job)
+
+    def suspend(self, call: Began) -> None:
+        """Suspend the job of this call, and wait until it is."""
+        self.command("condor_suspend", call.job)
+        wait_until(lambda: psutil.Process(call.pid).status() == psutil.STATUS_STOPPED)
+
+    def resume(self, call: Began) -> None:
+        """Have a suspended job go on."""
+        self.command("condor_continue", call.job)
+
+    def largest_array(self) -> int:
+        """Return how many tasks there are in one array at most."""
+        return 1000
+
+
+class OAR(Cluster):
+    """The OAR of this machine, and the user who uses it."""
+
+    name = "oar"
+    scheduler = "OARScheduler"
+    title = "OAR"
+    up = "oar"
+    mark = Path("/etc/oar/oar.conf"), "# made by schedulers/oar/up"
+    ping = ("oarnodes", "--list")
+    folder_of_commands = "/var/lib/gridengine-test/oar/bin"
+    array_is_one_job = False
+    delete_command = "oardel"
+    closed = "queue='closed'"
+    variables: ClassVar[Mapping[str, str]] = NO_OTHER
+    one_worker = "max_workers=1, worker_resources=Cores(2) & Token('licence')"
+    may_suspend = False
+    refused: ClassVar[Mapping[str, str]] = {
+        "queue='nosuch'": "queue 'nosuch' does not exist",
+        "resource='core=100'": "not enough resources",
+    }
+    never: ClassVar[Mapping[str, str]] = {
+        "interpreter": "/nosuch/python: No such file or directory",
+        "prologue": "modules are gone",
+        "log folder": "Cannot create .stdout and .stderr files",
+    }
+    deleted = "it was deleted"
+
+    def wait_until_ready(self) -> None:
+        """Wait until its database answers."""
+        wait_until(lambda: "n1" in self.command(*self.ping))
+
+    def knows(self, job: str) -> bool:
+        """Return whether a job is in the queue, or about to leave it."""
+        return re.search("Terminated|Error", self.command("oarstat", "-s", "-j", job)) is None
+
+    def jobs(self) -> set[str]:
+        """Return the numbers of the user's jobs."""
+        listed = self.command("oarstat", "--json", "--user", self.user.pw_name)
+        return set(json.loads(listed)) if listed.strip() else set()
+
+    def worker_id(self, call: Began) -> str:
+        """Return the id that errors give the worker of this call."""
+        return call.job
+
+    def delete_worker(self, call: Began) -> None:
+        """Delete the worker of this call, and no other of its array."""
+        self.command("oardel", call.job)
+
+    def largest_array(self) -> int:
+        """Return how many tasks there are in one array at most."""
+        return 1000
+
+
 T = TypeVar("T", bound=Cluster)
 
 
@@ -265,17 +386,24 @@ def account_on(kind: type[T]) -> Iterator[T]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
+def path_of(kind: type[Cluster], path: str) -> str:
+    """Return a PATH that has a batch system's commands."""
+    return ":".join(filter(None, [kind.folder_of_commands, path]))
+
+
 @functools.cache
 def why_none(kind: type[Cluster]) -> str:
     """Return why there is no such cluster to test on, empty when there is one."""
     remedy = f"as root: schedulers/{kind.up}/up --yes"
     if os.getuid():
         return f"tests on {kind.title} stop its daemons, which root alone may"
-    if shutil.which(kind.ping[0]) is None:
+    path = path_of(kind, os.environ["PATH"])
+    if shutil.which(kind.ping[0], path=path) is None:
         return f"{kind.title} is not installed; {remedy}"
     if not is_made_by_up(kind):
         return f"this {kind.title} is none of schedulers/{kind.up}/up, and is left alone"
-    environment = {**os.environ, "SGE_ROOT": os.environ.get("SGE_ROOT", str(SGE_ROOT))}
+    root = os.environ.get("SGE_ROOT", str(SGE_ROOT))
+    environment = {**os.environ, "PATH": path, "SGE_ROOT": root}
     try:
         done = subprocess.run(
             kind.ping, env=environment, capture_output=True, text=True, timeout=100, check=False

@@ -10,15 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support.clusters import GridEngine, Slurm
+from tests.support.clusters import OAR, GridEngine, HTCondor, Slurm
 from tests.support.places import Place, Processes, Tcp
 
 if TYPE_CHECKING:
     from tests.support.clusters import Cluster
 
 CLUSTERS: tuple[type[Cluster], ...] = (GridEngine, Slurm)
-"""The batch systems. Tests on each have its name as their mark."""
-PLACES: tuple[type[Place], ...] = (Processes, Tcp, *CLUSTERS)
+"""The batch systems that all tests of clusters use."""
+POOLS: tuple[type[Cluster], ...] = (HTCondor, OAR)
+"""Those that the contract alone is asked of, by `make test-long`."""
+BATCH_SYSTEMS = (*CLUSTERS, *POOLS)
+"""Tests on each have its name as their mark."""
+PLACES: tuple[type[Place], ...] = (Processes, Tcp, *BATCH_SYSTEMS)
 
 
 def params(*kinds: type[Place]) -> list[Any]:
@@ -27,7 +31,7 @@ def params(*kinds: type[Place]) -> list[Any]:
         pytest.param(
             kind.name,
             id=kind.name,
-            marks=[getattr(pytest.mark, kind.name)] if kind in CLUSTERS else [],
+            marks=[getattr(pytest.mark, kind.name)] if kind in BATCH_SYSTEMS else [],
         )
         for kind in kinds
     ]

@@ -28,6 +28,8 @@ LANES = {
 }
 """The lane of each folder of `tests`."""
 PROMISE = "promise"
+LONG = ("htcondor", "oar")
+"""The marks of batch systems that take long to bring up."""
 SLOWEST = 20
 LEFT_OUT = "left_out"
 
@@ -39,6 +41,8 @@ def folder_of(node_id: str, depth: int = 1) -> str:
 
 def lane_of(item: pytest.Item) -> str:
     """Return the lane that a test stands in."""
+    if any(item.get_closest_marker(mark) is not None for mark in LONG):
+        return "test-long"
     if item.get_closest_marker(PROMISE) is not None:
         return "test"
     return LANES[folder_of(item.nodeid)]

@@ -51,6 +51,8 @@ class Place:
         ends: what a report says of a worker that ran these shell words.
         refused: what a refusal says, by the arguments that can never be had.
         never: why a worker does not come, by the reason.
+        gpus: CUDA_VISIBLE_DEVICES as the place sets it for calls without GPUs; empty where the
+            caller's holds.
         deleted: what an error says of a job that somebody deleted.
         lost: the name of the error of a call whose worker was ended from outside.
     """
@@ -73,6 +75,7 @@ class Place:
     }
     refused: ClassVar[Mapping[str, str]] = {}
     never: ClassVar[Mapping[str, str]] = {}
+    gpus: ClassVar[str] = ""
     deleted: ClassVar[str] = ""
     lost: ClassVar[str] = "JobDeleted"
 

@@ -37,7 +37,8 @@ import gridengine
 from gridengine import GridEngineScheduler, Job, SlurmScheduler
 
 FOLDER = Path.cwd()
-JOB, TASK = ("JOB_ID", "SLURM_ARRAY_JOB_ID", "SLURM_JOB_ID"), ("SGE_TASK_ID", "SLURM_ARRAY_TASK_ID")
+JOB = "JOB_ID", "SLURM_ARRAY_JOB_ID", "SLURM_JOB_ID", "CONDOR_JOB_ID", "OAR_JOB_ID"
+TASK = "SGE_TASK_ID", "SLURM_ARRAY_TASK_ID"
 
 
 def first_of(names):

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from gridengine.schedulers.checks import Finding, State, check_names, listed, setting_of
-from gridengine.schedulers.detect import library_paths, why_no_slurm
+from gridengine.schedulers.detect import library_paths, why_no_command
 from gridengine.schedulers.grid_engine.diagnostics import Diagnostics
 from gridengine.schedulers.grid_engine.drmaa import named_system
 from gridengine.schedulers.grid_engine.drmaa_systems import GRID_ENGINE, GRID_ENGINE_UNNAMED, SLURM
@@ -72,7 +72,7 @@ def _system(
     if system.kind != GRID_ENGINE:
         better = (
             ": SlurmScheduler needs no DRMAA library"
-            if system.kind == SLURM and not why_no_slurm(environment)
+            if system.kind == SLURM and not why_no_command("sbatch", environment)
             else ""
         )
         yield _finding("system", State.OK, f"{system.name}, and no Grid Engine{better}")

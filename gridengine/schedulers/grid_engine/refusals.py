@@ -5,9 +5,9 @@ functions on its words.
 from __future__ import annotations
 
 from gridengine.errors import SchedulerUnavailable, SubmissionRefused, WorkerNotStarted
-from gridengine.schedulers.batch_system import TooMany, first_match, refused
 from gridengine.schedulers.grid_engine import drmaa
 from gridengine.schedulers.launcher import Handle, Report, TryAgain, Unavailable, failed
+from gridengine.schedulers.refusals import TooMany, first_match, refused
 from gridengine.settings.values import said_in
 
 

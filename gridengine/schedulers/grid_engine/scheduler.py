@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
+from typing import Any
 
 from gridengine.errors import ConfigurationError
 from gridengine.resources.base import ZERO
-from gridengine.resources.base import Resource as Held
 from gridengine.schedulers.batch_system import BatchScheduler, shown_as
-from gridengine.schedulers.detect import why_no_slurm
+from gridengine.schedulers.detect import why_no_command
 from gridengine.schedulers.grid_engine import drmaa
 from gridengine.schedulers.grid_engine.drmaa_systems import GRID_ENGINE, GRID_ENGINE_UNNAMED, SLURM
 from gridengine.schedulers.grid_engine.launcher import GridEngineLauncher
 from gridengine.schedulers.grid_engine.options import own_walltime
-from gridengine.schedulers.grid_engine.request import Request, Resource
+from gridengine.schedulers.grid_engine.request import Request
 from gridengine.schedulers.launcher import LaunchContext, Unavailable
 from gridengine.schedulers.registry import BY_NAME
 
@@ -31,64 +29,15 @@ class GridEngineScheduler(BatchScheduler):
     Args:
         queue: `-q`: the queue or queues to run in; Slurm's partition.
         parallel_environment: `-pe`: a name and a number of slots for each worker, as "smp 4".
-        native: more options, as they are; the batch system's own.
-        max_workers: the most cluster tasks at a time (default: the setting, 1000).
-        min_workers: so many are asked for at the first use, and kept though they have nothing to do
-            (default 0).
-        start_timeout: for how many seconds calls may wait for their first worker, then they fail
-            with `WorkerNotStarted` and what the batch system says of it (default: the setting,
-            which is for ever).
-        jobs_per_worker: after how many calls a cluster task ends (default: never).
-        prologue: shell lines that run before the worker, as "module load python". With any, the
-            shell is a login shell. When one fails, so does the task.
-        environment: variables for the calls, besides those of their caller; None leaves them what
-            the batch system gives.
-        python: the interpreter on the nodes (default: this one); or the words of a command that
-            acts as one, as `["apptainer", "exec", "image.sif", "python3"]`.
-        worker_resources: what each worker holds, as `Cores(32) & Memory(120)`: calls share it, and
-            each worker runs all that fits (default: each worker holds what one call asks for, and
-            runs one call at a time).
-        name: what the batch system calls the jobs (default: as the function whose calls they were
-            first submitted for, or as the job).
         drmaa_library: the path of the DRMAA library (default: the setting, else what
             DRMAA_LIBRARY_PATH says, else Grid Engine's own).
-        resources: `-l name=value`, as `h_vmem="10G"`. Slurm is told `h_rt` and `h_vmem`.
-
-    Raises:
-        TypeError, ConfigurationError: an argument is not what it must be; the text names it and its
-        value.
+        options: `-l name=value`, as `h_vmem="10G"`. Slurm is told `h_rt` and `h_vmem`.
     """
 
-    def __init__(
-        self,
-        *,
-        queue: str | None = None,
-        parallel_environment: str | None = None,
-        native: str = "",
-        max_workers: int | None = None,
-        min_workers: int = 0,
-        start_timeout: float | None = None,
-        jobs_per_worker: int | None = None,
-        prologue: Sequence[str] = (),
-        environment: Mapping[str, str] | None = MappingProxyType({}),
-        python: str | Sequence[str] | None = None,
-        worker_resources: Held | None = None,
-        name: str | None = None,
-        drmaa_library: str | os.PathLike[str] = "",
-        **resources: Resource,
-    ) -> None:
-        super().__init__(
-            max_workers=max_workers,
-            min_workers=min_workers,
-            start_timeout=start_timeout,
-            jobs_per_worker=jobs_per_worker,
-            prologue=prologue,
-            environment=environment,
-            python=python,
-            worker_resources=worker_resources,
-            name=name,
-        )
-        self._request = Request(queue, parallel_environment, native, resources)
+    def _take_options(self, native: str, given: dict[str, Any]) -> None:
+        self._library = library_path(given.pop("drmaa_library", ""))
+        queue, environment = given.pop("queue", None), given.pop("parallel_environment", None)
+        self._request = Request(queue, environment, native, given)
         self.walltime = own_walltime(self._request)
         if self.walltime is None and "--time=" in native:  # a Slurm's
             self.walltime = (
@@ -96,7 +45,6 @@ class GridEngineScheduler(BatchScheduler):
                 .options_module()
                 .own_walltime([word for word in native.split() if word.startswith("--time=")])
             )
-        self._library = library_path(drmaa_library)
 
     def __repr__(self) -> str:
         return shown_as(self, self._request.specification())
@@ -144,7 +92,7 @@ def system_here() -> str:
     """
     with drmaa.shared_session() as session:
         system = session.start()
-        if system.kind == SLURM and not why_no_slurm(os.environ):
+        if system.kind == SLURM and not why_no_command("sbatch", os.environ):
             raise Unavailable(f"the DRMAA library speaks to {system}")
         session.probe()
     return GRID_ENGINE_UNNAMED.name if system.kind == GRID_ENGINE else f"{system} (through DRMAA)"

@@ -8,11 +8,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gridengine.errors import GridEngineError, SchedulerUnavailable, SubmissionRefused
-from gridengine.schedulers.batch_system import TooMany, first_match, refused
-from gridengine.schedulers.launcher import TryAgain
-from gridengine.schedulers.slurm.states import meaning
-
 
 @dataclass(frozen=True, slots=True)
 class Site:
@@ -101,13 +96,13 @@ LATER = re.compile(
 """How they word a limit that others' jobs, or ours, use up. Slurm names it with one text for all
 limits, of which some never pass.
 """
-RETRYING = b"sleeping and retrying"
-"""What sbatch says when it is to wait for such a limit itself, for two minutes: it does not know
-that it could ask for less.
-"""
-OWN_LIMIT = re.compile("AssocMaxSubmitJobLimit|QOSMaxSubmitJobPerUserLimit")
+OWN_LIMITS = {
+    "AssocMaxSubmitJobLimit|QOSMaxSubmitJobPerUserLimit": "`sacctmgr show associations user=$USER` "
+    "and `sacctmgr show qos` list the limits, of which one is MaxSubmitJobs=0: name another "
+    "account= or qos=, or ask the administrators"
+}
 """Of these limits, those that the jobs of this user alone use up: with none, they allow none."""
-ARRAY = "Invalid job array specification"
+BARRED = {"Invalid user id": "root may not submit jobs here; run this as a plain user"}
 LESS = "no node has all of this, even when it is empty: ask for less"
 """The remedy where the site has nothing of that size."""
 REMEDIES = {
@@ -145,58 +140,9 @@ BY_A_RULE = (
 )
 """The remedy for a refusal in a site's own words."""
 UNAVAILABLE = {
-    "not installed": "`gridengine doctor` says what is here; load your site's module, or have "
-    "calls run on this machine by scheduler=ProcessScheduler()",
     "munge|authentication": "`munge -n | unmunge` tells whether munged runs on this machine; ask "
     "the administrators",
     "configuration|clustername": "this machine has no slurm.conf; SLURM_CONF may say where it is",
     "": "`scontrol ping` tells whether slurmctld answers; ask the administrators",
 }
 """What can be done where Slurm is not reached and these words are said."""
-
-
-def error_text(text: str) -> str:
-    """Return what a command says, in one line, without its own name before each."""
-    lines = [re.sub(r"^\w+: (error: |fatal: )?", "", line).strip() for line in text.splitlines()]
-    return "; ".join(dict.fromkeys(line for line in lines if line and not line.startswith("Try ")))
-
-
-def refusal(words: str, options: Sequence[str], count: int) -> TryAgain | GridEngineError:
-    """Return what it means that sbatch does not take an array of so many tasks, which asked for
-    this.
-    """
-    if ARRAY in words and count > 1:
-        return TooMany(words, count // 2)
-    if LATER.search(words):
-        return TooMany(words)
-    if "Invalid user id" in words:
-        return SchedulerUnavailable(
-            f"Slurm takes no jobs of this user: {words}",
-            hint="root may not submit jobs here; run this as a plain user",
-        )
-    remedy = first_match(words, REMEDIES) or BY_A_RULE
-    return refused(f"Slurm refuses the job: {words}", " ".join(options), remedy, "slurm")
-
-
-def no_jobs_allowed(words: str, options: Sequence[str]) -> SubmissionRefused:
-    """Return what it means that a limit is reached by a user who has no job."""
-    text = f"Slurm takes no job of this user, who has none: {words}"
-    remedy = (
-        "`sacctmgr show associations user=$USER` and `sacctmgr show qos` list the limits, of which "
-        "one is MaxSubmitJobs=0: name another account= or qos=, or ask the administrators"
-    )
-    return refused(text, " ".join(options), remedy, "slurm")
-
-
-def impossible(reason: str, options: Sequence[str]) -> SubmissionRefused:
-    """Return what it means that Slurm took a job, which asked for this, and will never start it."""
-    words, remedy = meaning(reason)
-    hint = "; ".join(filter(None, [remedy, "strict=False of the scheduler waits all the same"]))
-    text = f"Slurm took the job and can never start it: {words}"
-    return refused(text, " ".join(options), hint, "slurm")
-
-
-def unavailable(words: str) -> SchedulerUnavailable:
-    """Return what it means that no Slurm is reached."""
-    hint = first_match(words, UNAVAILABLE)
-    return SchedulerUnavailable(f"Slurm cannot be used: {words}", hint=hint)

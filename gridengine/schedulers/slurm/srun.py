@@ -14,8 +14,8 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from gridengine.schedulers.slurm.options import option_values
-from gridengine.schedulers.slurm.site import error_text
+from gridengine.schedulers.command import error_text
+from gridengine.schedulers.slurm.commands import option_values
 from gridengine.settings.values import settings
 
 MOST_AT_ONCE = 4

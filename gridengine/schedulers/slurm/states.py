@@ -8,28 +8,16 @@ import functools
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 
 from gridengine.errors import OutOfMemory, TimeoutError, exit_words
-from gridengine.schedulers.launcher import Report, WorkerStatus, failed
+from gridengine.schedulers.batch_commands import GONE, VANISHED, Seen
+from gridengine.schedulers.launcher import WorkerStatus
 
 FORMAT = "%F|%K|%T|%S|%L|%r"
 """What is asked of each job: its number and its tasks' (not `%i`, which may leave these out), its
-state, when it started, how long it may run on, why it waits. The last may hold anything."""
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """Slurm's word on one task. `start` is when it started or is to start, as text: a task that
-    runs and has another has started anew. `remaining_seconds` is how long it may run on.
-    """
-
-    state: str
-    start: str = ""
-    reason: str = ""
-    remaining_seconds: float = math.inf
-
-
+state, when it started or is to start, how long it may run on, why it waits. The last may hold
+anything."""
 STATES = {
     **dict.fromkeys(
         (
@@ -51,27 +39,25 @@ it.
 """
 
 
+_failed = functools.partial(Seen, WorkerStatus.FAILED)
 ENDS = {
-    "COMPLETED": Report(WorkerStatus.ENDED, "it ended by itself"),
-    "FAILED": failed("it failed"),
-    "CANCELLED": failed("it was cancelled", deleted=True),
-    "TIMEOUT": failed("it reached its time limit", fault=TimeoutError),
-    "DEADLINE": failed("it reached its deadline", fault=TimeoutError),
-    "OUT_OF_MEMORY": failed("it ran out of memory", fault=OutOfMemory),
-    "NODE_FAIL": failed("its node failed", uncertain=True),
-    "BOOT_FAIL": failed("its node did not boot", blameless=True),
-    "PREEMPTED": failed("it was preempted by another job", blameless=True),
-    "REVOKED": failed("another cluster of the federation took it", blameless=True),
-    "LAUNCH_FAILED": failed("it could not be started"),
-    "RECONFIG_FAIL": failed("its node could not be configured", blameless=True),
+    "COMPLETED": Seen(WorkerStatus.ENDED, "it ended by itself"),
+    "FAILED": _failed("it failed"),
+    "CANCELLED": _failed("it was cancelled", deleted=True),
+    "TIMEOUT": _failed("it reached its time limit", fault=TimeoutError),
+    "DEADLINE": _failed("it reached its deadline", fault=TimeoutError),
+    "OUT_OF_MEMORY": _failed("it ran out of memory", fault=OutOfMemory),
+    "NODE_FAIL": _failed("its node failed", uncertain=True),
+    "BOOT_FAIL": _failed("its node did not boot", blameless=True),
+    "PREEMPTED": _failed("it was preempted by another job", blameless=True),
+    "REVOKED": _failed("another cluster of the federation took it", blameless=True),
+    "LAUNCH_FAILED": _failed("it could not be started"),
+    "RECONFIG_FAIL": _failed("its node could not be configured", blameless=True),
 }
-REQUEUED = failed("it was put back into the queue; another takes its place", blameless=True)
-PURGED = failed("Slurm no longer knows it, nor how it ended")
-
 STDOUT_SIGNAL = 53
 """The "signal" of a job whose output file cannot be opened: Slurm's own number."""
 
-REASONS = (
+_REASONS = (
     (r"None", "not looked at yet", ""),
     (r"Priority", "other jobs come first", ""),
     (r"Resources", "what it asks for is in use", "wait, or ask for less"),
@@ -131,38 +117,20 @@ REASONS = (
         "wait for your other jobs to end, ask for less, or use another account=",
     ),
 )
+REASONS = {f"^({pattern})$": (meaning, remedy) for pattern, meaning, remedy in _REASONS}
 """What Slurm's reasons mean, and what can be done: the first that fits (see "JOB REASON CODES" in
 squeue(1)).
 """
 
 
 NEVER = re.compile(
-    r"Partition(NodeLimit|TimeLimit|Config)|BadConstraints|DependencyNeverSatisfied|Invalid(QOS|"
+    r"^(Partition(NodeLimit|TimeLimit|Config)|BadConstraints|DependencyNeverSatisfied|Invalid(QOS|"
     r"Account)|(QOS|Account)NotAllowed|"
-    r"(QOS|Assoc)Max\w+Per(Job|Node)(Limit)?|QOSMin\w+|MaxMemPerLimit"
+    r"(QOS|Assoc)Max\w+Per(Job|Node)(Limit)?|QOSMin\w+|MaxMemPerLimit)$"
 )
 """The reasons that do not pass by waiting. Where it is nodes that are down or drained, Slurm
 (22.05) says that instead: `ReqNodeNotAvail`, `Nodes required for job are DOWN`, though not of what
 no node could hold."""
-
-
-def is_permanent(reason: str) -> bool:
-    """Return whether a job that waits for this reason will never start, unless the job or the site
-    is changed.
-    """
-    return NEVER.fullmatch(reason) is not None
-
-
-@functools.lru_cache(maxsize=1000)
-def explanation(reason: str) -> str:
-    """Return why a job waits: Slurm's reason, what it means and what can be done."""
-    return "; ".join(filter(None, meaning(reason)))
-
-
-def meaning(reason: str) -> tuple[str, str]:
-    """Return Slurm's reason with what it means, and what can be done, or empty."""
-    found = next((row for row in REASONS if re.fullmatch(row[0], reason.strip("()"))), None)
-    return (reason, "") if found is None else (f"{reason}: {found[1]}", found[2])
 
 
 def ids_of(job: str, tasks: str) -> list[str]:
@@ -185,8 +153,8 @@ def ids_of(job: str, tasks: str) -> list[str]:
     return ids if several else [job]
 
 
-def parse_squeue(text: str) -> dict[str, Row]:
-    """Return the row of each task, from squeue's output in `FORMAT`.
+def parse_squeue(text: str) -> dict[str, Seen]:
+    """Return what is said of each task, from squeue's output in `FORMAT`.
 
     Raises:
         ValueError: a line is not of that form.
@@ -196,10 +164,25 @@ def parse_squeue(text: str) -> dict[str, Row]:
         fields = line.split("|", 5)
         if len(fields) != 6:
             raise ValueError(f"squeue says {line!r}")
-        job, tasks, state, start, remaining, reason = fields
-        row = Row(state, start, reason, remaining_seconds(remaining))
-        rows.update(dict.fromkeys(ids_of(job, tasks), row))
+        job, tasks, *row = fields
+        rows.update(dict.fromkeys(ids_of(job, tasks), seen_in(*row)))
     return rows
+
+
+def seen_in(state: str, start: str = "", remaining: str = "", reason: str = "") -> Seen:
+    """Return what is said of a task in this state. One that waits for `BeginTime` may have been put
+    back into the queue.
+    """
+    if state in ENDS:
+        return replace(ENDS[state], reason=f"{ENDS[state].reason} ({state})")
+    status = STATES.get(state)
+    return Seen(
+        status,
+        reason.strip("()") if status else state,
+        again=state == "PENDING" and reason == "BeginTime",
+        start=start if status is WorkerStatus.RUNNING else "",
+        remaining_seconds=remaining_seconds(remaining),
+    )
 
 
 def remaining_seconds(text: str) -> float:
@@ -235,20 +218,26 @@ def end_code_words(code: str) -> str:
     return exit_words(status) if status else ""
 
 
-def end_words(state: str, end: Report, fields: Mapping[str, str]) -> str:
-    """Return how a job ended, in words: what its state means, its exit code and Slurm's own
-    reason.
+def with_details(seen: Seen, fields: Mapping[str, str], by: str) -> Seen:
+    """Return how a task ended, with its exit code, Slurm's own reason, its node, and who cancelled
+    it: `fields` are scontrol's, empty where it has forgotten the task.
     """
+    state = fields.get("JobState", "")
+    if seen in (GONE, VANISHED):
+        known = seen_in(state or "CANCELLED")
+        if known.state is None or (seen == GONE and not state):
+            return replace(seen, reason="Slurm no longer knows it, nor how it ended")
+        seen = known
     reason, code = fields.get("Reason", ""), end_code_words(fields.get("ExitCode", ""))
     said_by_code = code and re.match("JobLaunchFailure$|RaisedSignal:", reason)
     kept = "" if said_by_code or reason in ("None", "NonZeroExitCode") else reason
     details = ", ".join(filter(None, [code, kept]))
-    return f"{end.reason} ({state})" + (f": {details}" if details else "")
+    words = seen.reason + (f": {details}" if details else "") + (f", by {by}" if by else "")
+    return replace(seen, reason=words, host=fields.get("NodeList", "").replace("(null)", ""))
 
 
-def parse_cancelled_by(text: str) -> str:
-    """Return who cancelled a job, by sacct's "CANCELLED by 1001": the number of the user; empty
-    when it does not say.
+def parse_cancelled_by(text: str) -> dict[str, str]:
+    """Return the number of the user who cancelled each task, by sacct's
+    "12_3|CANCELLED by 1001".
     """
-    match = re.search(r"CANCELLED by (\d+)", text)
-    return match[1] if match else ""
+    return dict(re.findall(r"^([\d_]+)\|CANCELLED by (\d+)", text, flags=re.MULTILINE))

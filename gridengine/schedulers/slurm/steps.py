@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -20,6 +21,7 @@ from gridengine.resources.units import whole
 from gridengine.schedulers.allocation import Allocation
 from gridengine.schedulers.batch_system import BatchLauncher, BatchScheduler, exit_report
 from gridengine.schedulers.cleanup import Guard
+from gridengine.schedulers.command import CommandRunner
 from gridengine.schedulers.detect import this_allocation
 from gridengine.schedulers.launcher import (
     BatchSystemError,
@@ -31,7 +33,7 @@ from gridengine.schedulers.launcher import (
     failed,
 )
 from gridengine.schedulers.local import held_resources, memory_here
-from gridengine.schedulers.slurm.commands import Slurm
+from gridengine.schedulers.slurm.commands import SlurmCommands
 from gridengine.schedulers.slurm.srun import ANSWER_SECONDS, END_SECONDS, STEP, Srun
 
 PROBE_SECONDS = 10.0
@@ -50,19 +52,17 @@ def why_no_steps(allocation: Allocation) -> str:
     """Return why srun starts nothing on the nodes of this job, empty where it does: it is tried."""
     nodes = str(allocation.nodes)
     try:
-        _slurm().run(
-            *_step(allocation.job, f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1"),
-            "true",
-            seconds=PROBE_SECONDS,
-        )
+        tasks = f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1"
+        _slurm().run([*_step(allocation.job, *tasks), "true"], PROBE_SECONDS)
     except BatchSystemError as error:
         return f"srun starts nothing on the others: {error}"
     return ""
 
 
-def _slurm() -> Slurm:
+def _slurm() -> CommandRunner:
     """Return what calls Slurm's commands. What this job asked for means nothing to its steps."""
-    return Slurm({name: text for name, text in os.environ.items() if name != "SLURM_CLUSTERS"})
+    own = {name: text for name, text in os.environ.items() if name != "SLURM_CLUSTERS"}
+    return CommandRunner(SlurmCommands(), own)
 
 
 def _step(job: str, *options: str) -> list[str]:
@@ -94,13 +94,11 @@ class StepScheduler(BatchScheduler):
         super().__init__(
             max_workers=len(self._held),
             min_workers=len(self._held),  # they are there, whether they are used or not
-            jobs_per_worker=None,
-            prologue=(),
-            environment={},
-            python=None,
             worker_resources=max(self._held, key=_cores_of),
-            name=None,
         )
+
+    def _take_options(self, native: str, given: dict[str, Any]) -> None:
+        """There are none."""
 
     def __repr__(self) -> str:
         return f"StepScheduler(max_workers={self.cores})"

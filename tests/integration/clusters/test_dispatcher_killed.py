@@ -14,7 +14,7 @@ import json, os, signal, subprocess, sys, threading, time
 from pathlib import Path
 import gridengine
 from gridengine.dispatcher.launcher_thread import LaunchRecord
-from gridengine.dispatcher.standalone import serve
+from gridengine.dispatcher.standalone.serve import serve
 from gridengine.settings.values import settings
 
 folder = Path.cwd() / "runs/dispatchers/night"

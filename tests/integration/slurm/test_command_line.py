@@ -51,7 +51,7 @@ def test_a_machine_with_both_is_described_with_both(slurm: Slurm, grid_engine: G
             {"SLURM_CONF": "/nosuch/slurm.conf"},
             "controller",
             "SLURM_CONF=/nosuch/slurm.conf",
-            "slurm.conf must be where",
+            "SLURM_CONF may say where it is",
         ),
         ({"PATH": "/nosuch"}, "commands", "no sbatch in PATH", "module"),
         (

@@ -26,7 +26,7 @@ def test_a_task_that_is_forgotten_before_it_is_asked_for_is_no_success(slurm: Sl
 launcher = make_launcher("exit 0")
 handles = launcher.launch(1)
 until = time.monotonic() + 60
-while launcher._slurm.jobs(launcher._name):
+while launcher.runner.run(launcher.system.listing(launcher.name)):
     assert time.monotonic() < until
     time.sleep(0.5)
 report = wait_for(launcher, handles)[handles[0]]

@@ -108,7 +108,7 @@ while not all(len(text) == 2 for text in texts) or not texts:
 again = launcher.launch(1)
 launcher.close()
 ids, logs = [handle.id for handle in handles], [handle.log for handle in handles]
-tell(ids=ids, logs=logs, texts=texts, again=again[0].id, name=launcher._name)
+tell(ids=ids, logs=logs, texts=texts, again=again[0].id, name=launcher.name)
 """,
     )
     assert ["_" in id for id in told["ids"]] == [False] * 4 + [True] * 2

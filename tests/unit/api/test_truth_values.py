@@ -76,7 +76,6 @@ ACTS: dict[str, tuple[Act, list[str]]] = {
     ),
     "Job": (job, ["daemon", "mutable", "forward_logging"]),
     "Client.disconnect": (lambda **options: client().disconnect(**options), ["detach"]),
-    "SlurmScheduler": (gridengine.SlurmScheduler, ["strict"]),
     "WTime": (gridengine.WTime, ["countdown"]),
     "delayed": (gridengine.delayed, ["forward_logging"]),
     "delayedval": (lambda **options: gridengine.delayedval(1, **options), ["copy_on_setitem"]),

@@ -14,6 +14,7 @@ import pytest
 from gridengine.cli import doctor
 from gridengine.cli.doctor import as_json, is_broken
 from gridengine.schedulers.checks import Finding, State
+from gridengine.schedulers.registry import STARTERS, SchedulerEntry
 from gridengine.wire import encryption_speed
 
 FINE = Finding("processes", "job", State.OK, "returned")
@@ -53,7 +54,7 @@ def test_the_scheduler_of_the_settings_is_looked_at_alone_unless_another_is_aske
         return FINE
 
     monkeypatch.setattr(doctor, "try_job", try_job)
-    monkeypatch.setattr(doctor.BY_NAME["slurm"].__class__, "findings", lambda *_: ())
+    monkeypatch.setattr(SchedulerEntry, "findings", lambda *_: ())
     found = list(doctor.examine(asked, os.environ, wait=1))
     assert tried == looked_at
     assert "GRIDENGINE_SCHEDULER says processes" in found[1].text
@@ -66,9 +67,7 @@ def test_with_settings_that_cannot_be_read_no_scheduler_is_looked_at(
     found = list(doctor.examine(None, os.environ, wait=1))
     assert [(one.of, one.check, one.state) for one in found[1:]] == [
         ("here", "settings", State.BROKEN),
-        ("processes", "job", State.ABSENT),
-        ("grid_engine", "job", State.ABSENT),
-        ("slurm", "job", State.ABSENT),
+        *((name, "job", State.ABSENT) for name in STARTERS),
     ]
 
 

@@ -9,8 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from gridengine.cli.main import main
-from gridengine.schedulers.slurm.commands import Slurm
-from gridengine.schedulers.slurm.site import Site
+from gridengine.schedulers.command import CommandRunner
 from gridengine.settings.values import settings
 
 
@@ -22,7 +21,7 @@ def no_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("GRIDENGINE_RUN_DIRECTORY", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("SGE_ROOT", raising=False)
-    monkeypatch.setattr(Slurm, "site", lambda slurm, partitions: Site())
+    monkeypatch.setattr(CommandRunner, "answers", lambda runner, asked: [""] * len(asked))
     settings.cache_clear()
     yield
     monkeypatch.undo()

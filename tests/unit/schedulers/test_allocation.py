@@ -11,7 +11,8 @@ import pytest
 import gridengine
 from gridengine import schedulers
 from gridengine.resources.kinds import Memory
-from gridengine.schedulers.allocation import Allocation, allocation_here
+from gridengine.schedulers.allocation import READERS, Allocation, allocation_here
+from gridengine.schedulers.detect import JOBS
 
 BATCH = {"SLURM_JOB_ID": "17", "SLURMD_NODENAME": "n1", "SLURM_CPUS_ON_NODE": "4"}
 STEP = {**BATCH, "SLURM_STEP_TASKS_PER_NODE": "2(x3),1"}
@@ -53,6 +54,34 @@ def test_the_script_of_a_slurm_job_may_use_all_its_nodes_and_a_step_of_it_may_no
     assert bool(allocation.why_here) == (not shares)
     if shares:
         assert str(allocation) == "the 9 cores of Slurm job 17, on its 3 nodes"
+
+
+def test_the_variables_that_tell_of_jobs_are_those_that_are_read() -> None:
+    assert set(JOBS) == {names[0] for names in READERS}
+
+
+def test_a_job_of_htcondor_has_what_its_slot_has(tmp_path: Path) -> None:
+    machine = tmp_path / ".machine.ad"
+    machine.write_text('Activity = "Idle"\nCpus = 4\nMemory = 512\nTotalSlotCpus = 8\n')
+    job = {"_CONDOR_SLOT": "slot1_2", "_CONDOR_MACHINE_AD": str(machine)}
+    found = Allocation("HTCondor", "slot1_2", 4, memory=2**29)
+    assert allocation_here(job, "n1") == found
+    named = allocation_here({**job, "CONDOR_JOB_ID": "7.0"}, "n1")
+    assert named is not None
+    assert named.job == "7.0"
+    machine.unlink()
+    assert allocation_here(job, "n1") is None
+
+
+def test_a_job_of_oar_has_the_cores_of_its_node(tmp_path: Path) -> None:
+    nodes = tmp_path / "17"
+    nodes.write_text("n1.site.org\n" * 3 + "n2.site.org\n" * 5)
+    job = {"OAR_JOB_ID": "17", "OAR_NODEFILE": str(nodes)}
+    assert allocation_here(job, "n2") == Allocation("OAR", "17", 5, 2)
+    assert allocation_here(job, "elsewhere") == Allocation("OAR", "17", 3, 2)
+    assert "nodes=1" in Allocation("OAR", "17", 3, 2).why_here
+    nodes.write_text("")
+    assert allocation_here(job, "n1") is None
 
 
 def test_a_job_of_grid_engine_has_its_slots() -> None:

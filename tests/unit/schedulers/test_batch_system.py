@@ -10,7 +10,7 @@ import pytest
 from gridengine import GridEngineScheduler, SlurmScheduler
 from gridengine.errors import SubmissionRefused
 from gridengine.resources.demand import Demand
-from gridengine.schedulers.batch_system import BatchLauncher, TooMany, exit_report, refused
+from gridengine.schedulers.batch_system import BatchLauncher, exit_report
 from gridengine.schedulers.launcher import (
     Handle,
     LaunchContext,
@@ -19,6 +19,7 @@ from gridengine.schedulers.launcher import (
     Unreachable,
     failed,
 )
+from gridengine.schedulers.refusals import TooMany, refused
 from gridengine.settings.values import settings
 
 

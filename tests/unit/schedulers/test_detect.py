@@ -56,10 +56,10 @@ def test_without_any_sign_of_a_cluster_nothing_of_one_is_imported(
     assert not sys.modules.keys() & set(clusters)
 
 
-def test_a_submission_command_is_a_sign_of_slurm(tmp_path: Path) -> None:
+def test_a_submission_command_is_a_sign_of_its_system(tmp_path: Path) -> None:
     command = tmp_path / "sbatch"
     command.touch(mode=0o755)
-    assert detect.why_no_slurm({"PATH": str(tmp_path)}) == ""
+    assert detect.why_no_command("sbatch", {"PATH": str(tmp_path)}) == ""
 
 
 def test_the_linker_is_asked_where_the_user_has_libraries_of_their_own(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gridengine.schedulers.slurm.states import explanation
+from gridengine.schedulers.refusals import explanation
+from gridengine.schedulers.slurm.commands import SlurmCommands
 from gridengine.watching.next_steps import failure_step, next_step
 
 
@@ -22,8 +23,8 @@ from gridengine.watching.next_steps import failure_step, next_step
         ('cannot run in queue "b.q" because it is not contained in its hard queue list', "queue="),
         ('queue "a.q" is disabled; queue "b.q" dropped because it is full', "others' jobs"),
         ("can't open output file: No space left on device", "make room on that disk"),
-        (explanation("AssocGrpCPUMinutesLimit"), "name another account="),
-        (explanation("ReqNodeNotAvail"), "ask for other nodes"),
+        (explanation(SlurmCommands(), "AssocGrpCPUMinutesLimit"), "name another account="),
+        (explanation(SlurmCommands(), "ReqNodeNotAvail"), "ask for other nodes"),
         ("AssocMaxJobsLimit: a limit of this user or account is reached", "other jobs to end"),
         ("Resources", "ask for less: Memory"),
         ("Priority", "squeue --start"),

@@ -75,7 +75,7 @@ def test_memory_that_is_not_counted_per_slot_is_one_limit_for_all() -> None:
 @pytest.mark.parametrize(
     ("given", "error"),
     [
-        ({"h_vmem": None}, TypeError),
+        ({"h_vmem": ["10G"]}, TypeError),
         ({"h_vmem": "10 G"}, ConfigurationError),
         ({"h_vmem": "10G,h_rt=1"}, ConfigurationError),
         ({"queue": 3}, TypeError),

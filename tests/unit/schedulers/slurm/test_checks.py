@@ -6,11 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from gridengine.schedulers.batch_commands import Queue
 from gridengine.schedulers.checks import State
-from gridengine.schedulers.slurm.checks import findings, parse_partitions
+from gridengine.schedulers.command_checks import findings
+from gridengine.schedulers.slurm.commands import SlurmCommands
 
+VERSION = "slurm-wlm 22.05.8"
 COMMANDS = {
-    "sbatch": "echo slurm-wlm 22.05.8",
+    "sbatch": f"echo {VERSION}",
     "squeue": "true",
     "scancel": "true",
     "scontrol": "echo Slurmctld is UP",
@@ -22,12 +25,18 @@ def found(folder: Path, **commands: str) -> list[tuple[str, State, str]]:
     for name, text in commands.items():
         (folder / name).write_text(f"#!/bin/sh\n{text}\n")
         (folder / name).chmod(0o755)
-    return [(one.check, one.state, one.text) for one in findings({"PATH": str(folder)})]
+    return [
+        (one.check, one.state, one.text) for one in findings(SlurmCommands(), {"PATH": str(folder)})
+    ]
 
 
 def test_a_slurm_that_works_is_told_with_its_version_and_partitions(tmp_path: Path) -> None:
     assert found(tmp_path, **COMMANDS) == [
-        ("commands", State.OK, f"{tmp_path}/sbatch, slurm-wlm 22.05.8"),
+        (
+            "commands",
+            State.OK,
+            f"{tmp_path}/" + f", {tmp_path}/".join(["sbatch, " + VERSION, *list(COMMANDS)[1:]]),
+        ),
         ("controller", State.OK, "Slurmctld is UP"),
         ("partitions", State.OK, "main* (up, 2 nodes)"),
     ]
@@ -71,7 +80,7 @@ def test_commands_that_are_missing_are_named(tmp_path: Path) -> None:
 
 
 def test_the_names_states_and_sizes_of_partitions_are_read() -> None:
-    assert parse_partitions("main*|up|2\nclosed|down|12\n\nodd\n") == [
-        ("main*", "up", "2"),
-        ("closed", "down", "12"),
+    assert SlurmCommands().parse_queues("main*|up|1\nclosed|down|12\n\nodd\n") == [
+        Queue("main*", "up, 1 node"),
+        Queue("closed", "down, 12 nodes", open=False),
     ]

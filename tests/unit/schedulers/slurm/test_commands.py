@@ -8,19 +8,18 @@ from pathlib import Path
 import pytest
 
 from gridengine.errors import ConfigurationError
-from gridengine.schedulers.slurm.commands import command_environment, sbatch_command
+from gridengine.schedulers.batch_commands import WorkerArray
+from gridengine.schedulers.command import command_environment
+from gridengine.schedulers.slurm.commands import SlurmCommands
+from gridengine.schedulers.slurm.site import Site
 
 
 def command(
     run: Path = Path("/runs/r"), count: int = 3, options: tuple[str, ...] = ()
 ) -> list[str]:
-    return sbatch_command(
-        options,
-        name="me",
-        count=count,
-        log=lambda task: f"{run}/logs/worker.1.{task}.log",
-        script=run / "worker.sh",
-    )
+    slurm = SlurmCommands(Site() if count else Site(largest=0))
+    log = f"{run}/logs/worker.1.{{}}.log".format
+    return slurm.submit(WorkerArray("me", count or 1, run / "worker.sh", options, log))
 
 
 def test_an_array_is_submitted_in_one_command() -> None:
@@ -54,7 +53,7 @@ def test_variables_of_the_job_that_we_are_in_are_not_handed_on() -> None:
         "SQUEUE_FORMAT": "%i",
         "HOME": "/h",
     }
-    assert command_environment(given) == {
+    assert command_environment(SlurmCommands(), given) == {
         "SLURM_CONF": "/c",
         "SBATCH_ACCOUNT": "a",
         "HOME": "/h",

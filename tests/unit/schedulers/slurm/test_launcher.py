@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from gridengine.errors import SubmissionRefused
 from gridengine.resources import Cores, Memory
 from gridengine.resources.demand import ANY, Demand
+from gridengine.schedulers import command_launcher as module
+from gridengine.schedulers.command import CommandRunner
+from gridengine.schedulers.command_launcher import ENDING_SECONDS
 from gridengine.schedulers.launcher import (
     Handle,
     LaunchContext,
@@ -19,56 +24,72 @@ from gridengine.schedulers.launcher import (
     Unreachable,
     WorkerStatus,
 )
-from gridengine.schedulers.slurm import launcher as module
-from gridengine.schedulers.slurm.commands import Slurm
-from gridengine.schedulers.slurm.launcher import ENDING_SECONDS, SlurmLauncher
+from gridengine.schedulers.slurm.commands import SlurmCommands
+from gridengine.schedulers.slurm.launcher import SlurmLauncher
 from gridengine.schedulers.slurm.site import Site
-from gridengine.schedulers.slurm.states import Row
+from gridengine.schedulers.slurm.states import ids_of
 from gridengine.settings.values import settings
 
 
-class Said(Slurm):
+class Row(NamedTuple):
+    """What squeue says of a task."""
+
+    state: str
+    start: str = ""
+    reason: str = ""
+
+
+class Said(CommandRunner):
     """A Slurm of rows that a test writes. `error` is what each command raises."""
 
     def __init__(self) -> None:
-        super().__init__({"PATH": ""})
+        super().__init__(SlurmCommands(), {"PATH": ""})
         self.rows: dict[str, Row] = {}
         self.fields: dict[str, dict[str, str]] = {}
         self.cancelled: list[str] = []
         self.submitted = 0
         self.told = ""
-        self.ran: list[tuple[str, ...]] = []
+        self.ran: list[Sequence[str]] = []
         self.error: Exception | None = None
 
-    def _check(self) -> None:
-        if self.error is not None:
-            raise self.error
-
-    def site(self, partitions: str) -> Site:
-        return Site()
-
-    def submit(self, command: Sequence[str], count: int) -> list[str]:
-        self._check()
-        self.submitted += 1
-        return [f"{self.submitted}_{task}" for task in range(1, count + 1)]
-
-    def jobs(self, name: str) -> dict[str, Row]:
-        self._check()
-        return self.rows
-
-    def details(self, job: str) -> dict[str, dict[str, str]]:
-        return self.fields
-
-    def cancel(self, jobs: Sequence[str]) -> None:
-        self._check()
-        self.cancelled += jobs
-
-    def cancel_command(self, name: str) -> list[str]:
-        return ["scancel", f"--name={name}"]
-
-    def run(self, *command: str, seconds: float = 0.0) -> str:
+    def run(self, command: Sequence[str], seconds: float | None = None) -> str:
         self.ran.append(command)
-        return self.told
+        if command == ["squeue", "--noheader", f"--user={os.getuid()}", "--format=%F"]:
+            return self.told
+        if self.error is not None and command[0] not in ("scontrol", "sinfo"):
+            raise self.error
+        answers = {"sbatch": self._sbatch, "squeue": self._squeue, "scancel": self._scancel}
+        return answers.get(command[0], self._scontrol)(*command[1:])
+
+    def _sbatch(self, *words: str) -> str:
+        self.submitted += 1
+        return f"{self.submitted}\n"
+
+    def _squeue(self, *words: str) -> str:
+        return "\n".join(
+            f"{'|'.join(id.split('_'))}|{row.state}|{row.start}|UNLIMITED|{row.reason}"
+            for id, row in self.rows.items()
+        )
+
+    def _scancel(self, *words: str) -> str:
+        named = (word.rstrip("]").partition("_[") for word in words if word[0] != "-")
+        self.cancelled += [id for job, _, tasks in named for id in ids_of(job, tasks)]
+        return ""
+
+    def _scontrol(self, *words: str) -> str:
+        jobs = ((*id.split("_"), fields) for id, fields in self.fields.items())
+        return "\n".join(
+            " ".join(
+                f"{name}={text}"
+                for name, text in {
+                    "JobId": "99",
+                    "ArrayJobId": job,
+                    "ArrayTaskId": task,
+                    **fields,
+                }.items()
+            )
+            for job, task, fields in jobs
+        )
 
 
 class NoGuard:
@@ -77,6 +98,9 @@ class NoGuard:
     def __init__(self, *arguments: object) -> None: ...
 
     def dismiss(self) -> None: ...
+
+    def leave(self) -> int:
+        return 0
 
 
 @pytest.fixture
@@ -91,9 +115,11 @@ def launcher(
     with monkeypatch.context() as patch:
         patch.setenv("GRIDENGINE_SLURM_SRUN", "no")
         patch.setattr(module, "Guard", NoGuard)
+        patch.setattr(module, "LISTING_SECONDS", 0.0)
         settings.cache_clear()
         run = LaunchContext("test", tmp_path, tmp_path / "connection", print)
-        launcher = SlurmLauncher(run, script="#!/bin/bash\n", options=[], slurm=slurm)
+        system = SlurmCommands()
+        launcher = SlurmLauncher(run, script="#!/bin/bash\n", system=system, runner=slurm)
         yield launcher
         launcher.close()
     settings.cache_clear()
@@ -181,7 +207,8 @@ def test_what_is_left_is_cancelled_by_its_name_when_the_launcher_closes(
 ) -> None:
     started(launcher, slurm, Row("RUNNING", "1"), Row("PENDING"))
     launcher.close()
-    assert slurm.ran == [("scancel", f"--name={launcher.facts()['name']}")]
+    name = launcher.facts()["name"]
+    assert slurm.ran[-1] == ["scancel", "--quiet", f"--user={os.getuid()}", f"--name={name}"]
 
 
 def test_a_task_that_does_not_come_to_its_end_is_given_up(
@@ -266,12 +293,12 @@ def test_a_task_of_an_earlier_process_that_slurm_has_forgotten_has_ended(
     "name", ["SBATCH_MEM_PER_CPU", "SBATCH_MEM_PER_GPU", "SBATCH_MEM_PER_NODE"]
 )
 def test_memory_that_a_variable_says_is_not_overridden(
-    launcher: SlurmLauncher, slurm: Said, name: str
+    monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    launcher.__dict__["_site"] = Site(memory="--mem-per-cpu=2000M")
-    assert "--mem-per-cpu=2000M" in launcher.request(1, ANY, str)["argv"]
-    slurm.environment[name] = "300M"
-    assert "--mem-per-cpu=2000M" not in launcher.request(1, ANY, str)["argv"]
+    site = Site(memory="--mem-per-cpu=2000M")
+    assert SlurmCommands(site).completed([]) == ["--mem-per-cpu=2000M"]
+    monkeypatch.setenv(name, "300M")
+    assert SlurmCommands(site).completed([]) == []
 
 
 def test_a_refusal_names_the_variables_that_may_be_its_source(
@@ -286,7 +313,7 @@ def test_a_refusal_names_the_variables_that_may_be_its_source(
 def test_that_nodes_are_given_whole_is_told_once_where_workers_ask_for_less(
     launcher: SlurmLauncher, caplog: pytest.LogCaptureFixture
 ) -> None:
-    launcher.__dict__["_site"] = Site(whole_cores=4)
+    launcher.__dict__["system"] = SlurmCommands(Site(whole_cores=4))
     launcher.launch(1, Demand(Cores(4)))
     assert caplog.text == ""
     launcher.launch(1)
@@ -297,7 +324,7 @@ def test_that_nodes_are_given_whole_is_told_once_where_workers_ask_for_less(
 def test_that_jobs_may_be_given_all_memory_is_told_where_none_is_asked_for(
     launcher: SlurmLauncher, caplog: pytest.LogCaptureFixture
 ) -> None:
-    launcher.__dict__["_site"] = Site(hides_memory=True)
+    launcher.__dict__["system"] = SlurmCommands(Site(hides_memory=True))
     launcher.launch(1, Demand(Memory(2)))
     assert caplog.text == ""
     launcher.launch(1)

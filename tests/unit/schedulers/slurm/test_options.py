@@ -10,14 +10,17 @@ import pytest
 from gridengine.errors import ConfigurationError
 from gridengine.resources import ZERO, Capacity, Cores, GPUs, Memory, Node, Resource, Token, WTime
 from gridengine.resources.demand import Demand
-from gridengine.schedulers.slurm import options as slurm_words
-from gridengine.schedulers.slurm.options import own_options, sbatch_options
+from gridengine.schedulers.options import own_options, worker_options
+from gridengine.schedulers.slurm.commands import SlurmCommands
+from gridengine.schedulers.slurm.options import EARLY_SECONDS, SIGNAL_SECONDS
 from gridengine.settings.values import SlurmSite
+
+SLURM = SlurmCommands()
 
 
 def test_arguments_become_options() -> None:
     given = {"partition": "main", "cpus_per_task": 2, "exclusive": True, "hold": False}
-    assert shlex.join(own_options(given, "--nice=5 -C 'a&b'")) == (
+    assert shlex.join(own_options(SLURM, given, "--nice=5 -C 'a&b'")) == (
         "--partition=main --cpus-per-task=2 --exclusive --nice=5 -C 'a&b'"
     )
 
@@ -30,7 +33,7 @@ class Seats(Capacity):
 def slurm(
     resources: Resource, factor: float = 1.0, *own: str, site: SlurmSite | None = None
 ) -> list[str]:
-    return sbatch_options(own, Demand(resources, factor), site or SlurmSite())
+    return worker_options(SLURM, own, Demand(resources, factor), site or SlurmSite())
 
 
 @pytest.mark.parametrize(
@@ -60,7 +63,7 @@ def test_each_kind_has_its_words_for_slurm(resources: Resource, words: list[str]
 def test_slurm_s_signal_comes_after_the_call_s_time_even_if_it_comes_early() -> None:
     for seconds in range(1, 400):
         limit = int(slurm(WTime(seconds))[0].removeprefix("--time=")) * 60
-        assert limit - slurm_words.SIGNAL_SECONDS - slurm_words.EARLY_SECONDS > seconds
+        assert limit - SIGNAL_SECONDS - EARLY_SECONDS > seconds
 
 
 def test_a_slurm_site_has_its_own_names() -> None:
@@ -129,7 +132,7 @@ def test_a_longer_time_of_the_scheduler_s_serves_on_slurm_too() -> None:
     ],
 )
 def test_times_are_read_as_slurm_does(text: str, seconds: float) -> None:
-    assert slurm_words.parse_time(text) == seconds
+    assert SLURM.parse_time(text) == seconds
 
 
 class Loud(Capacity):

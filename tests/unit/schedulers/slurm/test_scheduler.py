@@ -19,7 +19,7 @@ from gridengine.schedulers import SlurmScheduler
         ({"native": "'"}, ConfigurationError, "cannot be read"),
         ({"native": 3}, TypeError, "native must be a string"),
         ({"partition": "a\nb"}, ConfigurationError, "partition must be one line"),
-        ({"time": None}, TypeError, "time must be a string, a number or True"),
+        ({"time": ["1"]}, TypeError, "time must be a string, a number or True"),
         ({"max_workers": 0}, ConfigurationError, "max_workers must be at least 1"),
         (
             {"start_timeout": 0},

@@ -5,16 +5,13 @@ from __future__ import annotations
 import pytest
 
 from gridengine.errors import SchedulerUnavailable, SubmissionRefused
-from gridengine.schedulers.batch_system import TooMany
+from gridengine.schedulers.command import error_text
 from gridengine.schedulers.launcher import TryAgain
-from gridengine.schedulers.slurm.site import (
-    Site,
-    error_text,
-    parse_sizes,
-    refusal,
-    site_of,
-    unavailable,
-)
+from gridengine.schedulers.refusals import TooMany, refusal, unavailable
+from gridengine.schedulers.slurm.commands import SlurmCommands
+from gridengine.schedulers.slurm.site import Site, parse_sizes, site_of
+
+SLURM = SlurmCommands()
 
 CONFIG = """Configuration data as of 2026-11-21T00:55:20
 AccountingStorageType   = accounting_storage/none
@@ -106,13 +103,15 @@ def test_of_what_a_site_does_not_show_nothing_is_assumed() -> None:
     ],
 )
 def test_a_limit_that_is_used_up_is_met_by_fewer_or_later(words: str) -> None:
-    meaning = refusal(words, [], 100)
+    meaning = refusal(SLURM, words, [], 100)
     assert isinstance(meaning, TooMany)
     assert meaning.limit is None
 
 
 def test_a_limit_on_the_size_of_arrays_is_met_by_smaller_ones() -> None:
-    meaning = refusal("Batch job submission failed: Invalid job array specification", [], 100)
+    meaning = refusal(
+        SLURM, "Batch job submission failed: Invalid job array specification", [], 100
+    )
     assert isinstance(meaning, TryAgain)
     assert getattr(meaning, "limit", None) == 50
 
@@ -163,7 +162,7 @@ def test_a_limit_on_the_size_of_arrays_is_met_by_smaller_ones() -> None:
 def test_a_refusal_is_told_in_slurm_s_words_with_a_remedy(
     words: str, kind: type[Exception], told: str
 ) -> None:
-    meaning = refusal(words, ["--mem=1"], 100)
+    meaning = refusal(SLURM, words, ["--mem=1"], 100)
     assert isinstance(meaning, kind)
     assert words in str(meaning)
     assert told in str(meaning)
@@ -179,7 +178,7 @@ def test_a_refusal_is_told_in_slurm_s_words_with_a_remedy(
     ],
 )
 def test_who_cannot_be_reached_is_named_with_a_remedy(words: str, remedy: str) -> None:
-    assert remedy in str(unavailable(words))
+    assert remedy in str(unavailable(SLURM, words))
 
 
 def test_what_a_command_says_is_told_once_and_without_its_name() -> None:

@@ -7,22 +7,24 @@ import math
 import pytest
 
 from gridengine.errors import OutOfMemory, TimeoutError
+from gridengine.schedulers.batch_commands import GONE, VANISHED, Seen
 from gridengine.schedulers.launcher import WorkerStatus, compress
-from gridengine.schedulers.slurm.site import impossible
+from gridengine.schedulers.refusals import explanation, impossible
+from gridengine.schedulers.slurm.commands import SlurmCommands
 from gridengine.schedulers.slurm.states import (
     ENDS,
     STATES,
-    Row,
     end_code_words,
-    end_words,
-    explanation,
     ids_of,
-    is_permanent,
     parse_cancelled_by,
     parse_jobs,
     parse_squeue,
     remaining_seconds,
+    seen_in,
+    with_details,
 )
+
+SLURM = SlurmCommands()
 
 
 @pytest.mark.parametrize(
@@ -67,14 +69,19 @@ def test_tasks_that_wait_share_a_row() -> None:
     listing = """12|1,3-4%2|PENDING|N/A|1:00:00|ReqNodeNotAvail, UnavailableNodes:n[1|2]
 12|2|RUNNING|2026-11-21T00:55:20|UNLIMITED|None
 15|N/A|TIMEOUT|x|0:00|TimeLimit
+16|N/A|PENDING|x|UNLIMITED|BeginTime
+17|N/A|COMPLETING|x|UNLIMITED|None
 """
-    waiting = Row("PENDING", "N/A", "ReqNodeNotAvail, UnavailableNodes:n[1|2]", 3600)
+    reason = "ReqNodeNotAvail, UnavailableNodes:n[1|2]"
+    waiting = Seen(WorkerStatus.QUEUED, reason, remaining_seconds=3600)
     assert parse_squeue(listing) == {
         "12_1": waiting,
         "12_3": waiting,
         "12_4": waiting,
-        "12_2": Row("RUNNING", "2026-11-21T00:55:20", "None"),
-        "15": Row("TIMEOUT", "x", "TimeLimit", 0),
+        "12_2": Seen(WorkerStatus.RUNNING, "None", start="2026-11-21T00:55:20"),
+        "15": Seen(WorkerStatus.FAILED, "it reached its time limit (TIMEOUT)", TimeoutError),
+        "16": Seen(WorkerStatus.QUEUED, "BeginTime", again=True),
+        "17": Seen(None, "COMPLETING"),
     }
 
 
@@ -134,20 +141,28 @@ def test_exit_codes_are_told_in_words(code: str, words: str) -> None:
     assert end_code_words(code) == words
 
 
+def ended(state: str, by: str = "", **fields: str) -> str:
+    return with_details(seen_in(state), fields, by).reason
+
+
 def test_how_a_job_ended_is_told_with_its_exit_code_and_slurm_s_own_reason() -> None:
-    assert (
-        end_words("FAILED", ENDS["FAILED"], {"ExitCode": "3:0", "Reason": "NonZeroExitCode"})
-        == "it failed (FAILED): exit status 3"
-    )
+    told = ended("FAILED", ExitCode="3:0", Reason="NonZeroExitCode")
+    assert told == "it failed (FAILED): exit status 3"
     for reason in ("JobLaunchFailure", "RaisedSignal:9(Killed)"):  # the latter from 24.11 on
-        killed = {"ExitCode": "0:9", "Reason": reason}
-        told = end_words("FAILED", ENDS["FAILED"], killed)
+        told = ended("FAILED", ExitCode="0:9", Reason=reason)
         assert told == "it failed (FAILED): killed by SIGKILL"
-    assert (
-        end_words("FAILED", ENDS["FAILED"], {"Reason": "BadConstraints"})
-        == "it failed (FAILED): BadConstraints"
-    )
-    assert end_words("TIMEOUT", ENDS["TIMEOUT"], {}) == "it reached its time limit (TIMEOUT)"
+    assert ended("FAILED", Reason="BadConstraints") == "it failed (FAILED): BadConstraints"
+    assert ended("TIMEOUT") == "it reached its time limit (TIMEOUT)"
+    assert ended("CANCELLED", by="root") == "it was cancelled (CANCELLED), by root"
+
+
+def test_of_what_is_listed_no_more_it_is_told_how_it_ended_if_slurm_knows() -> None:
+    assert "Slurm no longer knows it" in with_details(GONE, {}, "").reason
+    told = with_details(VANISHED, {}, "eve")
+    assert (told.deleted, told.reason) == (True, "it was cancelled (CANCELLED), by eve")
+    assert with_details(GONE, {"JobState": "FAILED"}, "").reason == "it failed (FAILED)"
+    for lost in (GONE, VANISHED):
+        assert with_details(lost, {"JobState": "RUNNING"}, "").state is WorkerStatus.RUNNING
 
 
 def test_each_end_has_its_meaning() -> None:
@@ -197,8 +212,13 @@ DOWN = "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher 
 )
 def test_what_may_pass_is_waited_for_and_told_with_what_to_do(reason: str, words: str) -> None:
     assert not is_permanent(reason)
-    assert explanation(reason).startswith(reason)
-    assert words in explanation(reason)
+    told = explanation(SLURM, seen_in("PENDING", reason=reason).reason)
+    assert told.startswith(reason.strip("()"))
+    assert words in told
+
+
+def is_permanent(reason: str) -> bool:
+    return SLURM.never.search(reason) is not None
 
 
 REMEDIES = {
@@ -227,7 +247,7 @@ REMEDIES = {
 )
 def test_what_does_not_pass_by_waiting_is_known_and_has_a_remedy(reason: str) -> None:
     assert is_permanent(reason)
-    error = impossible(reason, ["--cpus-per-task=500"])
+    error = impossible(SLURM, reason, ["--cpus-per-task=500"])
     assert f"can never start it: {reason}: " in error.message
     assert REMEDIES.get(reason, "") in error.message
     assert "it was asked for: --cpus-per-task=500" in error.message
@@ -235,5 +255,5 @@ def test_what_does_not_pass_by_waiting_is_known_and_has_a_remedy(reason: str) ->
 
 
 def test_accounts_say_who_cancelled_a_job() -> None:
-    assert parse_cancelled_by("CANCELLED by 1001\nCANCELLED\n") == "1001"
-    assert parse_cancelled_by("CANCELLED+") == ""
+    told = "12_1|CANCELLED by 1001\n12_2|CANCELLED\n12_3|CANCELLED+\n13|CANCELLED by 0"
+    assert parse_cancelled_by(told) == {"12_1": "1001", "13": "0"}

@@ -1,0 +1,81 @@
+"""What `gridengine doctor` looks at of a batch system that is used by its commands."""
+
+from __future__ import annotations
+
+import functools
+import shutil
+from collections.abc import Iterator, Mapping
+
+from gridengine.schedulers.batch_commands import Argv, BatchCommands
+from gridengine.schedulers.checks import Finding, State, check_names, listed
+from gridengine.schedulers.command import Answer, CommandRunner
+from gridengine.schedulers.launcher import BatchSystemError
+from gridengine.schedulers.refusals import first_match
+
+COMMAND_SECONDS = 10.0
+
+
+def findings(system: BatchCommands, environment: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield what there is: the commands, the system's answer, its queues."""
+    finding = functools.partial(Finding, system.key)
+    path = environment.get("PATH")
+    found = {name: shutil.which(name, path=path) for name in system.commands}
+    missing = [name for name, place in found.items() if not place]
+    if len(missing) == len(found):
+        yield finding(
+            "commands",
+            State.ABSENT,
+            f"there is no {system.commands[0]} in PATH",
+            f"load your site's module, where {system.title} is; it takes {listed(system.commands)}",
+        )
+        return
+    if missing:
+        packages = f" ({system.package})" if system.package else ""
+        yield finding(
+            "commands",
+            State.BROKEN,
+            f"not in PATH: {', '.join(missing)}",
+            f"install {system.title}'s commands{packages}, all of them",
+        )
+        return
+    version = _first_line(_answer(system, environment, system.version()).output)
+    first, *others = map(str, found.values())
+    words = [first, version, *others, *_doubts(system)]
+    yield finding("commands", State.OK, ", ".join(filter(None, words)))
+    answer = _answer(system, environment, system.ping())
+    if answer.failure or not system.is_up(answer.output):
+        said = "; ".join(filter(None, [*answer.output.splitlines(), answer.failure]))
+        remedy = first_match(said, system.unavailable) or "ask whoever runs it"
+        yield finding(system.server_name, State.BROKEN, said, remedy)
+        return
+    yield finding(system.server_name, State.OK, _first_line(answer.output) or "answers")
+    if system.queues():
+        yield _queues(system, _answer(system, environment, system.queues()))
+
+
+def _doubts(system: BatchCommands) -> list[str]:
+    return [] if system.tested else ["which gridengine's authors have not run; tell them"]
+
+
+def _first_line(text: str) -> str:
+    return next((line.strip() for line in text.splitlines() if line.strip()), "")
+
+
+def _answer(system: BatchCommands, environment: Mapping[str, str], command: Argv) -> Answer:
+    try:
+        return Answer(CommandRunner(system, environment).run(command, COMMAND_SECONDS))
+    except BatchSystemError as error:
+        return Answer("", str(error))
+
+
+def _queues(system: BatchCommands, answer: Answer) -> Finding:
+    name = system.queue_name
+    finding = functools.partial(Finding, system.key, f"{name}s")
+    if answer.failure:
+        return finding(State.BROKEN, answer.failure, f"look at what `{system.queues()[0]}` says")
+    found = system.parse_queues(answer.output)
+    words = listed(f"{one.name} ({one.words})" for one in found)
+    if not any(one.open for one in found):
+        return finding(State.BROKEN, f"none is up: {words}", "ask whoever runs it")
+    there = [one.name.rstrip("*") for one in found]
+    return check_names(finding(State.OK, words), f"{system.key}.{name}", there)

@@ -1,0 +1,457 @@
+"""Starts, watches and stops workers by a batch system's commands, whichever system it is: its
+`BatchCommands` say how the commands are called and what they mean.
+
+All jobs of a launcher have one name, which no others have. By that name they are listed, all with
+one command; what has the name and is not known is deleted: jobs of a submission that seemed to fail
+or gave no answer, of an earlier process that died before it noted them, or that could not be
+deleted when they should have been. By that name, too, a process that outlives this one deletes them
+all when this one is gone.
+
+Nothing that a command fails to say is taken for a death: a task must be missing from two listings.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import math
+import os
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+
+from gridengine.errors import GridEngineError
+from gridengine.resources.demand import ANY, Demand
+from gridengine.schedulers.batch_commands import GONE, VANISHED, BatchCommands, Seen, WorkerArray
+from gridengine.schedulers.batch_system import BatchLauncher, exit_report
+from gridengine.schedulers.cleanup import Guard
+from gridengine.schedulers.command import CommandRunner
+from gridengine.schedulers.launcher import (
+    BatchSystemError,
+    Handle,
+    LaunchContext,
+    Refused,
+    Report,
+    TryAgain,
+    Unavailable,
+    Unreachable,
+    WorkerStatus,
+)
+from gridengine.schedulers.options import site_names, worker_options
+from gridengine.schedulers.refusals import (
+    explanation,
+    first_match,
+    impossible,
+    refusal,
+    refused,
+    unavailable,
+)
+
+logger = logging.getLogger("gridengine")
+
+CLOSE_SECONDS = 5.0
+LISTING_SECONDS = 1.0
+"""The least time between two listings to look after workers."""
+ENDING_SECONDS = 30.0
+"""For how long a task may be about to end before it is taken to have ended: a node that does not
+answer keeps it there for long.
+"""
+MOST_NAMED = 1000
+"""How many tasks are named in one command."""
+LIVE = frozenset({WorkerStatus.QUEUED, WorkerStatus.RUNNING, WorkerStatus.SUSPENDED})
+RESTARTED = Seen(
+    WorkerStatus.FAILED,
+    "it was put back into the queue; another takes its place",
+    blameless=True,
+    linger=True,
+)
+NEVER_ENDS = Seen(WorkerStatus.FAILED, "it does not come to its end")
+
+
+@dataclass(slots=True)
+class CommandTask:
+    """What is remembered of a task: what it was asked for, why it waits, when it started, since
+    when it has been about to end, and whether the last listing lacked it.
+    """
+
+    demand: Demand
+    reason: str = ""
+    start: str | None = None
+    ending_since: float | None = None
+    absent: bool = False
+
+
+class CommandLauncher(BatchLauncher[CommandTask]):
+    """Starts workers as the tasks of array jobs that all have one name, and asks for all of them at
+    once.
+
+    Args:
+        system: how its commands are called.
+        options: the scheduler's own.
+        strict: whether what waits for something that never comes is an error.
+        site: the system, knowing its site, if that has been asked already.
+        runner: what runs its commands (default: in this process's environment).
+    """
+
+    def __init__(
+        self,
+        run: LaunchContext,
+        *,
+        script: str,
+        name: str = "",
+        system: BatchCommands,
+        options: Sequence[str] = (),
+        strict: bool = True,
+        site: Future[BatchCommands] | None = None,
+        runner: CommandRunner | None = None,
+    ) -> None:
+        super().__init__(run, script=script, name=name)
+        self.title = system.title
+        self.runner = runner or CommandRunner(system, os.environ)
+        self._unasked = system
+        self._options = list(options)
+        self._strict = strict
+        self._site_asked = site
+        self._guard: Guard | None = None
+        self._advised = False
+        self._listed_at = -math.inf
+        self.in_doubt = False
+        """Whether there may be jobs of our name that are not in `tasks`."""
+
+    # What the jobs are called, and what they ask for.
+
+    @functools.cached_property
+    def name(self) -> str:
+        """The name of all jobs of this launcher, and of no others: what has it and is not known is
+        deleted. Listings for people show its beginning.
+        """
+        return f"{self.job_name}-{self.run.id}-{secrets.token_hex(3)}"
+
+    @functools.cached_property
+    def system(self) -> BatchCommands:
+        """The system, knowing its site; that is asked until it has answered once.
+
+        Raises:
+            SchedulerUnavailable: it does not answer.
+        """
+        asked, self._site_asked = self._site_asked, None
+        try:
+            if asked is not None:
+                return asked.result()
+            return system_at_site(self._unasked, self.runner, self._options)
+        except BatchSystemError as error:
+            raise unavailable(self._unasked, str(error)) from None
+
+    def options_for(self, demand: Demand) -> list[str]:
+        """Return all options for workers of this demand."""
+        return worker_options(self.system, self._options, demand, site_names(self.system))
+
+    def request(
+        self, count: int, demand: Demand, log: Callable[[object], str]
+    ) -> dict[str, list[str]]:
+        return {"argv": self._submission(self.options_for(demand), count, log)}
+
+    def _submission(
+        self, options: Sequence[str], count: int, log: Callable[[object], str]
+    ) -> list[str]:
+        return list(self.system.submit(WorkerArray(self.name, count, self.script, options, log)))
+
+    # Submission.
+
+    def launch(self, count: int, demand: Demand = ANY) -> list[Handle]:
+        """Submit `count` tasks, in arrays no larger than the site allows."""
+        self.begin(demand)
+        return super().launch(count, demand)
+
+    def begin(self, demand: Demand) -> None:
+        """Note what workers of this demand are asked for, and how large an array may be; say once
+        what users should know of it.
+        """
+        most = max(1, self.system.most_tasks)
+        self.largest = min(self.largest or most, most)
+        options = self.options_for(demand)
+        self.request_words = " ".join(options)
+        advice = "" if self._advised else self.system.advice(options)
+        if advice:
+            self._advised = True
+            logger.warning("%s", advice)
+
+    def submit(self, count: int, demand: Demand, log: Callable[[object], str]) -> list[str]:
+        """Submit one array. While it is not certain that no other jobs have our name, these are
+        deleted before.
+        """
+        options = self.options_for(demand)
+        command = self._submission(options, count, log)
+        self.start_guard()
+        try:
+            if self.in_doubt:
+                self._delete_unknown(self._listing())
+            output = self.runner.run(command)
+            ids = self.system.ids(output, count)
+            if len(ids) != count:
+                self.in_doubt = True
+                raise Refused(f"{command[0]} names {len(ids)} jobs of {count}: {output.strip()!r}")
+            return ids
+        except Unavailable as error:
+            raise unavailable(self._unasked, str(error)) from None
+        except Unreachable as error:
+            self.in_doubt = True
+            raise TryAgain(f"{self.title} cannot be reached: {error}") from None
+        except Refused as error:
+            self.in_doubt |= bool(self.system.ids(error.output, count))
+            raise self._refusal(error, options, count) from None
+
+    def handle_of(self, launch: int, task: int, id: str) -> Handle:
+        return Handle(id, self.log_path(launch, self.system.log_word(task, id)))
+
+    def launched(self, handles: Sequence[Handle], demand: Demand) -> None:
+        self.tasks.update((handle, CommandTask(demand)) for handle in handles)
+
+    def _refusal(
+        self, error: Refused, asked: Sequence[str], count: int
+    ) -> TryAgain | GridEngineError:
+        """Return what it means that an array of so many tasks, which asked for this, is refused."""
+        asked = [*asked, *self.runner.said_by_variables()]
+        remedy = first_match(str(error), self.system.own_limits) if count == 1 else None
+        if remedy is None or self._has_jobs():
+            return refusal(self.system, str(error), asked, count)
+        text = f"{self.title} takes no job of this user, who has none: {error}"
+        return refused(text, " ".join(asked), remedy, self.system.key)
+
+    def _has_jobs(self) -> bool:
+        """Return whether any job of this user waits or runs; True when that is not known."""
+        command = self.system.own_jobs()
+        try:
+            return not command or bool(self.runner.run(command))
+        except BatchSystemError:
+            return True
+
+    def start_guard(self) -> None:
+        """See that nothing of this launcher's outlives this process."""
+        if self._guard is None and not self.run.epoch:
+            self._guard = self._new_guard()
+
+    def _new_guard(self) -> Guard:
+        command = self.runner.whole(self._unasked.cancel_all(self.name))
+        return Guard(command, self.files, self.runner.environment)
+
+    # What a later process needs.
+
+    def facts(self) -> dict[str, str]:
+        """Return the name of the jobs."""
+        return {"name": self.name}
+
+    def adopt(self, handles: Mapping[Handle, Demand], facts: Mapping[str, str]) -> None:
+        """Watch these tasks; other jobs of their name are deleted: nobody knows of them."""
+        self.__dict__["name"] = facts["name"]
+        super().adopt(handles, facts)
+        self.in_doubt = True
+
+    # Watching.
+
+    def _listing(self) -> dict[str, Seen]:
+        """Return what the system says of all jobs of our name.
+
+        Raises:
+            BatchSystemError: it does not.
+        """
+        try:
+            return self.system.parse(self.runner.run(self.system.listing(self.name)))
+        except ValueError as error:
+            raise Unreachable(str(error)) from error
+
+    def _delete_unknown(self, seen: Mapping[str, Seen]) -> None:
+        """Delete what has our name and is not ours any more: what could not be deleted, was
+        submitted after all, or lingers.
+        """
+        ours = {task.id for task in self.tasks}
+        unknown = [
+            id for id, one in seen.items() if id not in ours and (one.state in LIVE or one.linger)
+        ]
+        if unknown:
+            self._cancel(unknown)
+        self.in_doubt = False
+
+    def poll(self, handles: Sequence[Handle]) -> Mapping[Handle, Report]:
+        """Return what is known of these tasks, by one listing for all, and by what more there is to
+        ask of those that ended badly.
+        """
+        now = time.monotonic()
+        if now - self._listed_at < LISTING_SECONDS:
+            return {}
+        self._listed_at = now
+        try:
+            seen = self._listing()
+            self._delete_unknown(seen)
+        except BatchSystemError as error:
+            logger.info("%s does not say how the workers are: %s", self.title, error)
+            return {}
+        # Who left in order is asked for no more.
+        left = self.tasks.keys() - set(handles)
+        self.forget([task for task in left if task.id not in seen or _is_over(seen[task.id])])
+        reports: dict[Handle, Report] = {}
+        ends: dict[Handle, Seen] = {}
+        for handle in (handle for handle in handles if handle in self.tasks):
+            found = self._judge(handle, seen.get(handle.id), now)
+            if isinstance(found, Report):
+                reports[handle] = found
+            elif found is not None:
+                ends[handle] = found
+        return reports | self._exit_reports(ends)
+
+    def _judge(self, handle: Handle, seen: Seen | None, now: float) -> Report | Seen | None:
+        """Return a report on a task that has not ended, or how it ended, or None when nothing is
+        certain.
+        """
+        task = self.tasks[handle]
+        was_absent, task.absent = task.absent, seen is None
+        if seen is None:
+            # Twice, lest one answer that lacks something passes for a death.
+            lost = GONE if Path(handle.log).exists() else VANISHED
+            return lost if was_absent else None
+        if seen.state is None:
+            task.ending_since = now if task.ending_since is None else task.ending_since
+            return NEVER_ENDS if now - task.ending_since > ENDING_SECONDS else None
+        task.ending_since = None
+        if seen.state not in LIVE:
+            return seen
+        if _started_again(task, seen) or (seen.again and Path(handle.log).exists()):
+            return RESTARTED
+        if seen.state is WorkerStatus.QUEUED:
+            return self._waits(task, seen.reason)
+        left = min(seen.remaining_seconds, seen.ends_at - time.time())
+        return Report(seen.state, remaining_seconds=left)
+
+    def _waits(self, task: CommandTask, reason: str) -> Report:
+        task.reason = reason or task.reason  # `explain` may have learned it
+        never = self._strict and self.system.never.search(task.reason)
+        error = None
+        if never:
+            error = impossible(self.system, task.reason, self.options_for(task.demand))
+        return Report(WorkerStatus.QUEUED, explanation(self.system, task.reason), error)
+
+    def explain(self, handles: Sequence[Handle]) -> str:
+        """Return what the first of these tasks waits for: the system's reason, what it means and
+        what can be done.
+        """
+        task = self.tasks.get(handles[0]) if handles else None
+        if task is None:
+            return ""
+        command = self.system.why(handles[0].id)
+        if command:
+            try:
+                task.reason = self.system.because(self.runner.run(command)) or task.reason
+            except BatchSystemError as error:
+                logger.info("%s does not say what workers wait for: %s", self.title, error)
+        return explanation(self.system, task.reason)
+
+    # Ends.
+
+    def _exit_reports(self, ends: Mapping[Handle, Seen]) -> dict[Handle, Report]:
+        """Return a report on each task that ended, with what more the system knows of it."""
+        bad = {handle.id: end for handle, end in ends.items() if end.state is WorkerStatus.FAILED}
+        known = self._endings(bad) if bad else {}
+        reports = {}
+        lingering = []
+        for handle, listed in ends.items():
+            end = known.get(handle.id, listed)
+            if end.state in LIVE:
+                continue
+            end = self.settled(handle, end)
+            if listed.linger or end.linger:
+                lingering.append(handle.id)
+            reports[handle] = exit_report(handle, report_of(end), end.host)
+        if lingering:
+            self.try_delete(lingering)
+        self.forget(reports)
+        return reports
+
+    def _endings(self, ended: Mapping[str, Seen]) -> dict[str, Seen]:
+        outputs = []
+        for command in self.system.endings(ended):
+            try:
+                outputs.append(self.runner.run(command))
+            except BatchSystemError as error:
+                logger.info("%s does not say why workers ended: %s", self.title, error)
+                outputs.append("")
+        return self.system.parse_endings(ended, outputs)
+
+    def settled(self, handle: Handle, end: Seen) -> Seen:
+        """Return how a task ended, where the launcher knows more of it than the system."""
+        return end
+
+    # Deletion.
+
+    def _cancel(self, ids: Sequence[str]) -> None:
+        for start in range(0, len(ids), MOST_NAMED):
+            self.runner.run(self.system.cancel(ids[start : start + MOST_NAMED]))
+
+    def delete(self, ids: Sequence[str]) -> None:
+        try:
+            self._cancel(ids)
+        except BatchSystemError:
+            self.in_doubt = True
+            raise
+
+    def close(self) -> None:
+        """Delete the tasks that are left; should the system not answer, that is tried for a minute
+        more.
+        """
+        if os.getpid() != self.owner:
+            return
+        guard, self._guard = self._guard, None
+        if self.run.epoch and "name" in self.__dict__:  # who may have submitted
+            guard = self._new_guard()
+        if guard is not None:
+            try:
+                self.runner.run(self._unasked.cancel_all(self.name), CLOSE_SECONDS)
+            except BatchSystemError as error:
+                logger.warning(
+                    "process %d still tries to cancel this run's jobs: %s", guard.leave(), error
+                )
+            else:
+                guard.dismiss()
+        self.script.unlink(missing_ok=True)
+
+
+def _is_over(seen: Seen) -> bool:
+    return seen.state is not None and seen.state not in LIVE
+
+
+def _started_again(task: CommandTask, seen: Seen) -> bool:
+    """Return whether this task ran before, and waits again or was started again."""
+    before = task.start
+    if seen.state is WorkerStatus.RUNNING and before is None:
+        task.start = seen.start
+    return before is not None and (
+        seen.state is WorkerStatus.QUEUED
+        or (seen.state is WorkerStatus.RUNNING and seen.start != before)
+    )
+
+
+def report_of(seen: Seen) -> Report:
+    """Return the report on a task that ended so."""
+    assert seen.state is not None
+    return Report(
+        seen.state,
+        seen.reason,
+        deleted=seen.deleted,
+        fault=seen.fault,
+        blameless=seen.blameless,
+        uncertain=seen.uncertain,
+    )
+
+
+def system_at_site(
+    system: BatchCommands, runner: CommandRunner, options: Sequence[str]
+) -> BatchCommands:
+    """Return a system that knows its site, which is asked for workers with these options.
+
+    Raises:
+        BatchSystemError: it does not answer.
+    """
+    asked = worker_options(system, options, ANY, site_names(system))
+    return system.told(runner.answers(system.questions()), asked)

@@ -1,0 +1,93 @@
+"""`CommandScheduler`: what a user holds whose batch system is used by its commands."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, ClassVar
+
+from gridengine.resources.demand import ANY
+from gridengine.resources.units import flag
+from gridengine.schedulers.batch_commands import BatchCommands
+from gridengine.schedulers.batch_system import BatchScheduler, shown_as
+from gridengine.schedulers.command import CommandRunner
+from gridengine.schedulers.command_launcher import CommandLauncher, system_at_site
+from gridengine.schedulers.launcher import LaunchContext
+from gridengine.schedulers.options import own_options, own_walltime, site_names, worker_options
+
+
+class CommandScheduler(BatchScheduler):
+    """Runs calls in jobs of a batch system that is used by its commands. A system of a site's own
+    is a subclass that names its `BatchCommands`.
+
+    Args:
+        strict: what the batch system takes and says that it can never start is an error at once;
+            with False it waits, for somebody to change the site or the job.
+        options: any option of the command that submits, by its name with underscores for hyphens;
+            what is None or False is left out.
+    """
+
+    _commands: ClassVar[Callable[[], BatchCommands]]
+    """Makes what says how the system's commands are called."""
+    _launcher_class: ClassVar[type[CommandLauncher]] = CommandLauncher
+
+    def _take_options(self, native: str, given: dict[str, Any]) -> None:
+        self._strict = flag("strict", given.pop("strict", True))
+        self._system = type(self)._commands()
+        self._options = own_options(self._system, given, native)
+        self.walltime = own_walltime(self._system, self._options)
+        self._site_asked: Future[BatchCommands] | None = None
+
+    def __repr__(self) -> str:
+        return shown_as(self, shlex.join(self._options))
+
+    def launcher(self, run: LaunchContext) -> CommandLauncher:
+        return self._launcher_class(
+            run,
+            script=self.script(run, self._system.first_lines),
+            name=self._name,
+            system=self._system,
+            options=self._options,
+            strict=self._strict,
+            site=self._site_asked,
+        )
+
+    def _prepare(self) -> None:
+        """Ask what the site allows, which takes about as long as to import what is needed next."""
+        with self._lock:
+            unused = self._shared is None and not self._closed and self._site_asked is None
+            if unused and self._system.questions():
+                self._site_asked = Future()
+                threading.Thread(
+                    target=self._ask_site,
+                    args=(self._site_asked,),
+                    name=f"gridengine-{self._system.key}-site",
+                    daemon=True,
+                ).start()
+
+    def _ask_site(self, answer: Future[BatchCommands]) -> None:
+        try:
+            runner = CommandRunner(self._system, os.environ)
+            answer.set_result(system_at_site(self._system, runner, self._options))
+        except BaseException as error:
+            answer.set_exception(error)
+
+
+def system_here(kind: type[CommandScheduler]) -> str:
+    """Return the name of the batch system of these schedulers, when a job of this user would be
+    taken.
+
+    Raises:
+        ConfigurationError: a setting is wrong.
+        BatchSystemError: there is none, or it takes no job.
+    """
+    system = kind._commands()
+    options = worker_options(system, [], ANY, site_names(system))
+    CommandRunner(system, os.environ).run(system.probe(options), PROBE_SECONDS)
+    return system.title
+
+
+PROBE_SECONDS = 10.0

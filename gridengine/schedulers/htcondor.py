@@ -1,0 +1,288 @@
+"""Workers on an HTCondor pool, by its commands (condor_submit(1), condor_q(1), condor_rm(1)); tried
+with 23.9.
+
+A job in HTCondor is never done: what fails is held, what is evicted waits to run again. Workers
+are to do neither: a held or evicted one is deleted, and another takes its place.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import operator
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gridengine.errors import (
+    ConfigurationError,
+    GridEngineError,
+    OutOfMemory,
+    TimeoutError,
+    exit_words,
+)
+from gridengine.schedulers.batch_commands import (
+    GONE,
+    VANISHED,
+    BatchCommands,
+    Option,
+    Seen,
+    WorkerArray,
+    option_text,
+    shell,
+    succeeds_if_said,
+)
+from gridengine.schedulers.command_scheduler import CommandScheduler
+from gridengine.schedulers.launcher import WorkerStatus
+
+ATTRIBUTES = (
+    "ClusterId,ProcId,JobStatus,NumJobStarts,JobCurrentStartDate,RemoteHost,LastRemoteHost,"
+    "HoldReason,HoldReasonCode,VacateReason,RemoveReason,ExitCode,ExitBySignal,ExitSignal"
+)
+JOB_VARIABLE = "CONDOR_JOB_ID"
+"""What tells calls their job's id, for which HTCondor has no variable."""
+IDLE, RUNNING, REMOVED, COMPLETED, HELD, TRANSFERRING, SUSPENDED = range(1, 8)
+"""JobStatus (see "Job ClassAd Attributes" in the manual)."""
+HELD_BY_USER = frozenset({1, 15})
+"""The HoldReasonCode of jobs that a user holds, or has submitted on hold."""
+TOO_LONG = frozenset({46, 47})
+"""The HoldReasonCode of jobs that ran longer than `allowed_job_duration`, or than
+`allowed_execute_duration`.
+"""
+TOO_LARGE = "no slot has so much, even when it is empty"
+"""What is said of requests that HTCondor lets wait for ever."""
+WHY = r"""condor_q -better-analyze "$1" && condor_q "$1" -format 'cores: %r\n' RequestCpus \
+-format 'memory: %r\n' RequestMemory -format 'GPUs: %r\n' RequestGPUs && condor_status \
+-constraint 'SlotType =!= "Dynamic"' -af TotalSlotCpus TotalSlotMemory 'TotalSlotGPUs ?: 0' |
+sed 's/^/slot: /'"""
+"""Tells which conditions of a job how many slots meet now, what it requests, and what slots have
+when they are empty.
+"""
+
+
+class HTCondorCommands(BatchCommands):
+    """HTCondor's own commands."""
+
+    key, title = "htcondor", "HTCondor"
+    commands = ("condor_submit", "condor_q", "condor_rm", "condor_history", "condor_status")
+    package, server_name = "Debian: htcondor", "schedd"
+    # Jobs have no PATH.
+    first_lines = "export PATH=${PATH:-/usr/local/bin:/usr/bin:/bin}"
+    away = re.compile(
+        r"failed to (connect|fetch ads|contact)|unable to (connect|contact)|can't (find|locate|"
+        r"connect)|communication error|timed? ?out|errno (11[01])|SECMAN|AUTHENTICATE|no address",
+        re.IGNORECASE,
+    )
+    later = re.compile(r"MAX_JOBS|maximum number of jobs|too many jobs", re.IGNORECASE)
+    gone = re.compile(r"not found|couldn't find", re.IGNORECASE)
+    barred: Mapping[str, str] = {
+        "root|super ?user|not authorized|permission denied": "who may submit is said by "
+        "ALLOW_WRITE and the authentication methods of this pool; root may not: run this as a "
+        "plain user",
+    }
+    remedies: Mapping[str, str] = {
+        "FileSystemDomain": "HTCondor takes the nodes not to share this machine's files, which "
+        "workers need: the administrators set FILESYSTEM_DOMAIN to the same on both where they do",
+        TOO_LARGE: "`condor_status` lists the slots: ask for less; in a pool whose slots come and "
+        "go, strict=False waits for a larger one",
+        "must be|parse|syntax|invalid|expression": "arguments of HTCondorScheduler that are not "
+        "its own are submit commands, as request_disk='2G': is one misspelt?",
+        "held": "`condor_release JOB` releases it; `condor_q -hold` says why it is held",
+    }
+    unavailable: Mapping[str, str] = {
+        "AUTHENTICATE|SECMAN": "from inside a job nothing can be submitted; elsewhere "
+        "`condor_ping -verbose WRITE` tells what fails",
+        "": "`condor_q` tells whether the schedd answers; CONDOR_CONFIG may say where the "
+        "configuration is; ask the administrators",
+    }
+    never = re.compile(f"{TOO_LARGE}|FileSystemDomain")
+    ours = frozenset(
+        {
+            *("executable", "output", "error", "batch_name", "initialdir", "queue", "arguments"),
+            *("universe", "leave_in_queue", "log", "input", "stream_output", "stream_error"),
+            *("should_transfer_files", "when_to_transfer_output", "dag_node_name", "jobbatchname"),
+        }
+    )
+    time_option, gpus = "allowed_job_duration", "request_gpus={n}"
+    site_options: Mapping[str, str] = {"account": "accounting_group={}"}
+    own_memory = re.compile(r"(request_memory=)(\d+)([KMGT]?)B?", re.IGNORECASE)
+    kept = re.compile(r"CONDOR_CONFIG|_CONDOR_(?!SLOT|JOB_|MACHINE_AD|SCRATCH|CHIRP|ANCESTOR).*")
+
+    def own_option(self, name: str, value: Option) -> list[str]:
+        return [f"{name}={'true' if value is True else option_text(name, value)}"]
+
+    def said(self, options: Sequence[str]) -> dict[str, tuple[str, str]]:
+        """Return what submit commands set; their names know no case."""
+        parts = ((word, *word.partition("=")) for word in options)
+        return {name.strip().lower(): (value.strip(), word) for word, name, _, value in parts}
+
+    def cores(self, count: int) -> list[str]:
+        return [f"request_cpus={count}"]
+
+    def memory(self, size: int) -> list[str]:
+        return [f"request_memory={math.ceil(size / 2**20)}M"]
+
+    def time(self, seconds: float) -> list[str]:
+        """Return a limit after which HTCondor holds a job, which is sent SIGTERM then."""
+        return [f"allowed_job_duration={math.ceil(seconds)}"]
+
+    def completed(self, options: list[str]) -> list[str]:
+        """Return the options with the condition that a job is started once."""
+        condition, own = self.said(options).get("requirements", ("", ""))
+        others = [word for word in options if word != own]
+        more = f" && ({condition})" if condition else ""
+        return [*others, f"requirements=(NumJobStarts ?: 0) < 1{more}"]
+
+    def submit(self, array: WorkerArray) -> list[str]:
+        """Return the command that submits jobs of one cluster, without a file: the submit commands
+        are words.
+
+        Jobs have few variables, and getenv=True may be forbidden.
+
+        Raises:
+            ConfigurationError: the run directory's path cannot be said to HTCondor, or is in /tmp,
+                of which jobs have one of their own.
+        """
+        folder = str(array.folder)
+        if "$(" in folder or re.match("/(var/)?tmp/", f"{folder}/"):
+            raise ConfigurationError(
+                f"jobs of HTCondor cannot start in the run directory {folder}: it has `$(` in its "
+                "path, or is in a folder for temporary files, of which each job has one of its own",
+                hint="set GRIDENGINE_RUN_DIRECTORY to another",
+            )
+        settings = {
+            "executable": array.script,
+            "output": array.log("$(Process)"),
+            "error": array.log("$(Process)"),
+            "batch_name": array.name,
+            "initialdir": folder,
+            "should_transfer_files": "NO",
+        }
+        before = ["getenv=HOME,USER,LOGNAME,SHELL", "notification=never", "job_max_vacate_time=30"]
+        before.append(f'environment="{JOB_VARIABLE}=$(Cluster).$(Process)"')
+        ours = [f"{name}={value}" for name, value in settings.items()]
+        queue = ["/dev/null", "-queue", str(array.count)]
+        return ["condor_submit", "-terse", *before, *array.options, *ours, *queue]
+
+    def ids(self, output: str, count: int) -> list[str]:
+        found = re.search(r"^(\d+)\.0 - \1\.\d+\s*$", output, re.MULTILINE)
+        return [f"{found[1]}.{process}" for process in range(count)] if found else []
+
+    def log_word(self, task: int, id: str) -> object:
+        return task - 1
+
+    def listing(self, name: str) -> list[str]:
+        which = ("-constraint", _named(name), "-attributes", ATTRIBUTES)
+        return ["condor_q", "-nobatch", "-json", *which]
+
+    def parse(self, output: str) -> dict[str, Seen]:
+        """Return what a listing says; of no jobs condor_q prints nothing."""
+        found = json.loads(output) if output.strip() else []
+        return {f"{ad['ClusterId']}.{ad['ProcId']}": seen_in(ad) for ad in found}
+
+    def endings(self, ended: Mapping[str, Seen]) -> list[list[str]]:
+        """Return what asks for those that have left the queue, as all do that have ended."""
+        gone = [id for id, seen in ended.items() if seen in (GONE, VANISHED)]
+        which = ("-match", str(len(gone)), "-attributes", ATTRIBUTES)
+        return [["condor_history", "-json", *which, *gone]] if gone else []
+
+    def parse_endings(self, ended: Mapping[str, Seen], outputs: Sequence[str]) -> dict[str, Seen]:
+        try:
+            found = self.parse("".join(outputs))
+        except ValueError:
+            return {}  # what is known is told
+        return {id: seen for id, seen in found.items() if id in ended}
+
+    def cancel(self, ids: Sequence[str]) -> list[str]:
+        return ["condor_rm", *ids]
+
+    def cancel_all(self, name: str) -> list[str]:
+        return succeeds_if_said(["condor_rm", "-constraint", _named(name)], "Couldn't find")
+
+    def why(self, id: str) -> list[str]:
+        return shell(WHY, id)
+
+    def because(self, output: str) -> str:
+        """Return which conditions no slot meets, and whether any slot could, by `WHY`'s output."""
+        asked = dict(re.findall(r"^(cores|memory|GPUs): (.*)$", output, re.MULTILINE))
+        least = [_number(asked.get(name, "0")) for name in ("cores", "memory", "GPUs")]
+        slots = re.findall(r"^slot: (\S+) (\S+) (\S+)$", output, re.MULTILINE)
+        unmet = re.findall(r"^\[\d+\] +0 +(.*?) *$", output, re.MULTILINE)
+        words = [f"no slot has {condition} now" for condition in unmet]
+        fits = any(all(map(operator.ge, map(_number, slot), least)) for slot in slots)
+        words += [] if fits or not slots else [TOO_LARGE]
+        words = words or ["what it asks for is in use"]
+        return "; ".join(words)
+
+    def version(self) -> list[str]:
+        return ["condor_q", "-version"]
+
+    def ping(self) -> list[str]:
+        return ["condor_q", "-totals"]
+
+
+def _named(name: str) -> str:
+    return f'JobBatchName == "{name}"'
+
+
+def _number(text: str) -> float:
+    """Return the number that an expression is; what is none is more than any slot has, but for
+    HTCondor's own default and what is not requested.
+    """
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0 if text.startswith(("ifthenelse", "undefined")) else math.inf
+
+
+def seen_in(ad: Mapping[str, Any]) -> Seen:
+    """Return what a job's ClassAd says of it."""
+    status, starts = ad.get("JobStatus"), ad.get("NumJobStarts") or 0
+    host = str(ad.get("RemoteHost") or ad.get("LastRemoteHost") or "").rpartition("@")[2]
+    if status == HELD:
+        return _held(ad, ad.get("HoldReasonCode"), host)
+    if status == IDLE and starts:
+        words = f"it was evicted from {host}: {ad.get('VacateReason') or 'its place was taken'}"
+        return Seen(WorkerStatus.FAILED, words, blameless=True, linger=True, host=host)
+    if status in (RUNNING, TRANSFERRING):
+        start = str(ad.get("JobCurrentStartDate", ""))
+        return Seen(WorkerStatus.RUNNING, start=start, host=host)
+    if status == REMOVED:
+        words = f"it was removed: {ad.get('RemoveReason', 'condor_rm')}"
+        return Seen(WorkerStatus.FAILED, words, deleted=True, host=host)
+    if status == COMPLETED:
+        code = -ad.get("ExitSignal", 0) if ad.get("ExitBySignal") else ad.get("ExitCode", 0)
+        state = WorkerStatus.FAILED if code else WorkerStatus.ENDED
+        return Seen(state, exit_words(code), host=host)
+    return Seen(WorkerStatus.SUSPENDED if status == SUSPENDED else WorkerStatus.QUEUED)
+
+
+def _held(ad: Mapping[str, Any], code: int | None, host: str) -> Seen:
+    """Return what it means that a job is held: one that a user holds before it runs may be
+    released.
+    """
+    words = f"it is held: {ad.get('HoldReason', '')}"
+    by_user = code in HELD_BY_USER
+    if by_user and not ad.get("JobCurrentStartDate"):
+        return Seen(WorkerStatus.QUEUED, words)
+    fault: type[GridEngineError] | None = None
+    if code in TOO_LONG:
+        fault = TimeoutError
+    elif re.search(r"memory.*(exceed|limit)|over.*memory", words):
+        fault = OutOfMemory
+    return Seen(WorkerStatus.FAILED, words, fault, blameless=by_user, linger=True, host=host)
+
+
+class HTCondorScheduler(CommandScheduler):
+    """Runs calls in jobs of an HTCondor pool, whose nodes share a file system with this machine.
+
+    Args:
+        account: the accounting group (default: the settings').
+        options: any submit command by its name, as `request_disk="2G"` or `requirements='Machine ==
+            "n1"'`; one that begins with `+` or `My.` is said in `native`.
+        strict: what waits for a slot larger than any of the pool is an error; with False it waits,
+            as in a pool whose slots come and go.
+    """
+
+    _commands = HTCondorCommands
+    _start_at_once = True

@@ -1,0 +1,267 @@
+"""Workers on an OAR, by its commands (oarsub(1), oarstat(1), oardel(1)); tried with 2.6.1.
+
+OAR keeps all jobs for ever in its database, by name too. It ends jobs that say nothing of their
+time after the site's default, two hours as a rule.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gridengine.errors import ConfigurationError, GridEngineError, TimeoutError, exit_words
+from gridengine.schedulers.batch_commands import (
+    BatchCommands,
+    Option,
+    Seen,
+    WorkerArray,
+    option_text,
+    succeeds_if_said,
+)
+from gridengine.schedulers.command_scheduler import CommandScheduler
+from gridengine.schedulers.launcher import WorkerStatus
+
+SIGNAL_SECONDS = 30
+"""How long before its walltime a worker is told to leave: by itself OAR only kills."""
+STATES: Mapping[str, WorkerStatus] = {
+    **dict.fromkeys(
+        ("Waiting", "Hold", "toAckReservation", "toLaunch", "Launching"), WorkerStatus.QUEUED
+    ),
+    "Running": WorkerStatus.RUNNING,
+    **dict.fromkeys(("Suspended", "Resuming"), WorkerStatus.SUSPENDED),
+}
+"""States of jobs that have not ended; `Finishing` and `toError` are about to."""
+STEPS = frozenset({"FRAG_JOB_REQUEST", "SEND_KILL_JOB", "SWITCH_INTO_TERMINATE_STATE"})
+"""Events that only tell what OAR does next."""
+BLAMELESS = re.compile("BESTEFFORT|BIPBIP|LAUNCHING|PING_CHECKER|SUSPECTED|CPUSET|PROLOGUE")
+"""Events by which a job loses its place, or never gets one, by no fault of its own."""
+
+
+class OARCommands(BatchCommands):
+    """OAR's own commands."""
+
+    key, title = "oar", "OAR"
+    commands = ("oarsub", "oarstat", "oardel", "oarnodes")
+    package = "Debian: oar-user"
+    away = re.compile(
+        r"cannot connect to (database|executor)|DB connection|\[OARDO\] ERROR|could not connect|"
+        "connection (refused|reset|timed out)|server closed the connection",
+        re.IGNORECASE,
+    )
+    retrying = b"will retry to connect"
+    later = re.compile("too many jobs|maximum number|quota|limit", re.IGNORECASE)
+    gone = re.compile("already killed|not the right user")
+    remedies: Mapping[str, str] = {
+        "not enough resources": "no nodes have all of this, even when they are empty: `oarnodes` "
+        "lists them; ask for less",
+        "queue .* does not exist": "name another with queue=; the administrators know them",
+        r"column .* does not exist": "`oarnodes` lists the properties of nodes, by which resources "
+        "are asked for",
+        "walltime|cannot recognize|syntax": "resources are asked for as resource='nodes=1/core=4,"
+        'walltime=2:0:0\', properties of nodes as property="mem >= 64"',
+        "unknown option": "arguments of OARScheduler that are not its own go to oarsub as "
+        "--NAME=VALUE: `oarsub --help` lists the options; is one misspelt?",
+        "root": "root may not submit jobs here; run this as a plain user",
+        "^held$": "`oarresume JOB` releases it",
+    }
+    other_remedy = "a rule of the site (an admission rule) may refuse it: ask the administrators"
+    unavailable: Mapping[str, str] = {
+        "": "`oarstat` tells whether OAR's database answers; ask the administrators"
+    }
+    ours = frozenset(
+        {
+            *("--array", "--array-param-file", "--name", "--directory", "--stdout", "--stderr"),
+            *("--interactive", "--connect", "--resubmit", "--scanscript", "--json", "--yaml"),
+            *("--xml", "--dumper", "-n", "-d", "-O", "-E", "-I", "-C", "-S", "-J", "-Y", "-X"),
+        }
+    )
+    short: Mapping[str, str] = {
+        "-l": "--resource",
+        "-p": "--property",
+        "-q": "--queue",
+        "-t": "--type",
+    }
+    time_option, gpus = "walltime", "--resource=nodes=1/gpu={n}"
+    site_options: Mapping[str, str] = {"queue": "--queue={}", "account": "--project={}"}
+    kept = re.compile("OARCONFFILE|OARDIR")
+
+    def said(self, options: Sequence[str]) -> dict[str, tuple[str, str]]:
+        """Return what options set; of resources, the walltime and the others apart."""
+        values = super().said(options)
+        value, words = values.pop("--resource", ("", ""))
+        others, walltime = _parted(value)
+        if others:
+            values["resource"] = (others, words)
+        if walltime:
+            values["walltime"] = (walltime, words)
+        return values
+
+    def cores(self, count: int) -> list[str]:
+        return [f"--resource=nodes=1/core={count}"]
+
+    def memory(self, size: int) -> list[str]:
+        """Raise a ConfigurationError: OAR gives out no memory; a node has a property for it."""
+        raise ConfigurationError(
+            f"OAR has no words for {size / 2**30:g} GB of memory",
+            hint="choose nodes by the property in which your site has their memory, as "
+            'property="memnode >= 64000", and say in worker_resources= what a worker then holds',
+        )
+
+    def time(self, seconds: float) -> list[str]:
+        whole = math.ceil(seconds)
+        return [f"--resource=walltime={whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"]
+
+    def own_option(self, name: str, value: Option) -> list[str]:
+        if name == "walltime":
+            return [f"--resource=walltime={option_text(name, value)}"]
+        return super().own_option(name, value)
+
+    def parse_time(self, text: str) -> float:
+        """Return the seconds that OAR means by "2", "2:30" (hours first) or "2:30:10"."""
+        if not re.fullmatch(r"\d+(:\d+){0,2}", text):
+            return 0.0
+        parts = [*map(int, text.split(":")), 0, 0]
+        return 3600.0 * parts[0] + 60 * parts[1] + parts[2]
+
+    def completed(self, options: list[str]) -> list[str]:
+        """Return the options with all resources in one: of several, OAR would choose one."""
+        resources: list[str] = []
+        walltime, rest, words = "", [], iter(options)
+        for word in words:
+            if word in ("-l", "--resource"):
+                value = next(words, "")
+            elif word.startswith("--resource="):
+                value = word.partition("=")[2]
+            elif word.startswith("-l"):
+                value = word[2:]
+            else:
+                rest.append(word)
+                continue
+            others, own = _parted(value)
+            resources += [others] if others else []
+            walltime = own or walltime
+        joined = ",".join(filter(None, [_joined(resources), walltime and f"walltime={walltime}"]))
+        return [*rest, *([f"--resource={joined}"] if joined else [])]
+
+    def submit(self, array: WorkerArray) -> list[str]:
+        """Return the command that submits an array, each job of which has an id of its own; the
+        name of its log holds that. Paths that OAR does not take are left to the job's shell.
+        """
+        log, folder = array.log("%jobid%"), str(array.folder)
+        script = shlex.quote(str(array.script))
+        if not re.fullmatch(r"[\w./ -]+", log.replace("%jobid%", ""), re.ASCII):
+            before, after = map(shlex.quote, log.split("%jobid%"))
+            own_log = f"cd {shlex.quote(folder)}; exec >{before}$OAR_JOB_ID{after} 2>&1"
+            script, log, folder = f"{own_log}; exec {script}", "/dev/null", "/"
+        ours = [f"--name={array.name}", f"--array={array.count}", f"--directory={folder}"]
+        logs = [f"--stdout={log}", f"--stderr={log}"]
+        warned = [f"--checkpoint={SIGNAL_SECONDS}", "--signal=15"]
+        return ["oarsub", *warned, *array.options, *ours, *logs, script]
+
+    def ids(self, output: str, count: int) -> list[str]:
+        return re.findall(r"^OAR_JOB_ID=(\d+)", output, re.MULTILINE)
+
+    def log_word(self, task: int, id: str) -> object:
+        return id
+
+    def listing(self, name: str) -> list[str]:
+        return ["oarstat", "--json", "--full", "--sql", f"job_name = '{name}'"]
+
+    def parse(self, output: str) -> dict[str, Seen]:
+        """Return what a listing says; of no jobs oarstat prints nothing."""
+        found = json.loads(output) if output.strip() else {}
+        return {id: seen_in(job) for id, job in found.items()}
+
+    def cancel(self, ids: Sequence[str]) -> list[str]:
+        return ["oardel", *ids]
+
+    def cancel_all(self, name: str) -> list[str]:
+        states = ", ".join(f"'{state}'" for state in STATES)
+        command = ["oardel", "--sql", f"job_name = '{name}' AND state IN ({states})"]
+        return succeeds_if_said(command, "already killed")
+
+    def version(self) -> list[str]:
+        return ["oarstat", "--version"]
+
+    def ping(self) -> list[str]:
+        return ["oarnodes", "--list"]
+
+
+def _parted(resource: str) -> tuple[str, str]:
+    """Return "nodes=1/core=4,walltime=2:0:0" as what is not the walltime, and the walltime."""
+    parts = resource.split(",") if resource else []
+    times = [part.partition("=")[2] for part in parts if part.startswith("walltime=")]
+    others = [part for part in parts if not part.startswith("walltime=")]
+    return ",".join(others), times[-1] if times else ""
+
+
+def _joined(resources: Sequence[str]) -> str:
+    """Return resources as one: cores of a node with GPUs are those of each GPU."""
+    cores = [one for one in resources if re.fullmatch(r"nodes=1/core=\d+", one)]
+    gpus = [one for one in resources if re.fullmatch(r".*\bgpu=\d+", one)]
+    if len(resources) == 2 and len(cores) == len(gpus) == 1:
+        count = int(cores[0].rpartition("=")[2]) / int(gpus[0].rpartition("=")[2])
+        return f"{gpus[0]}/core={math.ceil(count)}"
+    return "+".join(resources)
+
+
+def seen_in(job: Mapping[str, Any]) -> Seen:
+    """Return what OAR says of a job."""
+    state, host = job.get("state", ""), next(iter(job.get("assigned_network_address") or []), "")
+    status = STATES.get(state)
+    if status is WorkerStatus.QUEUED:
+        return Seen(status, "held" if state == "Hold" else str(job.get("message") or ""))
+    if status is not None:
+        ends_at = (job.get("startTime") or 0) + (job.get("walltime") or math.inf)
+        return Seen(status, start=str(job.get("startTime")), ends_at=ends_at, host=host)
+    if state not in ("Terminated", "Error"):
+        return Seen(None, state)
+    code = job.get("exit_code")
+    events = {one.get("type", ""): one.get("description", "") for one in job.get("events") or []}
+    if not code and state == "Terminated":
+        return Seen(WorkerStatus.ENDED, exit_words(0), host=host)
+    return _failed(code, events, host)
+
+
+def _failed(code: int | None, events: Mapping[str, str], host: str) -> Seen:
+    """Return how a job ended badly, by the status that its shell was waited for with, or by what
+    happened to it.
+    """
+    fault: type[GridEngineError] | None = None
+    reasons = [words for kind, words in events.items() if kind not in STEPS]
+    words = "; ".join(word for word in reasons if "Ask to change the job state" not in word)
+    asked = events.get("FRAG_JOB_REQUEST", "")
+    if "WALLTIME" in events:
+        fault, words = TimeoutError, f"it reached its walltime: {events['WALLTIME']}"
+    elif asked:
+        words = f"it was deleted: {asked}"
+    elif code:
+        words = "; ".join(filter(None, [exit_words(code >> 8 or -(code & 127)), words]))
+    return Seen(
+        WorkerStatus.FAILED,
+        words or "OAR does not say how it ended",
+        fault,
+        deleted=bool(asked) and fault is None,
+        blameless=any(BLAMELESS.search(kind) for kind in events) and not asked,
+        host=host,
+    )
+
+
+class OARScheduler(CommandScheduler):
+    """Runs calls in jobs of an OAR.
+
+    Args:
+        queue, account: `--queue`, `--project` (default: the settings', else OAR's own).
+        resource, property: `--resource`, as "nodes=1/core=4,walltime=2:0:0", and `--property`, as
+            "mem >= 64".
+        walltime: how long workers may run, as "2:0:0" (hours first; default: the site's, two hours
+            as a rule).
+        options: any other option of oarsub by its name, with underscores for hyphens.
+        strict: of no effect: OAR refuses at once what it can never start.
+    """
+
+    _commands = OARCommands

@@ -1,0 +1,210 @@
+"""HTCondor's words, as 23.9.6 says them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gridengine.errors import ConfigurationError, OutOfMemory, SubmissionRefused, TimeoutError
+from gridengine.resources import ZERO, Cores, GPUs, Memory, Resource, WTime
+from gridengine.resources.demand import Demand
+from gridengine.schedulers import HTCondorScheduler
+from gridengine.schedulers.batch_commands import GONE, VANISHED, Seen, WorkerArray
+from gridengine.schedulers.command import command_environment
+from gridengine.schedulers.htcondor import HTCondorCommands
+from gridengine.schedulers.launcher import WorkerStatus
+from gridengine.schedulers.options import worker_options
+from gridengine.schedulers.refusals import explanation, impossible
+from gridengine.settings.schema import BatchSite
+
+HTCONDOR = HTCondorCommands()
+ONCE = "requirements=(NumJobStarts ?: 0) < 1"
+
+
+def options(resources: Resource, *own: str, factor: float = 1.0, **site: str) -> list[str]:
+    return worker_options(HTCONDOR, own, Demand(resources, factor), BatchSite(**site))
+
+
+@pytest.mark.parametrize(
+    ("resources", "words"),
+    [
+        (ZERO, []),
+        (Cores(4) & Memory(8), ["request_cpus=4", "request_memory=8192M"]),
+        (WTime("2:00:00"), ["allowed_job_duration=7260"]),
+        (GPUs(2), ["request_gpus=2"]),
+    ],
+)
+def test_each_kind_has_its_submit_command(resources: Resource, words: list[str]) -> None:
+    assert options(resources) == [*words, ONCE]
+
+
+def test_a_job_is_started_once_whatever_else_is_required() -> None:
+    own = 'Requirements=Machine == "n1"'
+    assert options(ZERO, own, account="lab") == [
+        "accounting_group=lab",
+        'requirements=(NumJobStarts ?: 0) < 1 && (Machine == "n1")',
+    ]
+
+
+def test_memory_of_the_users_own_is_scaled_and_not_said_twice() -> None:
+    assert options(ZERO, "request_memory=2G", factor=2.0)[0] == "request_memory=4096M"
+    with pytest.raises(ConfigurationError, match=r"Memory\(1\).* and Request_Memory=2G"):
+        options(Memory(1), "Request_Memory=2G")
+
+
+def test_arguments_are_submit_commands() -> None:
+    scheduler = HTCondorScheduler(account="lab", request_disk="2G", nice_user=True)
+    assert repr(scheduler) == (
+        "HTCondorScheduler(native='accounting_group=lab request_disk=2G nice_user=true')"
+    )
+    with pytest.raises(ConfigurationError, match="log is not for users to set"):
+        HTCondorScheduler(log="x")
+
+
+def submitted(folder: str) -> list[str]:
+    log = f"{folder}/logs/worker.1.{{}}.log".format
+    return HTCONDOR.submit(WorkerArray("me-1", 3, Path(folder, "worker.sh"), ["a=b"], log))
+
+
+def test_jobs_of_one_cluster_are_submitted_without_a_file() -> None:
+    words = submitted("/home/me/r")
+    assert words[:2] == ["condor_submit", "-terse"]
+    assert words[-3:] == ["/dev/null", "-queue", "3"]
+    assert words.index("a=b") < words.index("executable=/home/me/r/worker.sh")
+    assert "output=/home/me/r/logs/worker.1.$(Process).log" in words
+    assert HTCONDOR.ids("17.0 - 17.2\n", 3) == ["17.0", "17.1", "17.2"]
+    assert [HTCONDOR.log_word(task, "") for task in (1, 2)] == [0, 1]
+    assert HTCONDOR.ids("ERROR: Executable file /nosuch does not exist", 3) == []
+
+
+@pytest.mark.parametrize("folder", ["/tmp/r", "/var/tmp/r", "/home/$(x)"])
+def test_a_run_directory_that_jobs_do_not_see_is_refused(folder: str) -> None:
+    with pytest.raises(ConfigurationError, match="GRIDENGINE_RUN_DIRECTORY"):
+        submitted(folder)
+
+
+def seen(**attributes: object) -> Seen:
+    ad = {"ClusterId": 7, "ProcId": 0, **attributes}
+    return HTCONDOR.parse(json.dumps([ad]))["7.0"]
+
+
+def test_of_no_jobs_nothing_is_printed() -> None:
+    assert HTCONDOR.parse("") == {}
+    with pytest.raises(ValueError, match="Expecting value"):
+        HTCONDOR.parse("Failed")
+
+
+@pytest.mark.parametrize(
+    ("status", "state"),
+    [
+        (1, WorkerStatus.QUEUED),
+        (2, WorkerStatus.RUNNING),
+        (6, WorkerStatus.RUNNING),
+        (7, WorkerStatus.SUSPENDED),
+    ],
+)
+def test_jobs_that_have_not_ended_are_in_a_state(status: int, state: WorkerStatus) -> None:
+    assert seen(JobStatus=status, NumJobStarts=0).state is state
+
+
+def test_one_that_ended_says_how() -> None:
+    assert seen(JobStatus=4, ExitCode=0, ExitBySignal=False).state is WorkerStatus.ENDED
+    failed = seen(JobStatus=4, ExitCode=3, ExitBySignal=False, LastRemoteHost="slot1_1@n7")
+    assert (failed.reason, failed.host) == ("exit status 3", "n7")
+    assert seen(JobStatus=4, ExitBySignal=True, ExitSignal=9).reason == "killed by SIGKILL"
+
+
+def test_one_that_was_evicted_waits_for_nothing_and_is_to_be_deleted() -> None:
+    evicted = seen(JobStatus=1, NumJobStarts=1, LastRemoteHost="slot1_2@n7", VacateReason="")
+    assert (evicted.state, evicted.blameless, evicted.linger) == (WorkerStatus.FAILED, True, True)
+    assert evicted.reason == "it was evicted from n7: its place was taken"
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "fault"),
+    [
+        (46, "The job exceeded allowed job duration of 00:03", TimeoutError),
+        (34, "Error from slot1@n7: Job has gone over cgroup memory limit of 128 MB", OutOfMemory),
+        (21, "memory usage exceeded request_memory", OutOfMemory),
+        (7, "Error from slot2@n7: Failed to open '/nosuch/x' as standard output: No such", None),
+    ],
+)
+def test_one_that_is_held_has_failed_and_is_to_be_deleted(
+    code: int, reason: str, fault: type[Exception] | None
+) -> None:
+    held = seen(JobStatus=5, HoldReasonCode=code, HoldReason=reason, JobCurrentStartDate=17)
+    assert (held.state, held.linger, held.fault) == (WorkerStatus.FAILED, True, fault)
+    assert reason in held.reason
+    assert not held.blameless
+
+
+def test_one_that_a_user_holds_waits_unless_it_ran() -> None:
+    words = {"HoldReasonCode": 1, "HoldReason": "via condor_hold (by user me)"}
+    assert seen(JobStatus=5, **words).state is WorkerStatus.QUEUED
+    told = explanation(HTCONDOR, seen(JobStatus=5, **words).reason)
+    assert "`condor_release JOB` releases it" in told
+    ran = seen(JobStatus=5, JobCurrentStartDate=17, **words)
+    assert (ran.state, ran.linger, ran.blameless) == (WorkerStatus.FAILED, True, True)
+
+
+def test_of_those_that_left_the_queue_the_history_is_asked() -> None:
+    ended = {"7.0": GONE, "7.1": VANISHED, "7.2": seen(JobStatus=4, ExitCode=3)}
+    [command] = HTCONDOR.endings(ended)
+    assert command[-2:] == ["7.0", "7.1"]
+    assert HTCONDOR.endings({"7.2": ended["7.2"]}) == []
+    removed = {"ClusterId": 7, "ProcId": 0, "JobStatus": 3, "RemoveReason": "via condor_rm (by me)"}
+    known = HTCONDOR.parse_endings(ended, [json.dumps([removed])])
+    assert known["7.0"].deleted
+    assert known["7.0"].reason == "it was removed: via condor_rm (by me)"
+    assert HTCONDOR.parse_endings(ended, ["no history"]) == {}
+
+
+ANALYSIS = """The Requirements expression for job 5.000 reduces to these conditions:
+
+         Slots
+Step    Matched  Condition
+-----  --------  ---------
+[1]           3  TARGET.Arch == "X86_64"
+[7]           3  TARGET.Memory >= RequestMemory
+[9]           {matched}  TARGET.GPUs >= RequestGPUs
+
+No successful match recorded.
+cores: 1
+memory: ifthenelse(MemoryUsage =!= undefined,MemoryUsage,(ImageSize + 1023) / 1024)
+GPUs: {gpus}
+slot: 4 8000 0
+slot: 4 8000 2
+"""
+
+
+def test_what_no_slot_can_ever_give_is_an_error_and_what_is_in_use_is_not() -> None:
+    told = HTCONDOR.because(ANALYSIS.format(matched=0, gpus=5))
+    assert "no slot has TARGET.GPUs >= RequestGPUs now" in told
+    assert HTCONDOR.never.search(told)
+    error = impossible(HTCONDOR, told, ["request_gpus=5"])
+    assert isinstance(error, SubmissionRefused)
+    assert "`condor_status` lists the slots" in str(error)
+    assert HTCONDOR.never.search(HTCONDOR.because(ANALYSIS.format(matched=2, gpus="lots")))
+    told = HTCONDOR.because(ANALYSIS.format(matched=0, gpus=2))
+    assert not HTCONDOR.never.search(told)
+    assert HTCONDOR.because(ANALYSIS.format(matched=2, gpus="undefined")) == (
+        "what it asks for is in use"
+    )
+
+
+def test_nodes_that_do_not_share_files_are_named() -> None:
+    line = "[0]           0  TARGET.FileSystemDomain == MY.FileSystemDomain"
+    told = HTCONDOR.because(ANALYSIS.format(matched=2, gpus=1) + line)
+    assert HTCONDOR.never.search(told)
+    assert "FILESYSTEM_DOMAIN" in explanation(HTCONDOR, told)
+
+
+def test_commands_see_which_pool_is_meant_and_not_the_job_that_they_are_in() -> None:
+    given = {"CONDOR_CONFIG": "/c", "_CONDOR_SCHEDD_HOST": "s", "_CONDOR_SLOT": "slot1", "A": "b"}
+    assert sorted(command_environment(HTCONDOR, given)) == [
+        "A",
+        "CONDOR_CONFIG",
+        "_CONDOR_SCHEDD_HOST",
+    ]
