@@ -139,6 +139,19 @@ class CommandRunner:
             Refused: the answer is no.
             Unavailable: the command is not here.
         """
+        try:
+            return self.submit(command, seconds)
+        except Refused as error:
+            if self._system.gone.search(str(error)):
+                return error.output
+            raise
+
+    def submit(self, command: Argv, seconds: float | None = None) -> str:
+        """Return what a command prints that submits jobs: to it any failure is one.
+
+        Raises:
+            Unreachable, Refused, Unavailable: as `run`.
+        """
         limit = settings().command_timeout if seconds is None else seconds
         try:
             self._check_configuration()
@@ -161,8 +174,6 @@ class CommandRunner:
             or error_text(output)
             or f"{command[0]} ended with status {done.returncode}"
         )
-        if self._system.gone.search(words):
-            return output
         if self._system.away.search(words) and not self._system.later.search(words):
             raise Unreachable(words)
         raise Refused(words, output)

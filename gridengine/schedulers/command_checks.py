@@ -12,8 +12,6 @@ from gridengine.schedulers.command import Answer, CommandRunner
 from gridengine.schedulers.launcher import BatchSystemError
 from gridengine.schedulers.refusals import first_match
 
-COMMAND_SECONDS = 10.0
-
 
 def findings(system: BatchCommands, environment: Mapping[str, str]) -> Iterator[Finding]:
     """Yield what there is: the commands, the system's answer, its queues."""
@@ -63,7 +61,7 @@ def _first_line(text: str) -> str:
 
 def _answer(system: BatchCommands, environment: Mapping[str, str], command: Argv) -> Answer:
     try:
-        return Answer(CommandRunner(system, environment).run(command, COMMAND_SECONDS))
+        return Answer(CommandRunner(system, environment).run(command))
     except BatchSystemError as error:
         return Answer("", str(error))
 

@@ -189,7 +189,7 @@ class CommandLauncher(BatchLauncher[CommandTask]):
         try:
             if self.in_doubt:
                 self._delete_unknown(self._listing())
-            output = self.runner.run(command)
+            output = self.runner.submit(command)
             ids = self.system.ids(output, count)
             if len(ids) != count:
                 self.in_doubt = True
@@ -256,11 +256,11 @@ class CommandLauncher(BatchLauncher[CommandTask]):
         """Return what the system says of all jobs of our name.
 
         Raises:
-            BatchSystemError: it does not.
+            Unreachable, Unavailable: it does not.
         """
         try:
             return self.system.parse(self.runner.run(self.system.listing(self.name)))
-        except ValueError as error:
+        except (ValueError, Refused) as error:
             raise Unreachable(str(error)) from error
 
     def _delete_unknown(self, seen: Mapping[str, Seen]) -> None:
@@ -343,7 +343,8 @@ class CommandLauncher(BatchLauncher[CommandTask]):
         command = self.system.why(handles[0].id)
         if command:
             try:
-                task.reason = self.system.because(self.runner.run(command)) or task.reason
+                said = self.runner.run(command)
+                task.reason = self.system.because(said) or task.reason
             except BatchSystemError as error:
                 logger.info("%s does not say what workers wait for: %s", self.title, error)
         return explanation(self.system, task.reason)

@@ -20,10 +20,10 @@ from gridengine.schedulers.command import Answer, ask
 from gridengine.schedulers.grid_engine.options import first_environment, parse_environments
 from gridengine.schedulers.launcher import TryAgain
 from gridengine.schedulers.logs import tail
+from gridengine.settings.values import settings
 
 logger = logging.getLogger("gridengine")
 
-COMMAND_SECONDS = 10.0
 NOWHERE = {"PATH": ""}
 """An environment in which there is no Grid Engine."""
 STAMP = re.compile(r"^[\d/]+ [\d:]+ \[\d+:\d+\]: (error: )?")
@@ -187,7 +187,7 @@ class Diagnostics:
         command = self.find(name)
         if not command:
             return Answer("")
-        answer = ask([command, *arguments], self._environment, COMMAND_SECONDS)
+        answer = ask([command, *arguments], self._environment, settings().command_timeout)
         if answer.failure:
             logger.debug("%s", answer.failure)
         return answer

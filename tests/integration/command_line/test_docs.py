@@ -40,7 +40,9 @@ if sys.orig_argv[1:] == [{script!r}]:  # no worker
         def dry_run(self, *resources):
             return self.meant.dry_run(*resources)
 
-    for kind in (gridengine.GridEngineScheduler, gridengine.SlurmScheduler):
+    from gridengine.schedulers.registry import BATCH_SYSTEMS
+
+    for kind in [entry.scheduler_class() for entry in BATCH_SYSTEMS]:
         setattr(gridengine, kind.__name__, functools.partial(Here, kind))
     large = gridengine.ProcessScheduler(8, worker_resources=gridengine.Memory(120))
     gridengine.map = functools.partial(gridengine.map, scheduler=large)

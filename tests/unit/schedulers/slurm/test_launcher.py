@@ -61,6 +61,8 @@ class Said(CommandRunner):
         answers = {"sbatch": self._sbatch, "squeue": self._squeue, "scancel": self._scancel}
         return answers.get(command[0], self._scontrol)(*command[1:])
 
+    submit = run
+
     def _sbatch(self, *words: str) -> str:
         self.submitted += 1
         return f"{self.submitted}\n"
