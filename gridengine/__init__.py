@@ -82,10 +82,13 @@ if TYPE_CHECKING:  # for type checkers; `_MODULES` says the same when it runs
         WTime as WTime,
     )
     from gridengine.schedulers import (
+        FluxScheduler as FluxScheduler,
         GridEngineScheduler as GridEngineScheduler,
         HTCondorScheduler as HTCondorScheduler,
         InlineScheduler as InlineScheduler,
+        LSFScheduler as LSFScheduler,
         OARScheduler as OARScheduler,
+        PBSScheduler as PBSScheduler,
         ProcessScheduler as ProcessScheduler,
         SlurmScheduler as SlurmScheduler,
         best_available as best_available,
@@ -116,8 +119,9 @@ _MODULES = {
         "dispatcher.core.tasks": "Attempt",
         "errors": "Cancelled",
         "resources": "ZERO Capacity Cores GPUs Memory Node Resource Token WTime",
-        "schedulers": "GridEngineScheduler HTCondorScheduler InlineScheduler OARScheduler "
-        "ProcessScheduler SlurmScheduler best_available current_scheduler",
+        "schedulers": "FluxScheduler GridEngineScheduler HTCondorScheduler InlineScheduler "
+        "LSFScheduler OARScheduler PBSScheduler ProcessScheduler SlurmScheduler best_available "
+        "current_scheduler",
         "serialize.shared_objects": "Shared",
         "worker.call_context": "GVAR current_job",
     }.items()

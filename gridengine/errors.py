@@ -21,7 +21,7 @@
     │   ├── Pending                         the call has no result yet; seen when a run is read
     │   └── PicklingError (pickle's too)    an argument, function or result that cannot be pickled
     └── ProtocolError                       a message broke the protocol: a fault of this package
-        └── MessageTooLong                  a message is longer than it said, or than fits here
+        └── MessageTooLong                  a message is longer than announced, or than fits here
 
 The user's own exception is not in the tree: it arrives as itself, with a `RemoteTraceback` as its
 `__cause__`. An exception that a call *returns* is a value, not an error.

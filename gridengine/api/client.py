@@ -156,11 +156,11 @@ class Client(RemoteScheduler):
         if flag("detach", detach) and not self._closed:
             if not self._flush_calls(None):
                 raise ConfigurationError(
-                    "the dispatcher cannot write its journal: what this client leaves could be lost"
+                    "the dispatcher cannot write its journal: calls of this client could be lost"
                 )
             if not flush_handed(self):
                 raise ConfigurationError(
-                    "the files of its runs cannot be written: what this client leaves could be lost"
+                    "the files of its runs cannot be written: calls of this client could be lost"
                 )
             leave_runs(self)
         self.close()

@@ -159,7 +159,7 @@ class Delayed:
                 return value
             if not (isinstance(value, CallFuture) or value.done()) and in_event_loop():
                 raise RuntimeError(
-                    "result() of what a task of this event loop makes would wait for ever: await it"
+                    "result() would wait for ever for a task of this same event loop: await it"
                 )
             return value.result(timeout)
 

@@ -148,7 +148,7 @@ class JobDispatcher:
             if job.is_alive():
                 alive = sum(one.is_alive() for one in self._jobs)
                 of = f"of {plural(len(self._jobs), 'job')} not done after {timeout} s"
-                raise TimeoutError(f"{alive} {of}; what runs goes on")
+                raise TimeoutError(f"{alive} {of}; jobs that run go on")
         self.end_time, self._elapsed = time.time(), time.monotonic() - self._began
         results = [job.outcome() for job in self._jobs]
         self._jobs = ()

@@ -258,9 +258,7 @@ def aimap(
     """
     for one in iterables:
         if hasattr(type(one), "__aiter__"):
-            raise TypeError(
-                f"{one!r} is an asynchronous iterable: submit to an Executor what comes of it"
-            )
+            raise TypeError(f"{one!r} is an asynchronous iterable: submit its items to an Executor")
     _check_keywords("aimap", run, progress)
     options = retries, timeout, retry_on, escalate_memory, resources, priority, forward_logging
     how = {"ordered": True, "progress": progress}
@@ -310,7 +308,7 @@ def _check_keywords(called: str, keywords: RunKeywords, progress: Any) -> None:
         otherwise = (
             f"it is an option of schedulers: scheduler=gridengine.ProcessScheduler({name}=...)"
             if name == "max_workers"
-            else f"what each call is to have is given by functools.partial(f, {name}=...)"
+            else f"an argument for each call is given by functools.partial(f, {name}=...)"
         )
         known = {**(map.__kwdefaults__ or {}), **RunKeywords.__annotations__}
         raise unexpected_keyword(called, name, known, otherwise)

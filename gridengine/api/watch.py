@@ -40,7 +40,7 @@ class Watch:
                 self._callback(status)
             except Exception as error:
                 log.warning(
-                    "the function that watches is called no more: it raised %s", safe_repr(error)
+                    "the watching function is not called any more: it raised %s", safe_repr(error)
                 )
                 break
         self._dispatcher.unfollow(self._followed)

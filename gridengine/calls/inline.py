@@ -104,7 +104,7 @@ class InlineDispatcher(DispatcherBase):
                 raise ConfigurationError(
                     "an InlineScheduler makes calls at once, and this one would wait for ever: it "
                     f"is made inside {name}, whose result it needs{way}",
-                    hint="leave that out of what the call is given",
+                    hint="leave that result out of the call's arguments",
                 )
             needed.extend((one, (*path, name)) for one in self._awaited.get(run.thread, ()))
 
@@ -147,6 +147,9 @@ class InlineDispatcher(DispatcherBase):
         missing()
 
     def supply(self, reference: int, data: ResultData) -> None:
+        """Store a result, let calls in this process find it by its reference, and wake calls that
+        wait.
+        """
         with self._arrived:
             self._makers.pop(reference, None)
             if reference not in self.results:

@@ -108,6 +108,10 @@ def _copying(name: str, copy: io.StringIO) -> Iterator[None]:
 
 
 class _Tee:
+    """A stream that also writes to copies. There is one for all calls that copy the stream at the
+    same time.
+    """
+
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
         self.copies: list[io.StringIO] = []
@@ -126,8 +130,8 @@ PASSING = (KeyboardInterrupt, bdb.BdbQuit, GeneratorExit)
 """Exceptions that end the caller's own script, not only the call."""
 WORKER = b"inline"
 IGNORED = (
-    "InlineScheduler cannot keep calls to a %s limit (%s), which would end this very process; "
-    "ProcessScheduler(1) can"
+    "InlineScheduler does not enforce a %s limit (%s), which would end this very process; "
+    "ProcessScheduler(1) does"
 )
 
 log = logging.getLogger("gridengine")
@@ -319,6 +323,9 @@ class InlineRun:
         return result, payload
 
     def _outcome(self, assignment: Assignment, call: Any) -> tuple[Payload, int]:
+        """Make one call; return the pickled value or exception, and its status. Exceptions in
+        `PASSING` are raised.
+        """
         f, keywords = self._f, {}
         # It is None only if an input of the function has failed, and then its calls never run.
         assert f is not None

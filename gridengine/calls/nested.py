@@ -36,7 +36,7 @@ class NestedDispatcher(RequestingDispatcher):
         try:
             self._channel = process.connect()
         except LookupError as error:
-            raise ConfigurationError(f"this call can make no calls of others: {error}") from error
+            raise ConfigurationError(f"this call cannot submit calls: {error}") from error
         self._pid = process.pid
         self._submitters: dict[int, tuple[int, int]] = {}
         """For each submitter: the run that it last submitted for, and the submitter's number for
@@ -69,8 +69,8 @@ class NestedDispatcher(RequestingDispatcher):
             self.cancel(open_tasks)
 
     def end_call(self) -> None:
-        """End the nested calls of the call that has just ended, and everything that waits for
-        them.
+        """Called when a call has ended: end its nested calls, and release its threads and tasks
+        that still wait for its slot.
         """
         GVAR.at_end = None
         slot, self.call_slot = self.call_slot, self._new_slot()
@@ -121,19 +121,22 @@ class NestedDispatcher(RequestingDispatcher):
         self.call_slot.close()
 
     def _allocate(self, message: Allocate, buffers: Payload) -> None:
-        """Use the allocation of the call that resumes next."""
+        """Take over the allocation for the call that resumes next."""
         try:
             self._process.allocate(message, buffers)
         except Exception as error:  # a user's own kind of resource may raise anything
             self.call_slot.refuse(error)
 
     def _resumed(self, message: Resumed, buffers: Payload) -> None:
+        """Let the call go on that has got a slot, or that was refused."""
         slot = self.call_slot
         if message.run != slot.run:
             return
         if not message.refused:
             slot.resumed()
         elif slot.refuse(NestingError(message.refused)):
+            # The dispatcher refuses to let the call wait. Its nested calls may then never get a
+            # slot, so they end.
             children = self._children()
             self._settle(NestingError(message.refused), children)
             self.cancel(children)

@@ -223,6 +223,7 @@ class RemoteDispatcher(RequestingDispatcher):
         of its name. Calls that are not settled here are settled with `Cancelled`. May be called
         twice.
         """
+        # A forked child has a copy of this object, but the connection is its parent's.
         if os.getpid() != self._pid:
             return
         with self._closing:
@@ -238,6 +239,8 @@ class RemoteDispatcher(RequestingDispatcher):
         """
         if os.getpid() != self._pid:
             return
+        # Python sets `last_value` when an exception has ended the script; at a prompt, any
+        # exception does, and calls must go on.
         failed = getattr(sys, "last_value", None) is not None and not hasattr(sys, "ps1")
         with contextlib.suppress(KeyboardInterrupt):
             self._unsettled.wait_for_jobs(lambda: failed or self._lost is not None)
@@ -290,6 +293,9 @@ class RemoteDispatcher(RequestingDispatcher):
         self._queue.post((message, buffers))
 
     def _receive(self) -> Received:
+        """Send queued messages, wait, and return the messages that have arrived. Nothing from the
+        queue is sent while the client resumes: it must first repeat its requests, in their order.
+        """
         connection, queue = self._connection, self._queue
         if not self._resuming:
             for _, taken in self._output.taken():
@@ -304,6 +310,7 @@ class RemoteDispatcher(RequestingDispatcher):
                     self._taken.add(*event.numbers)
                 continue
             message, buffers = event
+            # Submissions that have queued up meanwhile join this one.
             if type(message) is Submit:
                 joinable = take_joinable(message, queue.events)
                 self._sender.send_tasks([(message, buffers), *joinable])
@@ -344,7 +351,7 @@ class RemoteDispatcher(RequestingDispatcher):
 
     def _refuse(self, message: Message, cause: Exception) -> None:
         """Report a message that cannot be encoded to its sender."""
-        error = ConfigurationError(f"this cannot be handed in: {cause}")
+        error = ConfigurationError(f"the request cannot be sent: {cause}")
         if isinstance(message, Submit):
             for task in message.tasks:
                 self._refuse_task(task, error)
@@ -371,6 +378,9 @@ class RemoteDispatcher(RequestingDispatcher):
                 self._connection.move(load_private(self._path, ClientConnection).addresses)
 
     def _work(self) -> None:
+        """Read until the connection ends; then let everybody go who waits, and close the
+        connection.
+        """
         try:
             with self._clock.waking(self._queue.wake):
                 super()._work()
@@ -383,8 +393,8 @@ class RemoteDispatcher(RequestingDispatcher):
             heard = self._connection.close()
             if self._ends_calls and not heard and not isinstance(self._lost, DispatcherGone):
                 log.warning(
-                    "the dispatcher %r has not heard that this client has left: calls of runs with "
-                    "a name go on, others end when it sees that the client is gone",
+                    "the dispatcher %r has not heard that this client has left: calls of named "
+                    "runs go on, other calls end when it notices that the client is gone",
                     self.name,
                 )
             atexit.unregister(self._at_exit)
@@ -473,6 +483,10 @@ class RemoteDispatcher(RequestingDispatcher):
         return replace(self._hello, resumes=self._number, durable=durable)
 
     def _welcome(self, message: ClientWelcome, buffers: Payload) -> None:
+        """Take the number that the dispatcher gives to this client. Or, welcomed by a restarted
+        dispatcher, send again everything that it may not have: requests, questions, followers, and
+        wanted results.
+        """
         if self._hello.keep:
             self.left.put(message)
         if not self._number:
@@ -481,6 +495,8 @@ class RemoteDispatcher(RequestingDispatcher):
                 self._requests.journaled = True
                 self._connection.epoch = message.epoch
             else:
+                # Without a journal a restarted dispatcher knows nothing of this client, so it must
+                # not resume.
                 self._connection.introduce = None
             super()._welcome(message, buffers)
             return
@@ -505,8 +521,8 @@ class RemoteDispatcher(RequestingDispatcher):
             raise VersionMismatch(message.reason)
         if self._welcomed:
             raise DispatcherGone(
-                f"the dispatcher {self.name!r} has given up this client: it was "
-                f"silent for too long, or the dispatcher was started anew ({message.reason})"
+                f"the dispatcher {self.name!r} has given up this client: the client "
+                f"was silent for too long, or the dispatcher was started anew ({message.reason})"
             )
         raise ConfigurationError(message.reason)
 
@@ -519,11 +535,12 @@ class RemoteDispatcher(RequestingDispatcher):
 
     def _controlled(self, message: Controlled, buffers: Payload) -> None:
         if self._control.tell(message):
-            self._connection.acknowledge()  # more can be told
+            self._connection.acknowledge()  # the dispatcher sends no more before
         self._answer(message.number, message)
 
 
 def _hello(weight: float, keep: str, python: str) -> ClientHello:
+    """Return this process's greeting."""
     pid = os.getpid()
     script = Path(sys.argv[0]).name if sys.argv else ""
     return ClientHello(

@@ -55,6 +55,7 @@ class DispatcherControl:
         return Control(next(self._numbers), action, msgspec.json.encode(dict(arguments)))
 
     def _asked(self, message: Control, seconds: float | None = None) -> Buffer:
+        """Send a question and wait for its answer."""
         number = message.number
         question = self._questions[number] = Question(message)
         if (lost := self._lost()) is not None:
@@ -99,7 +100,7 @@ class DispatcherControl:
         try:
             tell(None if message.failed else message.answer)
         except Exception as error:  # the answer may be of another version; calls must go on
-            log.debug("what follows the dispatcher has failed: %s", safe_repr(error))
+            log.debug("a follower of the dispatcher has failed: %s", safe_repr(error))
             tell(None)
         return True
 
@@ -174,7 +175,7 @@ def check_process(file: ClientConnection) -> None:
     if file.is_gone_for_good():
         raise DispatcherGone(
             f"the dispatcher {file.name!r}, process {file.pid} of this machine, was killed, "
-            "and is none that is started again",
-            hint="make another LocalDispatcher, and hand in again what has no result; calls "
-            "outlive the process of one that is started by `gridengine dispatcher start`",
+            "and will not be started again",
+            hint="make another LocalDispatcher, and submit the calls without a result again; calls "
+            "survive the death of a dispatcher that `gridengine dispatcher start` has started",
         )

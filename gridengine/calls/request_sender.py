@@ -187,6 +187,9 @@ class PendingRequests:
 def _without_ended(
     message: Submit, buffers: Payload, unsettled: UnsettledTasks
 ) -> tuple[Message, Payload]:
+    """Return a submission without the tasks that have outcomes, unless other calls need their
+    results.
+    """
     first = () if message.function is None else (message.function,)
     offset = sum(one.buffers for one in (*first, *message.shared))
     tasks, its = [], list[Buffer](buffers[:offset])

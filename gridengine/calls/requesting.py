@@ -159,12 +159,10 @@ class RequestingDispatcher(DispatcherBase, ABC):
         """Return the number of a submitter at the dispatcher."""
 
     def _admit(self, tasks: Sequence[Task]) -> None:  # optional
-        """Prepare for tasks that are about to be submitted, or raise the reason why they cannot
-        be.
-        """
+        """Called before tasks are submitted. Raises an error if they cannot be."""
 
     def _note(self, tasks: Sequence[Task]) -> None:  # optional
-        """Prepare for tasks that are about to be sent."""
+        """Called before tasks are sent, so that a subclass can prepare for them."""
 
     def _sendable(self, function: Function, tasks: Sequence[Task]) -> Sequence[Task]:
         """Return the tasks that may be sent; settle the others with an error."""
@@ -194,6 +192,7 @@ class RequestingDispatcher(DispatcherBase, ABC):
             self._settle(self._lost, [task.id for task in tasks])
 
     def _check_usable(self) -> None:
+        """Raise an error if nothing can be submitted any more."""
         if os.getpid() != self._pid:
             raise ConfigurationError(
                 "this scheduler belongs to the process that this one was forked from",
@@ -251,6 +250,7 @@ class RequestingDispatcher(DispatcherBase, ABC):
         self._send(message)
 
     def supply(self, reference: int, data: ResultData) -> None:
+        """Give the result that a reference stands for. An error of the package travels pickled."""
         payload, raised = data.payload, data.raised
         if data.error is not None:
             payload, raised = pickling.dump_exception(data.error), True
@@ -330,8 +330,8 @@ class RequestingDispatcher(DispatcherBase, ABC):
         )
         try:
             self._deliver(message, buffers)
-        except (TypeError, ValueError) as error:  # a name may be none that can be encoded
-            refused = ConfigurationError(f"{function.name!r} cannot be handed in: {error}")
+        except (TypeError, ValueError) as error:  # such as a name that UTF-8 cannot encode
+            refused = ConfigurationError(f"{function.name!r} cannot be submitted: {error}")
             for task in tasks:
                 self._refuse_task(task, refused)
             for own in definitions_of(message, buffers):
@@ -367,6 +367,7 @@ class RequestingDispatcher(DispatcherBase, ABC):
     # ---------------------------------------------------------------- the thread that reads
 
     def _work(self) -> None:
+        """Read messages until the connection ends, then fail everything that waits."""
         handlers = self._handlers
         try:
             while True:
@@ -377,7 +378,7 @@ class RequestingDispatcher(DispatcherBase, ABC):
         except GridEngineError as error:
             self._fail(error)
         except BaseException as error:
-            log.critical("the thread that reads failed; all that runs is ended", exc_info=True)
+            log.critical("the thread that reads failed; all calls are ended", exc_info=True)
             self._fail(Cancelled(f"the thread that reads failed: {error!r}"))
 
     def _fail(self, error: GridEngineError) -> None:
@@ -390,7 +391,7 @@ class RequestingDispatcher(DispatcherBase, ABC):
     def _settle(self, error: GridEngineError, tasks: Iterable[int] | None = None) -> None:
         """Settle all calls, or the calls of these tasks, with an error."""
         for failure in self._unsettled.fail(error, tasks):
-            log.critical("somebody could not be told of an outcome", exc_info=failure)
+            log.critical("a listener failed when it was told of an outcome", exc_info=failure)
 
     def _welcome(self, message: ClientWelcome, buffers: Payload) -> None:
         self.slots, self._unserved = message.slots, message.unserved
@@ -404,6 +405,7 @@ class RequestingDispatcher(DispatcherBase, ABC):
     def _answer(
         self, number: int, told: object = None, *, error: BaseException | None = None
     ) -> None:
+        """Set the answer of a question."""
         question = self._questions.pop(number, None)
         if question is None:  # it was asked twice, and has been answered
             return
@@ -413,6 +415,9 @@ class RequestingDispatcher(DispatcherBase, ABC):
             question.set_result(told)
 
     def _finished(self, message: Finished, buffers: Payload) -> None:
+        """Settle calls. After a resumption, outcomes may arrive a second time, in other groups:
+        only calls without an outcome are settled.
+        """
         offset = 0
         for item in message.outcomes:
             stop = offset + item.count_buffers()

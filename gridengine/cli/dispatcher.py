@@ -102,7 +102,7 @@ def _options(folder: DispatcherFolder, given: dict[str, Any]) -> StartOptions:
     except click.UsageError as error:
         if scheduler:
             raise
-        words = f"{error.message}, which {folder.name} has; --scheduler says another"
+        words = f"{error.message}, the scheduler of {folder.name}; --scheduler names another"
         raise click.UsageError(words, error.ctx) from None
     return replace(
         before,
@@ -121,7 +121,7 @@ Examples:
   gridengine dispatcher list --json | jq '.[] | select(.state == "running") | .name'
 """,
 )
-@click.option("--json", "as_json", is_flag=True, help="For scripts: a list of what status tells.")
+@click.option("--json", "as_json", is_flag=True, help="For scripts: a list of status objects.")
 def list_all(*, as_json: bool) -> None:
     """Show for each dispatcher whether it runs, where, and how many calls it has.
 

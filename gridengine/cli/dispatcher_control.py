@@ -48,8 +48,8 @@ def words(name: str, options: StartOptions) -> str:
     said = [f"{name}={value!r}" for name, value in options.arguments.items()]
     held = decode_demand(options.resources, 1.0).resources
     if options.scheduler == HAND_STARTED.name:
-        default = f", which hold {held!r} unless they say" if options.resources else ""
-        return f"those that people start: gridengine worker {name}{default}"
+        default = f", with {held!r} unless told otherwise" if options.resources else ""
+        return f"started by hand: gridengine worker {name}{default}"
     return f"{options.scheduler} {' '.join([*said, *map(repr, held)])}".rstrip()
 
 

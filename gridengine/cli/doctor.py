@@ -147,7 +147,7 @@ def check_encryption() -> Finding:
     return _finding(
         "encryption",
         State.SLOW,
-        f"{words}, which slows down what goes to cluster workers and comes back",
+        f"{words}, which slows down the traffic with cluster workers",
         "`pip install --force-reinstall 'pyzmq>=27.3'`; a pyzmq that was built here is as "
         "fast as the libsodium that it found",
     )

@@ -42,7 +42,7 @@ Examples:
     "--older",
     callback=_seconds,
     metavar="AGE",
-    help="Those last written longer ago, as 12h, 30d, 4w; without NAME of all runs.",
+    help="Runs last written longer ago, as 12h, 30d, 4w; without NAME, of all runs.",
 )
 @click.option("--journal", help="Where the runs NAME are, if not in the run directory.")
 @click.option("--yes", is_flag=True, help="Do not ask.")

@@ -38,7 +38,7 @@ Examples:
 @click.argument("which", metavar="[CALL or WORKER]", default="")
 @click.option("--failed", is_flag=True, help="Of the workers where calls have failed lately.")
 @click.option(
-    "--follow", is_flag=True, help="Go on with what is written, into new ones too, until Ctrl-C."
+    "--follow", is_flag=True, help="Go on with new output, of new logs too, until Ctrl-C."
 )
 @click.option(
     "--lines",
@@ -62,7 +62,7 @@ def command(name: str, which: str, failed: bool, follow: bool, lines: int) -> No
     for line in told:
         click.echo(line)
     if printed:
-        _show("what calls have printed", printed, lines)
+        _show("output of calls", printed, lines)
     for path in paths:
         _show(path, tail(path, TAIL_BYTES), lines)
     if follow and not paths:
@@ -72,8 +72,8 @@ def command(name: str, which: str, failed: bool, follow: bool, lines: int) -> No
         _follow(paths, find)
     if not (told or paths or printed):
         click.echo(
-            "there is no such log; what calls of this machine's processes print goes to the output "
-            "of the script, and `gridengine logs` without a call or worker shows the last of it",
+            "there is no such log; the output of calls in this machine's processes goes to the "
+            "output of the script, and `gridengine logs` without a call or worker shows its end",
             err=True,
         )
         sys.exit(1)

@@ -181,7 +181,7 @@ Examples:
 @click.option(
     "--scheduler",
     type=SchedulerChoice(STARTERS),
-    help="What starts them (default: the setting, else the best that is here).",
+    help="The scheduler that starts them (default: the setting, else the best that is here).",
 )
 @resource_options
 @click.option(

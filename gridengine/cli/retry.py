@@ -24,7 +24,7 @@ MOST_TOLD = 10
 Examples:
   gridengine retry sweep --failed
   gridengine retry sweep --failed --scheduler slurm --max-workers 20 --yes
-  gridengine retry sweep --dispatcher sweeps      those that have no result, too
+  gridengine retry sweep --dispatcher sweeps      calls without a result, too
 """,
 )
 @click.argument("name", shell_complete=run_names)

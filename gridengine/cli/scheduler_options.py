@@ -59,7 +59,7 @@ class SchedulerChoice(_Choice):
         return value if of_site else super().convert(value, param, ctx)
 
 
-_HELP = "What starts the workers (default: the setting, else the best that is here"
+_HELP = "The scheduler that starts the workers (default: the setting, else the best that is here"
 _which_scheduler = click.option("--scheduler", type=SchedulerChoice(STARTERS), help=f"{_HELP}).")
 _which_of_dispatcher = click.option(
     "--scheduler", type=SchedulerChoice(OF_DISPATCHERS), help=f"{_HELP}; none: people do, by hand)."
@@ -73,7 +73,7 @@ _how_it_starts = (
     click.option(
         "--min-workers",
         type=click.IntRange(min=0),
-        help="How many workers are kept though they have nothing to do (default: none).",
+        help="How many workers stay though they have nothing to do (default: none).",
     ),
     click.option("--partition", help="Slurm's --partition."),
     click.option("--account", help="Whose account the jobs go to."),
@@ -88,7 +88,7 @@ _how_it_starts = (
         help="A shell line that runs before each worker; may be given more than once.",
     ),
     click.option("--python", metavar="PATH", help="The Python on the nodes (default: this one)."),
-    click.option("--job-name", help="What the batch system calls the jobs."),
+    click.option("--job-name", help="The name of the jobs in the batch system."),
     click.option(
         "--jobs-per-worker",
         type=click.IntRange(min=1),
@@ -135,7 +135,7 @@ def arguments_of(scheduler: str, given: Mapping[str, Any]) -> dict[str, Any]:
     found = {name: value for name, value in given.items() if value not in (None, ())}
     for name in found:
         if scheduler not in _TAKEN_BY[name] and scheduler in OF_DISPATCHERS:
-            takers = " and ".join(_TAKEN_BY[name])
+            takers = ", ".join(_TAKEN_BY[name])
             raise click.UsageError(
                 f"--{name.replace('_', '-')} is for {takers}, not for {scheduler}"
             )

@@ -80,7 +80,7 @@ Examples:
     "--follow",
     metavar="WHICH",
     default="",
-    help="Only what is of this worker, host, cluster job or function.",
+    help="Only rows of this worker, host, cluster job or function.",
 )
 @click.option("--json", "as_json", is_flag=True, help="For scripts: an object for each frame.")
 def command(
@@ -277,7 +277,7 @@ class _Screen:
         if self._typed is None and self._view.filter:
             foot = f"only rows with {self._view.filter!r};  {foot}"
         if self._typed is None and self._view.follow:
-            foot = f"only what is of {self._view.follow!r};  {foot}"
+            foot = f"only rows of {self._view.follow!r};  {foot}"
         if self._view.paused:
             foot = f"PAUSED  {foot}"
         return frame(answer, self._view, width=columns - 1, height=lines, cpu=self._cpu, foot=foot)

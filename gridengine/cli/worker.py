@@ -32,7 +32,7 @@ Examples:
     "--workers",
     "count",
     type=click.IntRange(min=1),
-    help="How many (default: one if you say what it holds, else as many as use all processors).",
+    help="How many (default: one if its resources are given, else enough for all processors).",
 )
 @held_options
 def command(dispatcher: str, count: int | None, **held: Any) -> None:

@@ -98,7 +98,11 @@ class Window:
         self._most = most
         self._smallest = 2 * slots if most is None else most
         self._capacity = UNIT * slots if most is None else most
+        # The window never holds more calls than `LARGEST_WINDOW` or `LARGEST_SHARE` allow, however
+        # short they are.
         self._least_load = max(1, self._capacity // max(LARGEST_WINDOW, LARGEST_SHARE * slots))
+        # With many slots longer calls travel together too: otherwise more than `GATHER_RATE` tasks
+        # would end in a second.
         self._gather_seconds = min(max(GATHER_SECONDS, slots / GATHER_RATE), AHEAD_SECONDS / 2)
         self._gathers_at_most = most is not None and most >= slots * AHEAD_SECONDS / GATHER_SECONDS
         self._calls = 0

@@ -264,6 +264,7 @@ class Batcher(Settlement):
         return True
 
     def kill_all(self) -> None:
+        """Take no more calls, and end all calls, running or not."""
         self.stop()
         with self._handing_over:
             with self.lock:
@@ -359,6 +360,7 @@ class Batcher(Settlement):
         return taken
 
     def _send(self, batch: Batch) -> None:
+        """Submit a batch as one task. If that fails, the error is the outcome of its calls."""
         template, id, first = batch.template, self.dispatcher.new_id(), batch.futures[0].call
         needs = not batch.load and type(first) is CallSnapshot
         bound: list[tuple[int, int]] = []
@@ -366,6 +368,7 @@ class Batcher(Settlement):
             payload = batch.payload()
             if self.recorder is not None:
                 self.recorder.handed_over(id, batch, payload)
+            # Before `submit`, because an outcome may arrive before it returns.
             for place, future in enumerate(batch.futures, id * MOST_CALLS):
                 future.place = place
                 if future.waiters is not None and future.waiters.reference is not None:
@@ -398,6 +401,9 @@ class Batcher(Settlement):
             self.broken = self._initializer.failure_in(raised)
 
     def _on_event(self, batch: Batch, event: CallsFinished) -> None:
+        """Handle the outcome of calls of a batch: record it, learn from the duration, and settle
+        the futures.
+        """
         if event.raised and event.payload is not None:
             self.note_raised(event.payload)
         futures = batch.futures[event.start : event.stop]

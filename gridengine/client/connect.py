@@ -22,6 +22,7 @@ def dispatcher_of(scheduler: Scheduler) -> Dispatcher:
 
 
 def _make_dispatcher(scheduler: Scheduler) -> Dispatcher:
+    """Make the dispatcher for a kind of scheduler."""
     # Imported here: a scheduler may begin to start its workers before these imports, which take
     # time.
     if isinstance(scheduler, InlineScheduler):

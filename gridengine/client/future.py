@@ -164,7 +164,7 @@ FutureOutcome: TypeAlias = UndecodedResult | Failed | Done
 
 
 def is_failure(outcome: FutureOutcome) -> bool:
-    """Return whether an outcome is anything but the return value of a call."""
+    """Return whether an outcome is an error, or stands for one."""
     return type(outcome) is Failed or (type(outcome) is UndecodedResult and outcome.failed)
 
 
@@ -251,7 +251,7 @@ class CallFuture(Future[Any]):
         self.outcome: Any = outcome
         self.waiters: Waiters | None = None
 
-    # What the base class and the functions beside it read
+    # The attributes that the base class and the functions of its module read
 
     @property
     def _state(self) -> str:  # type: ignore[override]
@@ -303,7 +303,7 @@ class CallFuture(Future[Any]):
             outcome = self.outcome
         return None if type(outcome) is Phase else outcome
 
-    # What users ask
+    # The interface for users
 
     def _repr_html_(self) -> str:
         outcome = self.outcome
@@ -334,6 +334,8 @@ class CallFuture(Future[Any]):
             if self.waiters is None:
                 self._note_cancelled(path)
                 return True
+        # The condition comes before the batcher's lock, as for the functions of
+        # `concurrent.futures`, which hold it while they look at the future.
         with self._condition:
             with self.template.batcher.lock:
                 if self.outcome is not phase:
@@ -418,6 +420,9 @@ class CallFuture(Future[Any]):
         return self._exception
 
     def _await(self, timeout: float | None) -> None:
+        """Wait for the end of the call, and for its result if that has stayed at a worker; raise an
+        error if the time runs out or the call was cancelled.
+        """
         deadline = None if timeout is None else monotonic() + timeout
         if not self.await_end(timeout):
             raise FutureTimeoutError
@@ -523,7 +528,7 @@ class CallFuture(Future[Any]):
                 return
         call_safely(fn, self)
 
-    # What becomes of it
+    # The end of the call
 
     def settle(self, outcome: FutureOutcome) -> None:
         """Set the outcome of a future that has a condition, and wake its waiters."""
@@ -568,7 +573,7 @@ class CallFuture(Future[Any]):
 
     def __reduce__(self) -> Any:
         refusal = TypeError(
-            "a future travels in the arguments of calls alone; elsewhere give its result()"
+            "a future can be pickled only among a call's arguments; elsewhere use its result()"
         )
         vars(refusal)["refused"] = self  # the error names the future, not a part of it
         raise refusal

@@ -198,6 +198,7 @@ class _Reader:
         return iter(node.needs)
 
     def _begin_of_dask(self, node: Node, value: Any) -> None:
+        """Read a node that is one of dask's."""
         dask: Any = self._dask
         if isinstance(value, dask.DataNode):
             node.value = value.value
@@ -282,8 +283,8 @@ class _Reader:
         return value
 
     def _with_dask_nodes(self, value: Any, *, strict: bool = True) -> Any:
-        """Return an argument of one of dask's nodes, in which only dask's nodes stand for
-        values.
+        """Return an argument of one of dask's nodes. dask's nodes in it become nodes of this graph;
+        everything else is data.
         """
         dask: Any = self._dask
         if not isinstance(value, self._of_dask):

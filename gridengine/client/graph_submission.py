@@ -120,6 +120,8 @@ class GraphSubmission(OutcomeListener):
         )
         self._referred.extend(references)
         self._note(node, task.id, template, call.steps)
+        # One submission for each template. An inline dispatcher runs tasks as it gets them, so
+        # there the topological order must hold across templates too.
         tasks = self._group_of.get(template)
         if tasks is None or (self._dispatcher.at_once and self._groups[-1][1] is not tasks):
             tasks = self._group_of[template] = []
@@ -225,6 +227,9 @@ class GraphSubmission(OutcomeListener):
         return futures
 
     def _send(self) -> None:
+        """Supply shared data and failures, submit the tasks, and release all references: tasks keep
+        what they need.
+        """
         references = [reference for reference, _ in self._supplied]
         try:
             for reference, data in self._supplied:
@@ -254,6 +259,9 @@ class GraphSubmission(OutcomeListener):
         return [(task, 0, 1) for task, one in list(self._unsettled.items()) if one is None]
 
     def settled(self, event: CallsFinished) -> None:
+        """Settle the future of a task, if it has one. Name the node in errors. When nobody waits
+        for the remaining tasks, recall them.
+        """
         if self.recorder is not None:
             self.recorder.settled(event)
         if event.raised and event.payload is not None:
@@ -290,6 +298,7 @@ class GraphSubmission(OutcomeListener):
             first = _named(event.path[0], self._failed[id(failure)][1])
             return msgspec.structs.replace(event, path=(first, *event.path[1:]))
         if not event.path and node:
+            # The failure itself is stored as well, so that its `id` is not used again.
             self._failed[id(failure)] = failure, node
         return event
 

@@ -65,6 +65,7 @@ class Initializer:
             set_variables(outcome.changes)
 
     def _run_first(self, outcome: _Outcome) -> None:
+        """Run the initializer, and record its outcome and its changes to the environment."""
         assert self._initializer is not None
         before = dict(own_variables())
         try:

@@ -144,6 +144,9 @@ class _LeftCalls:
         return found
 
     def _begin(self, found: ChildrenWelcome | Left) -> None:
+        """Take a welcome, which says how much is left, or a message with outcomes, which are added
+        to the file. Cancelled calls have no outcome.
+        """
         if isinstance(found, ChildrenWelcome):
             self._owed, self._ready = found.owed, found.ready
             return
@@ -161,9 +164,9 @@ class _LeftCalls:
         """Have the dispatcher delete the outcomes that are durable."""
         if not self._file.writer.flush():
             raise JournalError(
-                f"{self._file.what}: what the dispatcher has of it cannot be written to "
+                f"{self._file.what}: its results at the dispatcher cannot be written to "
                 f"{self._file.path}: {self._file.writer.failure}",
-                hint="it stays at the dispatcher: run the script again when there is room",
+                hint="they stay at the dispatcher: run the script again when there is room",
             )
         self._dispatcher.took(self._written)
         self._written = []

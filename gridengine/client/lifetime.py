@@ -40,7 +40,9 @@ class Lifetime(ABC):
         """How many calls have not ended; a submission counts as one."""
         self._all_ended = threading.Condition(self.lock)
         self._awaited = False
-        """Whether anybody has waited for `_all_ended`; otherwise nobody needs to be notified."""
+        """Whether any thread has waited for `_all_ended`; otherwise the end of the last call
+        notifies nobody.
+        """
         self.broken: str | None = None
         """Why no more calls can be made; None while they can."""
         self._finishing = threading.Lock()

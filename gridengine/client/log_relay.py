@@ -87,11 +87,12 @@ class LogRelay:
         drained.wait(seconds)
 
     def _handle_all(self, payload: Payload) -> None:
+        """Handle records, in the relay's thread."""
         try:
             for buffer in payload:
                 self._handle(_DECODER.decode(buffer))
         except msgspec.MsgspecError as error:
-            log.warning("what calls have logged cannot be read: %s", error)
+            log.warning("log records of calls cannot be decoded: %s", error)
         finally:
             with self._lock:
                 self._pending -= len(payload)

@@ -209,7 +209,7 @@ async def task_group() -> AsyncIterator[Callable[..., object]]:
                 task = awaited(f, *args)
                 try:
                     return group.create_task(task)
-                except BaseException:  # the block has been left
+                except BaseException:  # the group has ended, and takes no more tasks
                     task.close()
                     raise
 

@@ -189,12 +189,12 @@ class MapRun:
         if isinstance(error, KeyboardInterrupt):
             ended = len(self.results.values) - self.results.missing
             lines = [
-                f"`results` of this exception has what {ended} of {len(results)} calls gave; at a "
-                "prompt, `sys.last_value.results`"
+                f"`results` of this exception has the results of {ended} of {len(results)} calls; "
+                "at a prompt, `sys.last_value.results`"
             ]
             if name := self.submission.run_name:
-                again = "when the script is run again, it makes the other calls alone"
-                lines.append(f"the run {name!r} keeps them: {again}")
+                again = "when the script is run again, it makes only the other calls"
+                lines.append(f"they are on disk in the run {name!r}: {again}")
             note_on(error, lines)
 
     def _await_next(self, position: int, seconds_left: Callable[[], float | None]) -> int:

@@ -74,8 +74,8 @@ class OpenRun:
         self._finalizer = weakref.finalize(self, _release_elsewhere, self._use)
 
     def note_submitter(self, dispatcher: Dispatcher, submitter: int) -> None:
-        """Tell a dispatcher which named run a submitter's calls belong to, for those who look for
-        the calls.
+        """Tell a dispatcher which named run a submitter's calls belong to, so that commands find
+        them by the run's name.
         """
         dispatcher.note_run(self._options.name, str(self._file.path), submitter)
 
@@ -172,8 +172,8 @@ class RunFunction:
         )
         if self._known.made_by and options.resume is True:
             log.warning(
-                '%s, %s: what there is was made by %s; its calls are made anew (resume="anyway" '
-                "takes what any Python can read)",
+                '%s, %s: the results were made by %s; the calls are made again (resume="anyway" '
+                "takes the results that any Python can read)",
                 self._file.what,
                 key.name,
                 self._pythons(),

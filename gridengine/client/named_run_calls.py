@@ -1,7 +1,7 @@
-"""The maps, single calls and jobs of a run with a name.
+"""The maps, single calls and jobs of a named run.
 
-Each of them asks the run (`named_run`) which calls have a result. These calls are not submitted;
-the outcomes of the others are written to the run's file as they arrive.
+Each of them asks the run (`named_run`) which calls have a result. Calls with a result are not
+submitted. The outcomes of all other calls are written to the run's file as they arrive.
 """
 
 from __future__ import annotations
@@ -81,6 +81,9 @@ class RunSubmission(Submission):
         return self._add_unknown(calls, first, super().add_what_can_travel)
 
     def _add_unknown(self, calls: Sequence[Any], first: int, add: Add) -> int:
+        """Look up calls, put the outcomes of known ones into the queue, and add the others. Return
+        the size of the calls in bytes.
+        """
         run_function = self._run_function
         pieces = (
             None if self._is_adding else run_function.take(calls, self._form, self._first + first)
@@ -122,6 +125,9 @@ class RunSubmission(Submission):
         return [Outcome(first + piece.start, first + piece.stop, found, None)]
 
     def _add_new(self, calls: Sequence[Any], first: int, piece: Piece, add: Add) -> int:
+        """Add the calls of an unknown piece, and record their tasks and, if they are new, their
+        block.
+        """
         first += piece.start
         block, keys = piece.block, None
         if not block and not is_plain(calls):

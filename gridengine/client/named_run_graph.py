@@ -104,6 +104,9 @@ class RunGraph:
         return argument
 
     def _become_data(self, node: Node) -> bool:
+        """If the result of a node is known, turn the node into data and return True. A known
+        failure becomes a failed future, which its users wait for like any other.
+        """
         if node not in self._known:
             return False
         run_function, key = self._known[node]

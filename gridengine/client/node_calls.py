@@ -95,6 +95,7 @@ class _Sequencer:
     def _step(
         self, function: Any, args: list[Any], kwargs: dict[str, Any] | None = None, name: str = ""
     ) -> Value:
+        """Append a step; return the `Value` of its result."""
         number = self._numbers.setdefault(id(function), len(self._numbers))
         self.functions[id(function)] = function
         step = Step(number, args, kwargs, (), name)

@@ -193,6 +193,6 @@ def run_options(keywords: RunKeywords, called: Callable[..., object]) -> RunOpti
         return RunOptions(**keywords)  # type: ignore[arg-type]
     if said := [word for word, value in keywords.items() if value is not None]:
         raise ConfigurationError(
-            f"{said[0]}= is about a run with a name, and there is none", hint="give it name="
+            f"{said[0]}= is for a named run, and name= is missing", hint="give name= too"
         )
     return None

@@ -130,6 +130,7 @@ def cancelled_error(
 
 
 def _outcomes_of_values(payload: Payload, start: int, stop: int) -> list[Outcome]:
+    """Return the outcomes of successful calls. Values that cannot be unpickled are errors."""
     if type(payload) is KeptPayload:
         try:
             payload = payload.fetch()
@@ -164,8 +165,8 @@ def warn_of_exit(error: BaseException) -> None:
     if isinstance(error, SystemExit):
         which = next(iter(getattr(error, "__notes__", ())), "a call")
         log.warning(
-            "%s: it left by sys.exit(%s), which is raised here and ends this Python unless "
-            "SystemExit is caught",
+            "%s: it called sys.exit(%s); SystemExit is raised here too, and ends this Python "
+            "unless it is caught",
             which,
             "" if error.code is None else safe_repr(error.code),
         )

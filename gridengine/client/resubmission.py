@@ -44,9 +44,9 @@ def calls_to_make(name: str, path: Path, failed_only: bool) -> list[CallsToMake]
             if function is None or given is None:
                 what = f"the function {told} is" if function is None else "its arguments are"
                 raise JournalError(
-                    f"a call of {told} cannot be made again: {what} not kept, for being large or "
-                    "for referring to other calls",
-                    hint="run the script again: it goes on where it was",
+                    f"a call of {told} cannot be made again: {what} not stored, because of its "
+                    "size or because it refers to other calls",
+                    hint="run the script again: it continues where it stopped",
                 )
             groups[-1].given.extend(given)
             groups[-1].places.extend((call.block, at) for at in range(call.start, call.stop))

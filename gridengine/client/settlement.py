@@ -122,6 +122,7 @@ class Settlement(FutureBatcher):
                 waiters = future.waiters
                 if waiters is not None:
                     if waiters.condition is not None:
+                        # Settled below, without this lock: a condition must be taken before it.
                         with_condition.append(future)
                         continue
                     locks += waiters.take_locks()
@@ -161,6 +162,8 @@ class Settlement(FutureBatcher):
         with self.lock:
             if future.outcome is not RUNNING:
                 return _note_reference(future, reference)
+        # `_find` takes the lock of handing over, which comes before this one. So the future is
+        # asked again.
         task, index, _ = self._find(future)
         with self.lock:
             bound, running = _note_reference(future, reference), future.running()

@@ -166,6 +166,7 @@ class Submission(OutcomeListener):
         held, blocks = self._added_bytes - self._settled_bytes, len(self._blocks)
         if held <= WINDOW_BYTES or not blocks:
             return True
+        # Nobody says which blocks wait, so their average size stands for the size of each.
         waiting = max(blocks - self.snapshot().running, 0)
         return waiting * held <= WINDOW_BYTES * blocks
 
@@ -214,7 +215,7 @@ class Submission(OutcomeListener):
         return pickled + repeated.named - named
 
     def _introduce(self, payload: Payload) -> tuple[Reference, ...]:
-        from gridengine.client.dependencies import introduce  # here, as in `functions`
+        from gridengine.client.dependencies import introduce  # imported here, as in `functions`
 
         return introduce(payload, self.dispatcher)
 
@@ -262,6 +263,7 @@ class Submission(OutcomeListener):
         if block is None:
             return
         if not self._discards:
+            # In this order: the reader sees the outcome before `finished` can become True.
             self._events.put((block.first, event))
             if (wake := self._wake) is not None:
                 wake()

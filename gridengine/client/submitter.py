@@ -87,6 +87,7 @@ class Submitter:
             if ours:
                 undo.callback(self._scheduler.close)
             _check(dispatcher, options)
+            # From here on the batcher closes what was opened.
             undo.pop_all()
         self.slots = dispatcher.slots
         # Only the batcher may outlive its users: calls that they submitted still run, and then
@@ -107,6 +108,9 @@ class Submitter:
         self._set_options(options)
 
     def _set_options(self, options: CallOptions) -> None:
+        """Set the options, with an empty cache: templates depend on the options and on the
+        environment.
+        """
         self.options = options
         present = own_variables()
         variables = dict(present)

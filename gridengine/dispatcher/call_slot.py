@@ -24,6 +24,10 @@ EXPIRED = (queue.Empty, TimeoutError, KeyboardInterrupt)
 
 
 class _State(enum.Enum):
+    """The states of a slot: the call holds it, has given it back, has asked for it again, or has
+    ended.
+    """
+
     HELD, GIVEN_BACK, ASKED_FOR, OVER = range(4)
 
 

@@ -72,6 +72,8 @@ class KeptPayloads:
         payload.load = partial(self._load, reference, coming)
         payload.when_here = partial(self._when_here, reference, coming)
         payload.outcome = coming.result
+        # Not at the interpreter's exit: the dispatcher has ended by then, or releases everything
+        # itself.
         weakref.finalize(payload, self._let_go, reference).atexit = False
 
     def _let_go(self, reference: int) -> None:
@@ -79,6 +81,7 @@ class KeptPayloads:
         self._release((reference,))
 
     def _load(self, reference: int, coming: Future[ResultData]) -> Payload:
+        """Fetch a payload, and wait for it."""
         if not coming.done():
             self._ask(reference)
         data = coming.result()
@@ -193,6 +196,9 @@ class EffectPerformer:
             self._nested.flush()
 
     def _grant(self, effect: Grant) -> None:
+        """Tell a worker the resources of an allocation. If they cannot be pickled, the worker gets
+        the error, and its calls fail with it.
+        """
         cores, gpus = effect.given.get(Cores), effect.given.get(GPUs)
         failed = False
         try:

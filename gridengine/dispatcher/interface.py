@@ -277,6 +277,8 @@ class UnsettledTasks:
         listener = self._tasks.get(event.task)
         if listener is None:
             return
+        # Before the task is removed: if the listener raises an exception, `fail` must still find
+        # the task.
         listener.settled(event)
         if event.last:
             self._tasks.pop(event.task, None)

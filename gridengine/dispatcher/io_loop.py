@@ -95,6 +95,9 @@ class IOLoop:
             self._run()
 
     def _run(self) -> None:
+        """Wait, handle and perform, until the dispatcher may leave. Posted events come before
+        ticks, so that a tick sees everything that was asked.
+        """
         poller = self._link.poller
         poller.register(self._queue.fd, select.POLLIN)
         if self.listener is not None:

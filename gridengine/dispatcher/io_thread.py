@@ -359,12 +359,13 @@ class DispatcherThread(PostingDispatcher):
         return self._answers
 
     def _work(self) -> None:
+        """Run the loop. Whatever ends it, fail what is open and tear everything down."""
         broken = True
         try:
             self._loop.run()
             broken = False
         except BaseException as error:
-            log.critical("the dispatcher's thread failed; all that runs is ended", exc_info=True)
+            log.critical("the dispatcher's thread failed; all calls are ended", exc_info=True)
             self.failure = error
             self._fail_all(error)
         finally:
@@ -388,9 +389,12 @@ class DispatcherThread(PostingDispatcher):
                 hint="report this as a fault of gridengine",
             )
         ):
-            log.critical("somebody could not be told of it", exc_info=failure)
+            log.critical("a listener failed when it was told of that", exc_info=failure)
 
     def _tear_down(self, *, broken: bool) -> None:
+        """Close everything in a fixed order, step by step; see the steps from the last to the
+        first.
+        """
         for act in self._queue.barriers:
             act()
         # The steps run in reverse order, and all of them even if one fails.
@@ -398,7 +402,7 @@ class DispatcherThread(PostingDispatcher):
             steps.callback(self._unsettled.clear)
             steps.callback(self._wanted.clear)
             steps.callback(
-                self._payloads.close, Cancelled("the result was not fetched before all was closed")
+                self._payloads.close, Cancelled("the result was not fetched before the end")
             )
             steps.callback(objects.clear, self._core.state)
             steps.callback(self._link.streams.end)

@@ -27,8 +27,8 @@ def is_large(buffers: Sequence[Buffer]) -> bool:
 def too_large(what: str, buffers: Sequence[Buffer]) -> ConfigurationError:
     """Return the error of a call, function or shared object that no row can hold."""
     return ConfigurationError(
-        f"{what} has {size_of(buffers):,} bytes, and the dispatcher's journal holds {MOST_BYTES:,} "
-        "of a call, a function or a shared object",
+        f"{what} has {size_of(buffers):,} bytes, and the dispatcher's journal takes {MOST_BYTES:,} "
+        "at most for a call, a function or a shared object",
         hint="hand in less, such as the path of a file",
     )
 
@@ -39,7 +39,7 @@ def lost_to_client(buffers: Sequence[Buffer]) -> ConfigurationError:
     """
     return ConfigurationError(
         f"a result of {size_of(buffers):,} bytes is lost: the dispatcher was started again before "
-        f"its client had it, and the journal holds {MOST_BYTES:,} of one",
+        f"its client had it, and the journal takes results of {MOST_BYTES:,} bytes at most",
         hint="have the call write a file, and return the path",
     )
 
@@ -50,7 +50,7 @@ def lost(buffers: Sequence[Buffer]) -> ConfigurationError:
     """
     return ConfigurationError(
         f"a result of {size_of(buffers):,} bytes that this call needs is lost: its dispatcher was "
-        f"started again, whose journal holds {MOST_BYTES:,} of one",
+        f"started again, and the journal takes results of {MOST_BYTES:,} bytes at most",
         hint="have the call that makes it write a file, and return the path",
     )
 

@@ -56,6 +56,8 @@ class _Group(Struct, frozen=True):
 
 
 class _Facts(Struct, frozen=True):
+    """The content of the file."""
+
     groups: list[_Group]
     facts: dict[str, str]
 
@@ -120,7 +122,7 @@ class LaunchRecord:
             try:
                 parts, factor = encode_demand(demand)
             except ConfigurationError as error:
-                log.warning("some workers will be unknown to who goes on here: %s", error.message)
+                log.warning("a restarted dispatcher will not know some workers: %s", error.message)
                 continue
             groups.append(_Group(parts, factor, [(one.id, one.log) for one in handles]))
             noted += handles
@@ -292,9 +294,12 @@ class LauncherThread:
             try:
                 self._record.save(self._launcher)
             except Exception as error:
-                log.warning("what was launched cannot be written down: %s", safe_repr(error))
+                log.warning(
+                    "the record of launched workers cannot be written: %s", safe_repr(error)
+                )
 
     def _serve(self) -> None:
+        """Handle requests until `close`; then stop the workers."""
         while (request := self._requests.get()) is not None:
             try:
                 event = request()
@@ -316,7 +321,7 @@ class LauncherThread:
             try:
                 self._opened()
             except Exception as error:
-                log.warning("what was launched before cannot be stopped: %s", safe_repr(error))
+                log.warning("workers of an earlier process cannot be stopped: %s", safe_repr(error))
         if self._launcher is not None:
             self._launcher.close()
         if self._record is not None and self._adopts is None:

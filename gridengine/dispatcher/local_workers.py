@@ -152,6 +152,7 @@ class LocalWorkers:
         thread.
         """
         self._adopted.append((sock, process))
+        # `close` may have emptied the queue just before.
         if self._closed:
             self._close_adopted()
         self._wake()
@@ -234,6 +235,9 @@ class LocalWorkers:
         self._inbox.append((peer, message, buffers))
 
     def _tick(self, now: float) -> None:
+        """Let agents enforce time limits; end broken agents; send beats and measurements, as
+        workers elsewhere do.
+        """
         self._has_room = False
         beats = now >= self._beat_at
         if beats:

@@ -42,6 +42,8 @@ class FailureNumbers:
         """Return the number of the failure of a call."""
         # A worker may have sent an exception without any buffer.
         failure = event.payload[0] if event.payload else event.error or event
+        # By identity: the core gives all calls that failed for one reason the same object. It is
+        # stored too, so that its `id` is not used again.
         known = self._known.get(id(failure))
         if known is None:
             known = self._known[id(failure)] = failure, next(self._numbers)

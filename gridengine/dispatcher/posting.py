@@ -58,6 +58,8 @@ class PostingDispatcher(DispatcherBase):
         self._closed = False
 
     def submit(self, function: Function, tasks: Sequence[Task], listener: Listener) -> None:
+        # Calls must run the present code of edited modules: the core has runners replaced when
+        # `generation` has changed.
         modules = own_modules()
         if time.monotonic() > modules.due:
             modules.check()

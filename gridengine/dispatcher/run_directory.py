@@ -252,6 +252,7 @@ def write_connection(
 def _connection(
     server: Server, scheduler: Scheduler, settings: Settings, run_id: str
 ) -> Connection:
+    """Return the content of the file by which workers connect."""
     return Connection(
         run_id=run_id,
         addresses=server.addresses,

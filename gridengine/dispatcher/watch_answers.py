@@ -70,7 +70,7 @@ MOST_NODES = 5000
 REPORT_SECONDS = 10.0
 """A dispatcher leaves a report if it ran for at least this long."""
 MOST_NAMED = 1000
-UNWRITTEN = "what it is to keep stays in memory, and is lost if the process ends before"
+UNWRITTEN = "unwritten data stays in memory, and is lost if the process ends before"
 MOST_ASKED = 5
 """The batch system is asked about at most this many queued workers at a time."""
 
@@ -147,12 +147,12 @@ class WatchAnswers:
         try:
             request = msgspec.json.decode(line, type=Request)
             if request.ask in ACTS and not may_act:
-                raise PermissionError(f"who may only look may not {request.ask}")
+                raise PermissionError(f"a watcher may not {request.ask}")
             if request.ask == FOLLOW and follower is not None:
                 self.streams.add(follower, request, now)
             answer = msgspec.json.encode(_ANSWERS[request.ask](self, request, now))
         except Exception as error:  # an exception here would end the I/O thread
-            log.debug("who watches could not be answered", exc_info=True)
+            log.debug("a watcher could not be answered", exc_info=True)
             words = f"cannot be answered: {safe_repr(error)}"
             return msgspec.json.encode(Answer(self._identity, error=words))
         if request.ask not in UNIQUE:
@@ -195,7 +195,7 @@ class WatchAnswers:
             files.append((self._journal.path, self._journal.failure))
         if self._listener is not None:
             for name, error, client in self._listener.faults():
-                yield FileFault(name, error, f"it is of {client}; {UNWRITTEN}")
+                yield FileFault(name, error, f"the file belongs to {client}; {UNWRITTEN}")
         for path, failure in files:
             if failure is not None:
                 yield FileFault(str(path), str(failure), UNWRITTEN)

@@ -160,6 +160,7 @@ class WatchStreams:
         self._schedule()
 
     def _push(self, followers: list[Follower], now: float) -> None:
+        """Send an answer to each of these followers."""
         events = self._log.events
         if events is None:
             return
@@ -167,13 +168,15 @@ class WatchStreams:
         for follower in followers:
             stream = self._streams[follower]
             stream.due = _next(stream.request.interval, now)
+            # Followers with the same request that were told up to the same event get the same
+            # answer.
             key = stream.key, stream.told.seen
             try:
                 if key not in made:
                     made[key] = self._make(events, stream, now)
                 taken = follower.tell(made[key])
             except Exception as error:  # an exception here would end the I/O thread
-                log.debug("who follows is dropped: %s", error)
+                log.debug("a follower is dropped: %s", error)
                 taken, stream.told_at = False, -math.inf
             if taken:
                 stream.told, stream.told_at = position, now
@@ -274,6 +277,9 @@ class WatchServer:
         self.path.unlink(missing_ok=True)
 
     def _accept(self) -> None:
+        """Accept a watcher of the same user; drop watchers that have not read their answer in
+        time.
+        """
         try:
             sock, _ = self._listener.accept()
         except OSError:  # the watcher has gone, or too many files are open
@@ -296,7 +302,7 @@ class WatchServer:
             elif not self._read(watcher):
                 self.drop(watcher)
         except Exception as error:  # an exception here would end the I/O thread
-            log.debug("who watches is dropped: %s", error)
+            log.debug("a watcher is dropped: %s", error)
             self.drop(watcher)
 
     def _read(self, watcher: Watcher) -> bool:

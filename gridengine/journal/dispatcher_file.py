@@ -79,7 +79,7 @@ class DispatcherFile:
         except (sqlite3.Error, OSError) as error:
             raise ConfigurationError(
                 f"the dispatcher's journal {path} cannot be used: {error}",
-                hint="nothing was changed in it; move it away to begin without what it holds",
+                hint="nothing was changed in it; move it away to begin without its calls",
             ) from error
         self.epoch = self.counted("epoch", 1) + 1
         """The epoch of this process: its number among the processes that have used the file."""
@@ -108,10 +108,10 @@ class DispatcherFile:
         ).fetchone()
         if held and found and found[0] != PROTOCOL:
             raise ConfigurationError(
-                f"the dispatcher's journal {self.path} is of another gridengine: what it holds is "
-                f"in protocol {found[0]}, and this one speaks {PROTOCOL}",
-                hint="start the dispatcher with that until its clients have what they wait for; or "
-                "move the file away to begin without what it holds",
+                f"the dispatcher's journal {self.path} is of another gridengine: it is in "
+                f"protocol {found[0]}, and this one speaks {PROTOCOL}",
+                hint="start the dispatcher with that gridengine until its clients have their "
+                "results; or move the file away to begin without its calls",
             )
         self._reader.execute("REPLACE INTO counters VALUES ('protocol', ?)", (PROTOCOL,))
 

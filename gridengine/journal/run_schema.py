@@ -117,6 +117,5 @@ def explained(name: str, path: Path) -> Iterator[None]:
             f"the file of the run {name!r} cannot be read: {path}: {error}",
             hint="see that you may read and write it, and its folder"
             if denied
-            else "look whether its disk is whole; move the file away, or take another name, to "
-            "begin anew",
+            else "check the disk; move the file away, or take another name, to begin anew",
         ) from error

@@ -285,12 +285,12 @@ class JournalWriter:
             self._changed.notify_all()
         if closing:
             words = plural(left, "change")
-            said = "%s: %s could not be written: %s; what was to be kept there is lost"
+            said = "%s: %s could not be written: %s; these are lost"
             log.error(said, self._what, words, error)
         elif not known:
             log.warning(
-                "%s cannot be written: %s; what is to be kept stays in memory, and is tried again "
-                "every %g s",
+                "%s cannot be written: %s; its changes stay in memory, and are tried again every "
+                "%g s",
                 self._what,
                 error,
                 RETRY_SECONDS,

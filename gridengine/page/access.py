@@ -66,7 +66,7 @@ class Access:
         if not self._is_known(headers):
             return NO_TOKEN
         if method not in ("GET", "HEAD") and origin is None:
-            return "this does not say from where it comes"
+            return "this request does not say which site it comes from"
         return ""
 
     def _is_known(self, headers: Mapping[str, str]) -> bool:

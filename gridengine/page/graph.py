@@ -62,7 +62,9 @@ class GraphMemory:
             note = f"{told.count:,} calls of graphs have not ended: too many to be drawn one by one"
         else:
             self._remember(told.nodes, {one.id for one in answer.status.failures})
-            note = "what ended before this page was opened is not drawn" if self._nodes else ""
+            note = (
+                "calls that ended before this page was opened are not drawn" if self._nodes else ""
+            )
         if told.looked_at < told.tasks:
             note += f"; the first {told.looked_at:,} of {told.tasks:,} tasks were looked at"
         rows = self._rows(told.functions, answer.status.functions)

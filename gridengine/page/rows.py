@@ -129,7 +129,7 @@ def _of_workers(status: Status) -> str:
 
 
 def _of_calls(status: Status) -> str:
-    waits = f"{status.waiting:,} calls wait; of those that have ended with a value counts are kept"
+    waits = f"{status.waiting:,} calls wait; calls that ended with a value are only counted"
     told, there = len(status.runs), status.running
     return f"{told:,} of {there:,} calls that run, the oldest; {waits}" if told < there else waits
 

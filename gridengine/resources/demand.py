@@ -138,10 +138,10 @@ def encode_demand(demand: Demand) -> tuple[list[tuple[str, list[Any]]], float]:
         arguments = _ARGUMENTS.get(type(part))
         if arguments is None:
             raise ConfigurationError(
-                f"a call cannot ask for {safe_repr(part)} for a call that it makes: "
+                f"a call cannot request {safe_repr(part)} for its nested calls: "
                 f"{type(part).__qualname__} is a kind of your own",
-                hint="ask for it where the outermost calls are made; or give scheduler= one of "
-                "the call's own",
+                hint="request it where the outermost calls are made, or make the nested calls with "
+                "a scheduler= of their own",
             )
         parts.append((type(part).__name__, arguments(part)))
     return parts, demand.factor

@@ -32,18 +32,24 @@ from gridengine.schedulers.registry import (
 from gridengine.worker.call_context import GVAR
 
 if TYPE_CHECKING:
+    from gridengine.schedulers.flux import FluxScheduler
     from gridengine.schedulers.grid_engine.scheduler import GridEngineScheduler
     from gridengine.schedulers.htcondor import HTCondorScheduler
     from gridengine.schedulers.inline import InlineScheduler
     from gridengine.schedulers.local import ProcessScheduler
+    from gridengine.schedulers.lsf import LSFScheduler
     from gridengine.schedulers.oar import OARScheduler
+    from gridengine.schedulers.pbs.scheduler import PBSScheduler
     from gridengine.schedulers.slurm.scheduler import SlurmScheduler
 
 __all__ = [
+    "FluxScheduler",
     "GridEngineScheduler",
     "HTCondorScheduler",
     "InlineScheduler",
+    "LSFScheduler",
     "OARScheduler",
+    "PBSScheduler",
     "ProcessScheduler",
     "Scheduler",
     "SlurmScheduler",

@@ -129,6 +129,9 @@ SCHEDULERS = (
     ),
     SchedulerEntry("htcondor", "htcondor:HTCondorScheduler", "HTCondor", "condor_submit"),
     SchedulerEntry("oar", "oar:OARScheduler", "OAR", "oarsub"),
+    SchedulerEntry("pbs", "pbs.scheduler:PBSScheduler", "PBS", "pbs_rstat"),
+    SchedulerEntry("lsf", "lsf:LSFScheduler", "LSF", "bsub"),
+    SchedulerEntry("flux", "flux:FluxScheduler", "Flux", "flux"),
     SchedulerEntry("inline", "inline:InlineScheduler"),
 )
 """All of them; batch systems in the order in which they are preferred."""

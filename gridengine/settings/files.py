@@ -180,7 +180,7 @@ def _flat(content: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], Any]]:
 def _unknown(place: str, name: str) -> ConfigurationError:
     if name in TABLES:
         return ConfigurationError(
-            f"{place}: {name} is a table", hint=f"write [{name}], and what it holds in lines below"
+            f"{place}: {name} is a table", hint=f"write [{name}], and its settings in lines below"
         )
     return ConfigurationError(
         f"{place}: there is no setting {name!r}",

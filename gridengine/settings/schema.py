@@ -37,7 +37,7 @@ Ports: TypeAlias = Annotated[
 ]
 Folder: TypeAlias = Annotated[Path, Meta(description="a line of text")]
 _Schedulers: TypeAlias = Literal[
-    "", "processes", "grid_engine", "slurm", "htcondor", "oar", "inline"
+    "", "processes", "grid_engine", "slurm", "htcondor", "oar", "pbs", "lsf", "flux", "inline"
 ]
 SchedulerName: TypeAlias = Annotated[
     _Schedulers,
@@ -179,7 +179,8 @@ class Settings(Struct, frozen=True):
     drmaa_library: the DRMAA library that `GridEngineScheduler` loads (default: what
         DRMAA_LIBRARY_PATH says, else Grid Engine's own). It is code, so it may be set in the
         environment or the user's own file, never in a project's.
-    grid_engine, slurm, htcondor, oar: the names that a site's batch system has for things.
+    grid_engine, slurm, htcondor, oar, pbs, lsf, flux: the names that a site's batch system has for
+        things.
     """
 
     scheduler: SchedulerName = ""
@@ -214,6 +215,9 @@ class Settings(Struct, frozen=True):
     slurm: SlurmSite = field(default_factory=SlurmSite)
     htcondor: BatchSite = field(default_factory=BatchSite)
     oar: QueueSite = field(default_factory=QueueSite)
+    pbs: QueueSite = field(default_factory=QueueSite)
+    lsf: QueueSite = field(default_factory=QueueSite)
+    flux: QueueSite = field(default_factory=QueueSite)
 
     @property
     def port_range(self) -> range:
@@ -243,8 +247,7 @@ class Settings(Struct, frozen=True):
             return self.run_directory.expanduser().absolute()
         except RuntimeError as error:
             raise ConfigurationError(
-                f"the home folder that {self.run_directory} is below cannot be told: this user has "
-                "none",
+                f"this user has no home folder, and {self.run_directory} is below it",
                 hint="set GRIDENGINE_RUN_DIRECTORY to a folder that the nodes share, or HOME",
             ) from error
 
@@ -255,6 +258,9 @@ TABLES: Mapping[str, type[Struct]] = {
     "slurm": SlurmSite,
     "htcondor": BatchSite,
     "oar": QueueSite,
+    "pbs": QueueSite,
+    "lsf": QueueSite,
+    "flux": QueueSite,
 }
 """The tables of a settings file, and the settings in them."""
 

@@ -47,7 +47,7 @@ def _waiting(status: Status) -> Iterator[Explanation]:
             "blocked",
             f"All {plural(status.tasks, 'task')} wait for results that no call of this dispatcher "
             "makes: of futures that a script sets itself, or of another scheduler's calls",
-            "see what is to set these futures, or whether the other scheduler's calls run",
+            "check which code sets these futures, or whether the other scheduler's calls run",
         )
     for queue in status.queues:
         if queue.waiting:
@@ -160,7 +160,7 @@ def _of_slots(status: Status, queue: QueueStatus, calls: str) -> Explanation:
     running = plural(queue.running, "call") if queue.running else "none"
     text = f"{calls} for a free slot: {running} {are(queue.running)} at {_slots(queue)}"
     if status.submitters > 1:
-        text += f"; {status.submitters} submitters take turns, each by what it has at workers"
+        text += f"; {status.submitters} submitters take turns, by how much each has at workers"
     if status.left_seconds is not None:
         text += f"; at this pace all end in about {format_seconds(status.left_seconds)}"
     if not status.max_workers:
@@ -206,7 +206,7 @@ def _repeated(run: RunStatus) -> Explanation:
         "retried",
         f"{run.call} runs for the {ordinal(run.attempt)} time of {run.attempts} at most, now on "
         f"{where(run.host, run.job)}; before it was {run.history[-1]}",
-        "see what is at fault, the call or its node: `gridengine calls NAME --running`",
+        "find out whether the call or its node is at fault: `gridengine calls NAME --running`",
         run.host,
     )
 
@@ -263,7 +263,7 @@ def explain_waiting(one: CallStatus) -> Explanation:
         return Explanation(
             "missing_inputs",
             f"{since}, and waits for {plural(one.missing, 'result')} of other calls{before}",
-            "see what these wait for, or whether they have failed",
+            "see what the other calls wait for, or whether they have failed",
         )
     asks = f" that ask for {one.request}" if one.request else ""
     text = f"{since}, and waits, one of {plural(one.waiting, 'call')}{asks}, for a worker{before}"

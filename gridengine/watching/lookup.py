@@ -218,8 +218,8 @@ def _none(
     if silent:
         others = "; ".join(str(one.message) for one in silent.values())
         return ClusterError(
-            f"no dispatcher that answers on this machine is called {word.text!r}, and what others "
-            f"are called cannot be known: {others}",
+            f"no dispatcher that answers on this machine is called {word.text!r}, and others "
+            f"do not tell their names: {others}",
             hint=next(iter(silent.values())).hint,
         )
     return None
@@ -237,7 +237,7 @@ def _unknown(text: str, candidates: Sequence[Known[Place]]) -> NotKnown:
     with contextlib.suppress(OSError, ValueError):  # there is no run directory, or no such name
         if run and (folder() / f"{run}{SUFFIX}").is_file():
             words = f"no dispatcher runs calls of the run {run!r} now"
-            hint = f"`gridengine results {run}` has what they gave; {hint}"
+            hint = f"`gridengine results {run}` has their results; {hint}"
     return NotKnown(words, hint=hint)
 
 
@@ -327,7 +327,9 @@ def _no_standalone(text: str) -> ConfigurationError:
     if is_name(text):
         hints.append(f"start one: gridengine dispatcher start {text}")
     elif "://" in text:
-        hints.append("of one elsewhere give the path of a copy of its client.json: it has the keys")
+        hints.append(
+            "for one elsewhere, give the path of a copy of its client.json, which has the keys"
+        )
     return ConfigurationError(f"there is no dispatcher {text!r}", hint="; ".join(hints) or LISTS)
 
 

@@ -23,7 +23,10 @@ NEXT_STEPS = (
         "`qstat -f -explain aAE` says why; the administrators clear a queue's error state "
         "(`qmod -c QUEUE`) or bring its host back",
     ),
-    (r"disabled", "it is the administrators who enable a queue again (`qmod -e`); or say queue="),
+    (
+        r"disabled",
+        "the administrators can enable the queue again (`qmod -e`); or say another queue=",
+    ),
     (r"suspended", "wait until the queue is resumed; or say another queue="),
     (
         r"not contained in its hard queue list|unknown queue",

@@ -64,8 +64,8 @@ def silence(status: Status) -> Explanation | None:
         "silent",
         f"{which} silent{on}: suspended, their machine is down or overloaded, or the network is "
         "cut",
-        "look at the jobs' states with the batch system's own command, and at that machine; what "
-        "they had runs again elsewhere when they stay silent",
+        "look at the jobs' states with the batch system's own command, and at that machine; "
+        "their calls run again elsewhere if they stay silent",
         first.host if first is not None else "",
     )
 
@@ -80,8 +80,7 @@ def _stragglers(status: Status) -> Iterator[Explanation]:
                 "straggler",
                 f"{run.call} has run for {ago(run.seconds)} on {where(run.host, run.job)}, where "
                 f"95 % of the calls of {run.function} took {seconds(usual)} at most",
-                "look at what it prints and at its node; timeout= has such calls end, and retries= "
-                "run again",
+                "look at its output and at its node; timeout= ends such calls",
                 run.host,
             )
             return
@@ -91,7 +90,7 @@ def _ending(worker: WorkerStatus, left: float) -> Explanation:
     return Explanation(
         "walltime",
         f"The worker on {where(worker.host, worker.job)} leaves in {ago(left)}"
-        ", when its walltime is nearly over; what it has not done by then runs again elsewhere",
+        ", when its walltime is nearly over; calls that have not ended by then run again elsewhere",
         "give calls that take longer more time, by WTime or the scheduler's h_rt= or time=",
         worker.host,
     )
@@ -106,7 +105,7 @@ def _last_calls(status: Status) -> Explanation:
         text += ago(first.seconds)
     if idle:
         text += f"; {plural(idle, 'worker')} {are(idle)} idle, and end when they are not needed"
-        step = "wait; next time hand in first what takes longest, or divide it into more calls"
+        step = "wait; next time hand in the longest calls first, or divide them into more calls"
     return Explanation("running", text, step, status.runs[0].host if status.runs else "")
 
 
@@ -160,7 +159,7 @@ def _skewed(one: FunctionStatus) -> Iterator[Explanation]:
             f"Calls of {one.name} take very different times: {count:,} of {calls:,} have taken "
             f"{100 * taken / total:.0f} % of all time, up to {seconds(most)} each, most of the "
             f"others {seconds(_median(one))} at most",
-            "hand in first those that take long, with chunksize=1: else they begin last, and all "
+            "hand in the long calls first, with chunksize=1: else they begin last, and all "
             "wait for them",
             one.name,
         )

@@ -52,7 +52,7 @@ def page(answer: Answer) -> str:
             f"{status.retried:,} attempts followed by another; "
             f"{plural(status.connected_workers, 'worker')} connected, {status.lost_workers:,} lost."
         ),
-        *_section("What is to be said", _list(map(str, explain(status)))),
+        *_section("Findings", _list(map(str, explain(status)))),
         *_section("Timeline", _timeline(answer)),
         *_section("Functions", _functions(status.functions)),
         *_section("Failures, by cause", _failures(answer)),

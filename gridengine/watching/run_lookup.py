@@ -53,7 +53,7 @@ def own_run_file(text: str, journal: Any = None) -> Path:
     name = path.name.removesuffix(SUFFIX)
     if journal is None and text != name and word_of(text).place != os.path.realpath(path):
         raise JournalError(
-            f"{text!r} is of the run {name!r}, which is deleted by its own name alone",
+            f"{text!r} belongs to the run {name!r}, which is deleted by its own name alone",
             hint=f"gridengine forget {name}",
         )
     return path
@@ -94,8 +94,8 @@ def _of_dispatcher(word: Word, runs: Sequence[Known[Path]]) -> Known[Path] | Non
     ]
     if not (here or others) and only(word, runs, "run") is None:
         raise JournalError(
-            f"{who.name} (process {who.pid}) has no run with a name: what its calls gave, and what "
-            "they were, is not kept",
+            f"{who.name} (process {who.pid}) has no run with a name: its calls and their "
+            "results are not stored",
             hint="say retries= there, or name= and then `gridengine retry NAME --failed`; "
             f"`gridengine calls {word.text} --failed` lists those that have failed",
         )

@@ -39,7 +39,7 @@ def full_folder(folder: str) -> Iterator[FileFault]:
     no_files = found.f_files and not found.f_favail
     if (found.f_blocks and room < FULL_BYTES) or no_files:
         words = "no more files can be made" if no_files else f"{room:,} bytes are free"
-        loss = "what workers log is lost, and no more of them may start"
+        loss = "workers' logs are lost, and no more workers may start"
         yield FileFault(folder, f"{os.strerror(errno.ENOSPC)}, {words}", loss)
 
 

@@ -232,7 +232,7 @@ def make_private_folder(path: Path) -> Path:
         exposed = _open_to_all(next(folder for folder in path.parents if folder.exists()))
         if exposed is not None:
             raise ConfigurationError(
-                f"everybody may replace what is in {exposed}, and thus {path}", hint=hint
+                f"everybody may replace files in {exposed}, and thus {path}", hint=hint
             )
         for folder in (*reversed(path.parents), path):
             # Not `mkdir(parents=True)`: that makes the parents with the mode that the umask leaves.

@@ -252,7 +252,7 @@ def _no_answer(connection: Connection | ClientConnection, seconds: float) -> Con
     each address why; the checks together take at most this many seconds.
     """
     each = seconds / len(connection.addresses)
-    other = "who listens there is not the dispatcher, or it has other keys"
+    other = "the program that listens there is not the dispatcher, or has other keys"
     tried = [
         f"{address} ({why_unreachable(address, each) or other})" for address in connection.addresses
     ]

@@ -105,7 +105,7 @@ def check_threads(count: int) -> None:
         raise ConfigurationError(
             f"this process may not start {count} more threads: this user's processes and threads "
             f"may be {_limit(resource.RLIMIT_NPROC)}",
-            hint="raise the limit (`ulimit -u`), or end what else of yours runs on this machine",
+            hint="raise the limit (`ulimit -u`), or end other processes of yours on this machine",
         ) from error
     finally:
         go_on.set()

@@ -168,7 +168,7 @@ class Session:
         self._room -= size
         if self._room < 0 and self._rest is not None:
             self._reset()
-            raise MessageTooLong("a message is longer than it said that it would be")
+            raise MessageTooLong("a message is longer than it announced")
 
     def _reset(self) -> None:
         self._frames, self._pieces, self._room = [], bytearray(), MOST_FIRST

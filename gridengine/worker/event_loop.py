@@ -180,5 +180,5 @@ async def _end(last: Collection[Awaitable[Any]]) -> None:
     for end in await asyncio.gather(*last, return_exceptions=True) if last else ():
         if isinstance(end, Exception):
             asyncio.get_running_loop().call_exception_handler(
-                {"message": "exception in what a call has left behind", "exception": end}
+                {"message": "exception in a task that a call has left behind", "exception": end}
             )

@@ -89,8 +89,8 @@ def _tell(what: str) -> None:
     if waited_for:
         with contextlib.suppress(Exception):  # user code may have closed or replaced it
             print(
-                f"{what} waits for what its function left running: {waited_for}\n"
-                "  try: shut that down before the function returns",
+                f"{what} waits for processes or threads that its function left running: "
+                f"{waited_for}\n  try: end them before the function returns",
                 file=sys.stderr,
                 flush=True,
             )

@@ -71,7 +71,7 @@ class NestedCalls:
         """
         number = int(request[1:])
         if number not in self._pool.runners or number in self._links:
-            raise LookupError(f"process {number} of this worker is none that may make calls")
+            raise LookupError(f"process {number} of this worker may not make calls")
         if not self._preloaded:
             self._preloaded = True
             with contextlib.suppress(OSError):  # one that is gone shows when its events are read

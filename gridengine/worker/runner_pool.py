@@ -334,7 +334,7 @@ class RunnerPool:
             self.broken = f"no runner can be started: {os.strerror(number)}"
         else:
             log.warning(
-                "no more than %d processes can be started (%s): what else is to run waits for them",
+                "no more than %d processes can be started (%s): further calls wait for these",
                 self._slots,
                 os.strerror(number),
             )

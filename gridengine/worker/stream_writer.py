@@ -231,7 +231,7 @@ class StreamWriter:
         why = error.strerror or str(error)
         if self._why != why:
             self._why, self._failed = why, True
-            log.error("what runners print cannot be written to %s: %s", self._name, why)
+            log.error("the output of runners cannot be written to %s: %s", self._name, why)
 
     def _log_lost(self) -> None:
         with self._changed:

@@ -675,7 +675,7 @@ def test_a_sys_exit_in_a_map_says_which_call_ends_the_script(script: MakeScript)
     ).run()
     assert (done.returncode, done.stdout) == (4, "")
     assert "call 3 of leave, argument 3" in done.stderr
-    assert "it left by sys.exit(4)" in done.stderr
+    assert "it called sys.exit(4)" in done.stderr
 
 
 @pytest.mark.promise

@@ -24,8 +24,6 @@ from gridengine.resources.kinds import Cores
 from gridengine.resources.packing import Placed, RequestFailed
 from gridengine.wire.messages import Release
 
-# ------------------------------------------------------------------ workers
-
 
 def open_worker(state: CoreState, worker: Worker) -> GridEngineError | None:
     """Give out the slots of a worker; return the error if it cannot provide what it was launched

@@ -25,8 +25,6 @@ from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.states import NEXT_PHASES, READY, Phase
 from gridengine.dispatcher.core.tasks import MOST_PRIORITY
 
-# ------------------------------------------------------------------ tasks and their calls
-
 
 def open_tasks(submitter: Submitter, function: RemoteObject, tasks: int, calls: int) -> None:
     """Count new tasks of a submitter, with so many calls together."""
@@ -96,9 +94,6 @@ def retry(state: CoreState, one: OpenTask, calls: int) -> None:
     """Count calls that have failed and run again."""
     state.retried += calls
     one.function.counts.retried += calls
-
-
-# ------------------------------------------------------------------ batches and shares
 
 
 def count_running(group: SlotGroup, one: OpenTask, calls: int) -> None:
@@ -214,9 +209,6 @@ def place_of(state: CoreState, one: OpenTask) -> int:
         turn = max(turn, client.last_turn) + int(SHARE_TURNS * client.share)
     depth, order = one.submitter.depth, (MOST_PRIORITY - one.task.priority << 40) + one.order
     return (turn << TURN_SHIFT) - (depth << 80) + order
-
-
-# ------------------------------------------------------------------ workers
 
 
 def add_worker(state: CoreState, worker: Worker) -> None:

@@ -42,6 +42,7 @@ class _Check:
         self.blocks = list(state.blocks)
         self.runs = list(state.runs.values())
         self.workers = list(state.workers.values())
+        self.groups = [group for worker in self.workers for group in worker.slot_groups]
         self.runs_of = grouped(self.runs, lambda run: run.worker.id)
         self.batches = {id(run.batch): run for run in self.runs}
         """One run of each batch."""
@@ -68,13 +69,11 @@ class _Check:
         self.check_provisioners()
         for worker in self.workers:
             self.check_worker(worker)
-            for group in worker.slot_groups:
-                self.check_slot_group(group)
+        for group in self.groups:
+            self.check_slot_group(group)
         self.check_objects()
         self.check_results()
         self.check_snapshot()
-
-    # ------------------------------------------------------------ calls
 
     def check_calls(self) -> None:
         """Each call that is not settled is in exactly one place."""
@@ -138,8 +137,6 @@ class _Check:
             wanted = [one.task.id for one in orphans if not one.unwanted]
             self.holds(not parent or not wanted, f"{wanted} outlive what has made them")
 
-    # ------------------------------------------------------------ who has calls
-
     def check_clients(self) -> None:
         """Clients and submitters have what their calls and batches say."""
         state = self.state
@@ -178,26 +175,22 @@ class _Check:
             its = unsettled[id(one)], running[id(one)]
             self.same(f"the calls of {name}", (one.unsettled, one.running), its)
 
-    # ------------------------------------------------------------ queues and workers
-
     def check_queue(self, queue: TaskQueue) -> None:
         """A queue counts its calls and slots, and none waits beside a free slot."""
         state = self.state
-        deferred = queue in state.deferred or state.draining
         left = self.in_blocks(lambda block: state.queue_for(block.alike.task.demand))[queue]
         waiting = sum(span.calls for span in queue.waiting) + left
-        groups = [one for worker in self.workers for one in worker.slot_groups]
-        groups = [one for one in groups if one.queue is queue]
-        slots = sum(one.slots for one in groups)
-        self.same("a queue's calls and slots", (queue.calls, queue.slots), (waiting, slots))
+        groups = [one for one in self.groups if one.queue is queue]
+        found = waiting, sum(one.slots for one in groups)
+        self.same("a queue's calls and slots", (queue.calls, queue.slots), found)
         self.holds(queue.idle.keys() | queue.ahead.keys() <= set(groups), "a slot group is gone")
-        idle = queue.idle and queue.calls and not deferred
-        self.holds(not idle, "work waits while a worker has nothing to do")
+        waits = queue.calls and not (queue in state.deferred or state.draining)
+        self.holds(not (waits and queue.idle), "work waits while a worker has nothing to do")
         for floor, its in queue.kept.items():
             listed = all(one.listed is its and one.worker.floor == floor for one in its)
             self.holds(listed, "a slot is kept for others than those that may have it")
-            waits = its and queue.calls and floor < queue.waiting.deepest and not deferred
-            self.holds(not waits, "calls wait while a slot is kept for them")
+            kept = waits and its and floor < queue.waiting.deepest
+            self.holds(not kept, "calls wait while a slot is kept for them")
         used = queue.calls or groups or queue.running or queue is state.common_queue
         self.holds(used, "an empty queue is kept")
         known = state.provisioners[queue.provisioner.demand] is queue.provisioner
@@ -211,15 +204,15 @@ class _Check:
             its = workers.pop(one, [])
             idle = {worker.id for worker in its if worker.phase is READY and not worker.batches}
             suspended = {worker.id for worker in its if 0 < worker.waiting == worker.batches}
-            self.same("a provisioner's workers", one.workers, len(its))
-            self.same("its idle workers", one.idle, idle)
-            self.same("its suspended workers", set(one.suspended), suspended)
+            kept = one.workers, one.idle, set(one.suspended)
+            self.same("the workers of a provisioner", kept, (len(its), idle, suspended))
             for key, launch in one.launched.items():
-                expected = launch.worker is None and launch.ended_at is None
+                alone = launch.worker is None
+                expected = alone and launch.ended_at is None
                 self.same(f"whether {key} is expected", key in one.expected, expected)
                 worker = self.state.workers.get(launch.worker or b"")
-                connected = worker is not None and worker.launch is launch
-                self.holds(connected or launch.worker is None, f"{key} is somebody else")
+                known = alone or (worker is not None and worker.launch is launch)
+                self.holds(known, f"{key} is somebody else")
         self.holds(not workers, "a worker's provisioner is not known")
         self.holds(len(self.state.withdrawn) <= KEPT_WITHDRAWN, "too many withdrawn are kept")
         unmatched = set(self.state.unmatched.values())
@@ -243,12 +236,11 @@ class _Check:
         self.holds(enough, "its slots are kept without need", of)
         resuming = all(worker.runs[number].batch.waiting for number in worker.resuming)
         self.holds(resuming, "a call asks for the slot that it has", of)
-        ready = worker.phase is READY
-        withheld = worker.withheld == bool(worker.resuming) or not ready
-        self.holds(withheld, "its slots are withheld, and nobody asks; or the other way round", of)
+        if worker.phase is READY:
+            self.same("whether slots are withheld", worker.withheld, bool(worker.resuming), of)
+            leaves = worker.batches or not worker.draining
+            self.holds(leaves, "it has nothing to do, and does not leave", of)
         self.holds(worker.draining or of not in state.retiring, "it is to leave and to stay", of)
-        leaves = worker.batches or not worker.draining or not ready
-        self.holds(leaves, "it has nothing to do, and does not leave", of)
         is_open = worker.open or worker.hello.functions
         self.holds(is_open or not worker.slot_groups, "a closed worker has slots", of)
 
@@ -275,8 +267,6 @@ class _Check:
         if not shared and self.state.policy.walltime is None and not queue.soft:
             is_free = group.listed is not None and group.listed is not queue.ahead
             self.same("whether it may be assigned calls", is_free, willing and free, of)
-
-    # ------------------------------------------------------------ objects and results
 
     def check_objects(self) -> None:
         """Functions and shared objects are there while tasks use them."""
@@ -325,8 +315,6 @@ class _Check:
             if waiting and remote is not None and not state.closing:
                 comes = remote.asked in remote.workers or waiting <= near
                 self.holds(comes, f"{waiting} wait for {reference} for ever")
-
-    # ------------------------------------------------------------ figures
 
     def check_snapshot(self) -> None:
         """What others are told is what there is."""

@@ -287,17 +287,10 @@ def settle(
 
 def _ended(kind: str, span: Span, finished: CallsFinished) -> WatchEvent:
     attempts, error = finished.attempts, finished.error
-    return WatchEvent(
-        kind,
-        span.calls,
-        0.0,
-        span.open_task.function.function.name,
-        failures.name_of(span, span.start),
-        attempts[-1].host if attempts else "",
-        attempts[-1].job if attempts else "",
-        finished.seconds,
-        _words(error) if error is not None else "it raised an exception" * finished.raised,
-    )
+    where = (attempts[-1].host, attempts[-1].job) if attempts else ("", "")
+    calls = span.open_task.function.function.name, failures.name_of(span, span.start)
+    why = _words(error) if error is not None else "it raised an exception" * finished.raised
+    return WatchEvent(kind, span.calls, 0.0, *calls, *where, finished.seconds, why)
 
 
 def _words(error: GridEngineError) -> str:
@@ -309,22 +302,11 @@ def _failure(finished: CallsFinished, one: OpenTask) -> Failure:
     task, payload, error = one.task, finished.payload, finished.error
     pickled = payload and one.function.function.codec == "pickle"
     cause = memoryview(payload[0])[:EXCEPTION_BYTES] if payload and pickled else b""
-    return Failure(
-        task.id,
-        finished.start,
-        finished.stop,
-        one.function.function.name,
-        task.name,
-        task.first,
-        "" if error is None else _words(error),
-        bytes(cause),
-        type(error) is Cancelled,
-        finished.attempts,
-        shown_calls(one),
-        task.form,
-        task.retries,
-        "" if error is None else error.hint or "",
-    )
+    calls = task.id, finished.start, finished.stop, one.function.function.name
+    words, hint = ("", "") if error is None else (_words(error), error.hint or "")
+    ended = words, bytes(cause), type(error) is Cancelled, finished.attempts
+    shown = shown_calls(one), task.form, task.retries, hint
+    return Failure(*calls, task.name, task.first, *ended, *shown)
 
 
 def unwritable(payload: Payload) -> Payload:

@@ -21,7 +21,7 @@ from gridengine.dispatcher.core.provisioner import (
 )
 from gridengine.dispatcher.core.run_log import RunLog
 from gridengine.dispatcher.core.snapshot import ClientCounts, DemandCounts, Snapshot
-from gridengine.dispatcher.core.states import Phase, Story
+from gridengine.dispatcher.core.states import CallState, Phase, Story
 from gridengine.dispatcher.core.tasks import Effect
 from gridengine.resources.base import Resource
 from gridengine.resources.demand import ANY, MOST_REMEMBERED, Demand, worker_command
@@ -189,6 +189,15 @@ class CoreState:
             by_demand.setdefault(one.alike.task.demand, []).append(one)
         for demand, its in by_demand.items():
             self.queue_for(demand).waiting.open_blocks(its)
+
+    def state_of(self, one: calls.OpenTask, index: int) -> CallState:
+        """Return the state of a call, by its place."""
+        if one.is_settled(index):
+            return "settled"
+        runs = map(self.runs.__getitem__, one.runs)
+        if any(run.done <= index < run.span.stop for run in runs):
+            return "assigned"
+        return "missing" if one.missing and not one.runs else "waiting"
 
     @property
     def calls_waiting(self) -> int:

@@ -131,32 +131,21 @@ def _seconds_left(state: CoreState, waiting: int, running: int) -> float | None:
 
 
 def _function(one: FunctionCounts) -> status.FunctionStatus:
+    calls = one.done, one.failed, one.retried
+    times = one.seconds / one.calls if one.calls else None, one.quantile(0.95)
+    memory, histogram = (one.peak_memory, one.asked_memory), one.histogram()
+    left = one.unsettled - one.running, one.running
     return status.FunctionStatus(
-        one.name,
-        one.done,
-        one.failed,
-        one.retried,
-        one.seconds / one.calls if one.calls else None,
-        one.quantile(0.95),
-        one.peak_memory,
-        one.asked_memory,
-        one.histogram(),
-        one.grown_memory,
-        one.unsettled - one.running,
-        one.running,
+        one.name, *calls, *times, *memory, histogram, one.grown_memory, *left
     )
 
 
 def _queue(state: CoreState, queue: TaskQueue) -> status.QueueStatus:
     waits_for_people = queue.calls and not queue.slots and not queue.demand.function
-    return status.QueueStatus(
-        request_words(queue.demand.request),
-        queue.calls,
-        queue.running,
-        queue.slots,
-        request_words(queue.provisioner.demand.request),
-        state.missing_worker(queue.demand) if waits_for_people else None,
-    )
+    request, launches = queue.demand.request, queue.provisioner.demand.request
+    command = state.missing_worker(queue.demand) if waits_for_people else None
+    counts = queue.calls, queue.running, queue.slots
+    return status.QueueStatus(request_words(request), *counts, request_words(launches), command)
 
 
 def _launches(one: Provisioner, now: float) -> status.LaunchStatus:
@@ -194,27 +183,18 @@ def worker_status(worker: Worker, now: float, epoch: float = 0.0) -> status.Work
         memory = measured.memory + sum(one.memory for one in measured.runners)
     if phase == "ready":
         phase = "busy" if worker.batches else "idle"
+    who = _short(worker), hello.host, hello.pid, worker.job, hello.log, phase
+    left = None if worker.leave_at == math.inf else worker.leave_at - now
+    queued = max(0, worker.calls - running - worker.waiting)
+    runners = len(measured.runners) if measured is not None else None
+    launch, suspended = worker.launch, launcher.WorkerStatus.SUSPENDED
     return status.WorkerStatus(
-        _short(worker),
-        hello.host,
-        hello.pid,
-        worker.job,
-        hello.log,
-        phase,
-        now - worker.since,
-        now - worker.heard_at,
-        None if worker.leave_at == math.inf else worker.leave_at - now,
-        hello.slots,
-        worker.taken,
-        running,
-        max(0, worker.calls - running - worker.waiting),
-        worker.waiting,
+        *(*who, now - worker.since, now - worker.heard_at, left, hello.slots, worker.taken),
+        *(running, queued, worker.waiting),
         request_words(worker.held or worker.provisioner.demand.request),
-        measured.load if measured is not None else None,
-        memory,
-        len(measured.runners) if measured is not None else None,
+        *(measured.load if measured is not None else None, memory, runners),
         _clock_ahead(worker, epoch),
-        worker.launch is not None and worker.launch.state is launcher.WorkerStatus.SUSPENDED,
+        launch is not None and launch.state is suspended,
         *_processors(worker),
     )
 
@@ -339,14 +319,7 @@ def call_status(state: CoreState, one: OpenTask, index: int, now: float) -> stat
     task, name = one.task, one.function.function.name
     history = (one.attempts or {}).get(index, ())
     queue = state.queues.get(task.demand, state.common_queue)
-    words = "waiting"
-    if one.is_settled(index):
-        words = "ended"
-    elif any(
-        run.done <= index < run.span.stop
-        for run in (state.runs[number] for number in one.runs if number in state.runs)
-    ):
-        words = "running"
+    words = {"assigned": "running", "settled": "ended"}.get(state.state_of(one, index), "waiting")
     return status.CallStatus(
         f"{task.id}.{index}",
         call_words(name, task.first, index, task.name),

@@ -36,8 +36,6 @@ WHOLE_LIFE = 0.8
 not to be tried for ever.
 """
 
-# ------------------------------------------------------------------ watching
-
 
 def check_workers(state: CoreState) -> None:
     """Look whether workers are still there, and still needed."""

@@ -23,8 +23,6 @@ from gridengine.wire.messages import VERSION, Held, Hello, Refuse, Stop, Welcome
 UNKNOWN = Hello(VERSION, "", "", "", "the dispatcher's machine", 0, 1, "")
 """In place of what a worker said that has ended with its dispatcher."""
 
-# ------------------------------------------------------------------ what the scheduler reports
-
 
 def launched(state: CoreState, event: events.Launched) -> None:
     """Note the workers that the scheduler has started; some may have connected already."""
@@ -65,12 +63,8 @@ def launch_failed(state: CoreState, event: events.LaunchFailed) -> None:
     state.log.note(SCHEDULER, reason=event.error.message)
     if event.for_now or provisioner.size:
         provisioner.hold_back(state.now)
-        state.effects.append(
-            events.Warn(
-                f"no workers were started{' for now' if event.for_now else ''}: "
-                f"{event.error.message}"
-            )
-        )
+        when = " for now" * event.for_now
+        state.effects.append(events.Warn(f"no workers were started{when}: {event.error.message}"))
     else:
         give_up(state, event.error, [provisioner])
 
@@ -118,12 +112,8 @@ def check_launches(state: CoreState) -> None:
     for provisioner in list(state.provisioners.values()):
         for launch in provisioner.overdue(state.now):
             if provisioner.knows(launch):
-                state.effects.append(
-                    events.Warn(
-                        f"cluster job {launch.handle.id} runs and has not connected in time; it "
-                        "is stopped"
-                    )
-                )
+                text = "runs and has not connected in time; it is stopped"
+                state.effects.append(events.Warn(f"cluster job {launch.handle.id} {text}"))
                 state.effects += provisioner.withdraw([launch])
                 _start_failed(state, provisioner, launch)
         state.effects += provisioner.explain(state.now, waited_for=needed[provisioner] > 0)

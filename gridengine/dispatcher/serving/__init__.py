@@ -61,5 +61,6 @@ Rejected:
 - Letting the core record assignments. The message `Assign` has everything that the journal needs,
   so `worker_record` wraps the link to workers, and dispatchers without a journal pay nothing.
 - Joining calls that an earlier client left to those of its successor. They may be grouped
-  otherwise, or be other calls by now; the successor gets the outcomes first.
+  otherwise, or be other calls by now. The successor gets the outcomes first; the price is that
+  its new calls wait for calls that still run.
 """

@@ -51,7 +51,9 @@ class RemoteFollower:
         return True
 
     def drop(self) -> None:
-        self.server.send(self.peer, Controlled(self.number, b"too little was read", failed=True))
+        self.server.send(
+            self.peer, Controlled(self.number, b"the answers were not read in time", failed=True)
+        )
 
     def end(self) -> None:
         """Do nothing, see `Follower`: the client is told of the end, or follows the dispatcher's
@@ -67,7 +69,7 @@ def answered(
     try:
         action = actions[message.action]
         if peer in server.watchers and not action.looks:
-            raise PermissionError(f"who may only look may not {message.action}")
+            raise PermissionError(f"a watcher may not {message.action}")
         arguments = msgspec.json.decode(message.arguments)
         if action.follows:
             arguments["follower"] = RemoteFollower(peer, message.number, server)

@@ -44,7 +44,9 @@ class Journal:
     def new_client(self) -> int:
         """Return a number that no other client has had, and that none will get after a restart."""
         self._last_client += 1
-        if self._reserved - self._last_client < _NUMBERS // 2:  # early: it is written later
+        if (
+            self._reserved - self._last_client < _NUMBERS // 2
+        ):  # early, because the write takes effect later
             self._reserved += _NUMBERS
             self.file.write("REPLACE INTO counters VALUES ('client', ?)", [(self._reserved,)])
         return self._last_client
@@ -114,8 +116,8 @@ def _check_python(python: str, path: Path) -> None:
         raise VersionMismatch(
             f"the dispatcher's journal {path} has calls of Python {python}, and this is Python "
             f"{PYTHON}, which cannot run them",
-            hint=f"start the dispatcher with Python {python} until its clients have what they wait "
-            "for; or move the file away to begin without what it holds",
+            hint=f"start the dispatcher with Python {python} until its clients have their results; "
+            "or move the file away to begin without them",
         )
 
 

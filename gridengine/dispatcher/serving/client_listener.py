@@ -184,6 +184,7 @@ class ClientListener:
         """Yield the events for clients whose grace time is over. Drop silent watchers, and absent
         clients whose retention is over.
         """
+        # If much more time has passed than between two looks, this machine was suspended.
         self._awake += min(now - self._looked_at, 2 * LOOK_SECONDS)
         self._looked_at = now
         self.deadline = now + LOOK_SECONDS if self._clients or self._absent else math.inf
@@ -199,7 +200,7 @@ class ClientListener:
                 client.record.send_waiting()
             silent = self._awake - client.heard_at
             if client.number == WATCHER and silent > self._watcher_lease:
-                log.info("%s, who watches, has been silent for %.0f s: dropped", client, silent)
+                log.info("the watcher %s has been silent for %.0f s: dropped", client, silent)
                 yield from self._end(client.peer)
             elif self._is_heard(client):
                 client.gone_at = None
@@ -281,12 +282,15 @@ class ClientListener:
         return ()
 
     def _hello(self, peer: bytes, message: ClientHello, buffers: Payload) -> Iterable[Event]:
+        """Accept a client or watcher, welcome again one that is known, or refuse it."""
         if reason := why_refused(message):
             return self._refuse(peer, Refuse(reason, mismatch=True))
         known = self._clients.get(peer)
         if known is not None:
             return self._welcome_again(known)
         journal = self._table.journal
+        # A resuming client that is not known may go on only if none of its requests was durable and
+        # nobody has its number.
         if message.resumes and (message.durable or not self._table.is_left(message.resumes)):
             return self._refuse(
                 peer, Refuse("the dispatcher has no journal of this client's calls")

@@ -165,6 +165,7 @@ class ClientRecord:
             self._finish(some, its)
 
     def _finish(self, items: list[FinishedItem], buffers: Sequence[Buffer]) -> None:
+        """Record one message with outcomes, and send it if it need not wait."""
         number = self._journal.numbers()
         requests = self._requests
         needed = requests.needed

@@ -99,8 +99,8 @@ class ClientRequests:
         self._small: dict[int, _Request] = {}
         self._blocks: dict[int, list[_Request]] = {}
         self._others: deque[tuple[int, Other]] = deque()
-        """Rows that change earlier requests. Such a row can go when no older request is left, or no
-        request that the row is about.
+        """Rows with cancellations, recalls, wants and releases. Such a row can go when no older
+        request is left, or no request that the row is about.
         """
         self._most_others = LEAST_OTHERS
         self._definitions: dict[Name, dict[int, Sequence[Name]]] = {}
@@ -205,6 +205,7 @@ class ClientRequests:
         self._definitions.setdefault(name, {})[id] = needs
 
     def _add(self, id: int, message: Submit) -> _Request:
+        """Add the request of a row, and index it by its tasks."""
         tasks = message.tasks
         uses: set[Name] = {message.digest}
         once = not all(task.retries for task in tasks)
@@ -275,6 +276,7 @@ class ClientRequests:
         return ended, whole
 
     def _drop(self, request: _Request) -> None:
+        """Remove a request from the index."""
         if len(request.tasks) <= _FEW_TASKS:
             for task in request.tasks:
                 if self._small.get(task) is request:  # a task sent twice is in both
@@ -389,6 +391,9 @@ class ClientRequests:
         ended: Calls,
         settled: dict[int, list[tuple[int, int]]],
     ) -> Iterator[tuple[Message, Sequence[Buffer]]]:
+        """Restore a request with tasks. `taken` are the calls whose outcomes the client has
+        acknowledged, `ended` the calls whose outcomes the file has.
+        """
         message, buffers = content
         request = self._add(id, message)
         if not taken and ended.keys().isdisjoint(request.tasks):

@@ -212,6 +212,7 @@ class Clients:
             yield ReferencesReleased(tuple(client.references))
 
     def _submit(self, client: Client, message: Submit, buffers: Payload) -> Iterator[Event]:
+        """Return the events of a submission; refuse its tasks if it is not valid."""
         parent = client.parent(self._state, message)
         try:
             function, parts = self._decoder.decode(client, message, iter(buffers), parent)
@@ -235,7 +236,7 @@ class Clients:
         results fail.
         """
         if not isinstance(error, GridEngineError):
-            error = ProtocolError(f"calls cannot be submitted so: {safe_repr(error)}")
+            error = ProtocolError(f"the submission is not valid: {safe_repr(error)}")
         for one in tasks:
             client.settled(
                 CallsFinished(one.id, 0, one.count, None, error=error, exitcode=1, last=True)
@@ -265,6 +266,9 @@ class Clients:
         yield RecallRequested(_own_calls(client, message.calls))
 
     def _forget(self, client: Client, message: ClientForget, buffers: Payload) -> Iterator[Event]:
+        """Release the functions, shared objects and references that a client does not use any
+        more.
+        """
         for digest in message.functions:
             client.functions.pop(digest, None)
         for name in message.shared:
@@ -285,6 +289,7 @@ class Clients:
             yield ResultWanted(((message.task, message.index, message.reference),))
 
     def _supply(self, client: Client, message: Supply, buffers: Payload) -> Iterator[Event]:
+        """Let a reference of the client stand for a result."""
         if not self._claim(client, (message.reference,)):
             return
         client.references.add(message.reference)
@@ -300,6 +305,9 @@ class Clients:
     def _answer_check(
         self, client: Client, message: CheckDemand, buffers: Payload
     ) -> Iterable[Event]:
+        """Answer whether a worker can hold a demand. The answer follows all earlier outcomes, so
+        that it also says that earlier requests are decided.
+        """
         answer: list[Buffer] = []
         command = None
         try:

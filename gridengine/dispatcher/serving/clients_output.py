@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 class ClientsOutput:
-    """Passes on what jobs write, and to their workers how much of it was taken.
+    """Passes the output of jobs to their clients, and tells the workers how much was taken.
 
     Args:
-        state: the core's, to be looked at.
+        state: the core's, only read.
         send: sends a worker a message.
     """
 

@@ -54,6 +54,14 @@ class TaskDecoder:
     def decode(
         self, client: Client, message: Submit, buffers: Iterator[Buffer], parent: int
     ) -> tuple[Function, list[list[Task] | AlikeTasks]]:
+        """Return the function and the tasks of a submission. Tasks that are alike come as one
+        block; nested calls, and calls whose function needs shared objects or results, never do.
+
+        Raises:
+            ProtocolError, ConfigurationError: the submission is not valid, or no worker can hold a
+                demand.
+        """
+
         def take(item: Any) -> list[Buffer]:
             return [next(buffers) for _ in range(item.buffers)]
 
@@ -86,13 +94,14 @@ class TaskDecoder:
         alike = AlikeTasks(replace(first, payload=()), list(map(compact, payloads)))
         if not client.owns(alike.numbers[-1]) or self._state.has_any(alike.numbers):
             raise ProtocolError(
-                f"tasks from {first.id} on are not of this process, or here already"
+                f"tasks from {first.id} on have another client's numbers, or are here already"
             )
         return alike
 
     def _decode_function(
         self, client: Client, digest: bytes, item: FunctionItem, payload: list[Buffer]
     ) -> Function:
+        """Return a function that the client defines."""
         if item.codec != PICKLE:
             return named_function(item)
         _check_name(digest)
@@ -122,11 +131,15 @@ class TaskDecoder:
         return tuple(one for one in found if one is not None)
 
     def _decode_task(self, client: Client, item: TaskItem, payload: list[Buffer]) -> Task:
+        """Check and return one task."""
         demand = self.decode_demand(item.demand)
         if not (client.owns(item.id) and client.owns(item.submitter)) or (
             self._state.has_task(item.id) or (item.after and item.count > 1)
         ):
-            raise ProtocolError(f"task {item.id} cannot be of this process, or is here already")
+            raise ProtocolError(
+                f"task {item.id} has another client's numbers, is here already, or has several "
+                "calls that wait for results"
+            )
         if item.after or item.kept:
             numbers = (*item.after, *(number for _, number in item.kept))
             if not self._claim(client, numbers):
@@ -241,4 +254,4 @@ def _check_name(name: bytes) -> None:
         ProtocolError: it is as long as one.
     """
     if len(name) == RESULT_NAME_BYTES:
-        raise ProtocolError("that is the name of a result")
+        raise ProtocolError("a function or shared object has a name that only results have")

@@ -106,6 +106,7 @@ class RecordedLink:
             once = any(one.once for one in message.assignments)
             if once or self._lasts(peer):
                 self._note(peer, message)
+            # 0 for calls that may run twice: such a message waits only behind others.
             number = self._number * once
         waiting = self._waiting.get(peer)
         if waiting is None and not number:
@@ -167,8 +168,9 @@ class RecordedLink:
         self._delete("assigned WHERE run", [(first,) for first in ended])
 
     def _delete(self, which: str, values: Sequence[tuple[object]]) -> None:
-        """Delete notes after the outcomes of their calls are durable, deferred writes included. If
-        a kill came between, the calls would otherwise seem never to have begun.
+        """Delete notes, but only after the outcomes of their calls are durable, deferred writes
+        included. In the other order, a kill between the two writes would make the calls seem never
+        to have begun.
         """
         delete = functools.partial(self._file.write, f"DELETE FROM {which} = ?", values)
         self._file.after_later(delete)

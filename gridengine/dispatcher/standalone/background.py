@@ -150,6 +150,8 @@ def start(
             stderr=log,
             env=worker_environment(os.environ),
             pass_fds=handed.descriptors,
+            # A session of its own: Ctrl-C and the end of the user's terminal must not reach the
+            # dispatcher.
             start_new_session=True,
         )
     except OSError as error:

@@ -225,7 +225,10 @@ class _Process:
         """Return whether another machine has taken this dispatcher over; if so, log that."""
         replaced = self._lock.is_replaced(self._folder.lock)
         if replaced:
-            log.error("this was silent, and another runs it now: %s", self._folder.holder())
+            log.error(
+                "this process was silent, and another runs the dispatcher now: %s",
+                self._folder.holder(),
+            )
         return replaced
 
     def _logs_to_file(self) -> bool:

@@ -205,6 +205,7 @@ def _actions(
 
 
 def _description(dispatcher: DispatcherThread, listener: ClientListener) -> dict[str, Any]:
+    """Return facts about the dispatcher and its clients, for `Client` and the command line."""
     seen = dispatcher.snapshot()
     counts = {number: asdict(one) for number, one in seen.clients.items()}
     return {

@@ -267,7 +267,7 @@ def test_ctrl_c_at_the_terminal_ends_everything_and_reaches_the_user(
     assert printed.count("Traceback") == 1
     last, note = printed.rstrip().splitlines()[-2:]
     assert last == "KeyboardInterrupt"
-    assert "`results` of this exception has what 0 of 4 calls gave" in note
+    assert "`results` of this exception has the results of 0 of 4 calls" in note
     assert one.leftovers() == []
     assert not (tmp_path / "started-2").exists()
 

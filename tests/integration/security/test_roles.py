@@ -65,7 +65,7 @@ def test_no_two_roles_have_a_key_in_common(home: Path) -> None:
 def test_a_watcher_only_looks(home: Path) -> None:
     with contextlib.closing(RemoteDispatcher(home / WATCHER)) as watcher:
         assert watcher.control("describe")["workers"] >= 0
-        with pytest.raises(ConfigurationError, match="may only look may not stop"):
+        with pytest.raises(ConfigurationError, match="a watcher may not stop"):
             watcher.control("stop")
 
 

@@ -150,8 +150,8 @@ def announcing(size: int) -> bytes:
 @pytest.mark.parametrize(
     ("first", "words"),
     [
-        (None, "longer than it said"),
-        (announcing(PIECE * 3), "longer than it said"),
+        (None, "longer than it announced"),
+        (announcing(PIECE * 3), "longer than it announced"),
         (announcing(2**62), r"has 4,611,686,018,427,387,904 bytes, and this machine"),
     ],
     ids=["of its first frame", "more than it announced", "more than there is memory"],

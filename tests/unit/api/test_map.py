@@ -277,7 +277,7 @@ def test_ctrl_c_in_a_map_carries_the_results_that_have_come() -> None:
     assert (first, third) == (0, 4)
     assert isinstance(second, Cancelled)
     [note] = caught.value.__notes__
-    assert note.startswith("`results` of this exception has what 2 of 3 calls gave")
+    assert note.startswith("`results` of this exception has the results of 2 of 3 calls")
 
 
 def test_an_error_of_the_iterable_cancels_and_propagates() -> None:
@@ -364,7 +364,9 @@ def test_aimap_refuses_asynchronous_iterables() -> None:
     async def arguments() -> AsyncIterator[int]:
         yield 1
 
-    with pytest.raises(TypeError, match="is an asynchronous iterable: submit to an Executor"):
+    with pytest.raises(
+        TypeError, match="is an asynchronous iterable: submit its items to an Executor"
+    ):
         gridengine.aimap(square, arguments())  # type: ignore[arg-type]
 
 

@@ -162,7 +162,7 @@ def test_what_cannot_be_sent_fails_with_all_that_need_it_and_counts_no_more(make
     client = make(max_calls=1)
     events = submit(client, name="\udcff", kept=((0, 77),))
     sent = client.take_sent() + client.take_sent()
-    assert "this cannot be handed in" in str(events[0].error)
+    assert "the request cannot be sent" in str(events[0].error)
     assert [type(message) for message in sent] == [Submit, Supply]
     assert sent[0].tasks == []
     assert submit(client) == []

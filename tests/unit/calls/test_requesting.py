@@ -143,7 +143,7 @@ def test_a_task_that_cannot_be_sent_fails_and_so_do_those_that_need_its_result(
 ) -> None:
     events = submit(dispatcher, name="\udcff", kept=((0, 77),))
     [failed] = events
-    assert "cannot be handed in" in str(failed.error)
+    assert "cannot be submitted" in str(failed.error)
     assert failed.last
     [supplied] = dispatcher.kinds(Supply)
     assert (supplied.reference, supplied.raised) == (77, True)

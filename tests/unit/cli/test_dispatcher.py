@@ -78,8 +78,10 @@ def test_what_the_kept_scheduler_does_not_take_is_refused(start: Started) -> Non
     kept = start("--scheduler", "slurm")
     result = start.run("--queue", "all.q")
     assert result.exit_code == 2
-    words = "not for slurm, which sweeps has; --scheduler says another"
-    assert f"--queue is for grid_engine and oar, {words}" in " ".join(result.output.split())
+    takers = "grid_engine, oar, pbs, lsf, flux"
+    words = f"--queue is for {takers}, not for slurm, the scheduler of sweeps; "
+    words += "--scheduler names another"
+    assert words in " ".join(result.output.split())
     assert start() == kept
 
 

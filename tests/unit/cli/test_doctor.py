@@ -111,7 +111,8 @@ def test_classifiers_and_the_readme_name_the_pythons_that_are_tested() -> None:
     root = Path(__file__).parents[3]
     metadata = (root / "setup.cfg").read_text()
     assert re.findall(r"Python :: (3\.\d+)", metadata) == named
-    assert f"{', '.join(named[:-1])} and {named[-1]}" in (root / "README.md").read_text()
+    words = " ".join((root / "README.md").read_text().split())
+    assert f"{', '.join(named[:-1])} and {named[-1]}" in words
 
 
 @pytest.mark.parametrize(("rate", "state"), [(30e6, State.SLOW), (400e6, State.OK)])

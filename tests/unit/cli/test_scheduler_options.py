@@ -61,7 +61,7 @@ def test_only_what_was_said_is_an_argument() -> None:
 def test_what_another_scheduler_takes_is_refused_with_its_name() -> None:
     with pytest.raises(click.UsageError, match="--parallel-environment is for grid_engine, not"):
         arguments_of("slurm", given("--parallel-environment", "smp"))
-    with pytest.raises(click.UsageError, match="--native is for grid_engine and slurm"):
+    with pytest.raises(click.UsageError, match="--native is for grid_engine, slurm"):
         arguments_of("processes", given("--native", "-V"))
 
 

@@ -77,7 +77,7 @@ def test_what_cannot_be_read_is_said_and_the_next_is_handled(
     relay = LogRelay()
     relay.take([b"\xc1"])
     take(relay, SAID)
-    assert "cannot be read" in caplog.records[0].getMessage()
+    assert "cannot be decoded" in caplog.records[0].getMessage()
     assert len(caplog.records) == 2
 
 

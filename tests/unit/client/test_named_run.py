@@ -91,6 +91,6 @@ def test_who_goes_on_with_another_python_is_told_that_the_calls_are_made_anew(
     told = use(byte_code.PYTHON)
     if resume is True:
         [text] = told
-        assert f"was made by Python 2.7, and this is Python {byte_code.PYTHON}" in text
+        assert f"were made by Python 2.7, and this is Python {byte_code.PYTHON}" in text
     else:
         assert told == []

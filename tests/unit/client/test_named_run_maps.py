@@ -118,5 +118,6 @@ def test_a_ctrl_c_says_that_the_results_are_kept_and_what_to_do(notes: Notes) ->
     with pytest.raises(KeyboardInterrupt) as caught:
         squares(notes, [1, 2], scheduler=scheduler)
     assert caught.value.__notes__[-1] == (
-        "the run 'run' keeps them: when the script is run again, it makes the other calls alone"
+        "they are on disk in the run 'run': "
+        "when the script is run again, it makes only the other calls"
     )

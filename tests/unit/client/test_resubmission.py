@@ -80,7 +80,7 @@ def test_calls_of_which_too_much_would_have_to_be_kept_are_told_of(notes: Notes)
     gridengine.map(
         function, [1], scheduler=FakeScheduler(), reraise=False, name="run", journal=notes.journal
     )
-    with pytest.raises(JournalError, match=r"cannot be made again: .* not kept"):
+    with pytest.raises(JournalError, match=r"cannot be made again: .* not stored"):
         resubmit(notes)
 
 

@@ -18,7 +18,7 @@ def test_without_a_name_there_is_no_run() -> None:
 
 @pytest.mark.parametrize("said", [{"resume": False}, {"wait": True}, {"journal": "a.sqlite"}])
 def test_what_is_said_of_a_run_without_a_name_is_refused(said: Any) -> None:
-    with pytest.raises(ConfigurationError, match="is about a run with a name, and there is none"):
+    with pytest.raises(ConfigurationError, match="is for a named run, and name= is missing"):
         run_options(said, gridengine.map)
 
 

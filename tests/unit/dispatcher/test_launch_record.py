@@ -107,4 +107,4 @@ def test_a_demand_of_a_users_own_kind_is_left_out_and_told(
     with caplog.at_level(logging.WARNING):
         save(record)
     assert list(LaunchRecord(path).handles) == [SECOND]
-    assert "unknown" in caplog.text
+    assert "will not know" in caplog.text

@@ -140,4 +140,4 @@ def test_a_file_that_a_client_cannot_write_is_told_with_whose_it_is(played: Play
     status = msgspec.json.decode(played.ask("status"))["status"]
     [fault] = status["faults"]
     assert (fault["path"], fault["error"]) == ("/night.sqlite", "disk full")
-    assert fault["loss"].startswith("it is of client 7; ")
+    assert fault["loss"].startswith("the file belongs to client 7; ")

@@ -6,13 +6,14 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import get_args
+from typing import cast, get_args
 
 import pytest
 
 import gridengine
 from gridengine import schedulers
 from gridengine.schedulers.base import Scheduler
+from gridengine.schedulers.command_scheduler import CommandScheduler
 from gridengine.schedulers.inline import InlineScheduler
 from gridengine.schedulers.registry import BATCH_SYSTEMS, BY_CLASS, BY_NAME, SCHEDULERS, STARTERS
 from gridengine.settings.schema import TABLES, SchedulerName
@@ -41,7 +42,16 @@ def test_the_tables_of_the_settings_are_those_of_the_schedulers() -> None:
 def test_the_names_are_those_of_the_settings_and_the_command_line_starts_workers_by_them() -> None:
     assert ["", *BY_NAME] == sorted(get_args(SchedulerName.__origin__), key=["", *BY_NAME].index)
     assert set(BY_NAME) - set(STARTERS) == {"inline"}
-    assert [entry.name for entry in BATCH_SYSTEMS] == ["grid_engine", "slurm", "htcondor", "oar"]
+    assert [entry.name for entry in BATCH_SYSTEMS] == [
+        *("grid_engine", "slurm", "htcondor", "oar", "pbs", "lsf", "flux")
+    ]
+
+
+def test_doctor_says_which_systems_none_of_our_tests_runs() -> None:
+    kinds = (entry.scheduler_class() for entry in BATCH_SYSTEMS if entry.command)
+    systems = [cast("type[CommandScheduler]", kind)._commands() for kind in kinds]
+    untested = {system.key for system in systems if not system.tested}
+    assert untested == {"pbs", "lsf", "flux"}
 
 
 def test_local_processes_are_chosen_without_any_module_of_a_batch_system() -> None:

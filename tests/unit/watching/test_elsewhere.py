@@ -117,8 +117,8 @@ def test_one_that_does_not_answer_is_told_of_by_its_name(
 
 
 def test_that_it_refuses_is_told_with_its_words(there: list[Folder]) -> None:
-    Remote.refusal = "who may only look may not cancel"
-    with pytest.raises(ClusterError, match="it refuses: who may only look"):
+    Remote.refusal = "a watcher may not cancel"
+    with pytest.raises(ClusterError, match="it refuses: a watcher may not"):
         RemoteWatched(there[0]).ask()  # type: ignore[arg-type]
 
 

@@ -100,7 +100,7 @@ def test_what_cannot_be_written_is_said_with_its_size(
     writer.close()
     os.close(fd)
     assert [record.getMessage() for record in caplog.records] == [
-        f"what runners print cannot be written to standard output: {why}",
+        f"the output of runners cannot be written to standard output: {why}",
         f"20000 bytes that runners printed were not written to standard output: {why}",
     ]
 

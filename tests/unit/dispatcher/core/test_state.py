@@ -6,15 +6,18 @@ import signal
 
 from gridengine.dispatcher.core.events import (
     CancelRequested,
+    Launched,
     LaunchFailed,
+    Submitted,
 )
-from gridengine.dispatcher.core.tasks import CallsFinished
+from gridengine.dispatcher.core.tasks import CallsFinished, Task
 from gridengine.errors import (
     ClusterError,
 )
 from gridengine.resources import Memory
 from gridengine.resources.demand import ANY, Demand
-from tests.support.core_play import two_demands
+from gridengine.schedulers.launcher import Handle
+from tests.support.core_play import SQUARE, Play, two_demands
 
 
 def test_a_demand_is_forgotten_when_it_has_neither_calls_nor_workers() -> None:
@@ -33,3 +36,19 @@ def test_a_demand_is_remembered_while_it_may_not_ask_again() -> None:
     assert list(play.core.state.provisioners) == [ANY, Demand(Memory(1))]
     play.later(1.0, beats=[b"w"])
     assert list(play.core.state.provisioners) == list(play.core.state.queues) == [ANY]
+
+
+def test_a_call_is_in_the_state_of_its_place() -> None:
+    play = Play(max_workers=1)
+    play.play(Submitted(SQUARE, [Task(1, (b"",), 2, kept=((0, 7),)), Task(2, (b"",), after=(7,))]))
+    play.play(Launched([Handle("41", "/runs/x/1.log")]))
+    play.hello(log="/runs/x/1.log")
+    state = play.core.state
+    first, second = state.open_tasks[1], state.open_tasks[2]
+
+    def states() -> list[str]:
+        return [state.state_of(*one) for one in ((first, 0), (first, 1), (second, 0))]
+
+    assert states() == ["assigned", "waiting", "missing"]
+    play.done(*play.assigned())
+    assert states() == ["settled", "waiting", "assigned"]  # inputs take memory: first who has them

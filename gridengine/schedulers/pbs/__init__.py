@@ -1,0 +1,1 @@
+"""Workers in jobs of an OpenPBS or a PBS Professional."""

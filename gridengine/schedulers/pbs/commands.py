@@ -1,0 +1,295 @@
+"""PBS's commands: how each is called, and what its answers mean. Pure functions.
+
+Sources: qsub(1B), qstat(1B), qdel(1B), qselect(1B) and pbs_resources(7B) of OpenPBS 23.06, the
+messages of its server (pbs_messages.c), and outputs that were recorded
+(`tests/unit/schedulers/recorded/openpbs`).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
+from typing import Self
+
+from gridengine.schedulers.batch_commands import (
+    BatchCommands,
+    Option,
+    Queue,
+    Seen,
+    WorkerArray,
+    option_text,
+    shell,
+)
+from gridengine.schedulers.launcher import WorkerStatus
+from gridengine.schedulers.pbs.jobs import records, seen_in
+
+LOGGED = 'exec "$0" >"$1$PBS_ARRAY_INDEX$2" 2>&1'
+"""What a job does: it runs its script, with a log of its own. PBS's own file of a job's output may
+be written where the job runs, and copied only at its end.
+"""
+LIST = 'set -f; ids=$(qselect -N "$1") && { [ -z "$ids" ] || qstat -t -f $ids; }'
+CANCEL = 'set -f; ids=$(qselect -N "$1") && { [ -z "$ids" ] || qdel $ids; }'
+LETTERS = {"queue": "-q", "account": "-A", "project": "-P", "priority": "-p"}
+"""The options that arguments of the scheduler are, by name; all others are resources."""
+ALONE = frozenset({"-f", "-h", "-I", "-V", "-X", "-z"})
+"""The options that have no value."""
+CHUNK = frozenset({"accelerator_memory", "arch", "hbmem", "host", "mem", "mpiprocs"}) | frozenset(
+    {"naccelerators", "ncpus", "ngpus", "ompthreads", "vmem", "vnode"}
+)
+"""The resources of a chunk, which is what one node gives to a job (see pbs_resources(7B))."""
+
+
+class PBSCommands(BatchCommands):
+    """PBS's own commands.
+
+    Args:
+        most_tasks: the largest array.
+        history: whether PBS remembers jobs that have ended.
+    """
+
+    key, title = "pbs", "PBS"
+    # Only PBS has this one; Grid Engine has all others of those names, TORQUE most.
+    commands = ("pbs_rstat",)
+    tested = False
+    away = re.compile(
+        r"cannot connect|could(n't| not) connect|connection (refused|reset)|no free connections|"
+        r"connection table full|server shutting down|timed? ?out|unable to authenticate|end of "
+        r"file|unknown host",
+        re.IGNORECASE,
+    )
+    later = re.compile(
+        r"would exceed|maximum number of jobs already|resource temporarily unavailable",
+        re.IGNORECASE,
+    )
+    array_limit = re.compile("Array job exceeds server or queue size limit")
+    own_limits: Mapping[str, str] = {
+        "per-user limit": "`qstat -Qf` and `qstat -Bf` list the limits, of which one (max_queued) "
+        "allows no job of yours: name another queue=, or ask the administrators"
+    }
+    barred: Mapping[str, str] = {
+        "Bad UID for job execution": "root may not submit jobs here, nor may a user whom the "
+        "server's machine does not know: run this as a plain user",
+        "Access from host not allowed": "jobs are submitted on other machines of this site",
+    }
+    gone = re.compile(
+        r"Unknown Job Id|Job has finished|invalid for (finished|state)",
+        re.IGNORECASE,
+    )
+    remedies: Mapping[str, str] = {
+        "unknown queue|queue is not enabled|access to queue|unauthorized request|destinations": (
+            "`qstat -Q` lists the queues, `qstat -Qf` who may use them and for how much; name one "
+            "with queue="
+        ),
+        "unknown resource": "arguments of PBSScheduler that are not its own are resources, as "
+        "walltime='2:00:00' or select='1:ncpus=4:mem=8gb': is one misspelt? How GPUs are asked for "
+        "here is the setting gpus of [pbs]; options of qsub go into native=",
+        "illegal attribute or resource value": "write times as '2:00:00' and memory as '4gb'",
+        "violates queue|exceeds allowable": "`qstat -Qf` lists each queue's resources_max and "
+        "resources_min: ask for less, or name another queue=",
+        "cannot be used with .select|invalid in .select|duplicated resource": "what one node gives "
+        "(ncpus, mem, ngpus) stands in select=, what the whole job has (walltime) beside it",
+        "illegal -|invalid option": "`man qsub` lists the options",
+        "not enough total nodes|never run: insufficient": "no node has all of this, even when it "
+        "is empty: ask for less; `pbsnodes -aSj` lists the nodes",
+        "insufficient amount|not enough free": "wait, or ask for less",
+        "queue not started|not in queue": "name another queue=, or ask the administrators",
+        "limit": "wait for your other jobs to end",
+        "held": "`qrls JOB` releases it",
+    }
+    other_remedy = (
+        "a hook of the site may refuse it: `qsub` by hand with the same options says whether it "
+        "does; change what its words name, or ask the administrators"
+    )
+    unavailable: Mapping[str, str] = {
+        "unknown host": "PBS_SERVER in /etc/pbs.conf, or PBS_CONF_FILE, names the server's machine",
+        "": "`qstat -B` tells whether the server answers; ask the administrators",
+    }
+    never = re.compile("^Can Never Run")
+    ours = frozenset(
+        {
+            *("-C", "-e", "-I", "-J", "-j", "-k", "-N", "-o", "-R", "-X", "-z"),
+            *("-W block", "-W interactive"),
+        }
+    )
+    time_option, memory_suffix, gpus = "walltime", "mb", "-l ngpus={n}"
+    own_memory = re.compile(r"((?:-l)?(?:select=[^+]*:)?mem=)(\d+)([kmgt])b?", re.IGNORECASE)
+    site_options: Mapping[str, str] = {"queue": "-q {}", "account": "-A {}"}
+    kept = re.compile(
+        "PBS_(CONF_FILE|EXEC|HOME|SERVER|DEFAULT|PRIMARY|SECONDARY|BATCH_SERVICE_PORT|CLIENTRETRY|"
+        "AUTH_METHOD|ENCRYPT_METHOD|SUPPORTED_AUTH_METHODS)"
+    )
+    configuration = "PBS_CONF_FILE"
+
+    def __init__(self, most_tasks: int = 1000, *, history: bool = False) -> None:
+        self.most_tasks = most_tasks
+        self._history = history
+
+    # Options.
+
+    def own_option(self, name: str, value: Option) -> list[str]:
+        """Return the words for an argument of the scheduler: one of `LETTERS`, or a resource."""
+        if name in LETTERS:
+            return [LETTERS[name], option_text(name, value)]
+        return ["-l", f"{name}={option_text(name, value)}"]
+
+    def said(self, options: Sequence[str]) -> dict[str, tuple[str, str]]:
+        """Return what options set: resources by their names, also those within `select`; attributes
+        as "-W block"; all others by their letters.
+        """
+        values = {}
+        for flag, value in _pairs(options):
+            text = f"{flag} {value}".rstrip()
+            if flag not in ("-l", "-W"):
+                values[flag] = (value, text)
+                continue
+            name, _, content = value.partition("=")
+            values[name if flag == "-l" else f"-W {name}"] = (content, text)
+            if name == "select":
+                parts = (part.partition("=") for part in re.split("[:+]", content))
+                values.update((part, (amount, text)) for part, is_set, amount in parts if is_set)
+        return values
+
+    def cores(self, count: int) -> list[str]:
+        return ["-l", f"ncpus={count}"]
+
+    def memory(self, size: int) -> list[str]:
+        return ["-l", f"mem={math.ceil(size / 2**20)}mb"]
+
+    def time(self, seconds: float) -> list[str]:
+        """Return a limit at which PBS sends SIGTERM, and SIGKILL some seconds later: one word,
+        which the scheduler's own may replace.
+        """
+        return [f"-lwalltime={math.ceil(seconds)}"]
+
+    def completed(self, options: list[str]) -> list[str]:
+        """Return the options with all that one node is to give in one `select`: beside one, PBS
+        takes no other resources of a node.
+        """
+        pairs = [(flag, value, value.partition("=")[0]) for flag, value in _pairs(options)]
+        chunk = [value for flag, value, name in pairs if flag == "-l" and name in CHUNK]
+        if not chunk:
+            return options
+        own = [value for flag, value, name in pairs if (flag, name) == ("-l", "select")]
+        first, plus, others = (own or ["select=1"])[-1].partition("+")
+        kept = [
+            filter(None, [flag, value])
+            for flag, value, name in pairs
+            if flag != "-l" or name not in CHUNK | {"select"}
+        ]
+        return [*chain.from_iterable(kept), "-l", ":".join([first, *chunk]) + plus + others]
+
+    # The site.
+
+    def questions(self) -> list[list[str]]:
+        return [["qstat", "-Bf"]]
+
+    def told(self, outputs: Sequence[str], options: Sequence[str]) -> Self:
+        fields = next(iter(records(outputs[0]).values()), {})
+        most = fields.get("max_array_size", "")
+        return type(self)(
+            min(int(most), self.most_tasks) if most.isdecimal() else self.most_tasks,
+            history=fields.get("job_history_enable") == "True",
+        )
+
+    # Jobs.
+
+    def submit(self, array: WorkerArray) -> list[str]:
+        """Return the command that submits an array, or a single job: PBS has no arrays of one.
+
+        The script is run by path, not by a login shell. Only a single job may be told not to be
+        started again.
+        """
+        before, _, after = array.log("\0" if array.count > 1 else "1").partition("\0")
+        of_array = ["-J", f"1-{array.count}"] if array.count > 1 else []
+        own = ["-m", "n", *([] if of_array else ["-r", "n"]), *array.options]
+        ours = ["-N", array.name, *of_array, "-j", "oe", "-o", "/dev/null"]
+        job = ["--", "/bin/sh", "-c", LOGGED, str(array.script), before, after]
+        return ["qsub", "-f", *own, *ours, *job]
+
+    def ids(self, output: str, count: int) -> list[str]:
+        found = re.fullmatch(r"(\d+)(\[\])?(\.\S+)?\s*", output)
+        if found is None or bool(found[2]) != (count > 1):
+            return []
+        number, server = found[1], found[3] or ""
+        return (
+            [f"{number}[{task}]{server}" for task in range(1, count + 1)]
+            if found[2]
+            else [number + server]
+        )
+
+    def listing(self, name: str) -> list[str]:
+        """Return what lists the jobs that have not ended, and all subjobs of such arrays. Of the
+        others, which PBS may remember for weeks, `endings` asks.
+        """
+        return shell(LIST, name)
+
+    def parse(self, output: str) -> dict[str, Seen]:
+        """Return what a listing says of each job and subjob.
+
+        A subjob that has ended without ever having been started, and one whose end PBS does not
+        remember, look the same, and both have their array's `Exit_status`: they are left out, as
+        are those that PBS lists no more.
+        """
+        found = ((id, seen_in(fields)) for id, fields in records(output).items() if "[]" not in id)
+        return {id: seen for id, seen in found if seen is not None}
+
+    def endings(self, ended: Mapping[str, Seen]) -> list[list[str]]:
+        return [["qstat", "-x", "-f", *ended]] if self._history else []
+
+    def parse_endings(self, ended: Mapping[str, Seen], outputs: Sequence[str]) -> dict[str, Seen]:
+        """Return how tasks ended, where PBS remembers it; one that it says to run is not yet known
+        to have.
+        """
+        try:
+            found = self.parse("".join(outputs))
+        except ValueError:
+            return {}  # what is known is told
+        return {
+            id: replace(seen, state=seen.state or WorkerStatus.RUNNING)
+            for id, seen in found.items()
+            if id in ended
+        }
+
+    def cancel(self, ids: Sequence[str]) -> list[str]:
+        return ["qdel", *ids]
+
+    def cancel_all(self, name: str) -> list[str]:
+        return shell(CANCEL, name)
+
+    def own_jobs(self) -> list[str]:
+        return shell('qselect -u "$(id -un)"')
+
+    # What is asked about the system.
+
+    def version(self) -> list[str]:
+        return ["qsub", "--version"]
+
+    def ping(self) -> list[str]:
+        return ["qstat", "-Bf"]
+
+    def queues(self) -> list[str]:
+        return ["qstat", "-Qf"]
+
+    def parse_queues(self, output: str) -> list[Queue]:
+        return [
+            Queue(name, "open" if is_open else "closed", is_open)
+            for name, fields in records(output).items()
+            for is_open in [fields.get("enabled") == fields.get("started") == "True"]
+        ]
+
+
+def _pairs(options: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield each option and its value, several resources or attributes one by one."""
+    words = iter(options)
+    for word in words:
+        flag, value = word[:2], word[2:]
+        if not value and flag not in ALONE:
+            value = next(words, "")
+        if flag in ("-l", "-W"):
+            # Commas also stand within values, as in "depend=afterok:1,select=1:host=a".
+            yield from ((flag, part) for part in re.split(r",(?=\w+=)", value))
+        else:
+            yield flag, value
