@@ -16,7 +16,7 @@ from gridengine.client.options import CallOptions
 from gridengine.client.outcomes import Outcome, OutcomeListener, outcomes_of
 from gridengine.client.run_options import RunOptions
 from gridengine.dispatcher.call_slot import WithoutSlot
-from gridengine.dispatcher.core.snapshot import Snapshot
+from gridengine.dispatcher.core.status import Snapshot
 from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
 from gridengine.dispatcher.interface import Dispatcher
 from gridengine.errors import PicklingError

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from gridengine.dispatcher.call_slot import CallSlot
-from gridengine.dispatcher.core.snapshot import Snapshot
+from gridengine.dispatcher.core.status import Snapshot
 from gridengine.dispatcher.core.tasks import (
     CallsFinished,
     Function,
