@@ -19,7 +19,7 @@ share of the workers, what waits, who is idle. `invariants` counts all of them a
 from __future__ import annotations
 
 from gridengine.dispatcher.core.calls import Client, OpenTask, RemoteObject, Submitter
-from gridengine.dispatcher.core.model import Batch, SlotGroup, Worker
+from gridengine.dispatcher.core.model import Batch, Run, SlotGroup, Worker
 from gridengine.dispatcher.core.provisioner import Provisioner
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.states import NEXT_PHASES, READY, Phase
@@ -30,11 +30,6 @@ def open_tasks(submitter: Submitter, function: RemoteObject, tasks: int, calls: 
     """Count new tasks of a submitter, with so many calls together."""
     submitter.open += tasks
     function.open += tasks
-    count_unsettled(submitter, function, calls)
-
-
-def count_unsettled(submitter: Submitter, function: RemoteObject, calls: int) -> None:
-    """Count so many more calls without an outcome, or fewer."""
     submitter.client.unsettled += calls
     function.counts.unsettled += calls
 
@@ -123,14 +118,25 @@ def begin_batch(group: SlotGroup, batch: Batch, one: OpenTask, calls: int) -> No
         note_suspended(worker)
 
 
-def end_batch(state: CoreState, group: SlotGroup, batch: Batch, submitter: Submitter) -> None:
-    """Count a batch that has ended; one that waits for calls of its own has no slot."""
-    worker = group.worker
+def end_run(state: CoreState, run: Run) -> None:
+    """Count a run that has ended, and its batch with the last one. A batch that waits for calls of
+    its own has no slot to leave.
+    """
+    group, batch, one = run.slot_group, run.batch, run.span.open_task
+    worker, submitter, calls = group.worker, one.submitter, run.span.stop - run.done
+    client = submitter.client
+    group.queue.running -= calls
+    worker.calls -= calls
+    client.running -= calls
+    one.function.counts.running -= calls
+    batch.runs -= 1
+    if batch.runs:
+        return
     worker.batches = left = worker.batches - 1
     if batch.waiting:
         count_waiting(state, worker, -1)
     else:
-        client, load = submitter.client, batch.load
+        load = batch.load
         group.batches -= 1
         submitter.batches -= 1
         submitter.load -= load

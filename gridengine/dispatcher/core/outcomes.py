@@ -61,7 +61,6 @@ def end_run(state: CoreState, run: Run) -> None:
         del one.runs[number]
     else:
         one.runs = NONE
-    books.count_running(group, one, run.done - run.span.stop)
     if run.late:
         group.late -= 1
     if run.children:
@@ -69,12 +68,9 @@ def end_run(state: CoreState, run: Run) -> None:
     if worker.resuming:
         worker.resuming.pop(number, None)
         state.agenda.returning[worker.id] = worker
-    batch.runs = left = batch.runs - 1
-    if left:
-        return
-    books.end_batch(state, group, batch, one.submitter)
+    books.end_run(state, run)
     queue = group.queue
-    if queue.calls or not queue.slots:
+    if not batch.runs and (queue.calls or not queue.slots):
         state.agenda.changed_queues[queue] = None
 
 
