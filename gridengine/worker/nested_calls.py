@@ -31,7 +31,9 @@ from gridengine.worker.runner_pool import RunnerPool
 
 
 class RunnerLink:
-    """The agent's end of such a socket; `stalled` is as in `RunnerHandle`."""
+    """The agent's end of the socket to a runner whose calls make nested calls; `stalled` is as in
+    `RunnerHandle`.
+    """
 
     def __init__(self, runner: RunnerHandle) -> None:
         self.runner = runner
