@@ -82,8 +82,8 @@ class CallersModules:
 
 
 def _own_modules() -> Modules:
-    """Return the callers' own modules by name: all modules of each of their packages. Packages with
-    extension modules are left out.
+    """Return the callers' own modules by name, whole packages, without packages that have extension
+    modules.
     """
     packages: dict[str, Modules] = {}
     for name, module in list(sys.modules.items()):
