@@ -93,7 +93,11 @@ def test_an_unknown_name_is_an_error_wherever_one_is(run: Callable[[Any], int]) 
     [
         ("process", "'processes' is one"),
         ("SGE", "'grid_engine' is one"),
-        ("local", "there are: 'processes', 'grid_engine', 'slurm', 'htcondor', 'oar', 'inline'"),
+        (
+            "local",
+            "there are: 'processes', 'grid_engine', 'slurm', 'htcondor', 'oar', 'pbs', 'lsf', "
+            "'flux', 'inline'",
+        ),
     ],
 )
 def test_an_unknown_name_is_an_error_that_offers_the_nearest(name: str, hint: str) -> None:
