@@ -613,7 +613,7 @@ def play(
         patch.setattr(client_record, "LARGE", random.choice([0, client_record.LARGE]))
         least = random.choice([0, client_requests.LEAST_OTHERS])
         patch.setattr(client_requests, "LEAST_OTHERS", least)
-        patch.setattr(remote, "Client", lambda connection, **_: Connection())
+        patch.setattr(remote, "DispatcherConnection", lambda connection, **_: Connection())
         patch.setattr(
             remote,
             "load_private",
