@@ -44,18 +44,33 @@ def add_submitter(state: CoreState, submitter: Submitter) -> None:
     client.submitters += 1
 
 
-def close_task(state: CoreState, one: OpenTask) -> None:
-    """Forget a task that has ended; and its submitter, and a client that has left, with their
-    last.
+def settle(state: CoreState, one: OpenTask, calls: int, done: bool | None) -> None:
+    """Count calls that have an outcome: a value, or a failure, or None when they were recalled.
+    Forget a task with its last call; and its submitter, and a client that has left, with their last
+    task.
     """
-    submitter = one.submitter
+    submitter, function = one.submitter, one.function
+    client, counts = submitter.client, function.counts
+    one.unsettled = left = one.unsettled - calls
+    client.unsettled -= calls
+    counts.unsettled -= calls
+    if done is not None and not one.remade:
+        if done:
+            state.done += calls
+            client.done += calls
+            counts.done += calls
+        else:
+            state.failed += calls
+            client.failed += calls
+            counts.failed += calls
+    if left:
+        return
     del state.open_tasks[one.task.id]
-    one.function.open -= 1
+    function.open -= 1
     submitter.open -= 1
     if submitter.open:
         return
     del state.submitters[submitter.number]
-    client = submitter.client
     client.submitters -= 1
     if not client.submitters:
         state.active_clients -= 1
@@ -65,24 +80,6 @@ def close_task(state: CoreState, one: OpenTask) -> None:
             # A client that alone is left asks for slots in the order in which its calls came.
             state.first_turn = turn_of(state.packer.furthest) + 1
             state.agenda.reorder = True
-
-
-def settle(state: CoreState, one: OpenTask, calls: int, done: bool | None) -> None:
-    """Count calls that have an outcome: a value, or a failure, or None when they were recalled."""
-    client, counts = one.submitter.client, one.function.counts
-    one.unsettled -= calls
-    client.unsettled -= calls
-    counts.unsettled -= calls
-    if done is None or one.remade:
-        return
-    if done:
-        state.done += calls
-        client.done += calls
-        counts.done += calls
-    else:
-        state.failed += calls
-        client.failed += calls
-        counts.failed += calls
 
 
 def retry(state: CoreState, one: OpenTask, calls: int) -> None:

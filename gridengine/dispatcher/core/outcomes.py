@@ -265,7 +265,7 @@ def settle(
     if one.kept or one.inputs:
         state.agenda.linked.append((one, finished))
     if one.remade:
-        _close_task(state, one)
+        _let_go(state, one)
         return
     state.effects.append(finished)
     events = state.log.events
@@ -276,7 +276,7 @@ def settle(
     if not done and not recalled:
         state.failures.append(_failure(finished, one))
     if last:
-        _close_task(state, one)
+        _let_go(state, one)
     else:
         one.add_settled(start, stop)
 
@@ -319,8 +319,8 @@ def unwritable(payload: Payload) -> Payload:
     ]
 
 
-def _close_task(state: CoreState, one: OpenTask) -> None:
-    books.close_task(state, one)
+def _let_go(state: CoreState, one: OpenTask) -> None:
+    """Release the objects that an ended task used, and have its parent forget it."""
     if not one.function.open:
         objects.retire(state, one.function)
     if one.needs:
