@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -58,17 +59,19 @@ class Allocation:
         """Why calls keep to this node of several, and how to use the others; empty where they need
         not.
         """
-        return "" if self.nodes == 1 or self.shares else KEPT_HERE[self.system]
+        return "" if self.nodes == 1 or self.shares else KEPT_HERE.get(self.system, KEPT_ON_NODE)
 
 
 KEPT_HERE = {
     "Slurm": "this is a step of srun's; run the script without srun to have calls use all nodes",
     "Grid Engine": "no workers are started on other hosts of a job; ask for slots of one host "
     "(allocation_rule $pe_slots), or run the script outside of jobs to have workers on many",
-    "OAR": "no workers are started on other nodes of a job; ask for nodes=1, or run the script "
-    "outside of jobs to have workers on many",
 }
-"""Why calls of a script keep to one node of a job that has several."""
+KEPT_ON_NODE = (
+    "no workers are started on other nodes of a job; ask for one node, or run the script outside "
+    "of jobs to have workers on many"
+)
+"""Why calls of a script keep to one node of a job that has several; on other systems."""
 
 
 def allocation_here(environment: Mapping[str, str], host: str) -> Allocation | None:
@@ -149,10 +152,40 @@ def _of_oar(environment: Mapping[str, str], host: str) -> Allocation | None:
     return Allocation("OAR", job, here, len(set(nodes))) if here else None
 
 
+def _of_pbs(environment: Mapping[str, str], host: str) -> Allocation | None:
+    """Read the cores of the first chunk, where a script runs (NCPUS; a Torque's PBS_NUM_PPN), and
+    the file that names the job's nodes (qsub(1B)).
+    """
+    nodes = {short(line) for line in _lines(environment["PBS_NODEFILE"])}
+    cores = _number(environment.get("NCPUS") or environment.get("PBS_NUM_PPN", ""))
+    return Allocation("PBS", environment["PBS_JOBID"], cores, len(nodes) or 1) if cores else None
+
+
+def _of_lsf(environment: Mapping[str, str], host: str) -> Allocation | None:
+    """Read the hosts with their slots, as "n1 4 n2 2"; a script runs on the first."""
+    words = environment["LSB_MCPU_HOSTS"].split()
+    slots = {
+        short(name): _number(count) for name, count in zip(words[::2], words[1::2], strict=False)
+    }
+    cores = slots.get(short(host)) or next(iter(slots.values()), 0)
+    return Allocation("LSF", environment["LSB_JOBID"], cores, len(slots)) if cores else None
+
+
+def _of_flux(environment: Mapping[str, str], host: str) -> Allocation | None:
+    """Read what a task of a job is told (flux-environment(7)). No variable says its cores: it is
+    bound to them.
+    """
+    nodes = _number(environment["FLUX_JOB_NNODES"]) or 1
+    return Allocation("Flux", environment["FLUX_JOB_ID"], len(os.sched_getaffinity(0)), nodes)
+
+
 READERS: Mapping[tuple[str, ...], Callable[[Mapping[str, str], str], Allocation | None]] = {
     ("SLURM_JOB_ID", "SLURMD_NODENAME"): _of_slurm,
     ("_CONDOR_SLOT", "_CONDOR_MACHINE_AD"): _of_htcondor,
     ("OAR_JOB_ID", "OAR_NODEFILE"): _of_oar,
+    ("PBS_JOBID", "PBS_NODEFILE"): _of_pbs,
+    ("LSB_JOBID", "LSB_MCPU_HOSTS"): _of_lsf,
+    ("FLUX_JOB_ID", "FLUX_JOB_NNODES"): _of_flux,
     ("JOB_ID", "NSLOTS"): _of_grid_engine,
 }
 """Who reads the variables of a job, by those that each job of a system has; `detect.JOBS` has the

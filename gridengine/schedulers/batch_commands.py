@@ -146,7 +146,8 @@ class Seen:
             launcher then takes it as lost, blameless, and deletes it.
         start: of one that runs, when it started, as the system writes it, or how often it was
             started; empty where it does not say. One that was seen to run, and later waits or has
-            another `start`, was started again: as `again`.
+            another `start`, was started again: as `again`. None where the system starts no job
+            twice: what waits again has not begun.
         remaining_seconds: of one that runs, for how long it may, by a limit that the system knows.
         ends_at: the same as the Unix time when the limit is reached, where the system says that.
     """
@@ -160,7 +161,7 @@ class Seen:
     host: str = ""
     linger: bool = False
     again: bool = False
-    start: str = ""
+    start: str | None = ""
     remaining_seconds: float = math.inf
     ends_at: float = math.inf
 

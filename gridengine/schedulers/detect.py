@@ -95,7 +95,10 @@ def missing(command: str) -> str:
     return f"{command} is not installed here, or not on the PATH"
 
 
-JOBS = ("SLURM_JOB_ID", "_CONDOR_SLOT", "OAR_JOB_ID", "JOB_ID")
+JOBS = (
+    *("SLURM_JOB_ID", "_CONDOR_SLOT", "OAR_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID"),
+    "JOB_ID",
+)
 """A variable of the jobs of each batch system."""
 
 

@@ -245,8 +245,8 @@ def seen_in(ad: Mapping[str, Any]) -> Seen:
         words = f"it was evicted from {host}: {ad.get('VacateReason') or 'its place was taken'}"
         return Seen(WorkerStatus.FAILED, words, blameless=True, linger=True, host=host)
     if status in (RUNNING, TRANSFERRING):
-        start = str(ad.get("JobCurrentStartDate", ""))
-        return Seen(WorkerStatus.RUNNING, start=start, host=host)
+        # One whose slot is lost before it begins waits again, and begins later.
+        return Seen(WorkerStatus.RUNNING, start=None, host=host)
     if status == REMOVED:
         words = f"it was removed: {ad.get('RemoveReason', 'condor_rm')}"
         return Seen(WorkerStatus.FAILED, words, deleted=True, host=host)

@@ -79,9 +79,31 @@ def test_a_job_of_oar_has_the_cores_of_its_node(tmp_path: Path) -> None:
     job = {"OAR_JOB_ID": "17", "OAR_NODEFILE": str(nodes)}
     assert allocation_here(job, "n2") == Allocation("OAR", "17", 5, 2)
     assert allocation_here(job, "elsewhere") == Allocation("OAR", "17", 3, 2)
-    assert "nodes=1" in Allocation("OAR", "17", 3, 2).why_here
+    assert "ask for one node" in Allocation("OAR", "17", 3, 2).why_here
     nodes.write_text("")
     assert allocation_here(job, "n1") is None
+
+
+def test_a_job_of_pbs_has_the_cores_of_its_first_chunk(tmp_path: Path) -> None:
+    nodes = tmp_path / "17.server"
+    nodes.write_text("n1.site.org\nn2.site.org\n")
+    job = {"PBS_JOBID": "17.server", "PBS_NODEFILE": str(nodes)}
+    assert allocation_here({**job, "NCPUS": "4"}, "n1") == Allocation("PBS", "17.server", 4, 2)
+    of_torque = allocation_here({**job, "PBS_NUM_PPN": "3"}, "n1")
+    assert of_torque == Allocation("PBS", "17.server", 3, 2)
+    assert allocation_here(job, "n1") is None
+
+
+def test_a_job_of_lsf_has_the_slots_of_its_host() -> None:
+    job = {"LSB_JOBID": "17", "LSB_MCPU_HOSTS": "n1 4 n2 2"}
+    assert allocation_here(job, "n2.site.org") == Allocation("LSF", "17", 2, 2)
+    assert allocation_here(job, "elsewhere") == Allocation("LSF", "17", 4, 2)
+    assert allocation_here({**job, "LSB_MCPU_HOSTS": " "}, "n1") is None
+
+
+def test_a_job_of_flux_has_the_cores_that_it_is_bound_to() -> None:
+    job = {"FLUX_JOB_ID": "f17", "FLUX_JOB_NNODES": "2"}
+    assert allocation_here(job, "n1") == Allocation("Flux", "f17", len(os.sched_getaffinity(0)), 2)
 
 
 def test_a_job_of_grid_engine_has_its_slots() -> None:

@@ -225,6 +225,17 @@ def test_what_lingers_is_deleted_once_it_was_reported(scene: Scene) -> None:
     assert scene.runner.of("drop") == [["drop", "1.2"]] * 2
 
 
+def test_what_ran_and_waits_was_started_again_but_where_no_job_is_started_twice(
+    scene: Scene,
+) -> None:
+    scene.launcher.launch(2)
+    scene.poll(Seen(WorkerStatus.RUNNING, start="1"), Seen(WorkerStatus.RUNNING, start=None))
+    reports = scene.poll(WAITS, WAITS)
+    assert (reports["1.1"].state, reports["1.1"].blameless) == (WorkerStatus.FAILED, True)
+    assert reports["1.2"].state is WorkerStatus.QUEUED
+    assert scene.runner.of("drop") == [["drop", "1.1"]]
+
+
 def test_when_a_job_has_to_end_is_known_from_the_time_of_day(scene: Scene) -> None:
     scene.launcher.launch(1)
     report = scene.poll(Seen(WorkerStatus.RUNNING, ends_at=1061.0))["1.1"]
