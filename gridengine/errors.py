@@ -123,7 +123,9 @@ def safe_repr(value: object, *, most: float = math.inf) -> str:
 
 
 def _bytes_repr(value: bytes | bytearray, level: int) -> str:
-    """Return the `repr` of the beginning: that of the whole takes eight times its memory."""
+    """Return the `repr` of the beginning of the bytes; the `repr` of all of them would take eight
+    times their memory.
+    """
     text = repr(value[:60])
     return text if len(value) <= 60 else f"{text}... ({len(value)} bytes)"
 
@@ -177,8 +179,8 @@ class SchedulerUnavailable(ConfigurationError):
 
 
 class VersionMismatch(ConfigurationError):
-    """A worker and its dispatcher run different versions of `gridengine` or of Python; or another
-    version of Python has stored what is to be loaded.
+    """A worker and its dispatcher run different versions of `gridengine` or of Python; or functions
+    or results were stored by another version of Python.
     """
 
 

@@ -152,8 +152,8 @@ class Executor(concurrent.futures.Executor):
 
         Args:
             timeout: the seconds from now within which each result must be there.
-            chunksize: how many calls travel together; None grows with what they take. Each is a
-                call of its own all the same.
+            chunksize: how many calls travel together; None: the shorter the calls, the more. Each
+                is a call of its own all the same.
             buffersize: how many calls are submitted whose results nobody has taken; the iterables
                 are read as they are. Such calls travel as those of `submit` do.
 

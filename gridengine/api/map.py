@@ -57,7 +57,7 @@ def map(
         reraise: raise the exception of the first call that fails, in the order of the arguments,
             and cancel those after it. If False each exception stands in its call's place, and none
             is raised.
-        chunksize: how many calls travel together; None grows with what they take.
+        chunksize: how many calls travel together; None: the shorter the calls, the more.
         progress: False shows no progress; None follows the setting. On a terminal and in a notebook
             it is a bar, after 2 s; else, after 10 s, lines on standard error: the first, one for
             each tenth, one a minute at most, and the last. Or `tqdm`, or a bar of its kind, to be

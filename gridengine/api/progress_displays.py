@@ -78,7 +78,9 @@ class BarText(Struct, frozen=True):
 
 
 class Display(Protocol):
-    """A place where progress is shown: one text after the other, and the part that is done."""
+    """A place where progress is shown. Each text replaces the previous one; `part` is the share of
+    the calls that are done, None if their number is unknown.
+    """
 
     def show(self, said: BarText, part: float | None) -> None: ...
     def close(self, said: BarText) -> None: ...

@@ -106,8 +106,8 @@ async def exec1(resources: Resource | None, fn: Callable[..., Any], /, *args: An
     is cancelled, the call is ended.
 
     Raises:
-        TypeError, ConfigurationError: no worker can, or they are none.
-        Exception: what the call raised.
+        TypeError, ConfigurationError: `resources` are no resources, or no worker can give them.
+        Exception: the exception of the call.
     """
     call = Call(resources, fn, args)
     try:

@@ -144,7 +144,9 @@ def _print_on(watched: Watched, view: View, interval: float, *, as_json: bool) -
 
 
 def words_of(view: View) -> list[str]:
-    """Return the words to which a dispatcher limits its answers."""
+    """Return the words that the dispatcher's answers are filtered by: what the user follows, if
+    anything.
+    """
     return [view.follow] if view.follow else []
 
 

@@ -24,7 +24,7 @@ from gridengine.journal.run_file import RunFile, files_in_use, leave, open_run, 
 from gridengine.journal.writer import JournalWriter
 from gridengine.resources.units import plural
 from gridengine.schedulers.remote import RemoteScheduler
-from gridengine.wire.messages import ClientWelcome as ChildrenWelcome
+from gridengine.wire.messages import ClientWelcome
 
 log = logging.getLogger("gridengine")
 
@@ -134,7 +134,7 @@ class _LeftCalls:
             what, taken = self._file.what, plural(self._taken, "result")
             log.info("%s: %s of an earlier process taken from the dispatcher", what, taken)
 
-    def _next(self) -> ChildrenWelcome | Left:
+    def _next(self) -> ClientWelcome | Left:
         left = self._dispatcher.left
         if self._written and (left.empty() or len(self._written) >= MOST_LEFT):
             self._finish()
@@ -143,11 +143,11 @@ class _LeftCalls:
             raise found
         return found
 
-    def _begin(self, found: ChildrenWelcome | Left) -> None:
+    def _begin(self, found: ClientWelcome | Left) -> None:
         """Take a welcome, which says how much is left, or a message with outcomes, which are added
         to the file. Cancelled calls have no outcome.
         """
-        if isinstance(found, ChildrenWelcome):
+        if isinstance(found, ClientWelcome):
             self._owed, self._ready = found.owed, found.ready
             return
         self._ready -= 1

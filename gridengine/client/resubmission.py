@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gridengine.errors import JournalError
-from gridengine.journal import stored_runs as kept_runs
+from gridengine.journal import stored_runs
 from gridengine.journal.run_file import RETURNED
 
 
@@ -29,17 +29,17 @@ def calls_to_make(name: str, path: Path, failed_only: bool) -> list[CallsToMake]
         JournalError: see `NamedRun.resubmit`.
     """
     groups: list[CallsToMake] = []
-    with kept_runs.reading(name, path) as connection:
+    with stored_runs.reading(name, path) as connection:
         meant = [
             one
-            for one in kept_runs.calls(connection)
+            for one in stored_runs.calls(connection)
             if (one.state != RETURNED if one.row else not failed_only)
         ]
         before = None
-        for number, form, call, given in kept_runs.arguments(connection, meant):
+        for number, form, call, given in stored_runs.arguments(connection, meant):
             if before != (number, form):
                 before = number, form
-                told, function = kept_runs.function_of(connection, number)
+                told, function = stored_runs.function_of(connection, number)
                 groups.append(CallsToMake(function, form, [], []))
             if function is None or given is None:
                 what = f"the function {told} is" if function is None else "its arguments are"

@@ -15,7 +15,7 @@ from gridengine.client.log_relay import RELAYS, drain_logs
 from gridengine.client.options import CallOptions, RunOptions
 from gridengine.client.outcomes import Outcome, OutcomeListener, outcomes_of
 from gridengine.dispatcher.call_slot import WithoutSlot
-from gridengine.dispatcher.core.snapshot import Snapshot
+from gridengine.dispatcher.core.status import Snapshot
 from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
 from gridengine.dispatcher.interface import Dispatcher
 from gridengine.errors import PicklingError, short_repr

@@ -22,8 +22,8 @@ from msgspec.structs import replace
 
 from gridengine.dispatcher.core import objects
 from gridengine.dispatcher.core.events import Closing, Draining, Scaled
-from gridengine.dispatcher.core.snapshot import Snapshot
 from gridengine.dispatcher.core.state_machine import StateMachine
+from gridengine.dispatcher.core.status import Snapshot
 from gridengine.dispatcher.effects import EffectPerformer, KeptPayloads
 from gridengine.dispatcher.io_loop import IOLoop
 from gridengine.dispatcher.launcher_thread import LauncherThread, LaunchRecord

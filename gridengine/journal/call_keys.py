@@ -341,8 +341,8 @@ def _of_class(cls: type) -> Iterator[tuple[str, Any]]:
 
 
 def _facts(code: types.CodeType) -> tuple[Any, ...]:
-    """Return what code does, without its place in the file and the names of its local variables
-    that are no parameters.
+    """Return the facts of a code object that decide what it does: without its place in the file,
+    and without the names of local variables that are no parameters.
     """
     parameters = code.co_argcount + code.co_kwonlyargcount
     does: tuple[Any, ...] = code.co_code, tuple(map(_constant, code.co_consts))

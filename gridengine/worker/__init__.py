@@ -22,8 +22,7 @@ State machines:
 - A run at a worker: queued (`batch_queue`), in a runner's `backlog`, given, begun, answered in
   part, ended. Only runs that have not begun can be taken back.
 - The status block (`status_block`): words of shared memory, each with one writer, by which agent
-  and
-  runner agree without a lock whether a call may begin.
+  and runner agree without a lock whether a call may begin.
 
 Keep in step:
 
@@ -51,8 +50,7 @@ Rejected:
   set and lifted for each run, two system calls. A runner that has hit it is replaced, because the
   growth of its heap would be missing for the next call.
 - Letting a call that is over its time come back. Whether it fails would depend on how fast it
-  tidies
-  up on SIGTERM. The agent writes down which call it found late before it sends the signal.
+  tidies up on SIGTERM. The agent writes down which call it found late before it sends the signal.
 - Killing what calls leave running at once. joblib's processes keep files in shared memory that
   somebody must remove, so each gets SIGTERM and a second.
 - Looking at the clock after each call. In large runs a runner looks every 16 calls, which halves

@@ -47,7 +47,7 @@ def _agent() -> _AgentSocket:
 
 
 def connect(descriptor: int) -> None:
-    """Send this process's requests to this socket."""
+    """Send this process's requests through this socket."""
     _agent().sock = socket.socket(fileno=descriptor)
 
 

@@ -114,7 +114,9 @@ class CallLoop:
         self._runner.get_loop().set_default_executor(self._threads)
 
     def run(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Run a coroutine, which must leave nothing behind."""
+        """Run a coroutine to its end. By then it must have ended all tasks and generators that it
+        started, as `_complete` does.
+        """
         loop = self._runner.get_loop()
         try:
             # Not `asyncio.Runner.run`: it sets signal handlers, which takes ten times as long.

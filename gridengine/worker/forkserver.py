@@ -63,7 +63,7 @@ class Process(Protocol):
 class ForkServer:
     """The agent's side of a fork server, connected by a socket pair (`AF_UNIX`, `SOCK_SEQPACKET`).
 
-    All runners send requests to the agent by the socket `requests` (see `parent_requests`).
+    All runners send requests to the agent by the socket `requests` (see `agent_requests`).
 
     Raises:
         OSError: no descriptors are left, or the fork server is gone.

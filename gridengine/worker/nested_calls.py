@@ -30,7 +30,9 @@ from gridengine.worker.runner_pool import RunnerPool
 
 
 class RunnerLink:
-    """The agent's end of such a socket; `stalled` is as in `RunnerHandle`."""
+    """The agent's end of the socket to a runner whose calls make nested calls; `stalled` is as in
+    `RunnerHandle`.
+    """
 
     def __init__(self, runner: RunnerHandle) -> None:
         self.runner = runner
@@ -64,7 +66,7 @@ class NestedCalls:
         pool.on_removed = self._end
 
     def open(self, request: bytes) -> agent_requests.Answer:
-        """Answer a runner's request for such a socket.
+        """Answer a runner's request for a socket for nested calls.
 
         Raises:
             LookupError: the number is no runner of this worker, or the runner has a socket already.
@@ -94,7 +96,9 @@ class NestedCalls:
         self._pool.send(link, message, buffers)
 
     def end_all(self) -> None:
-        """Kill the runners that have such a socket: the outcomes that they await will not come."""
+        """Kill the runners that have a socket for nested calls: the outcomes that they await will
+        not come.
+        """
         for link in self._links.values():
             link.runner.end(CANCELLED, signal.SIGKILL, math.inf)
 

@@ -485,8 +485,8 @@ class Runner:
     def _fail_for_memory(
         self, assignment: Assignment, index: int, error: BaseException, call: Any
     ) -> NoReturn:
-        """Answer a call that ran out of memory, and end: a new process has the memory back by which
-        this one's heap has grown.
+        """Answer a call that ran out of memory, and end this process: its heap has grown, and only
+        a new process has that memory back.
 
         The call is not answered if earlier calls of its run may have taken the memory and it may
         run twice: then a new runner makes it again.

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from gridengine.dispatcher.core import assigner, kept_results, objects
+from gridengine.dispatcher.core import assigner, objects
 from gridengine.dispatcher.core.events import (
     CancelRequested,
     ClientJoined,
@@ -564,7 +564,7 @@ class Play(RuleBasedStateMachine):
             mock.patch.object(objects, "KEPT_FUNCTIONS", 1),
             mock.patch.object(objects, "KEPT_RESULTS", 1),
             mock.patch.object(assigner, "MOST_ASSIGNED", 3),
-            mock.patch.object(kept_results, "TRANSFER_RATE", 1.0),
+            mock.patch.object(assigner, "TRANSFER_RATE", 1.0),
             mock.patch.object(objects, "SMALL_INPUT", len(b"1 0 1")),
         ]
         for one in self.little:

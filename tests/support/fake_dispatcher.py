@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from gridengine.dispatcher.core.snapshot import Snapshot
+from gridengine.dispatcher.core.status import Snapshot
 from gridengine.dispatcher.core.tasks import (
     CallsFinished,
     Function,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import signal
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TypeAlias
 
 from msgspec.structs import replace
@@ -33,9 +33,11 @@ def assign_restored(state: CoreState, event: Restored) -> None:
     assigned ones to their absent workers.
     """
     waiting: dict[int, Ranges] = {}
-    state.open((*event.settled, *(run.task for run in event.runs)))
+    named = *event.settled, *(run.task for run in event.runs)
+    state.open(named)
+    tasks = {task: state.open_tasks[task] for task in named if task in state.open_tasks}
     for task, ranges in event.settled.items():
-        if (one := state.open_tasks.get(task)) is not None:
+        if (one := tasks.get(task)) is not None:
             calls = sum(stop - start for start, stop in ranges)
             books.settle(state, one, calls, None)
             for start, stop in ranges:
@@ -44,7 +46,7 @@ def assign_restored(state: CoreState, event: Restored) -> None:
             waiting[task] = _open_calls(one)
     assigned = []
     for run in sorted(event.runs, key=lambda run: run.number, reverse=True):
-        if (one := state.open_tasks.get(run.task)) is None:
+        if (one := tasks.get(run.task)) is None:
             continue
         left = waiting[run.task] if run.task in waiting else _open_calls(one)
         its = [
@@ -56,10 +58,10 @@ def assign_restored(state: CoreState, event: Restored) -> None:
             assigned.append((run, its[-1]))
             left = _without(left, its[-1:])
         waiting[run.task] = left
-    _take_out(state, waiting)
+    _take_out(state, waiting, tasks.values())
     groups: dict[tuple[bytes, TaskQueue], SlotGroup] = {}
     for run, (start, stop) in reversed(assigned):
-        one, worker = state.open_tasks[run.task], state.workers[run.worker]
+        one, worker = tasks[run.task], state.workers[run.worker]
         queue = state.queue_for(one.task.demand)
         group = groups.setdefault((worker.id, queue), SlotGroup(worker, queue, 0))
         span = Span(one, start, stop, one.task.demand, run.attempt)
@@ -82,7 +84,7 @@ def _without(ranges: Ranges, others: Sequence[tuple[int, int]]) -> Ranges:
     return ranges
 
 
-def _take_out(state: CoreState, waiting: Mapping[int, Ranges]) -> None:
+def _take_out(state: CoreState, waiting: Mapping[int, Ranges], tasks: Collection[OpenTask]) -> None:
     """Have only these calls of these tasks wait."""
 
     def split(span: Span) -> tuple[list[Span], list[Span]]:
@@ -97,7 +99,6 @@ def _take_out(state: CoreState, waiting: Mapping[int, Ranges]) -> None:
         )
         return kept, taken
 
-    tasks = [state.open_tasks[task] for task in waiting]
     for queue in state.queues.values() if waiting else ():
         queue.take_out(split, tasks)
         state.agenda.changed_queues[queue] = None

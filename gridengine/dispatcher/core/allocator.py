@@ -9,7 +9,7 @@ the packer decides anew. So calls that have the workers to themselves cost the p
 
 from __future__ import annotations
 
-from gridengine.dispatcher.core import books, failures, kept_results, outcomes
+from gridengine.dispatcher.core import assigner, books, failures, outcomes
 from gridengine.dispatcher.core.assigner import fill
 from gridengine.dispatcher.core.events import Grant, Send, Warn
 from gridengine.dispatcher.core.fair_queue import Level, level_of
@@ -107,7 +107,7 @@ def settle(state: CoreState, *, again: bool = False) -> None:
     agenda, pending = state.agenda, state.pending_requests
     if state.near:
         for group in agenda.freed_slots:
-            kept_results.go_near(state, group.worker)
+            assigner.go_near(state, group.worker)
     for group in agenda.freed_slots:
         if pending and _is_wanted_by_others(state, group):
             release(state, group)

@@ -1,18 +1,28 @@
-"""Assign queued calls to the slots that their queues have."""
+"""Assigns queued calls to workers, by the slots that queues have and by where their inputs are.
+
+A large result stays at the worker that made it. A call that needs it goes there, or the result
+comes here once, for this and all other workers.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import inf
+import math
+from collections.abc import Iterable, Sequence
 
-from gridengine.dispatcher.core import books, kept_results, objects
-from gridengine.dispatcher.core.calls import AwaitedResult, Span
+from gridengine.dispatcher.core import books, objects
+from gridengine.dispatcher.core.calls import AwaitedResult, OpenTask, Span
 from gridengine.dispatcher.core.events import Send
 from gridengine.dispatcher.core.failures import name_of
 from gridengine.dispatcher.core.model import Batch, Run, SlotGroup, TaskQueue, Worker, may_go_ahead
-from gridengine.dispatcher.core.outcomes import begin_run
+from gridengine.dispatcher.core.outcomes import (
+    begin_run,
+    has_failed,
+    note_move,
+    settle_failed_input,
+)
 from gridengine.dispatcher.core.run_log import STARTED
 from gridengine.dispatcher.core.state import CoreState
+from gridengine.dispatcher.core.states import READY
 from gridengine.dispatcher.core.status import WatchEvent
 from gridengine.resources.demand import ANY
 from gridengine.serialize.payload import Buffer
@@ -26,7 +36,7 @@ def fill(state: CoreState, queue: TaskQueue) -> None:
     """Assign calls of a queue while it has calls and slots."""
     last = state.last_run + MOST_ASSIGNED
     while queue.calls and not (state.draining and is_held(state)):
-        near = kept_results.nearest(state, queue) if state.has_away else None
+        near = nearest(state, queue) if state.has_away else None
         group = near or queue.take_slot_group()
         if group is None:
             return
@@ -35,7 +45,7 @@ def fill(state: CoreState, queue: TaskQueue) -> None:
             state.deferred[queue] = None
             return
         worker = group.worker
-        if worker.leave_at == inf or worker.has_seconds(_seconds_of(queue, worker), state.now):
+        if worker.leave_at == math.inf or worker.has_seconds(_seconds_of(queue, worker), state.now):
             _assign(state, queue, group)
 
 
@@ -60,7 +70,7 @@ def _assign(state: CoreState, queue: TaskQueue, group: SlotGroup) -> None:
     worker = group.worker
     spans = queue.next_spans(worker)
     if state.has_away:
-        spans = kept_results.at_hand(state, spans, worker)
+        spans = at_hand(state, spans, worker)
         if not spans:
             queue.relist(group)
             return
@@ -138,3 +148,142 @@ def _started(run: Run) -> WatchEvent:
     span, worker = run.span, run.worker
     function, name = span.open_task.function.function.name, name_of(span, span.start)
     return WatchEvent(STARTED, span.calls, 0.0, function, name, worker.hello.host, worker.job)
+
+
+TRANSFER_RATE = 50e6
+"""How many bytes per second are taken to come from one worker to another."""
+
+
+def at_hand(state: CoreState, spans: Iterable[Span], worker: Worker) -> list[Span]:
+    """Return the calls of a batch whose inputs this worker has, can be sent, or makes before them.
+    The others wait, in no queue, until their inputs are here, or the worker that has them has room;
+    or their inputs have failed.
+    """
+    found: list[Span] = []
+    coming: set[AwaitedResult] = set()
+    for span in spans:
+        one = span.open_task
+        if one.missing:  # it follows those that make what it needs
+            fits = all(needed.data is not None or needed in coming for needed in one.inputs)
+        else:
+            fits = not one.inputs or _has_inputs(state, span, worker)
+        if fits:
+            found.append(span)
+            if isinstance(one.kept, AwaitedResult):
+                coming.add(one.kept)
+    return found
+
+
+def _has_inputs(state: CoreState, span: Span, worker: Worker) -> bool:
+    """Return whether a worker can be given the inputs of a call; otherwise have the call wait for
+    them.
+    """
+    one = span.open_task
+    away = [awaited for awaited in one.inputs if _is_away(awaited, worker)]
+    for awaited in away:
+        if awaited.data is not None and has_failed(awaited.data):
+            settle_failed_input(state, one, awaited)
+            return False
+    if not away:
+        return True
+    near = _is_sooner_there(state, span, away)
+    one.missing, one.again = len(away), (span.demand, span.attempt)
+    note_move(state, span, "missing", "its inputs are elsewhere")
+    for awaited in away:
+        awaited.add_waiting(one)
+        if not near:
+            objects.bring(state, awaited)
+    return False
+
+
+def _is_sooner_there(state: CoreState, span: Span, away: Sequence[AwaitedResult]) -> bool:
+    """Have a call wait, once, for the worker that has its inputs, if that worker likely has room
+    before they could be fetched; return whether it waits.
+    """
+    holders = [one.remote.workers for one in away if one.remote and one.remote.asked is None]
+    there = set.intersection(*holders) if len(holders) == len(away) else set()
+    holder = state.workers.get(next(iter(there), b""))
+    if holder is None or holder.phase is not READY or holder.draining or span.open_task.near_until:
+        return False
+    waiting = state.near.get(holder.id, {})
+    seconds = sum(one.remote.size for one in away if one.remote) / TRANSFER_RATE
+    if _seconds_to_room(holder, span, state.now) * (1 + len(waiting)) > seconds:
+        return False
+    span.open_task.near_until = state.now + seconds
+    state.near.setdefault(holder.id, {})[span.open_task.task.id] = span.open_task
+    return True
+
+
+def _seconds_to_room(worker: Worker, span: Span, now: float) -> float:
+    """Return in how many seconds the first call on a worker ends that leaves room for this call."""
+    return min(
+        (
+            max(run.span.open_task.pace.seconds - (now - run.touched), 0.0)
+            for run in worker.runs.values()
+            if run.span.demand == span.demand and run.span.open_task.pace.seconds is not None
+        ),
+        default=math.inf,
+    )
+
+
+def go_near(state: CoreState, worker: Worker) -> None:
+    """Queue a call that has waited for this worker, which has room now."""
+    waiting = state.near.get(worker.id, {})
+    while waiting and not _go_on(state, waiting.pop(next(iter(waiting)))):
+        pass
+    if not waiting:
+        state.near.pop(worker.id, None)
+
+
+def give_up_waiting(state: CoreState) -> None:
+    """Queue, for any worker, calls that have waited long enough for one worker, or for one that is
+    gone.
+    """
+    for id, waiting in list(state.near.items()):
+        worker = state.workers.get(id)
+        for task, one in list(waiting.items()):
+            if worker is None or worker.phase is not READY or state.now >= one.near_until:
+                del waiting[task]
+                _go_on(state, one)
+        if not waiting:
+            del state.near[id]
+
+
+def _go_on(state: CoreState, one: OpenTask) -> bool:
+    """Have a call wait for any worker; return False if it does already, or has ended."""
+    missing = [awaited for awaited in one.inputs if one in awaited.waiting]
+    if not missing:
+        return False
+    for awaited in missing:
+        awaited.drop_waiting(one)
+    one.missing, span = 0, one.only_span()
+    note_move(state, span, "waiting", "for any worker")
+    queue = state.queue_for(span.demand)
+    queue.put_back(span)
+    state.agenda.changed_queues[queue] = None
+    return True
+
+
+def _is_away(awaited: AwaitedResult, worker: Worker) -> bool:
+    remote, data = awaited.remote, awaited.data
+    if remote is not None:
+        return remote.away and worker.id not in remote.workers
+    return data is None or has_failed(data)
+
+
+def nearest(state: CoreState, queue: TaskQueue) -> SlotGroup | None:
+    """Return, and unlist, free slots of the worker that has most bytes of the next call's inputs;
+    None if it has none.
+    """
+    sizes: dict[bytes, int] = {}
+    for awaited in queue.waiting.first().open_task.inputs:
+        if (remote := awaited.remote) is not None:
+            for worker in remote.workers:
+                sizes[worker] = sizes.get(worker, 0) + remote.size
+    if not sizes:
+        return None
+    for group in state.workers[max(sizes, key=sizes.__getitem__)].slot_groups:
+        if group in queue.idle:
+            queue.unlist(group)
+            return group
+    return None

@@ -19,7 +19,7 @@ share of the workers, what waits, who is idle. `invariants` counts all of them a
 from __future__ import annotations
 
 from gridengine.dispatcher.core.calls import Client, OpenTask, RemoteObject, Submitter
-from gridengine.dispatcher.core.model import Batch, SlotGroup, Worker
+from gridengine.dispatcher.core.model import Batch, Run, SlotGroup, Worker
 from gridengine.dispatcher.core.provisioner import Provisioner
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.states import NEXT_PHASES, READY, Phase
@@ -30,11 +30,6 @@ def open_tasks(submitter: Submitter, function: RemoteObject, tasks: int, calls: 
     """Count new tasks of a submitter, with so many calls together."""
     submitter.open += tasks
     function.open += tasks
-    count_unsettled(submitter, function, calls)
-
-
-def count_unsettled(submitter: Submitter, function: RemoteObject, calls: int) -> None:
-    """Count so many more calls without an outcome, or fewer."""
     submitter.client.unsettled += calls
     function.counts.unsettled += calls
 
@@ -49,18 +44,33 @@ def add_submitter(state: CoreState, submitter: Submitter) -> None:
     client.submitters += 1
 
 
-def close_task(state: CoreState, one: OpenTask) -> None:
-    """Forget a task that has ended; and its submitter, and a client that has left, with their
-    last.
+def settle(state: CoreState, one: OpenTask, calls: int, done: bool | None) -> None:
+    """Count calls that have an outcome: a value, or a failure, or None when they were recalled.
+    Forget a task with its last call; and its submitter, and a client that has left, with their last
+    task.
     """
-    submitter = one.submitter
+    submitter, function = one.submitter, one.function
+    client, counts = submitter.client, function.counts
+    one.unsettled = left = one.unsettled - calls
+    client.unsettled -= calls
+    counts.unsettled -= calls
+    if done is not None and not one.remade:
+        if done:
+            state.done += calls
+            client.done += calls
+            counts.done += calls
+        else:
+            state.failed += calls
+            client.failed += calls
+            counts.failed += calls
+    if left:
+        return
     del state.open_tasks[one.task.id]
-    one.function.open -= 1
+    function.open -= 1
     submitter.open -= 1
     if submitter.open:
         return
     del state.submitters[submitter.number]
-    client = submitter.client
     client.submitters -= 1
     if not client.submitters:
         state.active_clients -= 1
@@ -70,24 +80,6 @@ def close_task(state: CoreState, one: OpenTask) -> None:
             # A client that alone is left asks for slots in the order in which its calls came.
             state.first_turn = turn_of(state.packer.furthest) + 1
             state.agenda.reorder = True
-
-
-def settle(state: CoreState, one: OpenTask, calls: int, done: bool | None) -> None:
-    """Count calls that have an outcome: a value, or a failure, or None when they were recalled."""
-    client, counts = one.submitter.client, one.function.counts
-    one.unsettled -= calls
-    client.unsettled -= calls
-    counts.unsettled -= calls
-    if done is None or one.remade:
-        return
-    if done:
-        state.done += calls
-        client.done += calls
-        counts.done += calls
-    else:
-        state.failed += calls
-        client.failed += calls
-        counts.failed += calls
 
 
 def retry(state: CoreState, one: OpenTask, calls: int) -> None:
@@ -123,14 +115,25 @@ def begin_batch(group: SlotGroup, batch: Batch, one: OpenTask, calls: int) -> No
         note_suspended(worker)
 
 
-def end_batch(state: CoreState, group: SlotGroup, batch: Batch, submitter: Submitter) -> None:
-    """Count a batch that has ended; one that waits for calls of its own has no slot."""
-    worker = group.worker
+def end_run(state: CoreState, run: Run) -> None:
+    """Count a run that has ended, and its batch with the last one. A batch that waits for calls of
+    its own has no slot to leave.
+    """
+    group, batch, one = run.slot_group, run.batch, run.span.open_task
+    worker, submitter, calls = group.worker, one.submitter, run.span.stop - run.done
+    client = submitter.client
+    group.queue.running -= calls
+    worker.calls -= calls
+    client.running -= calls
+    one.function.counts.running -= calls
+    batch.runs -= 1
+    if batch.runs:
+        return
     worker.batches = left = worker.batches - 1
     if batch.waiting:
         count_waiting(state, worker, -1)
     else:
-        client, load = submitter.client, batch.load
+        load = batch.load
         group.batches -= 1
         submitter.batches -= 1
         submitter.load -= load

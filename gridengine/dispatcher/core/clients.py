@@ -1,31 +1,42 @@
-"""Clients of a dispatcher: who has joined, with which weight, and which tasks they submit."""
+"""Clients of a dispatcher: who has joined, which tasks they submit, which calls they
+cancel or recall, and which calls the core recalls for the sake of others.
+"""
 
 from __future__ import annotations
 
 import signal
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 
 from gridengine.dispatcher.core import (
     allocator,
     books,
-    cancellation,
     dependencies,
     events,
     failures,
-    nested,
     objects,
     outcomes,
 )
-from gridengine.dispatcher.core.calls import Client, OpenTask, RemoteObject, Span, Submitter
+from gridengine.dispatcher.core.calls import (
+    Client,
+    OpenTask,
+    RemoteObject,
+    Span,
+    Submitter,
+    Unwanted,
+)
+from gridengine.dispatcher.core.events import CancelRequested, Rebalance, RecallRequested, Send
 from gridengine.dispatcher.core.fair_queue import TaskBlock
 from gridengine.dispatcher.core.figures import Pace
-from gridengine.dispatcher.core.model import Run, TaskQueue
+from gridengine.dispatcher.core.model import Run, TaskQueue, Worker
+from gridengine.dispatcher.core.outcomes import cut, settle_unwanted
 from gridengine.dispatcher.core.policy import can_hold
 from gridengine.dispatcher.core.run_log import WAITING
 from gridengine.dispatcher.core.state import CoreState
+from gridengine.dispatcher.core.states import Phase
 from gridengine.dispatcher.core.tasks import Task
 from gridengine.resources.demand import ANY
-from gridengine.wire.messages import NUMBER_BITS
+from gridengine.wire.messages import NUMBER_BITS, Cancel, Recall
 
 
 def joined(state: CoreState, event: events.ClientJoined) -> None:
@@ -47,7 +58,7 @@ def left(state: CoreState, event: events.ClientLeft) -> None:
         state.open_blocks_of(client)
         found = [one for one in _tasks_of(state, client) if not (one.parent or one.remade)]
         tasks = [one.task.id for one in sorted(found, key=lambda one: one.order)]
-        cancellation.cancel_requested(state, events.CancelRequested(tasks, signal.SIGTERM))
+        cancel_requested(state, events.CancelRequested(tasks, signal.SIGTERM))
     if not client.submitters:
         state.clients.pop(client.number, None)
 
@@ -97,7 +108,7 @@ def submitted(state: CoreState, event: events.Submitted) -> None:
         objects.retire(state, function)
     if state.closing or (event.parent and parent is None):
         everything = [(task.id, 0, task.count) for task in event.tasks]
-        cancellation.reject(state, everything, signal.SIGKILL)
+        reject(state, everything, signal.SIGKILL)
     else:
         if state.log.events is not None:
             calls = sum(one.count for one in event.tasks)
@@ -120,7 +131,10 @@ def _open(
         task, function, task.count, submitter, submitter.pace, needs, state.last_order, state.now
     )
     if parent is not None and not detached:
-        nested.adopt(parent, one)
+        one.parent = parent.number
+        if parent.children is None:
+            parent.children = {}
+        parent.children[task.id] = None
     return one
 
 
@@ -140,7 +154,7 @@ def submitted_alike(state: CoreState, event: events.SubmittedAlike) -> None:
     if queue.put_block(block):
         state.agenda.changed_queues[queue] = None
     if state.closing:
-        cancellation.reject(state, [(one, 0, 1) for one in block.numbers], signal.SIGKILL)
+        reject(state, [(one, 0, 1) for one in block.numbers], signal.SIGKILL)
     else:
         state.log.note(WAITING, count, function=event.function.name)
         provide(state, (queue,), submitter, task.name)
@@ -183,7 +197,7 @@ def provide(
         if not queue.calls:
             continue
         if not submitter.load and not queue.idle:
-            cancellation.recall_for_new_submitter(state)
+            recall_for_new_submitter(state)
         provisioner = queue.provisioner
         if provisioner.size < state.policy.max_workers and provisioner.may_ask(state.now):
             provisioner.label = name or submitter.function.function.name
@@ -195,3 +209,155 @@ def _check_possible(state: CoreState, queue: TaskQueue) -> None:
         can_hold(state.policy, queue.demand.resources)
     except BaseException as error:  # a kind may be a user's own
         outcomes.fail(state, [queue], failures.cannot_give(queue.demand.resources, error))
+
+
+LATE_SECONDS = 0.05
+SHARE_SECONDS = 0.05
+"""How often calls are recalled at most for submitters that have no share of the workers yet."""
+MOST_SEARCHED = 200
+"""How many runs are searched for workers that have too much."""
+
+
+def cancel_requested(state: CoreState, event: CancelRequested) -> None:
+    """Settle the waiting ones of these tasks and calls, and have workers end the others."""
+    state.open(event.tasks)
+    tasks = [state.open_tasks[task] for task in event.tasks if task in state.open_tasks]
+    calls = [*((one.task.id, 0, one.task.count) for one in tasks), *event.calls]
+    for worker, runs in reject(state, calls, event.signal):
+        numbers = [run.number for run in runs]
+        state.effects.append(Send(worker.id, Cancel(numbers, event.signal)))
+    state.agenda.scale = True
+
+
+def recall_requested(state: CoreState, event: RecallRequested) -> None:
+    """Settle the waiting ones of these calls, and have workers return what they have not begun. A
+    worker returns all of that: runners let go of it as a whole.
+    """
+    for worker, runs in reject(state, event.calls, 0):
+        begun = worker.under_way()
+        if any(run.number not in begun or _is_unwanted_after(run) for run in runs):
+            recall(state, worker, worker.spare())
+    state.agenda.scale = True
+
+
+def _is_unwanted_after(run: Run) -> bool:
+    """Return whether calls of a run after its next one are unwanted."""
+    unwanted = run.span.open_task.unwanted
+    return any(one.start < run.span.stop and run.done + 1 < one.stop for one in unwanted)
+
+
+def reject(
+    state: CoreState, calls: Iterable[tuple[int, int, int]], number: int
+) -> list[tuple[Worker, list[Run]]]:
+    """Settle the waiting ones of these calls (task, start, stop) and mark the others as unwanted;
+    return the runs of the others by worker.
+    """
+    rejected: dict[int, list[Unwanted]] = {}
+    calls = list(calls)
+    state.open(task for task, _, _ in calls)
+    for task, start, stop in calls:
+        if task in state.open_tasks:
+            rejected.setdefault(task, []).append(Unwanted(start, stop, number))
+    tasks = [state.open_tasks[task] for task in rejected]
+    runs: dict[int, Run] = {}
+    for one in tasks:
+        if one.missing and not one.runs:  # it waits for its inputs, in no queue
+            span = one.only_span()
+            if number or span.attempt == 1:
+                settle_unwanted(state, span, number)
+            continue
+        for unwanted in rejected[one.task.id]:
+            its = _runs_of(state, one, unwanted)
+            if its and unwanted not in one.unwanted:
+                one.unwanted = *one.unwanted, unwanted
+            runs |= {run.number: run for run in its}
+    _take_waiting(state, rejected, tasks)
+    return _by_worker(runs.values())
+
+
+def _runs_of(state: CoreState, one: OpenTask, unwanted: Unwanted) -> list[Run]:
+    return [
+        run
+        for run in map(state.runs.__getitem__, one.runs)
+        if unwanted.start < run.span.stop
+        and run.done < unwanted.stop
+        and (unwanted.signal or run.span.attempt == 1)
+    ]
+
+
+def _take_waiting(
+    state: CoreState, rejected: Mapping[int, list[Unwanted]], tasks: Collection[OpenTask]
+) -> None:
+    """Take rejected calls of these tasks out of all queues, and settle them."""
+
+    def split(span: Span) -> tuple[list[Span], list[Span]]:
+        stays, goes = [span], list[Span]()
+        for one in rejected.get(span.open_task.task.id, ()):
+            if one.signal or span.attempt == 1:
+                stays, parts = cut(stays, one)
+                goes += parts
+        return stays, goes
+
+    for queue in state.queues.values():
+        for span in queue.take_out(split, tasks):
+            settle_unwanted(state, span, rejected[span.open_task.task.id][0].signal)
+        state.agenda.changed_queues[queue] = None
+
+
+def _by_worker(runs: Iterable[Run]) -> list[tuple[Worker, list[Run]]]:
+    found: dict[bytes, tuple[Worker, list[Run]]] = {}
+    for run in runs:
+        found.setdefault(run.worker.id, (run.worker, []))[1].append(run)
+    return list(found.values())
+
+
+def recall_for_new_submitter(state: CoreState) -> None:
+    """Recall unbegun calls for a submitter without a share, at most every `SHARE_SECONDS`."""
+    if state.rebalance_due and state.now - state.recalled_for_new_at >= SHARE_SECONDS:
+        state.recalled_for_new_at = state.now
+        for worker in _busy_workers(state):
+            recall(state, worker, worker.spare())
+
+
+def rebalance(state: CoreState, event: Rebalance) -> None:
+    """Where calls take longer than those before them, recall the calls that wait behind them."""
+    state.rebalance_due = False
+    for worker in _busy_workers(state):
+        begun, spare = worker.under_way(), worker.spare()
+        state.rebalance_due = state.rebalance_due or bool(spare)
+        late = [
+            run
+            for number in begun
+            if not (run := worker.runs[number]).batch.waiting
+            and state.now - _last_sign(run, state.now) > LATE_SECONDS
+        ]
+        if worker.phase is not Phase.READY or not spare or not late:
+            continue
+        for run in late:
+            run.span.open_task.pace.exceeded(state.now - _last_sign(run, state.now))
+            if not run.late:
+                run.late = True
+                run.slot_group.late += 1
+                run.slot_group.queue.relist(run.slot_group)
+        recall(state, worker, spare)
+
+
+def _busy_workers(state: CoreState) -> list[Worker]:
+    return [worker for worker, _ in _by_worker(islice(state.runs.values(), MOST_SEARCHED))]
+
+
+def _last_sign(run: Run, now: float) -> float:
+    """Return since when the core waits for the next result of a run. A run that waited at its
+    worker begins when it is first looked at.
+    """
+    if run.batch.answered_at is None:
+        run.batch.answered_at = now
+    return max(run.batch.answered_at, run.touched)
+
+
+def recall(state: CoreState, worker: Worker, runs: Sequence[Run]) -> None:
+    """Have a worker return the unbegun calls of these runs."""
+    if worker.phase is Phase.READY and runs:
+        for run in runs:
+            run.touched, run.recalled = state.now, True
+        state.effects.append(Send(worker.id, Recall([run.number for run in runs])))

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from gridengine.dispatcher.core import events, failures, objects, outcomes
 from gridengine.dispatcher.core.calls import AwaitedResult, OpenTask
+from gridengine.dispatcher.core.model import Worker
 from gridengine.dispatcher.core.state import CoreState
+from gridengine.dispatcher.core.states import Phase
 from gridengine.dispatcher.core.tasks import CallsFinished, ResultData
 from gridengine.errors import Cancelled, GridEngineError, call_words
 from gridengine.resources.demand import ANY
 from gridengine.serialize.kept_payload import KeptPayload
+from gridengine.serialize.payload import Payload
 from gridengine.serialize.references import can_go_on
-from gridengine.wire.messages import Forget, Keep, input_name
+from gridengine.wire.messages import Fetched, Forget, Keep, Result, input_name
 
 MOST_NAMED = 6
 """How many of the calls are named by which a failure has come: the first and the last."""
@@ -260,3 +263,71 @@ def begin_waiting(state: CoreState, awaited: AwaitedResult) -> None:
             queue = state.common_queue if demand is ANY else state.queue_for(demand)
             queue.put_back(span)
             state.agenda.begun[queue] = one
+
+
+def fetched(state: CoreState, worker: Worker, message: Fetched, buffers: Payload) -> None:
+    """Take in a result that a worker sends, asked or because it leaves; or hear that it does not
+    have it.
+    """
+    name = message.name
+    known, awaited = state.objects.get(name), state.awaited.get(int.from_bytes(name, "big"))
+    if known is None or not known.away or awaited is None:
+        return
+    if not buffers:
+        known.workers.discard(worker.id)
+        worker.functions.discard(name)
+        if known.asked == worker.id:
+            objects.bring_again(state, [name])
+        return
+    del state.away[name]
+    if worker.phase is Phase.STOPPING:
+        worker.stopping_since = state.now  # it is getting on: what is left has its own time
+    payload = outcomes.unwritable(buffers)
+    known.function = objects.result_function(name, payload)
+    known.away, known.asked = False, None
+    awaited.data = ResultData(payload)
+    objects.forget_maker(state, awaited)
+    if awaited.told:
+        state.effects.append(events.ResultFetched(awaited.reference, awaited.data))
+    begin_waiting(state, awaited)
+
+
+def asked(state: CoreState, event: events.ResultAsked) -> None:
+    """Have a result come here that the caller asks for."""
+    awaited = state.awaited.get(event.reference)
+    if awaited is None:
+        error = GridEngineError("a result was let go", hint="report this as a fault of gridengine")
+        state.effects.append(events.ResultFetched(event.reference, ResultData(error=error)))
+    elif awaited.remote is not None and awaited.remote.away:
+        awaited.asked = True
+        objects.bring(state, awaited)
+    elif awaited.data is None:
+        awaited.asked = True  # it is being made again
+    else:
+        state.effects.append(events.ResultFetched(event.reference, awaited.data))
+
+
+def forget_before_closing(state: CoreState, *, everything: bool) -> None:
+    """Have workers forget results that the caller will not ask for; otherwise they would hand them
+    over before they leave.
+    """
+    for name in list(state.away):
+        if everything or not state.awaited[int.from_bytes(name, "big")].told:
+            objects.forget_at_workers(state, state.objects[name])
+            del state.away[name]
+
+
+def drop_late(state: CoreState, worker: Worker, result: Result) -> None:
+    """Have a worker forget the result of a run that is no more, unless another run made it too."""
+    if result.held is not None and (name := input_name(result.held[0])) not in worker.functions:
+        state.effects.append(events.Send(worker.id, Forget([name])))
+
+
+def is_kept(one: OpenTask, result: Result) -> bool:
+    """Return whether a worker may keep this result."""
+    start, stop = result.start, result.start + 1
+    return (
+        result.held is not None
+        and result.stop == stop
+        and ((start, result.held[0]) in one.kept_within(start, stop))
+    )

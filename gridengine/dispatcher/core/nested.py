@@ -12,8 +12,7 @@ import signal
 
 from msgspec.structs import replace
 
-from gridengine.dispatcher.core import allocator, books, cancellation
-from gridengine.dispatcher.core.calls import OpenTask
+from gridengine.dispatcher.core import allocator, books, clients
 from gridengine.dispatcher.core.events import CancelRequested, Send
 from gridengine.dispatcher.core.model import Run, SlotGroup, Worker
 from gridengine.dispatcher.core.policy import booked, without_time
@@ -24,14 +23,6 @@ from gridengine.resources.kinds import WTime
 from gridengine.resources.units import plural
 from gridengine.serialize.payload import Payload
 from gridengine.wire.messages import Resumed, Resumes, Waits
-
-
-def adopt(parent: Run, child: OpenTask) -> None:
-    """Have a task end with the run of the call that has made it."""
-    child.parent = parent.number
-    if parent.children is None:
-        parent.children = {}
-    parent.children[child.task.id] = None
 
 
 def waits(state: CoreState, worker: Worker, message: Waits, buffers: Payload) -> None:
@@ -82,7 +73,7 @@ def settle(state: CoreState) -> None:
             _resume(state, worker)
     orphans, state.agenda.orphans = state.agenda.orphans, []
     if orphans:
-        cancellation.cancel_requested(state, CancelRequested(orphans, signal.SIGTERM))
+        clients.cancel_requested(state, CancelRequested(orphans, signal.SIGTERM))
 
 
 def _resume(state: CoreState, worker: Worker) -> None:
@@ -115,7 +106,7 @@ def _withhold(state: CoreState, worker: Worker) -> None:
         allocator.pause_worker(state, worker)
         for group in worker.slot_groups:
             group.queue.unlist(group)
-    cancellation.recall(state, worker, worker.spare())
+    clients.recall(state, worker, worker.spare())
 
 
 def _find_slot(state: CoreState, worker: Worker, run: Run) -> SlotGroup | None:

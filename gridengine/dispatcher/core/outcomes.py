@@ -61,7 +61,6 @@ def end_run(state: CoreState, run: Run) -> None:
         del one.runs[number]
     else:
         one.runs = NONE
-    books.count_running(group, one, run.done - run.span.stop)
     if run.late:
         group.late -= 1
     if run.children:
@@ -69,12 +68,9 @@ def end_run(state: CoreState, run: Run) -> None:
     if worker.resuming:
         worker.resuming.pop(number, None)
         state.agenda.returning[worker.id] = worker
-    batch.runs = left = batch.runs - 1
-    if left:
-        return
-    books.end_batch(state, group, batch, one.submitter)
+    books.end_run(state, run)
     queue = group.queue
-    if queue.calls or not queue.slots:
+    if not batch.runs and (queue.calls or not queue.slots):
         state.agenda.changed_queues[queue] = None
 
 
@@ -269,7 +265,7 @@ def settle(
     if one.kept or one.inputs:
         state.agenda.linked.append((one, finished))
     if one.remade:
-        _close_task(state, one)
+        _let_go(state, one)
         return
     state.effects.append(finished)
     events = state.log.events
@@ -280,7 +276,7 @@ def settle(
     if not done and not recalled:
         state.failures.append(_failure(finished, one))
     if last:
-        _close_task(state, one)
+        _let_go(state, one)
     else:
         one.add_settled(start, stop)
 
@@ -323,8 +319,8 @@ def unwritable(payload: Payload) -> Payload:
     ]
 
 
-def _close_task(state: CoreState, one: OpenTask) -> None:
-    books.close_task(state, one)
+def _let_go(state: CoreState, one: OpenTask) -> None:
+    """Release the objects that an ended task used, and have its parent forget it."""
     if not one.function.open:
         objects.retire(state, one.function)
     if one.needs:

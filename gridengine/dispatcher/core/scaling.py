@@ -8,7 +8,7 @@ from collections.abc import Container, Iterable, Sequence
 
 from msgspec.structs import replace
 
-from gridengine.dispatcher.core import allocator, cancellation, worker_lifecycle
+from gridengine.dispatcher.core import allocator, clients, worker_lifecycle
 from gridengine.dispatcher.core.events import Launch, Scaled
 from gridengine.dispatcher.core.model import Worker
 from gridengine.dispatcher.core.provisioner import LaunchedWorker, Provisioner
@@ -125,7 +125,7 @@ def make_room(state: CoreState) -> None:
     if busy is not None:
         state.yielding = busy.id
         worker_lifecycle.drain_worker(state, busy)
-        cancellation.recall(state, busy, busy.spare())
+        clients.recall(state, busy, busy.spare())
 
 
 def _lacks_room(state: CoreState) -> bool:
@@ -157,7 +157,7 @@ def _retire(state: CoreState, worker: Worker) -> None:
     worker_lifecycle.drain_worker(state, worker)
     if worker.phase is not Phase.STOPPING:
         state.retiring[worker.id] = worker
-        cancellation.recall(state, worker, worker.spare())
+        clients.recall(state, worker, worker.spare())
 
 
 def _keep(state: CoreState, worker: Worker) -> None:

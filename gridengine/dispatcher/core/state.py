@@ -20,8 +20,8 @@ from gridengine.dispatcher.core.provisioner import (
     Provisioner,
 )
 from gridengine.dispatcher.core.run_log import RunLog
-from gridengine.dispatcher.core.snapshot import ClientCounts, DemandCounts, Snapshot
 from gridengine.dispatcher.core.states import CallState, Phase, Story
+from gridengine.dispatcher.core.status import ClientCounts, DemandCounts, Snapshot
 from gridengine.dispatcher.core.tasks import Effect
 from gridengine.resources.base import Resource
 from gridengine.resources.demand import ANY, MOST_REMEMBERED, Demand, worker_command

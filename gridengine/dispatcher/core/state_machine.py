@@ -34,11 +34,11 @@ table that another changes. Then `handle` works the agenda off, until nothing ne
 Slots go first to calls that have begun (1), then to calls whose inputs are here (2: their inputs
 take memory), then to others (3): so what is begun ends before more is begun.
 
-Modules, by what they decide: `clients`, `cancellation` (what clients ask); `dependencies`,
-`kept_results`, `objects` (results and functions); `allocator`, `assigner`, `fair_queue` (who runs
-what where); `nested` (calls that make calls); `outcomes`, `failures` (how calls end);
-`worker_startup`, `worker_lifecycle`, `worker_messages`, `adoption` (workers, from their launch to
-their end); `provisioner`, `scaling` (how many there are).
+Modules, by what they decide: `clients` (what clients ask); `dependencies`, `objects` (results and
+functions); `allocator`, `assigner`, `fair_queue` (who runs what where); `nested` (calls that make
+calls); `outcomes`, `failures` (how calls end); `worker_startup`, `worker_lifecycle`,
+`worker_messages`, `adoption` (workers, from their launch to their end); `provisioner`, `scaling`
+(how many there are).
 """
 
 from __future__ import annotations
@@ -50,11 +50,10 @@ from typing import Any
 from gridengine.dispatcher.core import (
     adoption,
     allocator,
-    cancellation,
+    assigner,
     clients,
     dependencies,
     events,
-    kept_results,
     nested,
     objects,
     outcomes,
@@ -169,11 +168,11 @@ def _closing(state: CoreState, event: events.Closing) -> None:
     state.closing = True
     state.open_all()
     everything = [(task, 0, one.task.count) for task, one in state.open_tasks.items()]
-    cancellation.reject(state, everything, signal.SIGKILL)
+    clients.reject(state, everything, signal.SIGKILL)
     for run in list(state.runs.values()):
         outcomes.end_run(state, run)
         outcomes.requeue(state, run.rest)
-    kept_results.forget_before_closing(state, everything=event.for_good)
+    dependencies.forget_before_closing(state, everything=event.for_good)
     for worker in list(state.workers.values()):
         if worker.exit_reason:
             worker_lifecycle.lose(state, worker, worker.exit_reason)
@@ -208,7 +207,7 @@ def _tick(state: CoreState, event: events.Tick) -> None:
     if state.active_clients > 1 and state.policy.pooled:
         scaling.make_room(state)
     worker_startup.check_launches(state)
-    kept_results.give_up_waiting(state)
+    assigner.give_up_waiting(state)
     state.effects += state.log.tick(state.figures, state.now, busy=state.has_tasks)
     state.agenda.scale = True
 
@@ -223,13 +222,13 @@ _HANDLERS: dict[type, Callable[[CoreState, Any], None]] = {
     events.ClientLeft: clients.left,
     events.Submitted: clients.submitted,
     events.SubmittedAlike: clients.submitted_alike,
-    events.CancelRequested: cancellation.cancel_requested,
-    events.RecallRequested: cancellation.recall_requested,
+    events.CancelRequested: clients.cancel_requested,
+    events.RecallRequested: clients.recall_requested,
     events.Released: objects.released,
     events.ResultWanted: dependencies.wanted,
     events.Supplied: dependencies.supplied,
     events.ReferencesReleased: dependencies.released,
-    events.ResultAsked: kept_results.asked,
+    events.ResultAsked: dependencies.asked,
     events.Restored: _restored,
     events.DrainHosts: worker_lifecycle.drain,
     events.Received: _received,
@@ -239,7 +238,7 @@ _HANDLERS: dict[type, Callable[[CoreState, Any], None]] = {
     events.Polled: worker_startup.polled,
     events.Explained: worker_startup.explained,
     events.Tick: _tick,
-    events.Rebalance: cancellation.rebalance,
+    events.Rebalance: clients.rebalance,
     events.Continue: _continue,
     events.Draining: _draining,
     events.Closing: _closing,

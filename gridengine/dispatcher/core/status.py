@@ -1,15 +1,19 @@
-"""What a dispatcher tells of itself to who watches it: plain data that become JSON.
+"""What a dispatcher tells of itself: to those who watch it, plain data that become JSON; to its own
+process, counts (`Snapshot`).
 
-Times are seconds; what happened is told as so many seconds ago, since only the dispatcher's process
-knows its clock. Of what there may be many a sample is told, with how many there are.
+Times are seconds. Events are told as so many seconds ago, since only the dispatcher's process knows
+its clock. Of many things a sample is told, with how many there are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from gridengine.resources.demand import Demand
 from gridengine.resources.tables import html_table
 from gridengine.resources.units import format_seconds
 
@@ -17,15 +21,13 @@ from gridengine.resources.units import format_seconds
 class FunctionStatus(Struct, frozen=True):
     """The calls of functions of one name, since the dispatcher began.
 
-    done, failed, retried: calls that have ended with a value, or otherwise; attempts that were
-        followed by another. waiting, running: calls that no worker has yet, also those that wait
-        for results of others; and that one has.
-    mean_seconds, p95_seconds: how long one took, and all but 5 % at most; None while none has
-        ended. What is quicker than a millisecond counts as one.
-    peak_memory, asked_memory: the most that a process was seen to have in such a call, and the most
-        that one asked for, in bytes; 0 when not known.
-    grown_memory: by how many bytes a process was seen to grow from call to call; 0 when not at all.
-    histogram: up to how many seconds how many took, of those that took over a millisecond.
+    done, failed, retried: calls that ended with a value, or otherwise; attempts that another
+    followed. waiting, running: calls that no worker has yet, also for want of results; calls that
+    one has. mean_seconds, p95_seconds: how long one took, and all but 5 % at most, None while none
+    has ended; quicker ones count as a millisecond. peak_memory, asked_memory: the most that a
+    process had, and that a call asked for, in bytes, 0 if unknown. grown_memory: by how many bytes
+    a process grew from call to call. histogram: (upper bound in seconds, calls) for calls over a
+    millisecond.
     """
 
     name: str
@@ -43,10 +45,9 @@ class FunctionStatus(Struct, frozen=True):
 
 
 class QueueStatus(Struct, frozen=True):
-    """The calls that ask for the same: how many wait, how many workers have, and for how many there
-    are slots. `launches` says by whom workers for them are asked for. `command`: where no worker
-    holds what they ask for, and somebody has to start one by hand, the command that does (empty
-    when there is none); else None.
+    """The calls of one demand: how many wait, how many workers have, and for how many there are
+    slots. `launches`: by whom workers for them are requested. `command`: if no worker holds them
+    and somebody has to start one by hand, the command for that, or empty; else None.
     """
 
     request: str
@@ -95,22 +96,19 @@ class LaunchStatus(Struct, frozen=True):
 class WorkerStatus(Struct, frozen=True):
     """A connected worker.
 
-    id: unique among them. job, log: as the batch system has it; empty on this machine.
-    phase: `idle`, `busy`, `silent`, `stopping`.
-    since_seconds, heard_seconds: how long ago it connected, and was heard last.
-    left_seconds: after how long it leaves, None when nobody limits it.
-    slots, taken: how many calls it runs at a time, and was assigned in its life.
-    running, queued, waiting: calls that its runners are at, that wait there for a runner, and that
-        wait for calls that they have made.
-    request: what it was asked for with.
-    load, memory, runners: the machine's load, and the bytes that the agent and its runners have
-        and how many of these there are; None until it has said so.
-    processor: how many processors its runners used in their last seconds, without the programs that
-        calls start; None until it has said so, and while there are very many. agent_processor: the
-        same of the agent; None where that is a part of the dispatcher's process.
-    clock_ahead: by how many seconds its machine's clock is ahead of the dispatcher's, to some
-        tenths; None until it has said so.
-    suspended: whether its scheduler says that its job, or its process, is suspended.
+    id: unique among them. job, log: as the batch system has it; empty on this machine. phase:
+    `idle`, `busy`, `silent`, `stopping`. since_seconds, heard_seconds: how long ago it connected,
+    and was heard last. left_seconds: after how long it leaves, None without a limit. slots, taken:
+    how many calls it runs at a time, and was assigned in its life. running, queued, waiting: calls
+    that its runners are at, that wait for a runner, and that wait for their children. request: what
+    it was requested with.
+
+    load, memory, runners: the machine's load, the bytes of the agent and its runners, and their
+    number; None until it has said so. processor: how many processors its runners used in their last
+    seconds, without the programs that calls start; None until it has said so, and while there are
+    very many. agent_processor: the same of the agent; None where it is part of the dispatcher's
+    process. clock_ahead: by how many seconds its machine's clock is ahead of the dispatcher's, to
+    some tenths. suspended: whether the scheduler says that its job, or its process, is suspended.
     """
 
     id: str
@@ -202,13 +200,12 @@ class FailureStatus(Struct, frozen=True):
 
 
 class CallStatus(Struct, frozen=True):
-    """One call that has not ended, or of a task not all of whose calls have.
+    """One unsettled call, or one of a task that has unsettled calls.
 
-    state: `waiting` in a queue, or for the results of so many `missing` others; `running`, or
-        `ended`. since_seconds: since it was submitted.
-    request, waiting: what it asks for, and how many calls wait for the same in all.
-    attempts: how many it may have. history: how those that have ended did.
-    arguments, place, form: as those of a `RunStatus`.
+    state: `waiting` in a queue or for `missing` results, `running`, or `ended`. since_seconds:
+    since it was submitted. request, waiting: what it asks for, and how many calls wait for the
+    same. attempts: how many it may have. history: how the ended ones did. arguments, place, form:
+    see `RunStatus`.
     """
 
     id: str
@@ -227,8 +224,8 @@ class CallStatus(Struct, frozen=True):
 
 
 class FileFault(Struct, frozen=True):
-    """A file or folder of a dispatcher's, or of a run's, that cannot be written: why, and what is
-    lost by that.
+    """A file or folder of a dispatcher or run that cannot be written: why, and what is lost by
+    that.
     """
 
     path: str
@@ -353,3 +350,57 @@ def _row(one: FunctionStatus) -> list[object]:
     times = [one.mean_seconds, one.p95_seconds]
     told = ["-" if time is None else f"{time:.3g} s" for time in times]
     return [one.name, one.done, one.failed, one.retried, *told]
+
+
+class DemandCounts(Struct, frozen=True):
+    """The waiting calls, running calls and slots of one demand."""
+
+    waiting: int
+    running: int
+    slots: int
+
+
+class ClientCounts(Struct, frozen=True):
+    """A client's weight and calls: waiting (also for results), at workers, done, and failed."""
+
+    weight: float
+    waiting: int
+    running: int
+    done: int
+    failed: int
+
+
+class Snapshot(Struct, frozen=True):
+    """The state of a dispatcher at one moment. Nothing in it changes, so any thread may read it.
+
+    waiting: calls that wait for a worker. running: runs (calls of one task that travel together)
+        that workers have, or of one submitter its batches. workers: how many are connected.
+    batches: by submitter, the batches that workers have.
+    calls_running, done, failed, retried: calls that workers have; calls that have ended since the
+        start, with a value or otherwise; attempts that were followed by another.
+    statuses: how many workers are `requested` of the scheduler, `launched` and not connected yet,
+        and of those connected `idle`, `busy`, `silent`, `stopping`.
+    demands: the calls by what they ask for. clients: those of each client that has joined or has
+        calls here, by its number; 0 is the dispatcher's own process.
+    """
+
+    waiting: int = 0
+    running: int = 0
+    workers: int = 0
+    batches: Mapping[int, int] = MappingProxyType({})
+    calls_running: int = 0
+    done: int = 0
+    failed: int = 0
+    retried: int = 0
+    statuses: Mapping[str, int] = MappingProxyType({})
+    demands: Mapping[Demand, DemandCounts] = MappingProxyType({})
+    clients: Mapping[int, ClientCounts] = MappingProxyType({})
+
+    @property
+    def slots(self) -> int:
+        """How many calls the connected workers run at a time."""
+        return sum(one.slots for one in self.demands.values())
+
+    def of(self, submitter: int) -> Snapshot:
+        """Return the same, where only the batches of one submitter count as running."""
+        return replace(self, running=self.batches.get(submitter, 0))

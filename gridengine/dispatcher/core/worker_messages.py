@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from gridengine.dispatcher.core import (
     books,
+    dependencies,
     failures,
-    kept_results,
     nested,
     outcomes,
     worker_lifecycle,
@@ -40,7 +40,7 @@ def results(state: CoreState, worker: Worker, message: messages.Results, buffers
         offset += result.buffers
         run = runs.get(result.run)
         if run is None or result.stop <= run.done:
-            kept_results.drop_late(state, worker, result)
+            dependencies.drop_late(state, worker, result)
             continue
         if not _fits(result, run):
             words = f"calls {result.start} to {result.stop} of run {result.run} cannot be answered"
@@ -256,7 +256,7 @@ def _fits(result: messages.Result, run: Run) -> bool:
     ):
         return False
     if result.held is not None:
-        return result.status == messages.VALUES and kept_results.is_kept(run.span.open_task, result)
+        return result.status == messages.VALUES and dependencies.is_kept(run.span.open_task, result)
     return result.buffers > 2 * result.output and result.status in _OUTCOMES
 
 
@@ -277,7 +277,7 @@ HANDLERS: dict[type, Callable[[CoreState, Worker, Any, Payload], None]] = {
     messages.Measured: measured,
     messages.Waits: nested.waits,
     messages.Resumes: nested.resumes,
-    messages.Fetched: kept_results.fetched,
+    messages.Fetched: dependencies.fetched,
     messages.Goodbye: worker_lifecycle.goodbye,
 }
 """By the type of a message: what handles it."""

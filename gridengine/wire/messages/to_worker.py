@@ -130,8 +130,7 @@ class Assignment(Item, frozen=True):
     - `name` is the name of a job; its process has that name while the job runs.
     - `once`: the calls are never run again, so each is answered before the next begins.
     - `kept` lists the calls whose results other calls need, each with its reference. Each such
-      value is
-      pickled on its own, and so that any process can load it.
+      value is pickled on its own, and so that any process can load it.
     - `inputs` are the results of other calls that these calls refer to; `buffers` counts theirs
       too.
     """

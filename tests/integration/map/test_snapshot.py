@@ -11,7 +11,7 @@ import pytest
 
 import gridengine
 from gridengine.client.connect import dispatcher_of
-from gridengine.dispatcher.core.snapshot import Snapshot
+from gridengine.dispatcher.core.status import Snapshot
 from gridengine.dispatcher.interface import Dispatcher
 from gridengine.resources import Memory
 

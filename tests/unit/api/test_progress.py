@@ -16,7 +16,7 @@ import pytest
 from gridengine.api import progress
 from gridengine.api.map import imap
 from gridengine.api.progress import REFRESH_SECONDS, Estimate, ProgressBar
-from gridengine.dispatcher.core.snapshot import DemandCounts, Snapshot
+from gridengine.dispatcher.core.status import DemandCounts, Snapshot
 from gridengine.resources.demand import ANY
 from gridengine.schedulers import InlineScheduler
 from gridengine.settings.values import settings

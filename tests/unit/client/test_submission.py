@@ -9,7 +9,7 @@ import pytest
 
 import gridengine
 from gridengine.client import submission
-from gridengine.dispatcher.core.snapshot import Snapshot
+from gridengine.dispatcher.core.status import Snapshot
 from gridengine.serialize.payload import size_of
 from tests.support.fake_dispatcher import FakeDispatcher, FakeScheduler
 

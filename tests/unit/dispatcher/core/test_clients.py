@@ -17,7 +17,7 @@ from gridengine.dispatcher.core.events import (
     Send,
     Submitted,
 )
-from gridengine.dispatcher.core.snapshot import ClientCounts
+from gridengine.dispatcher.core.status import ClientCounts
 from gridengine.dispatcher.core.tasks import CallsFinished, Task
 from gridengine.resources import Cores, Memory
 from gridengine.resources.demand import ANY, Demand

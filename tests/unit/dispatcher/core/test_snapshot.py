@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gridengine.dispatcher.core.events import Launched
-from gridengine.dispatcher.core.snapshot import DemandCounts, Snapshot
+from gridengine.dispatcher.core.status import DemandCounts, Snapshot
 from gridengine.resources import Cores, Memory
 from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers.launcher import Handle
