@@ -6,47 +6,8 @@ opens no file, and looks at no clock. `command_launcher` runs the commands, each
 it submits, lists and cancels for every system alike.
 
 A system is one class derived from `BatchCommands`, in a module of its own, beside a
-`CommandScheduler` that names it. A system whose commands are `put`, `look` and `drop`:
-
-    class Example(BatchCommands):
-        key, title, commands = "example", "Example", ("put", "look", "drop")
-        away = re.compile("no server")
-        later = re.compile("too many jobs")
-        never = re.compile("no node is that large")
-        gone = re.compile("no such job")
-        remedies = {"no queue": "`look --queues` lists the queues; name one with queue="}
-        time_option, site_options = "--time", {"queue": "--queue={}"}
-
-        def cores(self, count):
-            return [f"--cores={count}"]
-
-        def memory(self, size):
-            return [f"--memory={math.ceil(size / 2**20)}M"]
-
-        def time(self, seconds):
-            return [f"--time={math.ceil(seconds)}"]
-
-        def submit(self, array):
-            ours = [f"--name={array.name}", f"--tasks={array.count}", f"--log={array.log('%t')}"]
-            return ["put", *array.options, *ours, str(array.script)]
-
-        def ids(self, output, count):
-            return [f"{output.strip()}.{task}" for task in range(1, count + 1)]
-
-        def listing(self, name):
-            return ["look", f"--name={name}", "--format=id state reason"]
-
-        def parse(self, output):
-            rows = (line.split(" ", 2) for line in output.splitlines())
-            return {id: Seen(STATES[state], reason) for id, state, reason in rows}
-
-        def cancel(self, ids):
-            return ["drop", *ids]
-
-        def cancel_all(self, name):
-            return ["drop", f"--name={name}"]
-
-`tests/unit/schedulers/test_batch_commands.py` runs this class.
+`CommandScheduler` that names it: `docs/batch-systems.md` has a whole one, for a system whose
+commands are `put`, `look` and `drop`, and `tests/unit/schedulers/test_batch_commands.py` runs it.
 """
 
 from __future__ import annotations
