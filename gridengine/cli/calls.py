@@ -15,7 +15,7 @@ from gridengine.cli.console import console, print_json, table
 from gridengine.dispatcher.core.status import FailureStatus, RunStatus, Status
 from gridengine.watching.causes import cause_of
 from gridengine.watching.figures import seconds, size
-from gridengine.watching.kept import answer_of, ended_words
+from gridengine.watching.kept import answer_of, heading
 from gridengine.watching.pickled import call_arguments
 
 COLUMNS = ("call", "arguments", "state", ">time", "host", "job", ">attempts", ">memory", "why")
@@ -70,7 +70,7 @@ def command(
     answer, runs = answer_of(name)
     status = answer.status
     if not runs:
-        click.echo(ended_words(answer), err=True)
+        click.echo(heading(answer, name), err=True)
     rows = list(_rows(status, failed=failed, running=running, slow=slow))
     if as_json:
         print_json(rows)

@@ -44,5 +44,6 @@ def command(name: str, calls: tuple[str, ...], yes: bool) -> None:
             click.confirm(f"End all {whose}?", abort=True)
         ended = watched.ask(CANCEL, words=calls).count
     none = f"no such call waits or runs; `gridengine calls {name}` lists those that run"
-    click.echo(f"{plural(ended, 'call')} ended" if ended else none)
+    others = "; the others neither wait nor run" if 0 < ended < len(calls) else ""
+    click.echo(f"{plural(ended, 'call')} ended{others}" if ended else none)
     sys.exit(0 if ended else 1)

@@ -9,7 +9,7 @@ import click
 from gridengine.cli.completion import seen_names
 from gridengine.cli.console import write_file
 from gridengine.dispatcher.watch_messages import REPORT
-from gridengine.watching.kept import answer_of
+from gridengine.watching.kept import answer_of, heading
 from gridengine.watching.report import page
 
 
@@ -35,11 +35,14 @@ def command(name: str, output: Path | None) -> None:
 
     NAME is whatever `gridengine ls` prints of a dispatcher, also of one that has ended, or the name
     of a run whose calls it runs. Without a NAME it is the last. Reports of
-    runs that took over ten seconds are kept (the setting `keep_reports`).
+    runs that took over ten seconds, or in which a call failed, are kept (the setting
+    `keep_reports`).
 
     The exit status is 1 when there is no such dispatcher or run.
     """
-    answer, _ = answer_of(name, REPORT)
+    answer, runs = answer_of(name, REPORT)
+    if not runs:
+        click.echo(heading(answer, name), err=True)
     path = output or Path(f"{Path(answer.identity.name).stem}.html")
     write_file(path, page(answer).encode())
     click.echo(f"{path}: {answer.identity.name}, {answer.identity.run_id}")

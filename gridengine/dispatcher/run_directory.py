@@ -151,10 +151,10 @@ def _may_go(folder: Path, least: float, now: float) -> bool:
     if SUCCEEDED not in files:
         least = now - FAILED_FACTOR * (now - least)
     # The last that an ending run does is to remove files of its folder.
-    return facts.st_mtime < least and (files <= {LOGS, SUCCEEDED} or _was_killed(folder))
+    return facts.st_mtime < least and (files <= {LOGS, SUCCEEDED} or was_killed(folder))
 
 
-def _was_killed(folder: Path) -> bool:
+def was_killed(folder: Path) -> bool:
     """Return whether a run was killed whose files were not removed: its process was one of this
     machine, and is gone. Of others nobody can know.
     """

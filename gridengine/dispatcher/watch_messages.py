@@ -77,7 +77,8 @@ class Line(Struct, frozen=True):
 
 class Ended(Struct, frozen=True):
     """Calls that have ended: of which function, at which worker, how long ago, how long they took,
-    how many they were, and whether the last has failed.
+    how many they were, and whether the only one has failed. id, call: of the first, as those of a
+    `RunStatus`; host, job, log: of the worker, as those.
     """
 
     function: str
@@ -86,6 +87,11 @@ class Ended(Struct, frozen=True):
     seconds: float
     calls: int = 1
     failed: bool = False
+    id: str = ""
+    call: str = ""
+    host: str = ""
+    job: str = ""
+    log: str = ""
 
 
 class Answer(Struct, frozen=True):
@@ -95,7 +101,8 @@ class Answer(Struct, frozen=True):
     workers, something was asked; or those of a window, and how many there are in all. `timeline`:
     an even sample of the calls that have ended, the oldest first; `settings`: as texts. `received`
     and `sent`: how many messages workers have sent, and were sent, by kind; several travel as one.
-    `printed`: the first and the last of what calls have printed, where no log has it.
+    `printed`: the first and the last of what calls have printed, where no log has it. `killed`: its
+    process was, and no more is known of it than who it was.
     """
 
     identity: Identity
@@ -112,3 +119,4 @@ class Answer(Struct, frozen=True):
     graph: GraphStatus | None = None
     printed: str = ""
     error: str = ""
+    killed: bool = False

@@ -27,7 +27,8 @@ from gridengine.dispatcher.core.run_log import RunLog
 from gridengine.dispatcher.core.status import Status
 from gridengine.dispatcher.core.watch_events import EventRecorder, Position
 from gridengine.dispatcher.watch_messages import Answer, Request
-from gridengine.wire.runtime_folder import SOCKET, make_runtime_folder
+from gridengine.wire.connection_file import write_private
+from gridengine.wire.runtime_folder import RECORD, SOCKET, make_runtime_folder
 from gridengine.worker.poller import Poller
 
 log = logging.getLogger("gridengine")
@@ -231,6 +232,8 @@ class WatchServer:
         path: where the socket is made.
         answer: returns the answer to a line that this watcher has asked.
         forget: is called when one that may follow is gone.
+        record: what is left in a file beside the socket when this process is killed; empty for no
+            file.
 
     Raises:
         OSError: it cannot be made.
@@ -241,8 +244,9 @@ class WatchServer:
         path: Path,
         answer: Callable[[bytes, Watcher], bytes],
         forget: Callable[[Watcher], object],
+        record: bytes = b"",
     ) -> None:
-        self.path = path
+        self.path, self._record = path, path.with_suffix(RECORD)
         self._answer, self._forget = answer, forget
         self._watchers: dict[int, Watcher] = {}
         self._listener = socket.socket(socket.AF_UNIX)
@@ -253,6 +257,8 @@ class WatchServer:
             self._listener.bind(str(hidden))
             hidden.chmod(0o600)
             self._listener.listen(MOST_WATCHERS)
+            if record:
+                write_private(self._record, record)
             hidden.rename(path)
         except OSError:
             self._listener.close()
@@ -269,7 +275,8 @@ class WatchServer:
             self.drop(watcher)
         self._poller.close()
         self._listener.close()
-        self.path.unlink(missing_ok=True)
+        for path in (self.path, self._record):
+            path.unlink(missing_ok=True)
 
     def _accept(self) -> None:
         try:
@@ -340,13 +347,15 @@ def open_watch_server(
     given: Path,
     answer: Callable[[bytes, Watcher], bytes],
     forget: Callable[[Watcher], object],
+    record: bytes = b"",
 ) -> WatchServer | None:
     """Return a server in this user's own folder, or in the one that is `given`, by the setting
     `watch_directory`; None, which the log tells, when there can be none.
     """
     try:
         folder = make_runtime_folder(os.environ, given)
-        return WatchServer(folder / f"{os.getpid()}-{os.urandom(3).hex()}{SOCKET}", answer, forget)
+        path = folder / f"{os.getpid()}-{os.urandom(3).hex()}{SOCKET}"
+        return WatchServer(path, answer, forget, record)
     except OSError as error:
         level = logging.DEBUG if given == Path() else logging.WARNING  # somebody asked for that one
         log.log(level, "this run cannot be watched from other processes: %s", error)

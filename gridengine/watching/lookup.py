@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from gridengine.dispatcher.run_directory import CLIENT, CONNECTION, WATCHER, WORKER
+from gridengine.dispatcher.run_directory import CLIENT, CONNECTION, WATCHER, WORKER, was_killed
 from gridengine.dispatcher.standalone.dispatcher_folder import (
     OPTIONS,
     DispatcherFolder,
@@ -36,7 +36,10 @@ from gridengine.watching.other_runs import known_folder, run_folders
 from gridengine.watching.watched import ANSWER_SECONDS, Watched, process_of
 
 NONE_RUNS = "no dispatcher of yours runs on this machine"
-LISTS = "`gridengine ls` lists those that run, and the last runs that have ended"
+LISTS = (
+    "`gridengine ls` lists those that run, and the last runs that have ended; nothing is kept of "
+    "those under ten seconds in which no call failed"
+)
 
 TAKES_NONE = (
     "takes no workers from elsewhere: its calls run on its own machine alone, where "
@@ -205,9 +208,10 @@ def _none(
                 f"the dispatcher {one.title!r} does not run",
                 hint=f"start it: gridengine dispatcher start {one.title}",
             )
-        if one.thing.socket is None and one.thing.worker_file is None:
-            words = f"{one.thing.folder} has no {CONNECTION}: that run has ended"
-            return NotKnown(words, hint=LISTS)
+        if one.thing.socket is None and _is_over(one.thing):
+            words = f"the run {one.title} has ended, and no report of it was kept"
+            hint = f"`gridengine logs {one.title}` shows what its workers wrote"
+            return NotKnown(words, hint=hint)
         return ConfigurationError(f"{one.title} ({one.about}) {why_not}", hint=LISTS)
     if word.text.isdecimal() and int(word.text) in silent:
         return silent[int(word.text)]
@@ -219,6 +223,10 @@ def _none(
             hint=next(iter(silent.values())).hint,
         )
     return None
+
+
+def _is_over(place: Place) -> bool:
+    return place.worker_file is None or (place.folder is not None and was_killed(place.folder))
 
 
 def _unknown(text: str, candidates: Sequence[Known[Place]]) -> NotKnown:

@@ -11,6 +11,10 @@ from pathlib import Path
 
 SOCKET = ".sock"
 """How the names of the sockets end; before it stands the process id, and something unique."""
+RECORD = ".json"
+"""The same of the file beside a socket that says whose it is. It outlives a process that is
+killed.
+"""
 
 
 def runtime_folders(environment: Mapping[str, str], given: Path) -> Iterator[Path]:

@@ -60,7 +60,7 @@ class FunctionCounts:
     how long, of those that were not quick. Of those that are left, so many are `unsettled`, and
     `running` at workers. `peak_memory` is what was seen of them at most, and
     `asked_memory` the most that was asked for, in bytes; by `grown_memory` bytes a process has
-    grown from call to call.
+    grown from call to call. The numbers of calls of maps were below `numbered`.
     """
 
     name: str = ""
@@ -74,6 +74,7 @@ class FunctionCounts:
     peak_memory: int = 0
     asked_memory: int = 0
     grown_memory: int = 0
+    numbered: int = 0
     lasting: list[int] | None = None
 
     def note_seconds(self, seconds: float, calls: int, peak_memory: int = 0) -> None:
@@ -359,12 +360,17 @@ MOST_SAMPLED = 2000
 
 
 class EndedCall(Struct, frozen=True, gc=False):
-    """Calls of a run that have ended: of which function, at which worker, when, and how long they
-    took.
+    """Calls of a run that have ended: the first of them as `RunStatus` tells it, where they ran,
+    when they ended, and how long they took together. `failed`: the attempt of the only one did.
     """
 
+    id: str
+    call: str
     function: str
-    worker: str
+    host: str
+    job: str
+    pid: int
+    log: str
     ended: float
     seconds: float
     calls: int

@@ -74,6 +74,7 @@ from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.task_blocks import TaskBlock
 from gridengine.dispatcher.core.tasks import Task
 from gridengine.dispatcher.core.watch_events import REQUESTED, WAITING
+from gridengine.errors import UNNUMBERED
 from gridengine.resources.demand import ANY
 from gridengine.wire.messages import NUMBER_BITS, Hello
 
@@ -200,6 +201,8 @@ def _open(
         submitter = _submitter_of(state, task, function, parent, detached=detached)
     submitter.open += 1
     submitter.count_unsettled(function, task.count)
+    if task.first + task.count > function.counts.numbered and task.first != UNNUMBERED:
+        function.counts.numbered = task.first + task.count
     function.open += 1
     state.last_order += 1
     state.open_tasks[task.id] = one = OpenTask(
@@ -247,6 +250,8 @@ def _submitted_alike(state: CoreState, event: SubmittedAlike, now: float) -> Non
     submitter = _submitter_of(state, task, function)
     submitter.open += count
     submitter.count_unsettled(function, count)
+    if task.first + count > function.counts.numbered and task.first != UNNUMBERED:
+        function.counts.numbered = task.first + count
     function.open += count
     block = TaskBlock(
         event.alike, function, submitter, submitter.pace, state.last_order + 1, now, state.blocks

@@ -26,6 +26,7 @@ class FunctionStatus(Struct, frozen=True):
         that one asked for, in bytes; 0 when not known.
     grown_memory: by how many bytes a process was seen to grow from call to call; 0 when not at all.
     histogram: up to how many seconds how many took, of those that took over a millisecond.
+    numbered: the numbers of its calls in maps are below this; 0 when none has a number.
     """
 
     name: str
@@ -40,6 +41,7 @@ class FunctionStatus(Struct, frozen=True):
     grown_memory: int = 0
     waiting: int = 0
     running: int = 0
+    numbered: int = 0
 
 
 class QueueStatus(Struct, frozen=True):

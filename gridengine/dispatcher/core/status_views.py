@@ -153,6 +153,7 @@ def _function(one: FunctionCounts) -> FunctionStatus:
         one.grown_memory,
         one.unsettled - one.running,
         one.running,
+        one.numbered,
     )
 
 

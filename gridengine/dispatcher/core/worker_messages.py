@@ -121,10 +121,21 @@ def _result(state: CoreState, run: Run, result: Result, payload: Payload, now: f
 
 
 def _sample(state: CoreState, run: Run, result: Result, now: float) -> None:
-    worker, calls = run.worker, result.stop - result.start
-    where = f"{worker.hello.host} {worker.job or worker.hello.pid}"
-    name, failed = run.span.open_task.function.function.name, result.status != VALUES
-    state.sample.add(EndedCall(name, where, now, result.seconds, calls, failed))
+    task, start, worker = run.span.open_task.task, result.start, run.worker
+    ended = EndedCall(
+        f"{task.id}.{start}",
+        failures.name_of(run.span, start),
+        run.span.open_task.function.function.name,
+        worker.hello.host,
+        worker.job,
+        worker.hello.pid,
+        worker.hello.log,
+        now,
+        result.seconds,
+        result.stop - start,
+        result.status != VALUES,
+    )
+    state.sample.add(ended)
 
 
 def _is_retried(state: CoreState, span: Span, result: Result) -> bool:

@@ -300,8 +300,19 @@ def test_a_script_on_another_machine_is_asked_there_and_takes_workers(world: Wor
     (world.night / "connection.json").unlink()
     for word in (NIGHT, str(world.night)):
         for take in (connect, worker_file):
-            with pytest.raises(NotKnown, match="that run has ended"):
+            with pytest.raises(NotKnown, match="has ended"):
                 take(word)
+
+
+def test_of_a_run_whose_process_was_killed_it_is_told_that_nothing_was_kept(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.answers.clear()
+    monkeypatch.setattr(lookup, "was_killed", lambda folder: folder == world.night)
+    for word in ("55", NIGHT):
+        with pytest.raises(NotKnown, match=f"the run {NIGHT} has ended, and no report") as it:
+            connect(word)
+        assert it.value.hint == f"`gridengine logs {NIGHT}` shows what its workers wrote"
 
 
 def test_one_that_is_silent_is_told_of_where_no_other_is_found(world: World) -> None:
