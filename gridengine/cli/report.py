@@ -9,6 +9,7 @@ import click
 from gridengine.cli.completion import seen_names
 from gridengine.cli.console import write_file
 from gridengine.dispatcher.watch_messages import REPORT
+from gridengine.errors import ConfigurationError
 from gridengine.watching.kept import answer_of, heading
 from gridengine.watching.report import page
 
@@ -43,6 +44,8 @@ def command(name: str, output: Path | None) -> None:
     answer, runs = answer_of(name, REPORT)
     if not runs:
         click.echo(heading(answer, name), err=True)
+    if answer.killed:
+        raise ConfigurationError("nothing is kept of its calls that a page could show")
     path = output or Path(f"{Path(answer.identity.name).stem}.html")
     write_file(path, page(answer).encode())
     click.echo(f"{path}: {answer.identity.name}, {answer.identity.run_id}")

@@ -24,6 +24,7 @@ from gridengine.errors import ConfigurationError
 from gridengine.schedulers.base import Scheduler, adopt_none
 from gridengine.schedulers.launcher import MARGIN_SECONDS, LaunchContext
 from gridengine.schedulers.logs import is_empty
+from gridengine.schedulers.registry import SCHEDULERS
 from gridengine.settings.values import Settings
 from gridengine.wire.connection_file import (
     Connection,
@@ -264,6 +265,7 @@ def _connection(
         server_key=server.keys.public,
         worker_public=server.keys.peer_public,
         worker_secret=server.keys.peer_secret,
+        scheduler=next((one.name for one in SCHEDULERS if one.is_of(scheduler)), ""),
     )
 
 

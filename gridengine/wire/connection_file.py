@@ -53,6 +53,7 @@ class Connection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     The keys are those of CURVE, in Z85: the dispatcher's public key, and the pair that all workers
     of this run use. A worker `returns` to a dispatcher that is started again when it was killed.
     `resources` is what one holds that was told so, as `Hello` has it; empty in the file.
+    `scheduler` is what starts workers for it, as settings name it; empty when people do.
     """
 
     run_id: str
@@ -72,6 +73,7 @@ class Connection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kept_bytes: int = 0
     returns: bool = False
     resources: list[tuple[str, list[Any]]] = []
+    scheduler: str = ""
 
     role: ClassVar[str] = "worker"
     hint: ClassVar[str] = UNREACHABLE
