@@ -18,7 +18,18 @@ from gridengine.watching.figures import seconds, size
 from gridengine.watching.kept import answer_of, heading
 from gridengine.watching.pickled import call_arguments
 
-COLUMNS = ("call", "arguments", "state", ">time", "host", "job", ">attempts", ">memory", "why")
+COLUMNS = (
+    "id",
+    "call",
+    "arguments",
+    "state",
+    ">time",
+    "host",
+    "job",
+    ">attempts",
+    ">memory",
+    "why",
+)
 
 
 class Call(Struct, frozen=True):
@@ -59,7 +70,8 @@ Examples:
 def command(
     name: str, failed: bool, running: bool, slow: bool, as_json: bool, as_csv: bool
 ) -> None:
-    """List calls that run, and that have failed lately, with what they were given.
+    """List calls that run, and that have failed lately, with what they were given. Their ids name
+    them for `explain`, `logs` and `cancel`.
 
     NAME is whatever `gridengine ls` prints of a dispatcher, or the name of a run whose calls it
     runs; also of one that has ended, if its report was kept: see `gridengine report`. Of very many
@@ -136,6 +148,7 @@ def _failed(one: FailureStatus) -> Call:
 
 def _shown(one: Call) -> tuple[object, ...]:
     return (
+        one.id,
         one.call,
         one.arguments,
         one.state,

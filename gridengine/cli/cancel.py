@@ -30,7 +30,7 @@ def command(name: str, calls: tuple[str, ...], yes: bool) -> None:
 
     NAME is whatever `gridengine ls` prints of a dispatcher; or the name of a run, or the script or
     process id of a client, whose calls alone are meant then. CALL is a number among a map's calls,
-    an id of `gridengine calls --json`, or a job's name. The exit status is 1 when nothing was
+    an id of `gridengine calls`, or a job's name. The exit status is 1 when nothing was
     ended.
     """
     with connect(name) as watched:

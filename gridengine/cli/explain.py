@@ -48,8 +48,8 @@ def command(name: str, which: str, as_json: bool) -> None:
     """Say why calls wait, or what is odd, each with the next step.
 
     NAME is whatever `gridengine ls` prints of a dispatcher, or the name of a run whose calls it
-    runs. CALL is a number among a map's calls, or a job's name; WORKER a host, a process id or a
-    cluster job.
+    runs. CALL is a number among a map's calls, an id of `gridengine calls`, or a job's name;
+    WORKER a host, a process id or a cluster job.
 
     For a run that has ended it says what was odd at its end, and why its last calls have failed.
 

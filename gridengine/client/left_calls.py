@@ -16,7 +16,6 @@ from gridengine.errors import Cancelled, GridEngineError, JournalError
 from gridengine.journal.handed_calls import (
     forget_handed,
     handed_calls,
-    has_handed,
     origin,
     places_of,
 )
@@ -66,9 +65,10 @@ def _fault_of(path: str, writer: JournalWriter) -> tuple[str, str]:
     return ("", "") if failure is None else (path, str(failure))
 
 
-def take_left(file: RunFile, place: RemoteScheduler, *, wait: bool = True) -> None:
+def take_left(file: RunFile, place: RemoteScheduler, *, wait: bool = True) -> bool:
     """Write what earlier processes have left at a dispatcher to the file of their run: all of it,
-    or without `wait` what has come by now. If it cannot be, it is left there.
+    or without `wait` what has come by now. If it cannot be, it is left there. Return whether there
+    is more to come.
 
     Raises:
         JournalError: it cannot be written.
@@ -76,7 +76,7 @@ def take_left(file: RunFile, place: RemoteScheduler, *, wait: bool = True) -> No
     """
     dispatcher = cast(RemoteDispatcher, dispatcher_of(place))
     try:
-        _LeftCalls(file, dispatcher).take(wait=wait)
+        return _LeftCalls(file, dispatcher).take(wait=wait)
     except BaseException:
         dispatcher.close(detach=True)
         raise
@@ -114,8 +114,8 @@ class _LeftCalls:
         have come.
         """
 
-    def take(self, *, wait: bool) -> None:
-        """Write it, and have the dispatcher forget it."""
+    def take(self, *, wait: bool) -> bool:
+        """Write it, and have the dispatcher forget it; return whether there is more to come."""
         self._begin(self._next())
         if wait and self._owed:
             log.info("%s: waiting for calls that an earlier process has handed in", self._file.what)
@@ -127,6 +127,7 @@ class _LeftCalls:
         if self._taken:
             what, taken = self._file.what, plural(self._taken, "result")
             log.info("%s: %s of an earlier process taken from the dispatcher", what, taken)
+        return self._owed > 0
 
     def _next(self) -> ChildrenWelcome | Left:
         left = self._dispatcher.left
@@ -163,21 +164,21 @@ class _LeftCalls:
         self._written = []
 
 
-def take_what_has_ended(name: str, path: Path, client: RemoteScheduler) -> None:
+def take_what_has_ended(name: str, path: Path, client: RemoteScheduler) -> bool:
     """Write what a dispatcher has by now of a run to its file; nothing when another process has the
-    run: it has that, too.
+    run: it has that, too. Return whether there is more to come.
     """
-    if not has_handed(name, path):
-        return
     try:
         file = open_run(name, path, wait=False)
     except JournalError as error:  # if it cannot be read either, who reads it says so
         log.debug("nothing is taken from the dispatcher: %s", error)
-        return
+        return False
     try:
-        if client.path not in file.keepers:
-            with client.keeping(origin(file)) as place:
-                take_left(file, place, wait=False)
-                cast(RemoteDispatcher, dispatcher_of(place)).close(detach=True)
+        if client.path in file.keepers:
+            return False
+        with client.keeping(origin(file)) as place:
+            more = take_left(file, place, wait=False)
+            cast(RemoteDispatcher, dispatcher_of(place)).close(detach=True)
+            return more
     finally:
         release(file)

@@ -257,7 +257,7 @@ def connect(text: str = "") -> Watched:
         ClusterError: it does not answer, or may be one of those that do not.
     """
     if text:
-        found = find(text, lambda place: place.is_watchable, "can be asked on its machine alone")
+        text, found = _watchable(text)
     else:
         found = _the_only_one()
     try:
@@ -266,6 +266,25 @@ def connect(text: str = "") -> Watched:
         raise ClusterError(f"{found.title} has just ended") from error
     watched.run = calls_meant(word_of(text), found)
     return watched
+
+
+def _watchable(text: str) -> tuple[str, Known[Place]]:
+    """Return the dispatcher that a word names; where it names one by a run that was begun by that
+    script or process, the run's name with it.
+    """
+    why_not = "can be asked on its machine alone"
+    try:
+        return text, find(text, lambda place: place.is_watchable, why_not)
+    except NotKnown as error:
+        from gridengine.watching.known_runs import run_begun_by  # imports SQLite
+
+        run = run_begun_by(word_of(text))
+        try:
+            if run:
+                return run, find(run, lambda place: place.is_watchable, why_not)
+        except NotKnown:
+            pass
+        raise error from None
 
 
 def _the_only_one() -> Known[Place]:

@@ -72,6 +72,7 @@ class _Addresses(msgspec.Struct):
     """What every client may know of `client.json`."""
 
     addresses: tuple[str, ...] = ()
+    server_key: str = ""
 
 
 class _Run(msgspec.Struct):
@@ -161,10 +162,17 @@ class DispatcherFolder(NamedTuple):
 
     def addresses(self) -> tuple[str, ...]:
         """Return where clients connect to it; none when it has never run."""
+        return self._client().addresses
+
+    def server_key(self) -> str:
+        """Return its public key, which it keeps over restarts; empty when it has never run."""
+        return self._client().server_key
+
+    def _client(self) -> _Addresses:
         try:
-            return msgspec.json.decode(self.client_file.read_bytes(), type=_Addresses).addresses
+            return msgspec.json.decode(self.client_file.read_bytes(), type=_Addresses)
         except (OSError, msgspec.DecodeError):
-            return ()
+            return _Addresses()
 
     def run_id(self) -> str:
         """Return the number that it keeps over restarts; empty when it has never run."""

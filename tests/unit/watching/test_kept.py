@@ -28,6 +28,7 @@ LAST = Answer(WHO, Status(done=3))
 def reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with the reports of two runs, of which none is under way."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setattr(module, "runtime_files", lambda end: [])
     folder = tmp_path / "gridengine" / "reports"
     folder.mkdir(parents=True)
     for one in (OLD, LAST):
