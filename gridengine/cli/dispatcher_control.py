@@ -147,8 +147,11 @@ def stop(folder: DispatcherFolder, *, now: bool, again: bool = False) -> str:
     if not ended:
         background.end_processes(folder, CLOSE_SECONDS)
     kept = [] if again else _kept(folder)
-    keeps = f", and goes on with {' and '.join(kept)} once it is started again" if kept else ""
-    return f"dispatcher {folder.name} has ended{keeps}"
+    words = f"dispatcher {folder.name} has ended"
+    if kept:
+        goes_on = "or what they gave, and goes on with them once it is started again"
+        words += f"; it keeps {' and '.join(kept)}, {goes_on}"
+    return words
 
 
 def _kept(folder: DispatcherFolder) -> list[str]:

@@ -60,7 +60,7 @@ def command(
         return
     for folder in [] if failed else dispatchers_with(name, run.path):
         if folder.name != dispatcher:
-            words = "has calls of it that have not ended, and makes them too"
+            words = "has calls of it without a result, and makes them too while it runs"
             click.echo(f"the dispatcher {folder.name} {words}", err=True)
     if dispatcher and any(given.values()):
         raise click.UsageError("either --dispatcher, or options of a scheduler")

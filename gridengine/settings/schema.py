@@ -121,7 +121,8 @@ class Settings(Struct, frozen=True):
         there are more (0, the default: a quarter of the memory that there is on its machine).
     keep_runs: for how many days the folder of a run that has ended is kept, if there are logs in
         it; of one that failed four times as long (default 14).
-    keep_reports: of how many runs that took over ten seconds it is kept how they were, for
+    keep_reports: of how many runs that took over ten seconds, or in which a call failed, it is
+        kept how they were, for
         `gridengine report`, below XDG_STATE_HOME or `~/.local/state` (default 50; 0 keeps none).
     metrics_file: file with what a dispatcher does, as OpenMetrics text, every ten seconds; `{pid}`
         in it is the process's id (default: none).

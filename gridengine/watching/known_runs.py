@@ -17,17 +17,18 @@ def known_runs() -> list[Known[Path]]:
 
 
 def run_begun_by(word: Word) -> str:
-    """Return the name of the run that a word names by its script or process; empty when there is
-    none.
+    """Return the name of the run that a word names by its script or process: of several the one
+    that has calls without a result. Empty when there is none.
 
     Raises:
-        SeveralMeant: there are several.
+        SeveralMeant: several have such calls, or none of several has.
     """
     try:
-        runs = known_runs()
+        runs = [kept_runs.summary(path) for path in kept_runs.paths()]
     except (OSError, ConfigurationError):  # there is no run directory
         return ""
-    found = only(word, runs, "run")
+    left = [_known(one) for one in runs if one.left]
+    found = only(word, left, "run") or only(word, [*map(_known, runs)], "run")
     return "" if found is None or found.title == word.text else found.title
 
 

@@ -72,13 +72,17 @@ class _Addresses(msgspec.Struct):
     """What every client may know of `client.json`."""
 
     addresses: tuple[str, ...] = ()
-    server_key: str = ""
+
+
+class _PublicKey(msgspec.Struct, frozen=True):
+    public: str = ""
 
 
 class _Run(msgspec.Struct):
     """What may be told of `server.json`."""
 
     run_id: str = ""
+    clients: _PublicKey = _PublicKey()
 
 
 class DispatcherFolder(NamedTuple):
@@ -162,24 +166,26 @@ class DispatcherFolder(NamedTuple):
 
     def addresses(self) -> tuple[str, ...]:
         """Return where clients connect to it; none when it has never run."""
-        return self._client().addresses
-
-    def server_key(self) -> str:
-        """Return its public key, which it keeps over restarts; empty when it has never run."""
-        return self._client().server_key
-
-    def _client(self) -> _Addresses:
         try:
-            return msgspec.json.decode(self.client_file.read_bytes(), type=_Addresses)
+            return msgspec.json.decode(self.client_file.read_bytes(), type=_Addresses).addresses
         except (OSError, msgspec.DecodeError):
-            return _Addresses()
+            return ()
 
     def run_id(self) -> str:
         """Return the number that it keeps over restarts; empty when it has never run."""
+        return self._kept().run_id
+
+    def server_key(self) -> str:
+        """Return the public key by which clients know it, which it keeps over restarts; empty when
+        it has never run.
+        """
+        return self._kept().clients.public
+
+    def _kept(self) -> _Run:
         try:
-            return msgspec.json.decode((self.path / SERVER).read_bytes(), type=_Run).run_id
+            return msgspec.json.decode((self.path / SERVER).read_bytes(), type=_Run)
         except (OSError, msgspec.DecodeError):
-            return ""
+            return _Run()
 
     def answers(self) -> bool:
         """Return whether somebody takes connections where it was last."""

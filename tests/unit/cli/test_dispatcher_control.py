@@ -83,8 +83,8 @@ def test_of_what_it_keeps_the_end_tells(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(calls_elsewhere, "runs_at", lambda folder: kept)
     folder: Any = SimpleNamespace(name="sweeps", state=lambda: State.RUNNING)
     assert dispatcher_control.stop(folder, now=False) == (
-        "dispatcher sweeps has ended, and goes on with 3 calls of the run 'night' and 1 call of "
-        "the run 'day' once it is started again"
+        "dispatcher sweeps has ended; it keeps 3 calls of the run 'night' and 1 call of the run "
+        "'day', or what they gave, and goes on with them once it is started again"
     )
     assert dispatcher_control.stop(folder, now=False, again=True).endswith("sweeps has ended")
 

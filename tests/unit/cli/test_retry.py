@@ -71,7 +71,7 @@ def test_that_a_dispatcher_makes_calls_too_is_told_before(monkeypatch: pytest.Mo
     folders = [SimpleNamespace(name="sweeps"), SimpleNamespace(name="night")]
     monkeypatch.setattr(module, "dispatchers_with", lambda name, path: folders)
     refused = retry(monkeypatch, Run(1, 2), "--dispatcher", "night", typed="n\n")
-    assert "the dispatcher sweeps has calls of it that have not ended" in refused.stderr
+    assert "the dispatcher sweeps has calls of it without a result" in refused.stderr
     assert "the dispatcher night" not in refused.stderr
     assert "has calls" not in retry(monkeypatch, Run(1, 2), "--failed", typed="n\n").stderr
 

@@ -38,7 +38,8 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         folder = DispatcherFolder(tmp_path / "dispatchers" / name)
         folder.path.mkdir(parents=True)
         folder.options_file.write_bytes(msgspec.json.encode(StartOptions("processes")))
-        folder.client_file.write_text(f'{{"server_key": "key of {name}"}}')
+        kept = {"run_id": name, "clients": {"public": f"key of {name}", "secret": "x"}}
+        (folder.path / "server.json").write_bytes(msgspec.json.encode(kept))
     file = RunFile("night", path_of("night"))
     origin(file)
     file.add_handed((7, 0, 4, 1, 10), "key of sweeps")

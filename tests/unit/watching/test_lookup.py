@@ -20,6 +20,8 @@ from gridengine.dispatcher.core.status import LaunchStatus, Status, WorkerStatus
 from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder, StartOptions
 from gridengine.dispatcher.watch_messages import Answer, Identity
 from gridengine.errors import ClusterError, ConfigurationError, JournalError
+from gridengine.journal import kept_runs
+from gridengine.journal.kept_runs import RunSummary
 from gridengine.journal.lock_file import Holder
 from gridengine.journal.run_file import RunFile, path_of
 from gridengine.settings.values import settings
@@ -347,3 +349,20 @@ def test_without_a_word_it_is_the_only_one(world: World, monkeypatch: pytest.Mon
     monkeypatch.setattr(lookup, "Watched", gone)
     with pytest.raises(ClusterError, match=r"a\.py has just ended"):
         connect()
+
+
+def test_a_script_names_the_dispatcher_that_has_its_run_when_its_client_has_left(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = {
+        "far": RunSummary("far", path("far"), 1, script="/x/hand_in.py", pid=70, left=3),
+        "seen": RunSummary("seen", path("seen"), 1, script="/x/hand_in.py", pid=71),
+    }
+    monkeypatch.setattr(kept_runs, "summary", lambda file: runs[file.stem])
+    for word in ("hand_in.py", "hand_in", "70"):
+        assert watched(word) == (MAIN, "far")
+    runs["seen"] = replace(runs["seen"], left=1)
+    with pytest.raises(SeveralMeant, match="several runs are meant"):
+        connect("hand_in.py")
+    runs.update(far=replace(runs["far"], script="/x/other.py", pid=0))
+    assert watched("hand_in.py") == (NIGHT, "seen")
