@@ -122,8 +122,8 @@ class Settings(Struct, frozen=True):
     keep_runs: for how many days the folder of a run that has ended is kept, if there are logs in
         it; of one that failed four times as long (default 14).
     keep_reports: of how many runs that took over ten seconds, or in which a call failed, it is
-        kept how they were, for
-        `gridengine report`, below XDG_STATE_HOME or `~/.local/state` (default 50; 0 keeps none).
+        kept how they were, for `gridengine report`, below XDG_STATE_HOME or `~/.local/state`
+        (default 50; 0 keeps none).
     metrics_file: file with what a dispatcher does, as OpenMetrics text, every ten seconds; `{pid}`
         in it is the process's id (default: none).
     watch_directory: folder of this user alone (mode 0700) on this machine, with the sockets by

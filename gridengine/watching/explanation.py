@@ -220,8 +220,11 @@ def _failing(status: Status) -> Iterator[Explanation]:
     told = [_of_cause(one) for one in found[:MOST_CAUSES]]
     if not told:
         return
-    rest = status.failed - sum(one.count for one in found[:MOST_CAUSES])
-    others = f"; {plural(rest, 'other call')} failed too, or {were(rest)} cancelled" if rest else ""
+    cancelled = sum(one.calls for one in status.failures if one.cancelled)
+    rest = status.failed - cancelled - sum(one.count for one in found[:MOST_CAUSES])
+    others = f"; {plural(rest, 'other call')} failed too" if rest else ""
+    if cancelled:
+        others += f"; {plural(cancelled, 'call')} {were(cancelled)} cancelled"
     logs = ", and `gridengine logs NAME --failed` shows what their workers wrote"
     where_to_look = "`gridengine calls NAME --failed` lists them" + logs * any(
         one.log for one in status.failures

@@ -12,7 +12,7 @@ import msgspec
 from gridengine.dispatcher.kept_reports import kept
 from gridengine.dispatcher.watch_messages import STATUS, Answer, Identity
 from gridengine.watching.dispatchers import runtime_files
-from gridengine.watching.lookup import connect
+from gridengine.watching.lookup import NOT_KEPT, connect
 from gridengine.watching.names import NotKnown, meant, of_answer, word_of
 from gridengine.watching.watched import process_of
 from gridengine.wire.processes import started
@@ -21,7 +21,6 @@ from gridengine.wire.runtime_folder import RECORD
 MOST_SAMPLED = 1000
 MOST_KILLED = 20
 """How many runs are remembered whose processes were killed."""
-NOT_KEPT = "nothing is kept of runs under ten seconds in which no call failed"
 
 
 def answer_of(name: str, ask: str = STATUS) -> tuple[Answer, bool]:

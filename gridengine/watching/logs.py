@@ -96,6 +96,8 @@ def _is_named(path: Path, which: str) -> bool:
 
 def _why_none(answer: Answer, which: str) -> str:
     """Return why there is no log, of a call or worker if one is named."""
+    if answer.killed:
+        return "what its calls were is not kept, since its process was killed"
     of_call = [str(one) for one in explain_call(answer, which) or explain_ended(answer, which)]
     words = "; ".join(one.rstrip(".") for one in of_call[:1])
     if answer.status.local and not answer.identity.home:

@@ -36,10 +36,8 @@ from gridengine.watching.other_runs import known_folder, run_folders
 from gridengine.watching.watched import ANSWER_SECONDS, Watched, process_of
 
 NONE_RUNS = "no dispatcher of yours runs on this machine"
-LISTS = (
-    "`gridengine ls` lists those that run, and the last runs that have ended; nothing is kept of "
-    "those under ten seconds in which no call failed"
-)
+NOT_KEPT = "nothing is kept of runs under ten seconds in which no call failed"
+LISTS = f"`gridengine ls` lists those that run, and the last runs that have ended; {NOT_KEPT}"
 
 TAKES_NONE = (
     "takes no workers from elsewhere: its calls run on its own machine alone, where "
@@ -209,9 +207,8 @@ def _none(
                 hint=f"start it: gridengine dispatcher start {one.title}",
             )
         if one.thing.socket is None and _is_over(one.thing):
-            words = f"the run {one.title} has ended, and no report of it was kept"
-            hint = f"`gridengine logs {one.title}` shows what its workers wrote"
-            return NotKnown(words, hint=hint)
+            hint = f"`gridengine logs {one.title}` shows what its workers wrote; {NOT_KEPT}"
+            return NotKnown(f"the run {one.title} has ended", hint=hint)
         return ConfigurationError(f"{one.title} ({one.about}) {why_not}", hint=LISTS)
     if word.text.isdecimal() and int(word.text) in silent:
         return silent[int(word.text)]
