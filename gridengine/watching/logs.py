@@ -98,17 +98,15 @@ def _why_none(answer: Answer, which: str) -> str:
     """Return why there is no log, of a call or worker if one is named."""
     if answer.killed:
         return "what its calls were is not kept, since its process was killed"
-    of_call = [str(one) for one in explain_call(answer, which) or explain_ended(answer, which)]
-    words = "; ".join(one.rstrip(".") for one in of_call[:1])
+    found = explain_call(answer, which) or explain_ended(answer, which)
+    words = [str(one).rstrip(".") for one in found[:1]]
+    if which and not found:
+        words.append(f"{which!r} is no call that runs or has ended, no worker, and no log's name")
     if answer.status.local and not answer.identity.home:
-        none = NO_LOG.format(shlex.quote(answer.identity.name))
-    elif not which:
-        none = "no worker has written a log"
-    elif of_call:
-        none = "its worker has left no log"
-    else:
-        none = f"{which!r} is no call that runs or has ended, no worker, and no log's file name"
-    return f"{words}; {none}" if words else none
+        words.append(NO_LOG.format(shlex.quote(answer.identity.name)))
+    elif found or not which:
+        words.append("its worker has left no log" if which else "no worker has written a log")
+    return "; ".join(words)
 
 
 def _paths(logs: list[str]) -> list[Path]:
