@@ -16,8 +16,8 @@ from pathlib import Path
 import zmq
 
 from gridengine.serialize.payload import Buffer
-from gridengine.wire.client import Client
 from gridengine.wire.connection_file import Connection
+from gridengine.wire.dispatcher_connection import DispatcherConnection
 from gridengine.wire.messages import (
     VALUES,
     Assign,
@@ -39,7 +39,7 @@ class FakeWorker:
     """One of them, with one slot."""
 
     def __init__(self, connection: Connection) -> None:
-        self.client = Client(connection)
+        self.client = DispatcherConnection(connection)
         self.stopped = False
         self.client.send(make_hello(run_id=connection.run_id, slots=1, pid=os.getpid(), log=""))
 

@@ -15,16 +15,20 @@
     │   ├── WorkerCrashed                   the process that ran the call died of it
     │   ├── OutOfMemory (MemoryError)       the call went over its memory limit
     │   ├── TimeoutError (builtin too)      the call, or a wait for it, ran over its time
-    │   ├── NestingError (RecursionError)   too many calls wait for calls that they have made
+    │   ├── NestingError (RecursionError)   too many calls wait for their nested calls
     │   ├── Cancelled (concurrent.futures.CancelledError)
     │   │                                   terminated, killed, or its dispatcher was closed
-    │   ├── Pending                         it has no result yet: what is read of a run says so
+    │   ├── Pending                         the call has no result yet; seen when a run is read
     │   └── PicklingError (pickle's too)    an argument, function or result that cannot be pickled
     └── ProtocolError                       a message broke the protocol: a fault of this package
-        └── MessageTooLong                  a message is longer than it said, or than fits here
+        └── MessageTooLong                  a message is longer than announced, or than fits here
 
 The user's own exception is not in the tree: it arrives as itself, with a `RemoteTraceback` as its
-`__cause__`.
+`__cause__`. An exception that a call *returns* is a value, not an error.
+
+The tree says whose fault an error is. Frames of this package are cut from tracebacks (`trim`) where
+an error is raised again. Rejected: a decorator on every public function, which would slow down
+calls that succeed. At the log level DEBUG the frames stay.
 """
 
 from __future__ import annotations
@@ -54,9 +58,9 @@ if TYPE_CHECKING:
 class GridEngineError(Exception):
     """The base of all errors of this package.
 
-    The text is `message`, then a line for each of what is known: where it happened (`host`, `job`:
-    the batch system's id of the cluster task), what to look at (`log`, a path, and `log_tail`, its
-    last lines), each attempt (`attempts`, one line of text each) and what to try (`hint`).
+    Its text is `message`, then a line for each known fact: where it happened (`host`; `job`: the
+    batch system's id of the cluster task), what to look at (`log`, a path, and `log_tail`, its last
+    lines), each attempt (`attempts`, one line of text each) and what to try (`hint`).
     """
 
     def __init__(
@@ -102,24 +106,24 @@ UNREACHABLE = (
     "set GRIDENGINE_HOST to the address at which the nodes reach the submitting machine, and see "
     "that no firewall is between them"
 )
-"""The remedy where a worker cannot connect to its dispatcher."""
+"""The remedy when a worker cannot connect to its dispatcher."""
 
 
 def safe_repr(value: object, *, most: float = math.inf) -> str:
-    """Return the `repr` of what may be of a user's own class, whatever that raises; one of over
-    `most` characters is cut to half as many.
+    """Return the `repr` of an object that may be of a user's own class; never raises. A text of
+    over `most` characters is cut to half of that.
     """
     try:
         text = repr(value)
     except BaseException as error:
-        if isinstance(value, int):  # Python writes no numbers of thousands of digits
+        if isinstance(value, int):  # Python refuses to write numbers of thousands of digits
             return f"a number of {value.bit_length()} bits"
         return f"<{type(value).__qualname__}, whose repr raised {type(error).__qualname__}>"
     return text if len(text) <= most else f"{text[: int(most // 2)]}... ({len(text)} characters)"
 
 
 def _bytes_repr(value: bytes | bytearray, level: int) -> str:
-    """Return the beginning: the `repr` of all of it takes eight times its memory."""
+    """Return the `repr` of the beginning: that of the whole takes eight times its memory."""
     text = repr(value[:60])
     return text if len(value) <= 60 else f"{text}... ({len(value)} bytes)"
 
@@ -130,9 +134,7 @@ _SHORT.maxlevel, _SHORT.maxother, _SHORT.maxstring = 2, 60, 60
 
 
 def short_repr(value: object) -> str:
-    """Return the `repr` of what may be of a user's own class and of any size, in one short line;
-    never fails.
-    """
+    """Return the `repr` of any object, in one short line; never raises."""
     try:
         text = _SHORT.repr(value)
     except BaseException:
@@ -142,12 +144,12 @@ def short_repr(value: object) -> str:
 
 
 UNNUMBERED = -1
-"""In the place of the number of a task's first call: its calls were submitted one by one."""
+"""In place of the number of a task's first call: its calls were submitted one by one."""
 
 
 def call_words(name: str, first: int, index: int, job: str = "") -> str:
-    """Return what a call is called in errors: a job by its name, others by their number among all
-    that the user asked for, if they have one.
+    """Return the label of a call in errors: a job's name, or the call's number among all that the
+    user requested, if it has one.
     """
     if job:
         return f"job {job}"
@@ -155,8 +157,8 @@ def call_words(name: str, first: int, index: int, job: str = "") -> str:
 
 
 def exit_words(status: int) -> str:
-    """Return the exit status of a process, negative for a signal, in words: "exit status 3",
-    "killed by SIGKILL".
+    """Return the exit status of a process in words, negative for a signal: "exit status 3", "killed
+    by SIGKILL".
     """
     if status >= 0:
         return f"exit status {status}"
@@ -167,22 +169,22 @@ def exit_words(status: int) -> str:
 
 
 class ConfigurationError(GridEngineError, ValueError):
-    """An argument, a setting or the set-up of this machine is wrong, and the text says which."""
+    """An argument, a setting or the set-up of this machine is wrong; the text says which."""
 
 
 class SchedulerUnavailable(ConfigurationError):
-    """The batch system asked for is not here, does not answer, or does not let this user submit."""
+    """The requested batch system is not here, does not answer, or does not let this user submit."""
 
 
 class VersionMismatch(ConfigurationError):
     """A worker and its dispatcher run different versions of `gridengine` or of Python; or another
-    Python has kept what is to be loaded.
+    version of Python has stored what is to be loaded.
     """
 
 
 class JournalError(ConfigurationError):
-    """The file of a run with a name cannot be used: another script has it, it is damaged, or a
-    newer version wrote it.
+    """The file of a named run cannot be used: another script has it, it is damaged, or a newer
+    version wrote it.
     """
 
 
@@ -218,7 +220,9 @@ class CallError(GridEngineError):
     """A call was stopped or spoiled by something other than an exception of its own."""
 
     step = 0
-    """Of several that were made as one it was in this, counted from 1; 0 is for no such call."""
+    """Of several calls that were made as one, the number of the one that failed, from 1; 0 when the
+    call was not such a one.
+    """
 
 
 class WorkerCrashed(CallError):
@@ -234,7 +238,7 @@ class TimeoutError(CallError, builtins.TimeoutError):
 
 
 class NestingError(CallError, RecursionError):
-    """A call may not wait for calls that it has made: too many others of its worker do
+    """A call may not wait for its nested calls: too many other calls of its worker wait already
     (`max_nesting`).
     """
 
@@ -247,7 +251,7 @@ if TYPE_CHECKING:  # `__getattr__` makes it when it runs
 
 def __getattr__(name: str) -> Any:
     """Make `Cancelled` at its first use. Its other base is in `concurrent.futures`, which most
-    workers never import: it would take a tenth of the time that this package takes.
+    workers never import: importing it would take a tenth of this package's import time.
     """
     if name != "Cancelled":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -259,7 +263,7 @@ def __getattr__(name: str) -> Any:
 
 
 class Pending(CallError):
-    """The call has no result yet. Stands in its place where results of a run are read."""
+    """The call has no result yet. It stands in place of the result when a run is read."""
 
 
 class PicklingError(CallError, pickle.PicklingError):
@@ -267,16 +271,16 @@ class PicklingError(CallError, pickle.PicklingError):
 
 
 class ProtocolError(GridEngineError):
-    """A message broke the protocol's rules."""
+    """A message broke the protocol."""
 
 
 class MessageTooLong(ProtocolError):
-    """A message is longer than it said, or than this machine can hold."""
+    """A message is longer than it announced, or than this machine can hold."""
 
 
 class RemoteTraceback(Exception):
-    """The traceback of an exception where it was raised, as text (`tb` too, as `multiprocessing`
-    has it); stands as its `__cause__`.
+    """The traceback of an exception where it was raised, as text (`tb` too, as in
+    `multiprocessing`). It is the exception's `__cause__`.
     """
 
     def __init__(self, text: str) -> None:
@@ -288,13 +292,13 @@ class RemoteTraceback(Exception):
 
 
 def is_own(file: str) -> bool:
-    """Return whether this is a file of this package."""
+    """Return whether a file belongs to this package."""
     return file.startswith(__file__.removesuffix("errors.py"))
 
 
 def users_frames(error: BaseException) -> TracebackType | None:
-    """Return an exception's traceback without the frames of this package that called the user's
-    code; None when there are no others.
+    """Return an exception's traceback without the outer frames of this package that called the
+    user's code; None when there are no others.
     """
     inner = error.__traceback__
     while inner is not None and _is_passed(inner.tb_frame.f_code.co_filename):
@@ -303,16 +307,16 @@ def users_frames(error: BaseException) -> TracebackType | None:
 
 
 def _is_passed(file: str) -> bool:
-    """Return whether this is a file of this package, or of the context managers that it uses."""
+    """Return whether a file belongs to this package, or to the context managers that it uses."""
     return is_own(file) or file == contextlib.__file__
 
 
 def trim(error: BaseException) -> None:
-    """Take the frames of this package off the traceback of an error of its own and of that one's
-    cause, of its `TypeError` for an argument, of what a call raised, and of a Ctrl-C: they say
-    nothing to users. Not while the logger "gridengine" is at DEBUG.
+    """Cut the frames of this package from the tracebacks of: an error of the package and its cause,
+    a `TypeError` of the package for an argument, an exception that a call raised, and a Ctrl-C.
+    They tell users nothing. Does nothing while the logger "gridengine" is at DEBUG.
 
-    The bare `raise` that is to follow adds no frame of where it stands.
+    The caller continues with a bare `raise`, which adds no frame.
     """
     remote = isinstance(error.__cause__, RemoteTraceback)
     ours = remote or isinstance(error, GridEngineError | KeyboardInterrupt) or _is_refusal(error)
@@ -323,7 +327,7 @@ def trim(error: BaseException) -> None:
 
 
 def _is_refusal(error: BaseException) -> bool:
-    """Return whether this is a `TypeError` that a `raise` of this package made."""
+    """Return whether a `raise` in this package made this `TypeError`."""
     innermost = error.__traceback__
     while innermost is not None and innermost.tb_next is not None:
         innermost = innermost.tb_next
@@ -334,7 +338,9 @@ def _is_refusal(error: BaseException) -> bool:
 
 
 def trimmed(f: Callable[P, T]) -> Callable[P, T]:
-    """Return the function with its errors as `trim` has them, for what is not called often."""
+    """Return the function with `trim` applied to its errors, for functions that are not called
+    often.
+    """
 
     @functools.wraps(f)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -348,8 +354,8 @@ def trimmed(f: Callable[P, T]) -> Callable[P, T]:
 
 
 def out_of_memory(what: str, *, limit: int, peak: int, how: str = "", **facts: Any) -> OutOfMemory:
-    """Return the error of a call that went over its memory limit; both in bytes, 0 when not
-    known.
+    """Return the error of a call that went over its memory limit. `limit` and `peak` are in bytes,
+    0 when unknown.
     """
     known = (
         [how] * bool(how)
@@ -357,7 +363,7 @@ def out_of_memory(what: str, *, limit: int, peak: int, how: str = "", **facts: A
         + [f"the peak seen was {peak / 2**30:.2f} GB"] * bool(peak)
     )
     text = ": " + ", ".join(known) if known else ""
-    if limit > peak > 0 and not how:  # it was not ended: it raised a MemoryError
+    if limit > peak > 0 and not how:  # the call raised a MemoryError; nobody killed it
         text += "; one allocation that would have gone beyond the limit was refused"
     return OutOfMemory(
         f"{what} ran out of memory{text}",

@@ -34,8 +34,8 @@ WAYS: dict[str, set[type]] = {
         messages.Hello,
         messages.Beat,
         messages.Output,
-        *get_args(messages.FromParent),
-        messages.ChildrenEnded,
+        *get_args(messages.FromClient),
+        messages.NestedEnded,
     },
     "dispatcher to worker": {
         *agent.HANDLERS,
@@ -47,7 +47,7 @@ WAYS: dict[str, set[type]] = {
     },
     "client to dispatcher": {*clients.REQUESTS, *client_listener.HANDLERS},
     "dispatcher to client": {
-        *get_args(messages.ToParent),
+        *get_args(messages.ToClient),
         messages.Controlled,
         messages.Durable,
         messages.Output,
@@ -67,6 +67,8 @@ lists is an array of its fields alone. Fields with a default may be left out fro
 field means to whom is in [the protocol](../protocol.md).
 """
 LARGE = framing.SMALL + 1
+TAGS = {kind.__name__: kind.__struct_config__.tag for kind in get_args(messages.Message)}
+"""The names of messages on the wire, by those of their classes: some classes have a plainer one."""
 
 
 def readable(value: Any) -> Any:
@@ -131,6 +133,11 @@ def sample(kind: inspect.Type, number: int) -> Any:
     raise TypeError(kind)
 
 
+def name_of(kind: Any) -> str:
+    """Return the name of a message on the wire, or of an item."""
+    return kind.__struct_config__.tag or kind.__name__
+
+
 def message_vectors() -> list[dict[str, Any]]:
     """Return one message of each type, all its fields given."""
     found = []
@@ -140,7 +147,7 @@ def message_vectors() -> list[dict[str, Any]]:
         if isinstance(message, messages.Results):  # its one value is one call's
             message = messages.Results([messages.Result(3, 4, 6, messages.VALUES, 0.5)])
         buffers = [b"buffer %d" % place for place in range(message.count_buffers())]
-        found.append(message_vector(kind.__name__, message, buffers))
+        found.append(message_vector(name_of(kind), message, buffers))
     return found
 
 
@@ -274,7 +281,7 @@ def words_of(kind: inspect.Type) -> str:
         case inspect.UnionType(types=types):
             return " or ".join(map(words_of, types))
         case inspect.StructType(cls=cls):
-            return f"[{cls.__name__}](#{cls.__name__.lower()})"
+            return f"[{name_of(cls)}](#{name_of(cls).lower()})"
         case inspect.TupleType(item_types=items):
             return f"array of {', '.join(map(words_of, items))}"
         case inspect.DictType(value_type=item):
@@ -297,8 +304,12 @@ def described(kind: type, told: dict[type, None]) -> str:
     """Return the section of a message, or an item; note the items that it lists."""
     fields = inspect.type_info(kind).fields  # type: ignore[attr-defined]
     ways = [way for way, kinds in WAYS.items() if kind in kinds]
-    doc = source.cleandoc(kind.__doc__ or "")
-    lines = [f"## {kind.__name__}", "", *([", ".join(ways), ""] if ways else []), doc, ""]
+    doc = re.sub(
+        r"`(\w+)`",
+        lambda match: f"`{TAGS.get(match[1], match[1])}`",
+        source.cleandoc(kind.__doc__ or ""),
+    )
+    lines = [f"## {name_of(kind)}", "", *([", ".join(ways), ""] if ways else []), doc, ""]
     if fields:
         lines += ["| field | holds | default |", "| --- | --- | --- |"]
     for field in fields:

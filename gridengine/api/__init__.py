@@ -1,7 +1,36 @@
-"""What users call: `map` and its kin, `Executor`, `Pool`, `Job`, `JobDispatcher`, `share`.
+"""The public functions and classes: `map` and its kin, `Executor`, `Pool`, `Job`, `JobDispatcher`,
+`share`, `delayed`, `run`, `Client`.
 
-In: callables and arguments. Out: results, in order or as they come, or the caller's own exceptions.
-Each of these is a thin face over `client`, which turns calls into tasks and results back into
-values. Read `map` first, then `map_results`. A `Job` is `job` (its API), `job_target` (what of it
-runs on a worker) and `job_handle` (what is known of it here while it runs).
+    map, imap, aimap --------> client.submission --+
+    Executor, Pool, dask_get -> client.submitter --+--> a dispatcher --> workers
+    Job ----------------------> job_handle --------+
+    results in order, as they come, or the caller's own exceptions  <--+
+
+Each class or function is a thin layer over `client`, which turns calls into tasks and outcomes back
+into values. Read `map` first, then `map_results`. A `Job` is in `job` (its API), `job_target` (the
+part that runs on a worker), `job_handle` (what the host knows while it runs) and `job_result`.
+
+Keep in step: the signatures of `map`, `starmap`, `imap`, `imap_unordered` and `aimap`, of which
+`map` documents all options; and `gridengine/__init__.py`, which lists public names twice, for type
+checkers and for the interpreter (a test compares the lists: one list would cost either quick
+imports or typed ones).
+
+Rejected:
+
+- Importing everything before a local worker starts. The worker's process imports for as long as the
+  caller does, so both do it at once; that is a third of the time to a first result. Therefore `map`
+  imports next to nothing. A map that then fails, or is empty, has started a process in vain; the
+  next map finds it, or it ends with the scheduler. Only `map` and its kin start it early: with an
+  `Executor`, a process would have an environment that the script may still change. A process that
+  started early is not used when the environment has changed all the same.
+- A thread that draws the bar of a map. The thread that waits for the map draws it. Executors have a
+  thread (`progress_watch`), as long as calls are open: their users wait by `concurrent.futures`, or
+  not at all. Calls are counted where their futures are settled, under a lock that is held there
+  anyway; where no progress is wanted nothing is counted.
+- Progress in a log after two seconds, as on a terminal. Piped output is often read by programs, and
+  short maps have nothing to report; so the first line comes after ten seconds.
+- A map's error itself among its `results`. Then all results would wait for the garbage collector;
+  `results` holds a copy.
+- `WorkerCrashed` as a `BrokenProcessPool`. Code that catches that makes a new executor, and ours
+  goes on.
 """

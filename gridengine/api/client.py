@@ -1,4 +1,4 @@
-"""`Client`: a stand-alone dispatcher, as a script or notebook has it."""
+"""`Client`: the connection of a script or notebook to a stand-alone dispatcher."""
 
 from __future__ import annotations
 
@@ -21,24 +21,22 @@ from gridengine.schedulers.remote import RemoteScheduler
 
 T = TypeVar("T")
 SHOW_SECONDS = 2.0
-"""For how long a notebook waits for what it shows of a client."""
+"""How long a notebook waits for the facts that it shows about a client."""
 
 
 class Client(RemoteScheduler):
-    """Runs calls on the workers of a dispatcher that stands on its own; goes wherever a scheduler
-    goes.
+    """Runs calls on the workers of a stand-alone dispatcher; usable wherever a scheduler is.
 
-    Disconnect it, leave its `with`, or end the program, and its calls that have not ended are
-    ended; the dispatcher and its workers go on. Calls of runs with a name (`name="sweep"`) go on
-    too when the process is killed, or leaves by `disconnect(detach=True)`.
+    Disconnect it, leave its `with`, or end the program, and its unfinished calls are ended; the
+    dispatcher and its workers go on. Calls of runs with a name (`name="sweep"`) also go on when the
+    process is killed, or leaves by `disconnect(detach=True)`.
 
     Args:
         dispatcher: its name, or whatever else names it (see `docs/watching.md`): a process id, an
             address, its folder; or a copy of its connection file for clients.
-        weight: 2 has it take two turns for each one of a client with 1.
-        max_calls, max_bytes: how many calls that have not ended, and how many bytes of them, it may
-            have at the dispatcher: more are an error where they are submitted (default: any
-            number).
+        weight: a client with 2 gets two turns for each turn of a client with 1.
+        max_calls, max_bytes: how many unfinished calls, and how many bytes of them, it may have at
+            the dispatcher: more are an error where they are submitted (default: any number).
 
     Raises:
         VersionMismatch: it is of another version, or has another Python.
@@ -89,11 +87,13 @@ class Client(RemoteScheduler):
         return Executor(scheduler=self)
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """Have `fn(*args, **kwargs)` called, and return its future, as `Executor.submit` does."""
+        """Call `fn(*args, **kwargs)` on a worker, and return its future, as
+        `Executor.submit` does.
+        """
         return self._executor.submit(fn, *args, **kwargs)
 
     def submit_graph(self, *args: Any, **kwargs: Any) -> Any:
-        """Have the calls of a graph made, as `Executor.submit_graph` does."""
+        """Make the calls of a graph, as `Executor.submit_graph` does."""
         return self._executor.submit_graph(*args, **kwargs)
 
     def map(self, f: Callable[..., T], *iterables: Iterable[Any], **options: Any) -> list[T]:
@@ -107,25 +107,25 @@ class Client(RemoteScheduler):
         return starmap(f, iterable, scheduler=self, **options)
 
     def get(self, graph: Any, keys: Any, **options: Any) -> Any:
-        """Return what these keys of a graph stand for, as `gridengine.dask_get` does: of one key
-        its value, of a list a tuple.
+        """Return the values of these keys of a graph, as `gridengine.dask_get` does: a value for
+        one key, a tuple for a list.
         """
         from gridengine.api.dask_scheduler import dask_get  # few need it
 
         return dask_get(graph, keys, scheduler=self, **options)
 
     def describe(self) -> dict[str, Any]:
-        """Return what the dispatcher tells of itself: where it runs, of which version it is, its
-        workers and calls, and each of its clients. What it does at this moment is in `status()`.
+        """Return the dispatcher's description of itself: where it runs, its version, its workers
+        and calls, and each of its clients. `status()` says what it does at this moment.
         """
         return cast(dict[str, Any], self._connect().control("describe"))
 
     @trimmed
     def flush(self, timeout: float | None = None) -> bool:
-        """Wait until all calls that were submitted up to now are in the dispatcher's journal, on
-        disk, and in the files of runs with a name; return whether they are, within so many seconds
-        if that is given. From then on they are made though this process and the dispatcher are
-        killed, and that is started again; and those of runs are made once.
+        """Wait until all calls submitted so far are durable: in the dispatcher's journal and in the
+        files of runs with a name. Return whether they are; False when `timeout` seconds pass. From
+        then on they are made even if this process and the dispatcher are killed, and the dispatcher
+        is started again; calls of runs are then made only once.
         """
         end = None if timeout is None else time.monotonic() + timeout
         done = self._flush_calls(end)
@@ -142,10 +142,11 @@ class Client(RemoteScheduler):
 
     @trimmed
     def disconnect(self, *, detach: bool = False) -> None:
-        """End this client's calls that have not ended, and leave. May be called twice.
+        """End this client's unfinished calls, and leave. May be called twice.
 
-        detach: calls of runs with a name go on: the dispatcher keeps what comes of them for its
-            setting `retention`. Here their futures are cancelled. Returns once it has them on disk.
+        detach: calls of runs with a name go on, and the dispatcher stores their outcomes for its
+            setting `retention`. Here their futures are cancelled. Returns once the dispatcher has
+            them on disk.
 
         Raises:
             ConfigurationError: they cannot be written; nothing was disconnected.
@@ -153,31 +154,31 @@ class Client(RemoteScheduler):
         if flag("detach", detach) and not self._closed:
             if not self._flush_calls(None):
                 raise ConfigurationError(
-                    "the dispatcher cannot write its journal: what this client leaves could be lost"
+                    "the dispatcher cannot write its journal: calls of this client could be lost"
                 )
             if not flush_handed(self):
                 raise ConfigurationError(
-                    "the files of its runs cannot be written: what this client leaves could be lost"
+                    "the files of its runs cannot be written: calls of this client could be lost"
                 )
             leave_runs(self)
         self.close()
 
     def close(self) -> None:
-        """As `disconnect`."""
+        """Do as `disconnect`."""
         for place in tuple(self.kept):
             place.close()
         super().close()
 
     def runs(self) -> list[NamedRun]:
-        """Return the runs with a name, the latest first, as `gridengine.runs` does, with what this
-        dispatcher has of them by now.
+        """Return the runs with a name, the latest first, as `gridengine.runs` does, including the
+        outcomes that this dispatcher has by now.
         """
         return runs_of(self)
 
     @trimmed
     def run_named(self, name: str, *, journal: str | os.PathLike[str] | None = None) -> NamedRun:
-        """Return what is kept of a run, as `gridengine.run_named` does, with what this dispatcher
-        has of it by now.
+        """Return a run, as `gridengine.run_named` does, including the outcomes that this dispatcher
+        has by now.
 
         Raises:
             JournalError: there is no such run, or its file cannot be read or written.

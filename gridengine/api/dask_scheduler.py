@@ -1,4 +1,4 @@
-"""`dask_get`: a scheduler of dask's whose tasks run on this package's workers."""
+"""`dask_get`: a scheduler for dask whose tasks run on this package's workers."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ OF_OTHERS = frozenset(
         "rerun_exceptions_locally",
     ]
 )
-"""What `dask.threaded.get`, `dask.multiprocessing.get` and `dask.local.get_async` take: `compute`
-passes on what it is given.
+"""Keywords of `dask.threaded.get`, `dask.multiprocessing.get` and `dask.local.get_async`, which
+`compute` passes on to any scheduler.
 """
 
 
@@ -52,25 +52,27 @@ def dask_get(
     progress: ProgressSpec = None,
     **ignored: object,
 ) -> Any:
-    """Compute keys of a graph of dask's on a scheduler's workers: all of it is handed in at once.
+    """Compute keys of a dask graph on a scheduler's workers. The whole graph is handed in at once.
 
         dask.compute(x, scheduler=gridengine.dask_get, resources=gridengine.Memory(2))
         dask.config.set(scheduler=functools.partial(gridengine.dask_get, scheduler="slurm"))
 
     Args:
-        dsk: a graph, or what dask makes one of.
+        dsk: a graph, or an object that dask makes one of.
         keys: a key, or a list of keys and lists of such.
         scheduler, retries, timeout, retry_on, escalate_memory, resources, priority,
-            forward_logging, progress: as for `gridengine.map`, of each of its tasks.
-            `scheduler` is for `functools.partial`; that of `dask.compute` is this function.
-        ignored: what schedulers of dask's own take, as `num_workers`: it says nothing here.
+            forward_logging, progress: as for `gridengine.map`, for each of its tasks. Give
+            `scheduler` by `functools.partial`, because `dask.compute` uses that keyword for this
+            function.
+        ignored: keywords of dask's own schedulers, such as `num_workers`, which have no effect
+            here.
 
-    Returns: the value of the key, or for a list a tuple of what its members stand for.
+    Returns: the value of the key; for a list, a tuple of its members' values.
 
     Raises:
         TypeError: there is no such keyword, neither here nor in dask's own schedulers.
         KeyError: there is no such key.
-        Exception: what a task raised. What is left is ended.
+        Exception: what a task raised. The remaining tasks are ended.
     """
     for name in ignored.keys() - OF_OTHERS:
         own = dask_get.__kwdefaults__ or {}

@@ -1,5 +1,5 @@
-"""`delayed`: functions whose calls are handed in when they are made, and give what one can
-calculate with before it is there.
+"""`delayed`: functions whose calls are submitted when they are made, and return a value that can be
+calculated with before it exists.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from gridengine.worker.coroutines import is_coroutine_function
 
 
 class Program:
-    """What calls of a program go to: an executor, and the same with the options that some ask
-    for. Nothing else keeps those, so that they go with it.
+    """Where the calls of a program go: an executor, and variants of it for other resources and
+    options. The variants are kept only here, so that they go with the program.
     """
 
     def __init__(self, executor: Executor) -> None:
@@ -36,7 +36,7 @@ class Program:
         )
 
     def asking(self, resources: Any) -> Executor:
-        """Return the executor whose calls ask for these resources.
+        """Return the executor whose calls request these resources.
 
         Raises:
             TypeError, ConfigurationError: no worker can give them, or they are none.
@@ -57,11 +57,11 @@ class Program:
 
 
 CURRENT: ContextVar[Program | None] = ContextVar("gridengine_program", default=None)
-"""What calls of delayed functions go to, where somebody has said so."""
+"""The program that calls of delayed functions go to, if one is set."""
 
 
 def current_program() -> Program:
-    """Return what calls of delayed functions go to."""
+    """Return the program that calls of delayed functions go to."""
     return CURRENT.get() or _default_program(current_scheduler())
 
 
@@ -71,11 +71,12 @@ def _default_program(scheduler: Scheduler) -> Program:
 
 
 class DelayedFunction:
-    """A function whose calls are handed in when they are made, and give a `Delayed`; `delayed`
-    makes one.
+    """A function whose calls are submitted when they are made, and return a `Delayed`. Made by
+    `delayed`.
 
-    `f @ resources` gives another one whose calls ask for these. An `async def` that asks for none
-    runs in the event loop of its caller, and is given a `Delayed` among its arguments as it is.
+    `f @ resources` is another such function, whose calls request these resources. An `async def`
+    without resources runs in the event loop of its caller, and gets a `Delayed` among its arguments
+    unchanged.
     """
 
     __name__: str
@@ -115,7 +116,7 @@ class DelayedFunction:
         )
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        """Be a method, as a function is."""
+        """Bind like a function, so that it works as a method."""
         if instance is None:
             return self
         return DelayedFunction(self._function.__get__(instance, owner), self._nout, self._options)
@@ -154,11 +155,11 @@ def delayed(
     priority: int | None = None,
     forward_logging: bool | None = None,
 ) -> Any:
-    """Return a function whose calls are handed in when they are made, and give a `Delayed`: as a
-    decorator, with or without arguments, or of a function that is there.
+    """Return a function whose calls are submitted when they are made, and return a `Delayed`. Use
+    it as a decorator, with or without arguments, or on an existing function.
 
     Args:
-        nout: how many results it returns, if these are to be unpacked before they are there.
+        nout: how many results it returns, if these are to be unpacked before they exist.
         resources, retries, timeout, retry_on, escalate_memory, priority, forward_logging: as for
             `gridengine.map`.
 

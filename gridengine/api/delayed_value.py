@@ -1,4 +1,4 @@
-"""`Delayed`: what one can calculate with before it is there."""
+"""`Delayed`: a value that can be calculated with before it exists."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from gridengine.worker.running_loop import in_event_loop
 
 CONTAINERS = (list, tuple, set, frozenset)
 ITERATED: tuple[type, ...] = (*CONTAINERS, range, type({}.keys()), type({}.values()))
-"""What stands for the values in it where it is the only one."""
+"""A single argument of one of these types stands for the values in it."""
 
 
 def operation_of(value: Any) -> Any:
-    """Return the operation that a `Delayed`, or a list, tuple, set, dictionary, slice, named tuple
-    or dataclass with one in it, stands for; any other value as it is.
+    """Return the operation for a `Delayed`, or for a list, tuple, set, dictionary, slice, named
+    tuple or dataclass that contains one; any other value unchanged.
     """
     kind = type(value)
     if kind is Delayed:
@@ -59,8 +59,8 @@ def _gathered(kind: Callable[[Any], Any], parts: list[Any], value: Any) -> Any:
 
 
 def _with_fields(value: Any) -> Any:
-    """Return the operation that a dataclass stands for. Such may refer to each other in a circle:
-    one that is within itself is taken as it is there.
+    """Return the operation for a dataclass. Dataclasses may refer to each other in a circle: one
+    that is met again inside itself is left unchanged.
     """
     within = _WITHIN.get()
     if id(value) in within:
@@ -98,7 +98,7 @@ def _operator(function: Callable[..., Any]) -> Callable[..., Delayed]:
 def _operators(
     function: Callable[[Any, Any], Any],
 ) -> tuple[Callable[..., Delayed], Callable[..., Delayed]]:
-    """Return the method of an operator of two, and its reflected form."""
+    """Return the method of a binary operator, and its reflected form."""
 
     def reflected(self: Delayed, other: Any) -> Delayed:
         return _delayed(function, other, self)
@@ -117,15 +117,14 @@ def _set_item(container: Any, key: Any, value: Any) -> Any:
 
 
 class Delayed:
-    """What is going to be there: the result of a call of a delayed function, or what is made of
-    such results by operators, indexing, attributes, methods and calls, all of which give another
-    `Delayed`.
+    """A future value: the result of a call of a delayed function, or what operators, indexing,
+    attributes, methods and calls make of such results. All of these return another `Delayed`.
 
-    Operators make no call of their own: they are applied where the value goes, in this process by
-    `result()`, or in the call that takes this as an argument.
+    Operators make no call of their own. They are applied where the value goes: in this process by
+    `result()`, or in the call that gets this as an argument.
 
-    Items may be set: those that were taken before are not changed by it. Attributes cannot be set,
-    and truth, `in` and, without a length, iteration need the value: take `result()`.
+    Items may be set; items that were taken before do not change. Attributes cannot be set. Truth,
+    `in` and, without a length, iteration need the value: take `result()`.
     """
 
     __slots__ = ("__weakref__", "_copy_on_setitem", "_length", "_operation")
@@ -151,7 +150,7 @@ class Delayed:
         """Return the value, waiting up to `timeout` seconds for each result that it is made of.
 
         Raises:
-            TimeoutError: one has not come by then.
+            TimeoutError: a result has not come by then.
             Exception: what a call, or an operator, raised.
         """
 
@@ -160,14 +159,14 @@ class Delayed:
                 return value
             if not (isinstance(value, CallFuture) or value.done()) and in_event_loop():
                 raise RuntimeError(
-                    "result() of what a task of this event loop makes would wait for ever: await it"
+                    "result() would wait for ever for a task of this same event loop: await it"
                 )
             return value.result(timeout)
 
         return compute(instructions_of(self._operation), resolve)
 
     def __await__(self) -> Generator[Any, None, Any]:
-        """Wait in a task of asyncio or trio for what `result` gives."""
+        """Wait in a task of asyncio or trio for the same value as `result` returns."""
         return self._value().__await__()
 
     async def _value(self) -> Any:
@@ -178,7 +177,7 @@ class Delayed:
         return compute(instructions, lambda leaf: values.get(id(leaf), leaf))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle it as what it is going to be."""
+        """Pickle the future value itself: unpickling computes it."""
         return compute, (instructions_of(self._operation),)
 
     def __copy__(self) -> Delayed:
@@ -190,7 +189,7 @@ class Delayed:
     def __repr__(self) -> str:
         return f"<Delayed: {text_of(self._operation, _leaf_text)}>"
 
-    # What there is to calculate with
+    # Operations that make another `Delayed`
 
     __add__, __radd__ = _operators(operator.add)
     __sub__, __rsub__ = _operators(operator.sub)
@@ -262,7 +261,7 @@ class Delayed:
             )
         return self._matmul(other)
 
-    # What needs the value
+    # Operations that need the value, and are refused
 
     def __setattr__(self, name: str, value: Any) -> NoReturn:
         raise TypeError(f"attribute {name} of a value that is not there yet cannot be set")
@@ -292,12 +291,12 @@ def _leaf_text(value: Any) -> str:
 
 
 def delayedval(value: Any, length: int | None = None, *, copy_on_setitem: bool = True) -> Delayed:
-    """Return a value as a `Delayed`, whose operators wait until it is computed.
+    """Return a value as a `Delayed`, whose operators are applied when it is computed.
 
     Args:
         length: how many items it has, if it is to be unpacked before.
         copy_on_setitem: whether setting an item makes a copy; without it the value itself changes,
-            and with it what was unpacked of it before.
+            and so do items that were unpacked from it before.
     """
     operation = operation_of(value)
     if type(operation) is not Operation:
@@ -306,8 +305,8 @@ def delayedval(value: Any, length: int | None = None, *, copy_on_setitem: bool =
 
 
 def each(*values: Any) -> Delayed:
-    """Return a `Delayed` of the list of these values, in order; of those in one list, tuple, set,
-    range or iterator.
+    """Return a `Delayed` of the list of these values, in order; or of the values in a single list,
+    tuple, set, range or iterator.
     """
     if len(values) == 1 and (type(values[0]) in ITERATED or isinstance(values[0], Iterator)):
         values = tuple(values[0])

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from multiprocessing.context import BaseContext
 
     class AwaitableFuture(concurrent.futures.Future[T], Awaitable[T]):
-        """What type checkers are told of a `CallFuture`."""
+        """The type of a `CallFuture`, for type checkers."""
 
 
 log = logging.getLogger("gridengine")
@@ -51,28 +51,29 @@ class Executor(concurrent.futures.Executor):
     Args:
         max_workers: how many calls run at a time. With it a scheduler is made for this executor
             alone; an instance has its own.
-        mp_context: taken for the sake of `ProcessPoolExecutor`'s signature. Processes are started
-            by workers, whatever it says, and inherit nothing, as with "spawn"; for "fork" a warning
-            is logged.
+        mp_context: accepted for `ProcessPoolExecutor`'s signature. Workers start the processes,
+            whatever it says, and these inherit nothing, as with "spawn"; for "fork" a warning is
+            logged.
         initializer, initargs: `initializer(*initargs)` is called once in each process that runs
-            calls, before the first. When it raises, the calls of that process, and all that is
-            submitted later, fail with `concurrent.futures.process.BrokenProcessPool`.
+            calls, before the first. When it raises, the calls of that process, and all later calls,
+            fail with `concurrent.futures.process.BrokenProcessPool`.
         max_tasks_per_child: how many calls a process makes before another takes its place; None is
             no limit. Calls in this very process (`InlineScheduler`) have none.
         scheduler: an instance (left open at shutdown), or a class or callable that gives one
             (closed at shutdown); a name, as "slurm", or None is as for `gridengine.map`.
         retries, timeout, retry_on, escalate_memory, resources, priority, forward_logging: as for
-            `gridengine.map`; `with_options` says others for some calls.
-        progress: whether it is shown how far its calls are, all together, from the first that is
-            open until none is: as for `gridengine.map`. A bar is kept for all its life.
-        run: with `name="night"` the results are kept on disk, and calls that are submitted again
+            `gridengine.map`; `with_options` sets others for some calls.
+        progress: whether the progress of all its calls together is shown, from the first that is
+            open until none is: as for `gridengine.map`. A bar of yours is used for the executor's
+            whole life.
+        run: with `name="night"` the results are stored on disk, and calls that are submitted again
             are not run again, as for `gridengine.map`; `shutdown` lets others have the run.
         detach: inside a call: these calls do not end with that one. They are handed over as they
             are submitted, and nobody need wait for them.
 
     Raises:
         TypeError, ConfigurationError: an argument is of another type, or out of its range; or
-            `max_workers` is given beside a scheduler instance, which has its own.
+        `max_workers` is given beside a scheduler instance, which has its own.
     """
 
     @trimmed
@@ -112,7 +113,7 @@ class Executor(concurrent.futures.Executor):
         )
         show_progress(self._submitter, progress, "executor")
         self._max_workers = self._submitter.slots
-        # When it is collected, what was submitted still runs, and then its workers end.
+        # When the executor is collected, submitted calls still run, and then its workers end.
         weakref.finalize(self, self._submitter.batcher.close, wait=False).atexit = False
 
     @overload
@@ -124,12 +125,13 @@ class Executor(concurrent.futures.Executor):
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> AwaitableFuture[T]: ...
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """Have `fn(*args, **kwargs)` called, and return its future. What of it cannot travel is the
-        future's exception. In a task of asyncio or trio `await` it: see `docs/async.md`.
+        """Call `fn(*args, **kwargs)` on a worker, and return its future. If a part of the call
+        cannot be pickled, the future has the exception. In a task of asyncio or trio `await` it:
+        see `docs/async.md`.
 
-        Function and arguments are taken as they are now: what is changed in them later does not
-        arrive changed. A future among them, or in them, stands for its result: the call is made
-        when that is there.
+        Function and arguments are taken as they are now: later changes to them do not arrive. A
+        future among them, or in them, stands for its result: the call is made when the result is
+        there.
 
         Raises:
             RuntimeError: the executor was shut down, or is broken: its initializer has failed.
@@ -144,9 +146,9 @@ class Executor(concurrent.futures.Executor):
         chunksize: int | None = None,
         buffersize: int | None = None,
     ) -> Iterator[T]:
-        """Return an iterator over the results of the calls, in order; the iterables are read, and
-        the calls submitted, at once, unless `buffersize` is given: of arguments of more than 256 MB
-        all but the last of that size have begun when it returns.
+        """Return an iterator over the results of the calls, in order. Without `buffersize`, the
+        iterables are read and the calls submitted at once; of arguments of more than 256 MB, all
+        but the last 256 MB have begun when it returns.
 
         Args:
             timeout: the seconds from now within which each result must be there.
@@ -200,9 +202,9 @@ class Executor(concurrent.futures.Executor):
     def submit_graph(
         self, graph: Mapping[Any, Any], keys: Iterable[Hashable], *, fuse: bool = True
     ) -> list[concurrent.futures.Future[Any]]:
-        """Have what these keys of a graph need computed, and return a future for each, in their
-        order. All calls are handed in at once, and begin as what they need is there, whatever
-        becomes of this process's own threads.
+        """Compute these keys of a graph, and return a future for each, in their order. All calls
+        are handed in at once. Each begins when its inputs are there, whatever this process's own
+        threads do.
 
             graph = {"a": 2, "b": (inc, "a"), "c": (sum, ["a", "b", 5])}
             [future] = executor.submit_graph(graph, ["c"])
@@ -210,30 +212,30 @@ class Executor(concurrent.futures.Executor):
         Args:
             graph: maps keys to data, to tasks, or to other keys. A task is a tuple with a callable
                 first. Its arguments are keys, tasks, lists and tuples of such, or data; but a
-                string is a key: one that is data has a key of its own. Nodes of dask's may stand
+                string is a key: one that is data needs a key of its own. Nodes of dask's may stand
                 for any of these.
-            keys: what is asked for; one may be so twice. What they do not need is not run.
-            fuse: a call that only one other needs, which needs no other call, may be made together
-                with that, as one: they share a process, and are made again together. Calls that
-                have a `timeout`, `WTime` or `retry_on` are made one by one all the same.
+            keys: the requested keys; one may occur twice. Calls that they do not need are not run.
+            fuse: a call that only one other call needs, and that needs no other call, may be made
+                together with that one: they share a process, and are retried together. Calls that
+                have a `timeout`, `WTime` or `retry_on` are never fused.
 
-        An exception in a call is that of each key that needs it, and of no other. When all keys
-        that are left are cancelled, what has not begun is withdrawn.
+        An exception in a call is that of each key that needs it, and of no other. When all
+        remaining keys are cancelled, calls that have not begun are withdrawn.
 
         Raises:
-            KeyError: a key that is asked for, or that a task needs, is not there.
-            graphlib.CycleError: a node needs itself; its `args[1]` is the way round.
+            KeyError: a requested key, or one that a task needs, is not there.
+            graphlib.CycleError: a node needs itself; its `args[1]` is the cycle.
             RuntimeError: as `submit`.
         """
         return [*self._submitter.submit_graph(graph, keys, strict=True, fuses=flag("fuse", fuse))]
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Take no more calls, and end the workers that were started for this executor once its
-        calls have ended.
+        """Take no more calls. Once the calls have ended, end the workers that were started for this
+        executor.
 
         Args:
-            wait: return when they have.
-            cancel_futures: withdraw those that have not begun.
+            wait: return only when the calls have ended.
+            cancel_futures: withdraw calls that have not begun.
         """
         wait, cancels = flag("wait", wait), flag("cancel_futures", cancel_futures)
         self._submitter.batcher.stop()
@@ -242,11 +244,11 @@ class Executor(concurrent.futures.Executor):
         self._submitter.batcher.close(wait=wait)
 
     def terminate_workers(self) -> None:
-        """Shut down at once, as `kill_workers` does: calls are ended, not asked to end."""
+        """Shut down at once, as `kill_workers` does: calls are killed, not asked to end."""
         self.kill_workers()
 
     def kill_workers(self) -> None:
-        """Shut down at once: calls that wait are withdrawn, and calls that run are ended. The
+        """Shut down at once: waiting calls are withdrawn, and running calls are killed. The
         exception of their futures is `Cancelled`.
         """
         self._submitter.batcher.kill_all()
@@ -255,7 +257,7 @@ class Executor(concurrent.futures.Executor):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: object
     ) -> None:
-        """Shut down, and wait for the calls; but end them when it is for a Ctrl-C."""
+        """Shut down and wait for the calls; after a Ctrl-C, end them instead."""
         if isinstance(error, KeyboardInterrupt):
             self._submitter.batcher.kill_all()
         self.shutdown(wait=True)
@@ -266,8 +268,8 @@ class Executor(concurrent.futures.Executor):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: object
     ) -> None:
-        """As `__exit__`, in a task of asyncio or trio: others run while it waits. A task that is
-        cancelled ends the calls, as a Ctrl-C does.
+        """Do as `__exit__` in a task of asyncio or trio: other tasks run while it waits. A task
+        that is cancelled ends the calls, as a Ctrl-C does.
         """
         from gridengine.client.loop_tasks import in_thread, is_cancellation
 
@@ -276,7 +278,7 @@ class Executor(concurrent.futures.Executor):
         await in_thread(self.shutdown, self._submitter.batcher.kill_all)
 
     def kill(self, future: concurrent.futures.Future[Any]) -> bool:
-        """End a call, even one that runs: its future's exception is then `Cancelled`. Return False
+        """End a call, even a running one: its future's exception is then `Cancelled`. Return False
         when it has ended already.
 
         Raises:
@@ -301,8 +303,8 @@ class Executor(concurrent.futures.Executor):
         priority: int | None = None,
         forward_logging: bool | None = None,
     ) -> Self:
-        """Return an executor whose calls have other limits and that shares all else with this one;
-        what is left out stays.
+        """Return an executor whose calls have other options and that shares everything else with
+        this one. Options that are left out stay.
         """
         changed = given(
             retries=retries,
@@ -315,7 +317,7 @@ class Executor(concurrent.futures.Executor):
         )
         options = msgspec.structs.replace(self._submitter.options, **changed)
         other = object.__new__(type(self))
-        # This one must not be collected before the other.
+        # `_origin` keeps this executor alive as long as the other.
         vars(other).update(
             vars(self), _submitter=self._submitter.with_options(options), _origin=self
         )

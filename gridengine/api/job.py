@@ -1,4 +1,4 @@
-"""`Job`: one call somewhere else, with the API of `multiprocessing.Process`."""
+"""`Job`: one call on a worker, with the API of `multiprocessing.Process`."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def active_children() -> list[Job]:
 
 @functools.cache
 def _running() -> dict[int, Job]:
-    """Return the jobs under way by their addresses: a subclass may be one that cannot be hashed."""
+    """Return the jobs under way by `id`, because jobs of a subclass may not be hashable."""
     return {}
 
 
 class Job(JobResult):
-    """A callable and its arguments, run on a worker; used as a `multiprocessing.Process` is.
+    """A callable and its arguments, run on a worker; used like a `multiprocessing.Process`.
 
     Args:
         target: what to call; a parameter named `controller` is given a controller (`job_id`,
@@ -60,18 +60,18 @@ class Job(JobResult):
         retries: how often it is run again when its process died, or it raised one of `retry_on`;
             default 2.
         timeout: the seconds it may take; default no limit. A job over its time is not run again.
-        retry_on: the exception classes that have it run again, as `(OSError,)`; by default none
-            has.
-        escalate_memory: 2 has a job that ran out of memory run again with twice the memory; by
-            default it is a failure at once.
+        retry_on: the exception classes after which it is run again, as `(OSError,)`; by default
+            none.
+        escalate_memory: with 2, a job that ran out of memory is run again with twice the memory; by
+            default it fails at once.
         resources: what it needs; `Memory(0.5)` is its memory limit in GB: see `docs/resources.md`.
         priority: jobs with a higher one begin before others that wait; default 0.
         forward_logging: as for `gridengine.map`.
 
-    Of the last seven, None is what the `JobDispatcher` says that the job is given to, else the
-    default.
+    For each of the last seven, None takes the value of the `JobDispatcher` that starts the job,
+    else the default.
 
-    A subclass may define `run(self)` or `run(self, controller)` instead; what it returns is the
+    A subclass may define `run(self)` or `run(self, controller)` instead; its return value is the
     job's result.
 
     Raises:
@@ -115,7 +115,7 @@ class Job(JobResult):
         self._target = target
         self._args = tuple(args)
         self._kwargs = dict(kwargs or {})
-        number = next(Job._numbers)  # one with a name counts too, as with processes
+        number = next(Job._numbers)  # a job with a name counts too, as with processes
         self._name = name or f"{type(self).__name__}-{number}"
         self._daemon = daemon is not None and flag("daemon", daemon)
         self._mutable = flag("mutable", mutable)
@@ -127,9 +127,7 @@ class Job(JobResult):
     # -------------------------------------------------------------- as multiprocessing.Process
 
     def run(self, controller: Any = None) -> Any:
-        """Call the target, here and now, and return what it returns. A subclass may define its
-        own.
-        """
+        """Call the target in this process, and return its result. A subclass may override this."""
         if self._target is None:
             return None
         kwargs = self._kwargs
@@ -147,17 +145,19 @@ class Job(JobResult):
         self._start(CallOptions(**self._options), None)
 
     def target_call(self) -> tuple[Callable[..., Any], Any] | None:
-        """Return the target and its arguments, if the job is a call of that and nothing else."""
+        """Return the target and its arguments, if the job is just a call of its target;
+        else None.
+        """
         has_own_run = type(self).run is not Job.run or "run" in vars(self)
         if self._target is None or has_own_run or self._mutable:
             return None
         return self._target, (self._args, self._kwargs)
 
     def start_at(self, dispatcher: Dispatcher, defaults: Mapping[str, Any] | None = None) -> None:
-        """Submit the job to this dispatcher, whatever its own scheduler; the caller keeps the
-        dispatcher's scheduler.
+        """Submit the job to this dispatcher, whatever its own scheduler. The caller keeps the
+        dispatcher's scheduler alive.
 
-        defaults: the options that the job does not say itself.
+        defaults: options for those that the job does not set itself.
         """
         self._start(CallOptions(**{**(defaults or {}), **self._options}), dispatcher)
 
@@ -166,7 +166,7 @@ class Job(JobResult):
         self._wait(timeout)
 
     def is_alive(self) -> bool:
-        """Return whether the job has been started and has not ended; it may still wait for a
+        """Return whether the job has been started and has not ended. It may still wait for a
         worker.
         """
         self._check_open()
@@ -176,19 +176,19 @@ class Job(JobResult):
         return host.handle is not None and not self._wait(0)
 
     def interrupt(self) -> None:
-        """Have `KeyboardInterrupt` raised in the job (SIGINT), and end it with SIGKILL after a time
-        of grace; one that has not begun never runs.
+        """Raise `KeyboardInterrupt` in the job (SIGINT), and end it with SIGKILL after the grace
+        time. A job that has not begun never runs.
         """
         self.cancel(signal.SIGINT)
 
     def terminate(self) -> None:
-        """End the job with SIGTERM, and SIGKILL after a time of grace; one that has not begun never
-        runs.
+        """End the job with SIGTERM, and SIGKILL after the grace time. A job that has not begun
+        never runs.
         """
         self.cancel(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End the job with SIGKILL; one that has not begun never runs."""
+        """End the job with SIGKILL. A job that has not begun never runs."""
         self.cancel(signal.SIGKILL)
 
     def close(self) -> None:
@@ -208,7 +208,7 @@ class Job(JobResult):
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """The job's name, for people."""
         return self._name
 
     @name.setter
@@ -228,8 +228,8 @@ class Job(JobResult):
 
     @property
     def ident(self) -> int | None:
-        """The process id, on its own machine, of the process that runs it or ran it last; None
-        until it runs.
+        """The id, on its machine, of the process that runs the job or ran it last; None until it
+        runs.
         """
         self._check_open()
         if self._is_running_here:
@@ -254,7 +254,7 @@ class Job(JobResult):
 
     @property
     def authkey(self) -> bytes:
-        """The key by which processes of `multiprocessing` know each other: this process's own."""
+        """The authentication key of `multiprocessing`: this process's own."""
         import multiprocessing
 
         return multiprocessing.current_process().authkey
@@ -268,8 +268,7 @@ class Job(JobResult):
         if self._handle is None or not self._wait(0):
             return None
         end = self._handle.end_event()
-        # Nothing but an exception has an exit code of its own: a result may stay as it is until it
-        # is asked for.
+        # Only an exception has an exit code of its own, so do not unpickle a result here.
         return exitcode_of(end, self._outcome()[1] if end.raised or self._mutable else None)
 
     def __repr__(self) -> str:
@@ -300,7 +299,7 @@ class Job(JobResult):
     # -------------------------------------------------------------- besides
 
     def cancel(self, number: int) -> None:
-        """End the job with this signal; one that has ended already is left as it is."""
+        """End the job with this signal; nothing happens if it has ended already."""
         host = self._own_host("can only end a child process")
         if host.handle is None:
             raise AttributeError("cannot end a process that has not been started")
@@ -309,8 +308,8 @@ class Job(JobResult):
     # -------------------------------------------------------------- how
 
     def _start(self, options: CallOptions, dispatcher: Dispatcher | None) -> None:
-        """Submit the job to this dispatcher, or to that of its own scheduler, which is not made
-        before the job has been pickled.
+        """Submit the job to this dispatcher, or to that of its own scheduler. The job is pickled
+        before the scheduler is made.
         """
         _require(self._handle is None, "cannot start a process twice")
         host = self._own_host("can only start a process object created by current process")
@@ -338,19 +337,20 @@ class Job(JobResult):
                 scheduler.close()
             raise
         handle.when_ended(forget)
-        # What has been pickled is not kept here, as with processes: it may be large.
+        # As with processes, the target and its arguments are dropped once pickled: they may be
+        # large.
         del self._target, self._args, self._kwargs
 
     def _pickled(self, options: CallOptions) -> tuple[Function, functools.partial[Task]]:
-        """Return what the worker calls, and what makes its one task of a number; `payload` is among
-        its keywords.
+        """Return the function that the worker calls, and a maker of its one task, which takes the
+        task's number; `payload` is among the maker's keywords.
         """
         has_own_run = type(self).run is not Job.run or "run" in vars(self)
         arguments = self._args, self._kwargs
         whole: tuple[Callable[..., Any], Any, int] = run_job, self, SINGLE
         is_whole = has_own_run or self._mutable
         if has_own_run:
-            synchronous(self.run)  # or refused here
+            synchronous(self.run)  # raises for an async generator function
         called, call, form = whole if is_whole else (Target(self._target), arguments, FULL)
         function = make_function(called, options.exceptions, logs=options.logs)
         make_task = functools.partial(

@@ -27,9 +27,9 @@ class JobDispatcher:
     Args:
         scheduler: an instance (left open), or a class or callable that gives one (closed with the
             dispatcher); a name, as "slurm", or None is as for `gridengine.map`.
-        retries, timeout, retry_on, escalate_memory, resources, priority, forward_logging: for those
-            of its jobs that do not say themselves; see `Job`.
-        run: with `name="night"` results are kept on disk, and jobs whose target returned with the
+        retries, timeout, retry_on, escalate_memory, resources, priority, forward_logging: for jobs
+            that do not set them themselves; see `Job`.
+        run: with `name="night"` results are stored on disk, and jobs whose target returned with the
             same arguments are not run again, as for `gridengine.map`; `close` lets others have the
             run. Jobs without a target, that override `run` or are mutable, are run each time.
 
@@ -60,32 +60,32 @@ class JobDispatcher:
             priority=priority,
             forward_logging=forward_logging,
         )
-        kept = run_options(run, type(self)) if run else None
-        self._kept: KeptJobs | None = None
-        if kept is not None:
+        options = run_options(run, type(self)) if run else None
+        self._named_run: KeptJobs | None = None
+        if options is not None:
             from gridengine.client.named_run_calls import KeptJobs  # few need it
 
-            self._kept = KeptJobs(kept, scheduler)
-            scheduler = self._kept.place
+            self._named_run = KeptJobs(options, scheduler)
+            scheduler = self._named_run.place
         try:
             self._dispatcher, self._scheduler, self._own = connect(scheduler)
         except BaseException:
-            if self._kept is not None:
-                self._kept.close()
+            if self._named_run is not None:
+                self._named_run.close()
             raise
         self._jobs: Sequence[Job] = ()
         self._lock = threading.Lock()
         self._closed = False
         self.start_time: float | None = None
-        """When the jobs were dispatched, as `time.time()` says it: for people."""
+        """When the jobs were dispatched, as a `time.time()`: for people."""
         self.end_time: float | None = None
-        """When the last of them had ended, likewise; None until `join` has seen it."""
+        """When the last job had ended, as a `time.time()`; None until `join` has seen it."""
         self._began = self._elapsed = 0.0
 
     @property
     def elapsed_time(self) -> float | None:
-        """The seconds from the dispatch to the end of the last job, or until now, whatever the wall
-        clock did; None before the dispatch.
+        """The seconds from the dispatch to the end of the last job, or until now, by a clock that
+        does not jump; None before the dispatch.
         """
         if self.start_time is None:
             return None
@@ -126,10 +126,10 @@ class JobDispatcher:
             self._began = now
 
     def _place_of(self, job: Job) -> Dispatcher:
-        call = None if self._kept is None else job.target_call()
-        if self._kept is None or call is None:
+        call = None if self._named_run is None else job.target_call()
+        if self._named_run is None or call is None:
             return self._dispatcher
-        return self._kept.place_of(*call, self._dispatcher)
+        return self._named_run.place_of(*call, self._dispatcher)
 
     @trimmed
     def join(self, timeout: float | None = None) -> list[Any]:
@@ -148,7 +148,7 @@ class JobDispatcher:
             if job.is_alive():
                 alive = sum(one.is_alive() for one in self._jobs)
                 of = f"of {plural(len(self._jobs), 'job')} not done after {timeout} s"
-                raise TimeoutError(f"{alive} {of}; what runs goes on")
+                raise TimeoutError(f"{alive} {of}; jobs that run go on")
         self.end_time, self._elapsed = time.time(), time.monotonic() - self._began
         results = [job.outcome() for job in self._jobs]
         self._jobs = ()
@@ -166,8 +166,8 @@ class JobDispatcher:
             if self._own:
                 self._scheduler.close()
         finally:
-            if self._kept is not None:
-                self._kept.close()
+            if self._named_run is not None:
+                self._named_run.close()
 
     def __enter__(self) -> Self:
         return self

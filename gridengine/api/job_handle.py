@@ -1,4 +1,4 @@
-"""A started job on its host: what the dispatcher reports of it, how it ended."""
+"""A started job on its host: the dispatcher's reports of it, and its outcome."""
 
 from __future__ import annotations
 
@@ -33,15 +33,17 @@ if TYPE_CHECKING:
 Outcome: TypeAlias = tuple[Any, BaseException | None]
 """What a call returned, and what it raised."""
 UNPRINTED = PicklingError.__name__, OutOfMemory.__name__
-"""The names of the types of errors that arise once a job has printed what it raised."""
+"""The names of errors that arise after a job has printed its exception, and so are not in its
+output.
+"""
 log = logging.getLogger("gridengine")
 
 
 class JobHandle(OutcomeListener):
-    """A started job, and what the dispatcher reports of it (see `Listener`).
+    """A started job, and the dispatcher's reports of it (see `Listener`).
 
-    The scheduler, and with it its workers, lives at least as long as the handle; with `ours` it is
-    closed when the job has ended.
+    The scheduler, and with it its workers, lives at least as long as the handle. With `ours` the
+    scheduler is closed when the job has ended.
     """
 
     def __init__(
@@ -62,7 +64,7 @@ class JobHandle(OutcomeListener):
         self.ours = ours
 
     def submit(self, function: Function, make_task: Callable[[int], Task]) -> None:
-        """Submit the job's one call; `make_task` makes its task of a number.
+        """Submit the job's one call; `make_task` makes its task for a number.
 
         Raises:
             ConfigurationError: as `Dispatcher.submit`.
@@ -97,7 +99,7 @@ class JobHandle(OutcomeListener):
                 self._changed.notify_all()
 
     def wait(self, timeout: float | None, *, messages: float = math.inf) -> bool:
-        """Wait for the end, or for more than so many messages; return whether it has come within
+        """Wait for the end, or for more than `messages` messages. Return whether it has come within
         `timeout` seconds.
         """
         slot = None if self.end is not None or timeout == 0 else self.dispatcher.call_slot
@@ -115,7 +117,7 @@ class JobHandle(OutcomeListener):
         return come
 
     def when_ended(self, act: Callable[[], object]) -> None:
-        """Call this in the I/O thread as the job ends, before `wait` returns; now if it has
+        """Call this in the I/O thread when the job ends, before `wait` returns; now if it has
         ended.
         """
         with self._changed:
@@ -125,8 +127,8 @@ class JobHandle(OutcomeListener):
         act()
 
     def sentinel(self) -> int:
-        """Return a descriptor that can be read once the job has ended, as
-        `multiprocessing.connection.wait` asks.
+        """Return a descriptor that can be read once the job has ended, for
+        `multiprocessing.connection.wait`.
         """
         if self._sentinel is None:
             self._sentinel, other = os.pipe2(os.O_CLOEXEC)
@@ -143,7 +145,7 @@ class JobHandle(OutcomeListener):
             yield pickling.load(self._messages[index])
 
     def end_event(self) -> CallsFinished:
-        """Return how it ended; only to be asked once it has."""
+        """Return how the job ended. Call this only after its end."""
         assert self.end is not None
         return self.end
 
@@ -153,8 +155,8 @@ class JobHandle(OutcomeListener):
 
 
 def exitcode_of(end: CallsFinished, error: BaseException | None) -> int:
-    """Return the exit code that a process would have had; `error` is the exception it raised, if it
-    did.
+    """Return the exit code that a process would have had; `error` is its exception, if it raised
+    one.
     """
     if end.payload is None or error is None:
         return end.exitcode

@@ -1,4 +1,4 @@
-"""What is known of a job on its host: whether it has ended, and with what."""
+"""The results of a job on its host: whether it has ended, and its outcome."""
 
 from __future__ import annotations
 
@@ -23,28 +23,29 @@ from gridengine.serialize.references import Reference, ResultHolder
 
 
 class Host(Struct, eq=False):
-    """What of a job is not pickled with it: where it runs, and what is known of its run. None takes
-    its place where the job is unpickled.
+    """The part of a job that is not pickled: its scheduler, and its handle once started. Where the
+    job is unpickled, None takes its place.
     """
 
     scheduler: SchedulerSpec
     handle: JobHandle | None = None
 
-    # Here and not in Job.__getstate__, so that a subclass is free to have its own.
+    # Not in `Job.__getstate__`, so that a subclass may define its own.
     def __reduce__(self) -> tuple[Any, ...]:
         return type(None), ()
 
 
 class JobSource(Struct, frozen=True, eq=False):
-    """A started job whose result others need; see `ResultSource`."""
+    """A started job whose result other calls need; see `ResultSource`."""
 
     _handle: JobHandle
     _name: str
     _mutable: bool
 
     def keep(self, reference: Reference, dispatcher: Dispatcher) -> bool:
-        """Tell the dispatcher which job it is, if it runs it, and the result comes alone. One that
-        runs what it is given at once makes nothing that it could keep, but may refuse.
+        """Ask the dispatcher to keep the job's result under this reference. Return False when the
+        dispatcher does not run the job, or the result is wrapped (a mutable job's). An inline
+        dispatcher has no result to keep, but may refuse.
         """
         handle = self._handle
         if handle.dispatcher is not dispatcher or handle.end is not None:
@@ -57,7 +58,9 @@ class JobSource(Struct, frozen=True, eq=False):
         return True
 
     def when_done(self, act: Callable[[], object]) -> None:
-        """Do it in a thread of its own, unless the job has ended: a result is unpickled there."""
+        """Call this once the job has ended, in a thread of its own unless it has ended already: a
+        result is unpickled there.
+        """
         if self._handle.end is not None:
             act()
         else:
@@ -65,7 +68,7 @@ class JobSource(Struct, frozen=True, eq=False):
             threading.Thread(target=wait, name="gridengine-job-result", daemon=True).start()
 
     def data(self) -> ResultData:
-        """Return what came of the job."""
+        """Return the job's outcome."""
         event = self._handle.end_event()
         data = None if self._mutable else unread(event, 0, self._name)
         if data is None:
@@ -94,7 +97,7 @@ def _read(
 
 
 class JobResult(ResultHolder):
-    """A job's results, and all else that can be asked of it beside what a process says."""
+    """The methods of a job about its results, beside those of a process."""
 
     _name: str
     _mutable: bool
@@ -110,7 +113,7 @@ class JobResult(ResultHolder):
 
     @trimmed
     def result(self, timeout: float | None = None) -> Any:
-        """Return what the target, or `run`, returned.
+        """Return the target's (or `run`'s) return value.
 
         Raises:
             Exception: what it raised, with a `RemoteTraceback` as its `__cause__`.
@@ -120,11 +123,11 @@ class JobResult(ResultHolder):
         value, error = self._outcome_within(timeout)
         if error is None:
             return value
-        raise error.with_traceback(None)  # that of an earlier `result`
+        raise error.with_traceback(None)  # drop the traceback of an earlier `result`
 
     def __await__(self) -> Generator[Any, None, Any]:
-        """Wait in a task of asyncio or trio for what `result` gives. The job runs on when the task
-        is cancelled meanwhile, as a process does.
+        """Wait in a task of asyncio or trio for the same value as `result` returns. When the task
+        is cancelled the job runs on, as a process does.
         """
         yield from self._ended().__await__()
         return self.result()
@@ -149,20 +152,20 @@ class JobResult(ResultHolder):
         return self._outcome_within(timeout)[1]
 
     def stdout(self) -> str:
-        """Wait for the end and return what the job, and all it started, wrote to standard output;
-        the middle of very much is left out.
+        """Wait for the end. Return what the job, and all processes it started, wrote to standard
+        output; the middle of very much is left out.
         """
         return self._end().stdout.decode(errors="replace")
 
     def stderr(self) -> str:
-        """Wait for the end and return what the job, and all it started, wrote to standard error;
-        the middle of very much is left out.
+        """Wait for the end. Return what the job, and all processes it started, wrote to standard
+        error; the middle of very much is left out.
         """
         return self._end().stderr.decode(errors="replace")
 
     @property
     def attempts(self) -> tuple[Attempt, ...]:
-        """How each of its runs went, the last one included: on which machine, how long, how it
+        """How each of its attempts went, including the last: on which machine, how long, how it
         ended. Empty until the job has ended.
 
         A job that was ended on request before it had run has none.
@@ -174,14 +177,16 @@ class JobResult(ResultHolder):
     def messages(self) -> Iterator[Any]:
         """Yield the values that the job pushed, from the first on, as they come; ends with the job.
 
-        When it was run again, the values of the runs that were lost come too, first.
+        If the job was run again, the values of the lost attempts come first.
         """
         return self._started("can only read the messages of a started process").messages()
 
     # -------------------------------------------------------------- how
 
     def _find_source(self) -> Found | None:
-        """Return what calls wait for that are given this job; None when it was not started here."""
+        """Return the source of this job's result for calls that are given the job; None when it was
+        not started here.
+        """
         handle = self._handle
         if handle is None:
             return None
@@ -189,7 +194,7 @@ class JobResult(ResultHolder):
 
     @property
     def _handle(self) -> JobHandle | None:
-        """The started job; None before, and wherever else than on its host."""
+        """The started job; None before the start, and in any other process."""
         return None if self._host is None else self._host.handle
 
     def _check_open(self) -> None:
@@ -214,8 +219,8 @@ class JobResult(ResultHolder):
         return handle
 
     def _wait(self, timeout: float | None) -> bool:
-        """Wait for the end; return whether it has come. A mutable job's attributes are then as the
-        run left them.
+        """Wait for the end; return whether it has come. At the end a mutable job gets the
+        attributes that the run left.
         """
         ended = self._started().wait(timeout)
         if ended and self._mutable:
@@ -232,7 +237,7 @@ class JobResult(ResultHolder):
         return self._outcome()
 
     def _outcome(self) -> Outcome:
-        """Return what the ended job returned and raised, unpickled once."""
+        """Return the ended job's result and exception, unpickled once."""
         handle = self._started()
         if handle.outcome is None:
             attributes, value, error = _read(handle.end_event(), self._name)

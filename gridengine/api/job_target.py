@@ -1,5 +1,5 @@
-"""What a worker calls of a job: its target, or the job itself, as `multiprocessing` would call
-them.
+"""The part of a job that a worker calls: its target, or the job itself, as `multiprocessing` would
+call them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gridengine.worker.coroutines import finished, library_of, synchronous
 
 
 class Runnable(Protocol):
-    """What is used of a `Job` where it runs."""
+    """The part of a `Job` that is used where it runs."""
 
     name: str
     _is_running_here: bool
@@ -43,16 +43,20 @@ OWN = frozenset(
         "_host",
     ]
 )
-"""The attributes that `Job` itself gives a job."""
+"""The attributes that `Job` itself sets."""
 
 UNEVALUATED: Mapping[str, Any] = (
     {"annotation_format": 4} if sys.version_info >= (3, 14) else {}  # `annotationlib.Format.STRING`
 )
-"""Has `inspect.signature` take annotations that name what only a type checker imports."""
+"""Keywords by which `inspect.signature` accepts annotations that name things only a type checker
+imports.
+"""
 
 
 class Target:
-    """A job's target as it is submitted: the same bytes for all jobs with the same target."""
+    """A job's target as it is submitted. Its pickle is the same for all jobs with the same
+    target.
+    """
 
     def __init__(self, target: Callable[..., Any] | None) -> None:
         self.target = None if target is None else synchronous(target)
@@ -69,8 +73,8 @@ class Target:
 
 
 class JobOutcome(NamedTuple):
-    """How the run of a mutable job ended: the attributes it left, and what it returned or (pickled)
-    raised.
+    """How the run of a mutable job ended: the attributes that it left, and its return value or its
+    pickled exception.
     """
 
     attributes: dict[str, Any]
@@ -92,18 +96,18 @@ def run_job(job: Runnable, controller: Any = None) -> Any:
             attributes_of(job), raised=[bytes(buffer) for buffer in pickling.dump_exception(error)]
         )
     finally:
-        job._is_running_here = False  # it may be a part of what is returned
+        job._is_running_here = False  # the job may be a part of the returned value
     return JobOutcome(attributes_of(job), value) if job._mutable else value
 
 
 def attributes_of(job: object) -> dict[str, Any]:
-    """Return the attributes that are the user's and not the class's own."""
+    """Return the user's attributes of a job, without those of `Job` itself."""
     return {name: value for name, value in vars(job).items() if name not in OWN}
 
 
 def print_uncaught(error: BaseException) -> None:
     """Print an uncaught exception of a job to standard error as `multiprocessing` does."""
-    with contextlib.suppress(Exception):  # the stream may be closed; the outcome says it too
+    with contextlib.suppress(Exception):  # the stream may be closed; the outcome has it too
         if not isinstance(error, SystemExit):
             from multiprocessing.process import current_process
 
@@ -122,7 +126,7 @@ def accepts_controller(
     args: tuple[Any, ...] = (),
     kwargs: Mapping[str, Any] | None = None,
 ) -> bool:
-    """Return whether `f` has a parameter `controller`, and these arguments leave it free."""
+    """Return whether `f` has a parameter `controller` that these arguments leave free."""
     if f is None:
         return False
     try:
@@ -134,17 +138,15 @@ def accepts_controller(
         ):
             return False
         return "controller" not in signature.bind_partial(*args, **(kwargs or {})).arguments
-    except (
-        TypeError,
-        ValueError,
-    ):  # no signature, or the arguments do not fit: the call itself will say so
+    # There is no signature, or the arguments do not fit: then the call itself raises.
+    except (TypeError, ValueError):
         return False
 
 
 def _without_annotations(f: Any) -> Any:
-    """Return a callable with the parameters of `f` and no annotations. From Python 3.14 on
-    `inspect.signature` evaluates annotations, whatever format it is asked for. A class is returned
-    as it is.
+    """Return a callable with the parameters of `f` and no annotations: from Python 3.14 on
+    `inspect.signature` evaluates annotations, whatever format is requested. A class is returned
+    unchanged.
     """
     f = inspect.unwrap(f, stop=lambda one: hasattr(one, "__signature__"))
     if isinstance(f, functools.partial):

@@ -1,5 +1,5 @@
-"""`LocalDispatcher`: a stand-alone dispatcher with workers on this machine, for as long as a block
-of code runs.
+"""`LocalDispatcher`: a stand-alone dispatcher with workers on this machine, within a block
+of code.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ READ_BYTES = 64 * 1024
 
 
 class OutputPipe:
-    """A pipe whose other end, `fd`, another process writes to: read in a thread and passed on to a
-    stream of this process, as fast as that takes it. Whoever hands the other end over closes it.
+    """A pipe that another process writes to at its end `fd`. A thread reads it and writes to a
+    stream of this process, as fast as the stream takes it. The caller closes `fd` once it has
+    handed it on.
     """
 
     def __init__(self, stream: StreamWriter) -> None:
@@ -46,8 +47,8 @@ class OutputPipe:
                 self._stream.wait(self._stream.accepted, None)
 
     def close(self) -> None:
-        """Wait, once the other process has ended, until the stream has all that it wrote; not for
-        one that takes nothing for `PATIENCE_SECONDS`.
+        """After the other process has ended, wait until the stream has everything that it wrote. A
+        stream that takes nothing for `PATIENCE_SECONDS` is not waited for.
         """
         before = -1
         while self._thread.is_alive() and self._stream.passed > before:
@@ -57,9 +58,9 @@ class OutputPipe:
 
 
 class LocalDispatcher:
-    """Starts a dispatcher in a process of its own, with workers on this machine; leaving its `with`
-    ends it, and so does the end of this process, however it comes. What calls print goes to this
-    process's standard output and error.
+    """Starts a dispatcher in a process of its own, with workers on this machine. It ends when its
+    `with` is left, or when this process ends in any way. What calls print goes to this process's
+    standard output and error.
 
         with gridengine.LocalDispatcher(n_workers=10) as dispatcher:
             client = gridengine.Client(dispatcher.address)
@@ -107,11 +108,11 @@ class LocalDispatcher:
 
     @property
     def address(self) -> str:
-        """The path of its connection file, which `Client` takes."""
+        """The path of its connection file, for `Client`."""
         return str(self._folder.client_file)
 
     def close(self) -> None:
-        """End the dispatcher and its workers; calls that have not ended are cancelled. May be
+        """End the dispatcher and its workers; unfinished calls are cancelled. May be
         called twice.
         """
         if os.getpid() != self._pid:

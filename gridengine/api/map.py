@@ -1,6 +1,6 @@
 """Functions over many arguments: `map`, `starmap`, `imap`, `imap_unordered`, `aimap`, `partial`.
 
-Little is imported here: workers on this machine begin to start before all that sends them calls is,
+Imports little: workers on this machine start before the modules that send them calls are imported,
 which takes as long.
 """
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 PLACEHOLDER = getattr(functools, "Placeholder", object())
-"""Stands for an argument that is given later, from Python 3.14 on; before, nothing does."""
+"""Stands for an argument that is given later, from Python 3.14 on; before, nothing equals it."""
 
 
 def map(
@@ -46,45 +46,47 @@ def map(
     forward_logging: bool | None = None,
     **run: Unpack[RunKeywords],
 ) -> list[T]:
-    """Return `[f(x) for x in iterable]`, the calls made by workers, several at a time; several
+    """Return `[f(x) for x in iterable]`. Workers make the calls, several at a time; several
     iterables are zipped.
 
     Args:
         scheduler: an instance (left open), or a class or callable that gives one (closed at the
             end); "processes", "grid_engine", "slurm" or "inline" is this process's own of that
-            name, made once; None is that of the setting `scheduler`, else the best available;
-            inside a call it is that which runs the call.
+            name, made once; None is the one that the setting `scheduler` names, else the best
+            available; inside a call it is the scheduler that runs the call.
         reraise: raise the exception of the first call that fails, in the order of the arguments,
-            and cancel those after it. If False each exception stands in its call's place, and
-            nothing is raised for it.
+            and cancel those after it. If False each exception stands in its call's place, and none
+            is raised.
         chunksize: how many calls travel together; None grows with what they take.
-        progress: False shows no progress; None is as the setting says. On a terminal and in a
-            notebook it is a bar, after 2 s; else, after 10 s, lines on standard error: the first,
-            one for each tenth, one a minute at most, and the last. Or `tqdm`, or a bar of its kind,
-            to be kept up to date: what has `update(n)`, or makes that when called with `total=`.
-        retries: how often a call whose process died, or that raised one of `retry_on`, is run
-            again. With 0 no call begins twice, whatever happens; each then costs some 50 µs more.
+        progress: False shows no progress; None follows the setting. On a terminal and in a notebook
+            it is a bar, after 2 s; else, after 10 s, lines on standard error: the first, one for
+            each tenth, one a minute at most, and the last. Or `tqdm`, or a bar of its kind, to be
+            updated: an object with `update(n)`, or a callable that makes one when called with
+            `total=`.
+        retries: how often a call is run again whose process died, or that raised one of `retry_on`.
+            With 0 no call begins twice, whatever happens; each then costs some 50 µs more.
         timeout: the seconds that each call may take; None is no limit. A call over its time is not
             run again.
-        retry_on: the exception classes that have a call run again, as `(OSError,)`; by default none
-            has.
-        escalate_memory: 2 has a call that ran out of memory run again with twice the memory; by
-            default it is a failure at once.
+        retry_on: the exception classes after which a call is run again, as `(OSError,)`; by default
+            none.
+        escalate_memory: with 2, a call that ran out of memory is run again with twice the memory;
+            by default it fails at once.
         resources: what each call needs, as `Cores(4) & Memory(8)`, which is a limit of 8 GB too:
             see `docs/resources.md`.
         priority: calls with a higher one begin before others of this program that wait, strictly;
             those with the same (default 0) take turns.
-        forward_logging: what calls say by `logging` and `warnings` comes to this process's own,
-            with the call and its host; None is as the setting says: see `docs/watching.md`.
-        run: with `name="sweep"` the results are kept on disk, and the same calls are not run again
-            when the script is: `journal=`, `resume=`, `retry_failed=` and `wait=` say how, see
-            `docs/runs.md`. Other keywords are an error: `functools.partial(f, b=2)` gives each call
-            one.
+        forward_logging: pass log records and warnings of calls on to this process's own `logging`
+            and `warnings`, with the call and its host; None follows the setting: see
+            `docs/watching.md`.
+        run: with `name="sweep"` the results are stored on disk, and the same calls are not run
+            again when the script is: `journal=`, `resume=`, `retry_failed=` and `wait=` say how,
+            see `docs/runs.md`. Other keywords are an error: `functools.partial(f, b=2)` gives each
+            call one.
 
     Raises:
-        Exception: the failing call's own, with a `RemoteTraceback` as its `__cause__` and a note of
-            which call it was. Its `results`, as those of a `KeyboardInterrupt`, are what there is
-            by then: as with `reraise=False`, `Cancelled` for each call that has not ended.
+        Exception: the failing call's own, with a `RemoteTraceback` as its `__cause__` and a note
+        that names the call. Its `results`, as those of a `KeyboardInterrupt`, are the results so
+        far: as with `reraise=False`, with `Cancelled` for each call that has not ended.
         CallError, ClusterError: what kept the call from ending.
         PicklingError: the function, or an argument, cannot travel; the text names it.
     """
@@ -150,9 +152,9 @@ def imap(
 ) -> ResultIterator[T]:
     """Return an iterator over the results of `map`, in order, each as soon as it is there.
 
-    The arguments may be without end: they are taken as results are, a bounded number ahead. A call
-    that failed, or whose argument cannot travel, is raised when its turn comes (a `StopIteration`
-    as a `RuntimeError`), and the iterator goes on after it. What the iterable itself raises is
+    The iterables may be infinite: arguments are taken as results are, a bounded number ahead. A
+    call that failed, or whose argument cannot travel, raises when its turn comes (a `StopIteration`
+    as a `RuntimeError`), and the iterator goes on after it. An exception of the iterable itself is
     raised after all results of the calls before it. Close the iterator, leave its `with`, or drop
     it, and its calls are cancelled.
     """
@@ -220,8 +222,8 @@ def imap_unordered(
     forward_logging: bool | None = None,
     **run: Unpack[RunKeywords],
 ) -> ResultIterator[Any]:
-    """Return an iterator over the results of `map` in the order in which they come, or over
-    `(number of the call, result)` with `with_index`; all else is as for `imap`.
+    """Return an iterator over the results of `map` in the order in which they come; with
+    `with_index`, over `(number of the call, result)`. All else is as for `imap`.
     """
     options = retries, timeout, retry_on, escalate_memory, resources, priority, forward_logging
     _check_keywords("imap_unordered", run, progress)
@@ -245,9 +247,9 @@ def aimap(
     forward_logging: bool | None = None,
     **run: Unpack[RunKeywords],
 ) -> AsyncResultIterator[T]:
-    """Return an asynchronous iterator over the results of `map`: `imap` for a task of asyncio or of
-    trio, `async for result in aimap(f, xs)`. Other tasks run while it waits; when its own is
-    cancelled meanwhile the calls are, too.
+    """Return an asynchronous iterator over the results of `map`: `imap` for a task of asyncio or
+    trio, `async for result in aimap(f, xs)`. Other tasks run while it waits. When its own task is
+    cancelled, so are the calls.
 
     Arguments are taken, and pickled, in the loop's thread.
 
@@ -256,9 +258,7 @@ def aimap(
     """
     for one in iterables:
         if hasattr(type(one), "__aiter__"):
-            raise TypeError(
-                f"{one!r} is an asynchronous iterable: submit to an Executor what comes of it"
-            )
+            raise TypeError(f"{one!r} is an asynchronous iterable: submit its items to an Executor")
     _check_keywords("aimap", run, progress)
     options = retries, timeout, retry_on, escalate_memory, resources, priority, forward_logging
     how = {"ordered": True, "progress": progress}
@@ -293,10 +293,10 @@ def _short(value: object) -> str:
 
 
 def _check_keywords(called: str, keywords: RunKeywords, progress: Any) -> None:
-    """Check what is seldom given.
+    """Check keywords that are seldom given.
 
     Raises:
-        TypeError: there is no such keyword, or `progress` is none of True, False, None and a bar.
+        TypeError: there is no such keyword, or `progress` is not True, False, None or a bar.
     """
     if progress is not None:
         from gridengine.api.progress_displays import check_progress
@@ -308,7 +308,7 @@ def _check_keywords(called: str, keywords: RunKeywords, progress: Any) -> None:
         otherwise = (
             f"it is an option of schedulers: scheduler=gridengine.ProcessScheduler({name}=...)"
             if name == "max_workers"
-            else f"what each call is to have is given by functools.partial(f, {name}=...)"
+            else f"an argument for each call is given by functools.partial(f, {name}=...)"
         )
         known = {**(map.__kwdefaults__ or {}), **RunKeywords.__annotations__}
         raise unexpected_keyword(called, name, known, otherwise)
@@ -324,7 +324,7 @@ def _iterator(
     run: RunKeywords,
     **how: Any,
 ) -> ResultIterator[Any]:
-    """Return the iterator of `imap` and its kin; `how` says in what way it gives its results."""
+    """Return the iterator of `imap` and its kin; `how` are its own options."""
     form, calls = zipped(f, iterables)
     request = _request(f, form, place, reraise, chunksize, options, None, run)
     from gridengine.api.map_results import ResultIterator
@@ -342,8 +342,8 @@ def _request(
     total: int | None,
     run: RunKeywords,
 ) -> MapRequest:
-    """Return what a user asks for, checked. Meanwhile workers of this machine begin to start; those
-    of a scheduler that has yet to be made begin when it is.
+    """Return the checked request of a user. Meanwhile workers of this machine begin to start; a
+    scheduler that has yet to be made starts its workers when it is made.
     """
     if place is None:
         place = default_scheduler(total)

@@ -1,4 +1,4 @@
-"""How `map` and its kin give results: all at once, or one after the other."""
+"""Return the results of `map` and its kin: all at once, or one after the other."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def gather(
     if not head:
         return []
     kind = RaisingRun if request.reraise else WatchedRun
-    submission = Submission.of(request) if request.kept is None else _kept(request)
+    submission = Submission.of(request) if request.kept is None else _of_named_run(request)
     run = kind(submission, total, request.chunksize)
     slot, results = submission.dispatcher.call_slot, run.results
     run.progress = progress if slot is None else _shown(progress, submission)
@@ -42,18 +42,18 @@ def gather(
         if request.kept is not None:
             submission.note_all_sent()
         if results.missing and slot is not None:
-            # Once for all of them, and not for each that comes.
+            # Give the slot back once for all results, not for each.
             with WithoutSlot(slot):
                 while results.missing:
                     run.watch()
         while results.missing:
             run.watch()
         if len(results.errors) == len(results.values):
-            _raise_if_of_map(results.errors[0])  # none began: that is no outcome of calls
+            _raise_if_of_map(results.errors[0])  # no call began, so raise even without reraise
     except BaseException as error:
         run.stop(error)
         raise
-    finally:  # after an error or Ctrl-C too: what has not ended is cancelled
+    finally:  # after an error or Ctrl-C too: cancel unfinished calls
         if run.bar is not None:
             run.show()
             run.bar.close()
@@ -62,33 +62,35 @@ def gather(
 
 
 def _raise_if_of_map(error: BaseException) -> None:
-    """Raise what keeps all calls from being made: that there is no batch system. One that a call
-    has met itself comes from elsewhere.
+    """Raise an error that keeps all calls from being made: there is no batch system. The same error
+    from inside a call (it has a `RemoteTraceback`) is that call's outcome.
     """
     if type(error) is SchedulerUnavailable and not isinstance(error.__cause__, RemoteTraceback):
         raise error
 
 
-def _kept(request: MapRequest) -> Submission:
+def _of_named_run(request: MapRequest) -> Submission:
     from gridengine.client.named_run_calls import KeptSubmission  # few need it
 
     return KeptSubmission.of(request)
 
 
 def _shown(progress: ProgressSpec, submission: Submission) -> ProgressSpec:
-    """Return whether progress is shown: None is as the setting says, but not inside a call."""
+    """Return whether progress is shown: None follows the setting, except inside a call, where it is
+    False.
+    """
     inside = submission.dispatcher.call_slot is not None
     return False if inside and progress is None else progress
 
 
 class WatchedRun(MapRun):
-    """Shows how far it is. For what is done at once there is no bar."""
+    """A map that shows its progress. Calls that end at once have no bar."""
 
     progress: ProgressSpec = None
     bar: ProgressBar | None = None
 
     def watch(self, most: float | None = None) -> None:
-        """Take outcomes, waiting for the first for `most` seconds, or until it is time to draw."""
+        """Take outcomes. Wait for the first at most `most` seconds, or until it is time to draw."""
         results, bar = self.results, self.bar
         left = REFRESH_SECONDS if bar is None else bar.wait_seconds()
         self.take(left if most is None else min(left or most, most))
@@ -97,12 +99,12 @@ class WatchedRun(MapRun):
             self.show()
 
     def make_bar(self) -> ProgressBar:
-        """Return a bar that shows nothing yet."""
+        """Return a new bar."""
         submission = self.submission
         return ProgressBar(submission.snapshot, shown=self.progress, label=submission.name)
 
     def show(self) -> None:
-        """Have the bar know how far it is."""
+        """Update the bar."""
         results = self.results
         if self.bar is not None:
             done = len(results.values) - results.missing
@@ -110,16 +112,16 @@ class WatchedRun(MapRun):
 
 
 class RaisingRun(WatchedRun):
-    """Ends with the first call that fails, in the order of the calls."""
+    """A map that ends with the first call that fails, in the order of the calls."""
 
     raises = True
 
     def proceed(self, wait: Callable[[float], object]) -> bool:
-        """Collect what has come; return whether no call has failed."""
+        """Collect the outcomes that have come; return whether no call has failed."""
         return super().proceed(wait) and self.results.first_error is None
 
     def handle_errors(self, first: int, known: int | None) -> None:
-        """Cancel the calls after the first error, and raise it once all before it have
+        """Cancel the calls after the first error, and raise it once all calls before it have
         succeeded.
         """
         self.results.raise_first_error()
@@ -147,7 +149,7 @@ class ResultIterator(Generic[T]):
         self._calls = calls
         self._ordered = ordered
         self._with_index = flag("with_index", with_index)
-        submission = Submission.of(request) if request.kept is None else _kept(request)
+        submission = Submission.of(request) if request.kept is None else _of_named_run(request)
         self._submission = submission
         self._window = max(SMALLEST_WINDOW, SHARES * submission.dispatcher.slots * self._chunksize)
         self._ready: OrderedDict[int, tuple[Any, BaseException | None]] = OrderedDict()
@@ -155,7 +157,7 @@ class ResultIterator(Generic[T]):
         self._given = 0
         self._failed = 0
         self._total = total
-        # As with `map`, there is none for calls that are made here.
+        # As with `map`, there is no bar for calls in this process.
         shown = _shown(progress, submission)
         if submission.dispatcher.at_once and (shown is None or isinstance(shown, bool)):
             shown = False
@@ -163,9 +165,8 @@ class ResultIterator(Generic[T]):
         self._closed = False
         self._fault: Exception | None = None
         self._at_once = False
-        # An abandoned iterator ends its calls, and so does one still open when the interpreter
-        # exits. No more than that: the collector may run in any thread, and must not wait there for
-        # workers to end.
+        # An iterator that is dropped, or open when the interpreter exits, cancels its calls. It
+        # does not wait for workers to end, because the collector may run in any thread.
         self._finalizer = weakref.finalize(self, _abandon, submission, self._bar)
         self._or_close(self._fill)
 
@@ -196,8 +197,8 @@ class ResultIterator(Generic[T]):
             raise
 
     def _give(self) -> T:
-        """Return the next result, or raise the error in its place; at the end `StopIteration`, or
-        what the iterable raised.
+        """Return the next result, or raise the error in its place; at the end raise
+        `StopIteration`, or the exception of the iterable.
         """
         if not self._has_next():
             self._show_progress()
@@ -217,15 +218,15 @@ class ResultIterator(Generic[T]):
             return (index, value) if self._with_index else value  # type: ignore[return-value]
         try:
             if isinstance(error, StopIteration | StopAsyncIteration):
-                # it would end the iteration as if all were done: see PEP 479
+                # A StopIteration would end the iteration as if all were done: see PEP 479.
                 raise RuntimeError(f"a call raised {type(error).__name__}") from error
             warn_of_exit(error)
             raise error
         finally:
-            del error  # the traceback would hold it, and it the traceback
+            del error  # break the cycle between the error and the traceback's frame
 
     def _or_close(self, act: Callable[[], Value]) -> Value:
-        """Do it; an error, or a Ctrl-C, cancels everything."""
+        """Call `act`; after an error or a Ctrl-C, cancel everything."""
         try:
             return act()
         except BaseException:
@@ -238,8 +239,8 @@ class ResultIterator(Generic[T]):
                 self._take(seconds)
 
     def _waits(self) -> Iterator[float | None]:
-        """Yield, until the next result or the end is there, for how long to wait for outcomes
-        before they are taken.
+        """Until the next result or the end is there, yield for how long to wait for outcomes before
+        they are taken.
         """
         if not (self._at_once and self._has_next()):
             self._fill()
@@ -252,15 +253,14 @@ class ResultIterator(Generic[T]):
         return self._given in self._ready if self._ordered else bool(self._ready)
 
     def _fill(self) -> bool:
-        """Submit calls while few enough are on their way; return whether any is, or a result is
-        there.
+        """Submit calls while there is room in the window. Return whether any call is under way, or
+        a result is there.
 
-        Calls that end at once, as inline ones do, are not run ahead of those who take their
-        results.
+        Calls that end at once, as inline ones do, are not run ahead of the taking of their results.
         """
         room = self._window - (self._submitted - self._given)
         if room < self._window // SHARES and not self._submission.finished:
-            return True  # a little at a time would cost more than it gains
+            return True  # submitting a few at a time costs more than it gains
         has_room = self._submission.has_room
         while room > 0 and not self._closed and has_room() and (block := self._next_block()):
             self._submit(block)
@@ -270,8 +270,8 @@ class ResultIterator(Generic[T]):
         return self._submitted > self._given
 
     def _next_block(self) -> list[Any]:
-        """Take the next arguments; none when the iterable has ended, or raised: that is raised once
-        all results have been given.
+        """Take the next arguments; none when the iterable has ended or raised. Its exception is
+        raised after all results.
         """
         try:
             block = list(itertools.islice(self._calls, self._chunksize))
@@ -291,7 +291,7 @@ class ResultIterator(Generic[T]):
     def _show_progress(self) -> None:
         done = self._given + len(self._ready)
         self._bar.update(done, self._failed, self._total)
-        if done == self._total:  # the last results may be long in being taken
+        if done == self._total:  # now, because the last results may be taken much later
             self._bar.close()
 
     def _take(self, timeout: float | None) -> None:
@@ -335,7 +335,7 @@ class AsyncResultIterator(Generic[T]):
             for seconds in results._waits():
                 await results._submission.wait(seconds)
                 results._take(0)
-        except GeneratorExit:  # nothing will go on here
+        except GeneratorExit:  # the loop is gone, so nothing can be awaited
             results._submission.cancel()
             raise
         except BaseException:

@@ -1,4 +1,4 @@
-"""`runs`, `run_named`: what is kept of runs with a name, from any script."""
+"""`runs`, `run_named`: read named runs, from any script."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from gridengine.client.calls_elsewhere import take_by_now
 from gridengine.errors import JournalError, Pending, PicklingError, trimmed
-from gridengine.journal import kept_runs
-from gridengine.journal.kept_runs import KeptCall, RunSummary
+from gridengine.journal import stored_runs
 from gridengine.journal.run_file import RETURNED, SUFFIX
+from gridengine.journal.stored_runs import RunSummary, StoredCalls
 from gridengine.resources.tables import html_table
 from gridengine.resources.units import flag
 from gridengine.schedulers.base import SchedulerSpec
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from gridengine.resources.base import Resource
 
 LEAST_LOOK_SECONDS, MOST_LOOK_SECONDS = 0.2, 1.0
-"""How often it is looked whether calls that are waited for have their results: at first, later."""
+"""How often the file is checked while results are awaited: at first, and later."""
 
 
 class NamedRun:
-    """A run with a name, as it was when this was made: `run_named` and `runs` return it.
+    """A run with a name, as it was when this object was made by `run_named` or `runs`.
 
-    `name`; `when` it was last begun (seconds since 1970); the `script` and the `host` of that; how
-    many of the calls that were handed in then are `done`, have `failed`, and are `left`; its `size`
-    in bytes and its `path`. `error` says why it cannot be read, and is empty when it can.
+    `name`; `when` it was last begun (seconds since 1970), by which `script` on which `host`; how
+    many calls since then are `done`, have `failed`, and are `left`; its `size` in bytes and its
+    `path`. `error` says why it cannot be read, and is empty when it can.
     """
 
     def __init__(self, summary: RunSummary, client: RemoteScheduler | None = None) -> None:
@@ -59,16 +59,17 @@ class NamedRun:
 
     @trimmed
     def results(self, timeout: float | None = None) -> list[Any]:
-        """Return the results in the order of the calls; in its call's place the exception of one
-        that failed. While a script has the run, or a stand-alone dispatcher its calls, those that
-        have none yet are waited for, up to `timeout` seconds; then, or where nobody has them,
-        `Pending` stands in their places.
+        """Return the results in the order of the calls, with the exception of a failed call in its
+        place. While a script has the run, or a stand-alone dispatcher has its calls, missing
+        results are waited for, up to `timeout` seconds. Then, or where nobody has them, `Pending`
+        stands in their places.
 
         Raises:
             JournalError: the file cannot be read, or not be written where a dispatcher has results.
-            DispatcherGone: that of the client whose `run_named` or `runs` made this has ended.
-            PicklingError: a result cannot be rebuilt here: its class, say, is one of the script's.
-            VersionMismatch: so it is since another version of Python has kept it.
+            DispatcherGone: this object is of a client, whose dispatcher has ended.
+            PicklingError: a result cannot be rebuilt here, for example because its class is one of
+            the script's.
+            VersionMismatch: it cannot be rebuilt because another version of Python has stored it.
         """
         end = math.inf if timeout is None else time.monotonic() + timeout
         pause = LEAST_LOOK_SECONDS
@@ -85,7 +86,7 @@ class NamedRun:
         return made
 
     def _more_may_come(self) -> bool:
-        under_way = kept_runs.is_under_way(self.name, self.path)
+        under_way = stored_runs.is_under_way(self.name, self.path)
         return under_way or take_by_now(self.name, self.path, self._client)
 
     @trimmed
@@ -106,23 +107,23 @@ class NamedRun:
 
     def _outcomes(
         self, *, only_failures: bool = False
-    ) -> Iterator[tuple[KeptCall, list[Any] | BaseException | None]]:
+    ) -> Iterator[tuple[StoredCalls, list[Any] | BaseException | None]]:
         known_classes().finds_by_name = True
-        with kept_runs.reading(self.name, self.path) as connection:
+        with stored_runs.reading(self.name, self.path) as connection:
             known = False
-            for call in kept_runs.calls(connection):
+            for call in stored_runs.calls(connection):
                 if not call.row or (only_failures and call.state == RETURNED):
                     yield call, None
                     continue
                 try:
-                    yield call, kept_runs.outcome(connection, call)
+                    yield call, stored_runs.outcome(connection, call)
                 except PicklingError:
-                    kept_runs.check_python(connection, call)
+                    stored_runs.check_python(connection, call)
                     if known:
                         raise
-                    known = True  # from here on, what came with the functions is
-                    kept_runs.load_classes(connection)
-                    yield call, kept_runs.outcome(connection, call)
+                    known = True  # from here on, classes that came with the functions are known
+                    stored_runs.load_classes(connection)
+                    yield call, stored_runs.outcome(connection, call)
 
     @trimmed
     def resubmit(
@@ -141,17 +142,17 @@ class NamedRun:
         priority: int = 0,
         forward_logging: bool | None = None,
     ) -> list[Any]:
-        """Run the calls that have failed, and with them those that have no result, again; return
-        their results, in their order, each exception in its call's place unless `reraise`. They are
-        kept in the run.
+        """Run the failed calls again, and the calls that have no result. Return their results, in
+        their order, with each exception in its call's place unless `reraise`. The run stores the
+        outcomes.
 
-        failed_only: leave out those that have no result; others: as for `gridengine.map`.
+        failed_only: leave out calls that have no result; others: as for `gridengine.map`.
 
         Raises:
             Exception: with `reraise`, that of the first call that fails.
-            VersionMismatch: another version of Python has kept them.
+            VersionMismatch: another version of Python has stored them.
             JournalError: another script has the run; or the function, or the arguments of a call,
-                are not kept: they were large, or refer to the results of other calls.
+            are not stored: they were large, or refer to the results of other calls.
         """
         from gridengine.api.map_results import gather
         from gridengine.api.progress_displays import check_progress
@@ -172,25 +173,25 @@ class NamedRun:
 
 
 def runs() -> list[NamedRun]:
-    """Return the runs with a name that are in the run directory, the latest first."""
+    """Return the runs with a name in the run directory, the latest first."""
     return runs_of(None)
 
 
 def runs_of(client: RemoteScheduler | None) -> list[NamedRun]:
-    """Return the same, with what the dispatcher of a client has of them by now."""
-    paths = kept_runs.paths()
+    """Return the same, including the outcomes that the dispatcher of a client has by now."""
+    paths = stored_runs.paths()
     if client is not None:
         for path in paths:
             take_by_now(path.name.removesuffix(SUFFIX), path, client)
-    found = [NamedRun(kept_runs.summary(path), client) for path in paths]
+    found = [NamedRun(stored_runs.summary(path), client) for path in paths]
     return sorted(found, key=lambda run: run.when, reverse=True)
 
 
 @trimmed
 def run_named(name: str, *, journal: str | os.PathLike[str] | None = None) -> NamedRun:
-    """Return what is kept of a run, whichever script made it, and what stand-alone dispatchers of
-    yours have of it by now: by its name or whatever else names it (see `docs/watching.md`), its
-    file's path, say; `journal` as it was given there.
+    """Return a run, whichever script made it, including the outcomes that stand-alone dispatchers
+    of yours have by now. It is given by its name or whatever else names it (see
+    `docs/watching.md`), such as its file's path; `journal` as it was given there.
 
     Raises:
         JournalError: there is no such run, or its file cannot be read.
@@ -206,7 +207,7 @@ def run_of(
 
     path = run_file(name, journal)
     take_by_now(path.name.removesuffix(SUFFIX), path, client)
-    summary = kept_runs.summary(path)
+    summary = stored_runs.summary(path)
     if summary.error:
         raise JournalError(summary.error)
     return NamedRun(summary, client)

@@ -35,7 +35,7 @@ Callback = Callable[[Any], object]
 class Pool:
     """Runs calls on a scheduler's workers, with the methods of `multiprocessing.Pool`.
 
-    Leaving its `with`, or the interpreter's exit, ends what still runs, as there. Nothing is
+    Leaving its `with`, or the interpreter's exit, ends running calls, as there. Nothing is
     inherited: no memory, no locks.
 
     Args:
@@ -43,12 +43,12 @@ class Pool:
         initializer, initargs: as in `Executor`.
         maxtasksperchild: how many calls a process makes before another takes its place, as
             `max_tasks_per_child` of `Executor`.
-        scheduler: as in `Executor`: an instance (left open), what gives one, a name, as "slurm", or
-            None.
+        scheduler: as in `Executor`: an instance (left open), a callable that gives one, a name, as
+            "slurm", or None.
         retries, timeout, retry_on, escalate_memory, resources, priority, forward_logging: as for
             `gridengine.map`.
         progress: as for `Executor`; each iterator of `imap` has a bar of its own.
-        run: with `name="night"` results are kept on disk, as for `Executor`.
+        run: with `name="night"` results are stored on disk, as for `Executor`.
     """
 
     @trimmed
@@ -109,8 +109,8 @@ class Pool:
         callback: Callback | None = None,
         error_callback: Callback | None = None,
     ) -> AsyncResult[T]:
-        """Have `func(*args, **kwds)` called. A callback gets its result, or the other its
-        exception, in a thread of this process.
+        """Call `func(*args, **kwds)` on a worker. `callback` gets the result, or `error_callback`
+        the exception, in a thread of this process.
         """
         self._check_running()
         return AsyncResult(
@@ -123,7 +123,9 @@ class Pool:
     def map(
         self, func: Callable[[Any], T], iterable: Iterable[Any], chunksize: int | None = None
     ) -> list[T]:
-        """Return `[func(x) for x in iterable]`, or raise what the first call that failed raised."""
+        """Return `[func(x) for x in iterable]`, or raise the exception of the first call that
+        failed.
+        """
         return self.map_async(func, iterable, chunksize).get()
 
     @trimmed
@@ -144,8 +146,8 @@ class Pool:
         callback: Callback | None = None,
         error_callback: Callback | None = None,
     ) -> MapResult[T]:
-        """Return at once what gives the list of results later; of arguments of more than 256 MB all
-        but the last of that size have begun by then.
+        """Return at once an object that gives the list of results later. Of arguments of more than
+        256 MB, all but the last 256 MB have begun by then.
         """
         self._check_running()
         run, end = self._submitter.map(
@@ -161,7 +163,7 @@ class Pool:
         callback: Callback | None = None,
         error_callback: Callback | None = None,
     ) -> MapResult[T]:
-        """As `map_async`, for `starmap`."""
+        """Do as `map_async`, for `starmap`."""
         self._check_running()
         calls, total = argument_tuples(iterable), length_of([iterable])
         run, end = self._submitter.map(func, STAR, calls, total, chunksize)
@@ -203,8 +205,8 @@ class Pool:
         *,
         with_index: bool = False,
     ) -> PoolIterator[Any]:
-        """As `imap`, in the order in which results come, or over `(number of the call, result)`
-        with `with_index`.
+        """Return an iterator over the results in the order in which they come; with `with_index`,
+        over `(number of the call, result)`.
         """
         return self._imap(func, iterable, chunksize, ordered=False, with_index=with_index)
 
@@ -230,7 +232,9 @@ class Pool:
         self._closed = True
 
     def terminate(self) -> None:
-        """End all calls, also those that run, and the workers that were started for this pool."""
+        """End all calls, including running ones, and the workers that were started for
+        this pool.
+        """
         self._closed = True
         for iterator in list(self._iterators):
             iterator.abort()
@@ -262,11 +266,11 @@ class Pool:
 
 
 class AsyncResult(Generic[T], ResultHolder):
-    """The outcome of an `apply_async`. As in `multiprocessing`, it is there for those who wait once
-    its callback has returned.
+    """The outcome of an `apply_async`. As in `multiprocessing`, waiting ends only once its callback
+    has returned.
     """
 
-    # There may be very many.
+    # Slots, because there may be very many.
     __slots__ = ("__weakref__", "_batcher", "_callback", "_error_callback", "_future", "_returned")
 
     def __init__(
@@ -278,7 +282,7 @@ class AsyncResult(Generic[T], ResultHolder):
         self._returned: threading.Event | None = None
         if callback is not None or error_callback is not None:
             self._returned = threading.Event()
-            # Taken out when it is called: the future keeps its callbacks, and must not keep this.
+            # The future keeps its callbacks for ever: `pop` frees this object once it is called.
             call = [functools.partial(call_safely, self._call_back, future, BaseException)]
             batcher = self._batcher
             future.add_done_callback(lambda _: batcher.call_back(call.pop()))
@@ -296,8 +300,8 @@ class AsyncResult(Generic[T], ResultHolder):
             self._returned.set()
 
     def _has_returned(self, timeout: float | None) -> bool:
-        """Wait until the callback has returned; return whether it has within `timeout` seconds. A
-        callback itself waits for none.
+        """Wait until the callback has returned; return whether it has within `timeout` seconds. In
+        a callback itself, return True at once.
         """
         return (
             self._returned is None
@@ -306,7 +310,7 @@ class AsyncResult(Generic[T], ResultHolder):
         )
 
     def _outcome(self) -> tuple[Any, BaseException | None]:
-        """Return the result, and the error, of what has ended."""
+        """Return the result, and the error, of an ended call."""
         error = self._future.exception()
         return (self._future.result() if error is None else None), error
 
@@ -317,7 +321,7 @@ class AsyncResult(Generic[T], ResultHolder):
         return self._future, CallSource(self._future)
 
     def get(self, timeout: float | None = None) -> T:
-        """Return the result, or raise what the call raised.
+        """Return the result, or raise the call's exception.
 
         Raises:
             multiprocessing.TimeoutError: it has not ended within `timeout` seconds.
@@ -329,7 +333,7 @@ class AsyncResult(Generic[T], ResultHolder):
         if error is None:
             return value  # type: ignore[no-any-return]
         try:
-            raise error.with_traceback(None)  # that of an earlier `get`
+            raise error.with_traceback(None)  # drop the traceback of an earlier `get`
         except BaseException as raised:
             trim(raised)
             raise
@@ -337,8 +341,8 @@ class AsyncResult(Generic[T], ResultHolder):
             self = error = None  # type: ignore[assignment]  # the traceback would hold them, and they the exception
 
     def __await__(self) -> Generator[Any, None, T]:
-        """Wait in a task of asyncio or trio for what `get` gives. When the task is cancelled
-        meanwhile a call that has not begun is withdrawn.
+        """Wait in a task of asyncio or trio for the same value as `get` returns. When the task is
+        cancelled, a call that has not begun is withdrawn.
         """
         yield from self._ended().__await__()
         return self.get()
@@ -350,7 +354,7 @@ class AsyncResult(Generic[T], ResultHolder):
             from gridengine.client.loop_tasks import task_waiter
 
             waiter = task_waiter()
-            self._batcher.call_back(waiter.release)  # its callback is before that
+            self._batcher.call_back(waiter.release)  # runs after this result's own callback
             await waiter.wait()
 
     def wait(self, timeout: float | None = None) -> None:
@@ -375,11 +379,11 @@ class AsyncResult(Generic[T], ResultHolder):
 
 
 class MapResult(AsyncResult[list[T]]):
-    """The outcome of a `map_async`: as an `AsyncResult`, of a list, once all calls have ended.
+    """The outcome of a `map_async`: an `AsyncResult` of a list, once all calls have ended.
 
     Args:
-        run: where the results are collected.
-        end: done once all calls have ended.
+        run: collects the results.
+        end: a future that is done once all calls have ended.
     """
 
     def __init__(
@@ -396,7 +400,7 @@ class MapResult(AsyncResult[list[T]]):
         super().__init__(end, callback, error_callback)
 
     def _await(self, timeout: float | None) -> bool:
-        """Wait for the end; who waits without a limit reads the results as they come."""
+        """Wait for the end. A thread that waits without a limit reads the results as they come."""
         if timeout is None and not self._future.done() and self._reading.acquire(blocking=False):
             try:
                 while self._run.results.missing:
@@ -423,14 +427,14 @@ class MapResult(AsyncResult[list[T]]):
 
 
 class MapSource(CallSource):
-    """The list of a `map_async` that other calls need. Its results lie here, and are unpickled."""
+    """The list of a `map_async` that other calls need. Its results are here, unpickled."""
 
     def __init__(self, result: MapResult[Any]) -> None:
         super().__init__(result._future)
         self._result = result
 
     def keep(self, reference: Reference, dispatcher: Dispatcher) -> bool:
-        """Return False: no dispatcher makes it."""
+        """Return False: no dispatcher makes this list."""
         return False
 
     def data(self) -> ResultData:
@@ -474,8 +478,8 @@ class PoolIterator(ResultIterator[T]):
             self._take(min(left, self._submission.wait_seconds() or left))
 
     def finish(self) -> None:
-        """Submit what is left of the arguments, and wait for all results; they are kept until they
-        are taken.
+        """Submit the remaining arguments, and wait for all results, which stay until they are
+        taken.
         """
         with self._taking:
             while not self._closed and (block := self._next_block()):
@@ -486,6 +490,8 @@ class PoolIterator(ResultIterator[T]):
                 self._take(None)
 
     def abort(self) -> None:
-        """End the calls, whoever waits for one of them: each then fails with `Cancelled`."""
+        """End the calls, even if a thread waits for one of them: each then fails with
+        `Cancelled`.
+        """
         self._closed = True
         self._submission.cancel_after(-1)

@@ -1,4 +1,4 @@
-"""How far a map is: a bar on the terminal or in a notebook, lines in a batch job's log."""
+"""The progress of a map: a bar on the terminal or in a notebook, lines in a batch job's log."""
 
 from __future__ import annotations
 
@@ -27,16 +27,15 @@ LONGEST_LABEL = 20
 class ProgressBar:
     """Shows the calls that are done, failed and running, slots and workers, rate and time left.
 
-    On a terminal and in a notebook it is a bar, after two seconds; elsewhere it is lines on
+    On a terminal and in a notebook it is a bar, after two seconds. Elsewhere it is lines on
     standard error: one after ten seconds, one for each tenth, one a minute at most, and one at the
-    end. There is none if `shown` is False, or None
-    and the setting `progress` is off. It is drawn by `update` and by nothing else, so there is no
-    thread. Use it in a `with`, or close it.
+    end. There is none if `shown` is False, or None and the setting `progress` is off. Only `update`
+    draws, so there is no thread. Use it in a `with`, or close it.
 
     Args:
-        snapshot: called at each drawing for what runs now.
-        shown: whether it may appear; None is as the setting says. Or a bar of the user's, or what
-            makes one, to be kept up to date from the first call on.
+        snapshot: called at each drawing for the number of running calls.
+        shown: whether it may appear; None follows the setting. Or a bar of the user's, or a
+            callable that makes one, which is updated from the first call on.
         label: what is in progress, for people.
     """
 
@@ -67,13 +66,13 @@ class ProgressBar:
         return None if self._display is None else max(self._due - self._clock(), 0.001)
 
     def update(self, done: int, failed: int, total: int | None) -> None:
-        """Draw, when it is time to. `done` counts the failed calls too; `total` is None while it is
-        not known.
+        """Draw if it is time to. `done` counts the failed calls too; `total` is None while it is
+        unknown.
         """
         if self._display is None:
             return
         if total is not None:
-            total = max(done, total)  # a list may grow while its calls are made
+            total = max(done, total)  # an iterable may turn out to be longer
         self._counts = done, failed, total
         now = self._clock()
         if now < self._due:
@@ -88,7 +87,7 @@ class ProgressBar:
             self._display.show(self._said(snapshot, rate), done / total if total else None)
 
     def close(self) -> None:
-        """Take the bar away; a notebook keeps how far it came. May be called twice."""
+        """Remove the bar; a notebook keeps its last state. May be called twice."""
         display, self._display = self._display, None
         if display is not None:
             if self._own is not None:
@@ -101,8 +100,8 @@ class ProgressBar:
         return [f"{of} done", f"{failed:,} failed"]
 
     def _said(self, snapshot: Snapshot, rate: float | None) -> BarText:
-        """Return what is said of calls under way. Where there is little room the rate is left out
-        first, then that none has failed, and then, when the time left is known, what runs.
+        """Return the text for calls under way. Where there is little room, the rate is left out
+        first, then that none has failed, and then, if the time left is known, the running calls.
         """
         done, failed, total = self._counts
         running = _running(snapshot)
@@ -117,10 +116,11 @@ class ProgressBar:
 
 
 class Estimate:
-    """How many calls end in a second, by how long they take that began when workers were there.
+    """Estimates how many calls end in a second.
 
-    The start-up is left out: what went before the first calls ran, and, once each slot has ended
-    one and then one more, the first calls too, which import what the others find loaded.
+    The start-up is left out: the time before the first calls ran. Once each slot has ended one call
+    and one more, the first calls are left out too, which import modules that later ones find
+    loaded.
     """
 
     def __init__(self) -> None:
@@ -129,13 +129,13 @@ class Estimate:
         self._slots = 0
 
     def rate(self, done: int, snapshot: Snapshot, now: float) -> float | None:
-        """Return how many calls end in a second, None while that cannot be told."""
+        """Return how many calls end in a second, None while unknown."""
         if self._first is None and (snapshot.running or done):
             self._first = now, done
         if self._first is None:
             return None
         slots = max(snapshot.slots, 1)
-        # With many more workers than before what was measured before tells nothing.
+        # With many more workers than before, earlier measurements do not count.
         if slots >= 2 * self._slots and done - self._first[1] >= slots:
             self._steady, self._slots = (now, done), slots
         since, before = self._first
@@ -145,7 +145,9 @@ class Estimate:
 
 
 def _running(snapshot: Snapshot) -> list[str]:
-    """Return how many calls run, and on what; nothing where only another process knows."""
+    """Return how many calls run, and on how many slots; nothing where only another process
+    knows.
+    """
     slots, workers = snapshot.slots, snapshot.workers
     if workers and not snapshot.demands:
         return []

@@ -1,4 +1,4 @@
-"""Where progress is shown: a terminal, a notebook, a log, or a bar of the user's own."""
+"""Displays of progress: a terminal, a notebook, a log, or a bar of the user's own."""
 
 from __future__ import annotations
 
@@ -16,44 +16,42 @@ from gridengine.resources.units import format_seconds
 from gridengine.worker.terminal_line import TerminalLine, is_terminal
 
 FIRST_SECONDS, LINE_SECONDS = 10.0, 60.0
-"""When the first line in a log comes, and how long there is at least between two but for the
-last.
-"""
+"""When the first line in a log comes, and the least time between two lines, except the last."""
 WIDEST, NARROWEST = 40, 13
-"""How wide a bar is at the most, and what it should be at least."""
+"""How wide a bar is, at most, and how wide it should be at least."""
 
 
 class BarLike(Protocol):
-    """A bar as `tqdm` has it."""
+    """A bar with the methods of `tqdm`."""
 
     def update(self, n: int, /) -> object: ...
     def close(self) -> object: ...
 
 
 ProgressSpec: TypeAlias = bool | BarLike | Callable[..., BarLike] | None
-"""Whether progress is shown, None as the setting says; or a bar as those of `tqdm`, which its owner
-closes, or what makes one, given `total=`.
+"""Whether progress is shown (None follows the setting); or a bar like those of `tqdm`, which its
+owner closes; or a callable that makes one, given `total=`.
 """
 
 
 def check_progress(progress: Any) -> None:
-    """Check what a user says of progress.
+    """Check a user's argument `progress`.
 
     Raises:
-        TypeError: it is none of True, False, None and a bar.
+        TypeError: it is not True, False, None or a bar.
     """
     if not (
         progress is None
         or isinstance(progress, bool)
         or callable(progress)
         or hasattr(progress, "update")
-    ):  # "no" would be true
+    ):  # refuse other values: "no" would be true
         raise TypeError(f"progress must be True, False, None, or a bar, not {progress!r}")
 
 
 class BarText(Struct, frozen=True):
-    """What is said beside a bar: phrases, those `left_out_first` by their places left out where
-    there is no room for all.
+    """The text beside a bar: phrases. Those whose indices are in `left_out_first` are left out, in
+    this order, where there is no room for all.
     """
 
     phrases: Sequence[str]
@@ -62,11 +60,11 @@ class BarText(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """All of it."""
+        """The whole text."""
         return self._joined(())
 
     def within(self, width: int) -> str:
-        """Return as much of it as can be of this width, if some can be left out for that."""
+        """Return the text with as few phrases left out as fit into this width."""
         text = self.text
         for count in range(1, len(self.left_out_first) + 1):
             if len(text) <= width:
@@ -80,14 +78,14 @@ class BarText(Struct, frozen=True):
 
 
 class Display(Protocol):
-    """Where progress is shown: what is said, one thing after the other, and which part is done."""
+    """A place where progress is shown: one text after the other, and the part that is done."""
 
     def show(self, said: BarText, part: float | None) -> None: ...
     def close(self, said: BarText) -> None: ...
 
 
 class UsersBar:
-    """A bar of the user's own, as those of `tqdm`, or what makes one."""
+    """A bar of the user's own, like those of `tqdm`, or a callable that makes one."""
 
     def __init__(self, bar: BarLike | Callable[..., BarLike]) -> None:
         self._made = isinstance(bar, type) or not hasattr(bar, "update")
@@ -96,11 +94,11 @@ class UsersBar:
         self._done = 0
 
     def count(self, done: int, failed: int, total: int | None) -> None:
-        """Have it know how many calls have ended."""
+        """Update the bar with how many calls have ended."""
         if self._bar is None:
             self._bar = self._make(total=total)  # type: ignore[operator]
         if self._made and total is not None and getattr(self._bar, "total", total) != total:
-            self._bar.total = total  # there are more by now
+            self._bar.total = total  # the number of calls has grown
         if done > self._done:
             if failed and hasattr(self._bar, "set_postfix"):
                 self._bar.set_postfix(failed=failed, refresh=False)
@@ -108,10 +106,10 @@ class UsersBar:
             self._done = done
 
     def show(self, said: BarText, part: float | None) -> None:
-        """Show nothing: the bar has its own words."""
+        """Do nothing: the bar has its own text."""
 
     def close(self, said: BarText) -> None:
-        """Close it, if it was made here."""
+        """Close the bar if it was made here."""
         if self._made and self._bar is not None:
             self._bar.close()
 
@@ -123,9 +121,7 @@ class Bar(Struct, eq=False):
     _line: TerminalLine | None = None
 
     def show(self, said: BarText, part: float | None) -> None:
-        """Draw the bar, as wide as there is room for, and what is said, as much as there is room
-        for.
-        """
+        """Draw the bar and the text, as wide as there is room for."""
         self._line = self._line or TerminalLine(self._stream)
         width = self._line.width
         words = said.within(width - NARROWEST)
@@ -137,7 +133,7 @@ class Bar(Struct, eq=False):
 
 
 class NotebookCell(Struct, eq=False):
-    """An output of the cell that runs, which is changed in its place and stays at the end."""
+    """An output of the running cell, which is updated in place and stays at the end."""
 
     _display: Callable[..., Any]
     _handle: Any = None
@@ -154,7 +150,7 @@ class NotebookCell(Struct, eq=False):
             self._handle.update(content, raw=True)
 
     def close(self, said: BarText) -> None:
-        """Leave what is said last there, if there was a bar."""
+        """Leave the last text there, if there was a bar."""
         if self._handle is not None:
             content = {"text/plain": said.text, "text/html": _html(said.text, None)}
             self._handle.update(content, raw=True)
@@ -162,7 +158,7 @@ class NotebookCell(Struct, eq=False):
 
 
 class LogLines:
-    """Lines on a stream that is no terminal: a batch job's log."""
+    """Lines on a stream that is no terminal, such as a batch job's log."""
 
     def __init__(self, stream: TextIO, clock: Callable[[], float]) -> None:
         self._stream = stream
@@ -172,8 +168,8 @@ class LogLines:
         self._tenths = -1
 
     def show(self, said: BarText, part: float | None) -> None:
-        """Write a first line, and then one if another tenth is done and the last is long enough
-        ago.
+        """Write a first line; later one whenever another tenth is done and the last line is old
+        enough.
         """
         tenths = self._tenths + 1 if part is None else int(10 * part)
         if tenths > self._tenths and part != 1 and self._clock() >= self._due:
@@ -181,13 +177,15 @@ class LogLines:
             self._write(said.text)
 
     def close(self, said: BarText) -> None:
-        """Write the last line, if there was one, and the log of the run does not tell as much."""
+        """Write a last line, if there was a first one and the log of the run does not say
+        the same.
+        """
         if self._tenths >= 0 and not logging.getLogger("gridengine").isEnabledFor(logging.INFO):
             self._write(f"{said.text}, in {format_seconds(self._clock() - self._began)}")
         self._tenths = -1
 
     def _write(self, words: str) -> None:
-        with contextlib.suppress(OSError, ValueError):  # its disk is full, or it was closed
+        with contextlib.suppress(OSError, ValueError):  # the disk is full, or the stream closed
             print(f"gridengine: {words}", file=self._stream, flush=True)
 
 
@@ -200,8 +198,8 @@ def _bar(part: float | None, room: int) -> str:
 
 
 def _html(words: str, part: float | None) -> str:
-    """Return a bar and words for a page of any colours: it has none of its own."""
-    import html  # here, since notebooks alone need it, and all would wait for it
+    """Return a bar and text without colours of their own, for light and dark pages."""
+    import html  # here: only notebooks need it, and everybody would wait for it
 
     bar = "" if part is None else f'<progress max="1" value="{part:.4f}"></progress> '
     return f'<div style="font-family: monospace">{bar}{html.escape(words)}</div>'
@@ -214,7 +212,7 @@ def in_notebook() -> bool:
 
 
 def display_here(clock: Callable[[], float]) -> Display | None:
-    """Return where this process shows progress; None when it has no standard error."""
+    """Return the display of this process; None when it has no standard error."""
     if in_notebook():
         return NotebookCell(importlib.import_module("IPython.display").display)
     if sys.stderr is None:

@@ -1,5 +1,5 @@
-"""The progress of executors and pools, whose users wait in ways that this package knows nothing
-of: a thread looks at their calls.
+"""The progress of executors and pools. Their users wait in ways that this package cannot see, so a
+thread looks at their calls.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from gridengine.settings.schema import is_interactive
 from gridengine.settings.values import settings
 
 IDLE_LOOKS = 8
-"""After how many looks at which no call was open the thread ends."""
+"""The thread ends after this many consecutive looks without an open call."""
 
 
 def show_progress(submitter: Submitter, shown: ProgressSpec, label: str) -> None:
-    """Show how far the calls of a submitter are, from now on, whoever waits for them."""
+    """Show the progress of a submitter's calls from now on, whoever waits for them."""
     dispatcher = submitter.batcher.dispatcher
     wanted = settings().progress if shown is None else shown
-    # At a prompt somebody types while the calls run: nothing is drawn there unless he says so.
+    # At a prompt the user types while calls run: draw nothing there unless progress= is given.
     unwanted = dispatcher.call_slot is not None or (is_interactive() and not in_notebook())
     if wanted is False or (shown is None and unwanted):
         return
     if dispatcher.at_once and wanted is True:
-        return  # as with `map`, there is none for calls that are made here
+        return  # as with `map`, there is no bar for calls in this process
     SubmitterProgress(submitter, wanted, label)
 
 
 class SubmitterProgress:
-    """A bar for the calls of a submitter: one from each first call that is open until none is, or
-    for all of its life if it is the user's.
+    """A bar for the calls of a submitter: a new one whenever a first call is open, until none is. A
+    user's own bar lasts for the submitter's life.
     """
 
     def __init__(self, submitter: Submitter, shown: ProgressSpec, label: str) -> None:
@@ -53,7 +53,7 @@ class SubmitterProgress:
         )
 
     def look(self) -> bool:
-        """Show how far the calls are; return whether some are open."""
+        """Update the bar; return whether calls are open."""
         with self._lock:
             with self._batcher.lock:
                 tally = self.tally
@@ -77,7 +77,7 @@ class SubmitterProgress:
             return is_open
 
     def close(self) -> None:
-        """Show how far they came, and no more."""
+        """Draw a last time, and close the bar."""
         self.look()
         with self._lock:
             self._end_bar()
@@ -89,7 +89,7 @@ class SubmitterProgress:
 
 
 class ProgressWatcher:
-    """The thread that looks, while there is something to be seen."""
+    """The thread that updates bars, while there are open calls."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -97,11 +97,11 @@ class ProgressWatcher:
         self._thread: threading.Thread | None = None
 
     def watch(self, progress: SubmitterProgress) -> None:
-        """Have the thread look at these calls as long as some are open."""
+        """Watch these calls as long as some are open."""
         with self._lock:
             self._watched.add(progress)
             if self._thread is None:
-                # Without it, as at the interpreter's end, there is no bar.
+                # No thread starts at the interpreter's end; then there is no bar.
                 with contextlib.suppress(RuntimeError):
                     thread = threading.Thread(
                         target=self._run, name="gridengine-progress", daemon=True
@@ -125,9 +125,13 @@ class ProgressWatcher:
                         return
 
     def _are_open(self) -> bool:
-        """Return whether some calls are open; if not, who begins to count wakes this again."""
+        """Return whether calls are open. If not, the submitter with the next call starts the thread
+        again.
+        """
         watched = list(self._watched)
-        for one in watched:  # first: who begins meanwhile waits for the lock to wake it
+        # Clear the flag before looking: a submitter that begins meanwhile calls `watch`, which
+        # waits for the lock and starts a thread.
+        for one in watched:
             one.tally.watched = False
         found = any(one.tally.is_open for one in watched)
         for one in watched:
@@ -137,5 +141,5 @@ class ProgressWatcher:
 
 @functools.lru_cache(maxsize=1)
 def _watcher_of(pid: int) -> ProgressWatcher:
-    """Return that of this process; a thread is not in one that was forked."""
+    """Return the watcher of this process. A forked process has no thread of its parent."""
     return ProgressWatcher()

@@ -25,22 +25,23 @@ def run(
     scheduler: SchedulerSpec = None,
     backend: Literal["asyncio", "trio"] = "asyncio",
 ) -> Any:
-    """Run a coroutine function in an event loop of its own, and return what it returns. Calls of
-    delayed functions, and of `exec1` and wait groups, within it go to the workers of one scheduler;
-    when it has ended, those that are left are waited for.
+    """Run a coroutine function in an event loop of its own, and return its result. Within it, calls
+    of delayed functions, of `exec1` and of wait groups go to the workers of one scheduler. When it
+    has ended, remaining calls are waited for.
 
     Args:
-        main: an `async def`; of several, which run at once, the list of what they return, in order.
-        args: are given to each.
+        main: an `async def`; of several, which run at once, the result is the list of their
+            results, in order.
+        args: passed to each.
         scheduler: as for `gridengine.map`.
-        backend: whose loop. Trio has to be installed.
+        backend: the library of the loop. Trio has to be installed.
 
     Raises:
-        TypeError: `main` is a call of an `async def`, not that itself.
+        TypeError: `main` is a call of an `async def`, not the function itself.
         ConfigurationError: the backend is another one, or not installed.
         RuntimeError: a loop of asyncio runs in this thread already.
-        Exception: what `main` raised. Of several the first that raises cancels the others, and its
-            exception comes out in an `ExceptionGroup`, as with `asyncio.TaskGroup` and in trio.
+        Exception: what `main` raised. Of several, the first that raises cancels the others, and its
+        exception comes out in an `ExceptionGroup`, as with `asyncio.TaskGroup` and in trio.
     """
     if backend not in ("asyncio", "trio"):
         raise ConfigurationError(
@@ -61,7 +62,7 @@ def run(
 
 
 def _loop_of(backend: str) -> LoopRunner:
-    """Return what runs a coroutine function in a loop of its own."""
+    """Return a function that runs a coroutine function in a loop of its own."""
     if backend == "asyncio":
         import asyncio
 

@@ -19,16 +19,16 @@ T = TypeVar("T")
 
 
 def share(obj: T) -> Shared[T]:
-    """Return a handle for an object that many calls use; in a call there is the object itself in
-    the handle's place.
+    """Return a handle for an object that many calls use. A call gets the object itself in the
+    handle's place.
 
-    The handle may stand anywhere in what is handed in: as an argument, in a list or an attribute,
-    bound by `partial`, captured by a function. The object is copied now, once, sent to each worker
-    at most once, when first needed, and its processes map what came. Arrays in it cannot be written
-    to; see `docs/sharing.md`.
+    The handle may stand anywhere in a call: as an argument, in a list or an attribute, bound by
+    `partial`, captured by a function. The object is copied once, now. It is sent to each worker at
+    most once, when it is first needed, and the worker's processes map it. Arrays in it cannot be
+    written to; see `docs/sharing.md`.
 
     Raises:
-        PicklingError: it cannot travel; the text says what of it.
+        PicklingError: it cannot travel; the text names the part.
     """
     handles: list[Shared[Any] | None] = []
 
@@ -43,10 +43,10 @@ def share(obj: T) -> Shared[T]:
 def _pickle(
     obj: Any, recipes: Mapping[type, Recipe]
 ) -> tuple[list[Buffer], list[Shared[Any] | None]]:
-    """Return the payload of an object, and the handles that lie in it.
+    """Return the payload of an object, and the handles that it contains.
 
-    All of it is in a block if it is large. Small arrays too are buffers of their own, none of which
-    may be written to.
+    A large payload is in a block. Small arrays are buffers of their own too, and none may be
+    written to.
     """
     views: list[memoryview] = []
     file = io.BytesIO()
@@ -63,7 +63,7 @@ def _pickle(
 
 
 def _array_recipes() -> Mapping[type, Recipe]:
-    """Return how to take apart arrays with gaps, of which NumPy itself makes no buffers."""
+    """Return the recipe for arrays with gaps, for which NumPy itself makes no buffers."""
     numpy = sys.modules.get("numpy")
     if numpy is None:
         return {}

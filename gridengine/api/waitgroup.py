@@ -1,4 +1,4 @@
-"""Wait groups: many calls and subtasks of an async program, ended together; and single calls that
+"""Wait groups: many calls and subtasks of an async program that end together; and single calls that
 are awaited at once.
 """
 
@@ -24,7 +24,7 @@ class WaitGroup:
 
     @property
     def results(self) -> list[Any]:
-        """What calls and subtasks returned, in the order in which they were submitted and started.
+        """The results of calls and subtasks, in the order in which they were submitted and started.
 
         Raises:
             RuntimeError: some have not ended; the block has to be left first.
@@ -37,7 +37,7 @@ class WaitGroup:
         return [self._results[place] for place in range(self._count)]
 
     def submit(self, resources: Resource | None, fn: Callable[..., Any], /, *args: Any) -> None:
-        """Have `fn(*args)` called by a worker that gives it these resources.
+        """Call `fn(*args)` on a worker that gives it these resources.
 
         Raises:
             TypeError, ConfigurationError: no worker can, or they are none.
@@ -54,18 +54,18 @@ class WaitGroup:
     def load_cache_or_submit(
         self, resources: Resource | None, fn: Callable[..., Any], /, *args: Any
     ) -> None:
-        """As `submit`, if there is nothing in a cache; see `load_cache_or_exec1`."""
+        """Do as `submit`, if a cache has no result; see `load_cache_or_exec1`."""
         self.start_subtask(load_cache_or_exec1, resources, fn, *args)
 
     def start_subtask(self, async_fn: Callable[..., Awaitable[Any]], /, *args: Any) -> None:
         """Start `async_fn(*args)` as a task of this event loop.
 
         Raises:
-            TypeError: it is a call of an `async def`, not that itself.
+            TypeError: `async_fn` is a call of an `async def`, not the function itself.
         """
         check_async(async_fn)
         place = self._count
-        self._count += 1  # first: an eager task may start others
+        self._count += 1  # before starting: an eager task may start others at once
         try:
             self._start(self._collect, place, async_fn, args)
         except BaseException:  # the block has been left
@@ -84,10 +84,11 @@ class WaitGroup:
 
 @contextlib.asynccontextmanager
 async def open_waitgroup() -> AsyncIterator[WaitGroup]:
-    """Yield a `WaitGroup`; the block ends when all that it was given has. Groups may be nested.
+    """Yield a `WaitGroup`; the block ends when all its calls and subtasks have ended. Groups may be
+    nested.
 
-    An exception, of the block or of what it was given, ends the calls that are left, cancels its
-    subtasks, and comes out in an `ExceptionGroup`, as with `asyncio.TaskGroup` and in trio.
+    An exception of the block, a call or a subtask ends the remaining calls and cancels the
+    subtasks. It comes out in an `ExceptionGroup`, as with `asyncio.TaskGroup` and in trio.
     """
     group: WaitGroup | None = None
     try:
@@ -101,8 +102,8 @@ async def open_waitgroup() -> AsyncIterator[WaitGroup]:
 
 
 async def exec1(resources: Resource | None, fn: Callable[..., Any], /, *args: Any) -> Any:
-    """Return what one call of `fn(*args)` gives, by a worker that gives it these resources. When
-    this is cancelled, the call is ended.
+    """Call `fn(*args)` on a worker that gives it these resources, and return the result. When this
+    is cancelled, the call is ended.
 
     Raises:
         TypeError, ConfigurationError: no worker can, or they are none.
@@ -119,9 +120,9 @@ async def exec1(resources: Resource | None, fn: Callable[..., Any], /, *args: An
 async def load_cache_or_exec1(
     resources: Resource | None, fn: Callable[..., Any], /, *args: Any
 ) -> Any:
-    """Return what `fn.cache_fn(*args)` gives or, when that raises a LookupError or a
-    FileNotFoundError, or `fn` has none, what `fn(*args)` does. Both run on workers: the first with
-    the resources `fn.cache_res`, none if there are none.
+    """Return the result of `fn.cache_fn(*args)`. If that raises a LookupError or a
+    FileNotFoundError, or `fn` has none, return the result of `fn(*args)`. Both run on workers: the
+    first with the resources `fn.cache_res`, if there are any.
     """
     cache_fn = getattr(fn, "cache_fn", None)
     if cache_fn is not None:
@@ -131,7 +132,7 @@ async def load_cache_or_exec1(
 
 
 class Call:
-    """A call that was handed in, and what ends it."""
+    """A submitted call that can be ended."""
 
     def __init__(
         self, resources: Resource | None, fn: Callable[..., Any], args: tuple[Any, ...]
@@ -140,6 +141,6 @@ class Call:
         self.future = self._executor.submit(fn, *args)
 
     def end(self) -> None:
-        """End it, if it has not ended."""
+        """End the call if it has not ended."""
         if not self.future.done():
             self._executor.kill(self.future)

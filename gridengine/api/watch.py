@@ -1,4 +1,4 @@
-"""`watch`: has a function see what a scheduler's dispatcher does, as that tells it."""
+"""`watch`: calls a function with a dispatcher's status, again and again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ log = logging.getLogger("gridengine")
 
 
 class Watch:
-    """What `watch` returns. Use it in a `with`, or close it; it ends by itself when the scheduler
+    """The result of `watch`. Use it in a `with`, or close it; it ends by itself when the scheduler
     is closed.
     """
 
@@ -34,20 +34,20 @@ class Watch:
         self._thread.start()
 
     def _run(self) -> None:
-        # None: the scheduler has been closed, or its dispatcher has ended.
+        # `get` returns None when the scheduler is closed or its dispatcher has ended.
         while (status := self._newest.get()) is not None and not self._closed:
             try:
                 self._callback(status)
             except Exception as error:
                 log.warning(
-                    "the function that watches is called no more: it raised %s", safe_repr(error)
+                    "the watching function is not called any more: it raised %s", safe_repr(error)
                 )
                 break
         self._dispatcher.unfollow(self._followed)
 
     def close(self) -> None:
-        """Call the function no more; wait until a call of it that is under way has ended. May be
-        called twice.
+        """Call the function no more; wait until a call of it in progress has ended. May be called
+        twice.
         """
         self._closed = True
         self._newest.put(None)
@@ -67,25 +67,25 @@ def watch(
     *,
     interval: float = 1.0,
 ) -> Watch:
-    """Call a function with what a scheduler's dispatcher does, again and again.
+    """Call a function with the status of a scheduler's dispatcher, again and again.
 
         with gridengine.watch(lambda status: print(status.done, status.left_seconds)):
             gridengine.map(train, rates)
 
     It is called at once, each `interval`, and a last time when the scheduler is closed. The
-    `events` of a status are what has happened to calls and workers since the call before.
+    `events` of a status are those of calls and workers since the previous status.
 
     The function is called in a thread of its own, which nothing waits for: while it is slow it is
-    called less often. Should it raise, that is logged, and it is called no more.
+    called less often. An exception that it raises is logged, and it is called no more.
 
     Args:
         callback: called with a `gridengine.Status`.
-        scheduler: whose dispatcher: an instance, or a name as for `map`.
+        scheduler: the scheduler of the dispatcher: an instance, or a name as for `map`.
         interval: seconds between two calls, a tenth of one at the least.
 
     Raises:
         TypeError, ConfigurationError: an argument is not what it must be, or the scheduler is
-            closed.
+        closed.
         GridEngineError: its dispatcher does not answer.
     """
     if not callable(callback):

@@ -11,7 +11,7 @@ from msgspec import Struct
 from gridengine.dispatcher.core.tasks import CallsFinished
 from gridengine.dispatcher.nested_encoding import finished_calls
 from gridengine.serialize.payload import Payload
-from gridengine.wire.messages import ChildrenFinished
+from gridengine.wire.messages import Finished
 
 MOST_UNTOLD, TELL_SECONDS = 16, 0.05
 """Of how many messages with outcomes, and for how long, the dispatcher is not told that they are
@@ -36,7 +36,7 @@ class Took(Struct, frozen=True):
     life: int
 
 
-def left_of(message: ChildrenFinished, buffers: Payload, life: int) -> Left:
+def left_of(message: Finished, buffers: Payload, life: int) -> Left:
     """Return what others have left, as it came in this life of the dispatcher."""
     offset, found = 0, list[CallsFinished]()
     for item in message.outcomes:

@@ -14,7 +14,7 @@ from gridengine.dispatcher.core.tasks import Task
 from gridengine.errors import ConfigurationError, GridEngineError, NestingError
 from gridengine.serialize.payload import Payload
 from gridengine.wire.channel import Received
-from gridengine.wire.messages import Allocate, ChildrenHello, Message, Resumed
+from gridengine.wire.messages import Allocate, Message, NestedHello, Resumed
 from gridengine.worker.call_context import GVAR
 from gridengine.worker.calling_process import CallingProcess
 
@@ -46,7 +46,7 @@ class NestedDispatcher(RequestingDispatcher):
         """Whether the call that runs has submitted any."""
         self._handlers = NESTED_HANDLERS
         self.call_slot = self._new_slot()
-        self._begin(ChildrenHello(process.number), "gridengine-nested")
+        self._begin(NestedHello(process.number), "gridengine-nested")
 
     def _new_slot(self) -> CallSlot:
         process = self._process

@@ -41,30 +41,30 @@ from gridengine.serialize.byte_code import PYTHON
 from gridengine.serialize.payload import Buffer, Payload
 from gridengine.settings.values import settings
 from gridengine.wire.channel import Received
-from gridengine.wire.client import Client
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.connection_file import ClientConnection, load_private
+from gridengine.wire.dispatcher_connection import DispatcherConnection
 from gridengine.wire.messages import (
     DETACHED,
     NUMBER_BITS,
     OLDEST,
     VERSION,
-    ChildCheck,
-    ChildrenFinished,
-    ChildrenWelcome,
-    ChildResult,
-    ChildTasks,
+    CheckDemand,
     ClientHello,
+    ClientWelcome,
     Control,
     Controlled,
     Durable,
+    Finished,
     Goodbye,
     Message,
     OutcomesTaken,
     Output,
     Refuse,
     Rejoin,
+    Submit,
     TaskItem,
+    WantAnswer,
 )
 from gridengine.wire.processes import started, this_machine
 from gridengine.worker.output_relay import JobsOutput
@@ -115,7 +115,7 @@ class RemoteDispatcher(RequestingDispatcher):
         self._limits = ClientLimits(max_calls, max_bytes)
         self.check_room = self._limits.check if self._limits else None
         self._hello = _hello(weight, keep, python)
-        self.left: queue.SimpleQueue[ChildrenWelcome | Left | GridEngineError]
+        self.left: queue.SimpleQueue[ClientWelcome | Left | GridEngineError]
         """What clients before this one have left: how much, then that; begun again with each life
         of the dispatcher. An error: nothing more will come.
         """
@@ -128,7 +128,7 @@ class RemoteDispatcher(RequestingDispatcher):
         self._file = connection = load_private(self._path, ClientConnection)
         check_process(connection)
         self.name, self.identity = connection.name, connection.server_key
-        self._connection = Client(connection, clock=clock)
+        self._connection = DispatcherConnection(connection, clock=clock)
         self._connection.introduce = self._resume
         lease = settings().client_lease
         if patience is not None:
@@ -288,7 +288,7 @@ class RemoteDispatcher(RequestingDispatcher):
                     self._taken.add(*event.numbers)
                 continue
             message, buffers = event
-            if type(message) is ChildTasks:
+            if type(message) is Submit:
                 joinable = take_joinable(message, queue.events)
                 self._sender.send_tasks([(message, buffers), *joinable])
                 continue
@@ -329,10 +329,10 @@ class RemoteDispatcher(RequestingDispatcher):
     def _refuse(self, message: Message, cause: Exception) -> None:
         """Tell who asks for something that cannot be sent."""
         error = ConfigurationError(f"this cannot be handed in: {cause}")
-        if isinstance(message, ChildTasks):
+        if isinstance(message, Submit):
             for task in message.tasks:
                 self._refuse_task(task, error)
-        elif isinstance(message, ChildCheck | Control):
+        elif isinstance(message, CheckDemand | Control):
             self._answer(message.number, error=error)
         else:
             log.error("%s: %s", type(message).__name__, error)
@@ -397,7 +397,7 @@ class RemoteDispatcher(RequestingDispatcher):
     def _printed(self, message: Output, buffers: Payload) -> None:
         self._output.take(b"", message, bytes(buffers[0]))
 
-    def _finished(self, message: ChildrenFinished, buffers: Payload) -> None:
+    def _finished(self, message: Finished, buffers: Payload) -> None:
         if message.outcomes and message.outcomes[0].task >> NUMBER_BITS != self._number:
             self._note_left(message, buffers)
             return
@@ -410,7 +410,7 @@ class RemoteDispatcher(RequestingDispatcher):
             self._limits.leave(event)
         super()._settle_calls(event)
 
-    def _result(self, message: ChildResult, buffers: Payload) -> None:
+    def _result(self, message: WantAnswer, buffers: Payload) -> None:
         wanted = self._wanted.get(message.reference)
         if wanted is not None and not message.missing:
             self._requests.promised(wanted)
@@ -423,7 +423,7 @@ class RemoteDispatcher(RequestingDispatcher):
         for life, those in itertools.groupby(outcomes, lambda one: one.life):
             self._queue.post(Took([one.number for one in those], life))
 
-    def _note_left(self, message: ChildrenFinished, buffers: Payload) -> None:
+    def _note_left(self, message: Finished, buffers: Payload) -> None:
         self.left.put(left_of(message, buffers, self._connection.epoch))
 
     def _fail(self, error: GridEngineError) -> None:
@@ -452,7 +452,7 @@ class RemoteDispatcher(RequestingDispatcher):
         durable = self._requests.durable
         return replace(self._hello, resumes=self._number, durable=durable)
 
-    def _welcome(self, message: ChildrenWelcome, buffers: Payload) -> None:
+    def _welcome(self, message: ClientWelcome, buffers: Payload) -> None:
         if self._hello.keep:
             self.left.put(message)
         if not self._number:
@@ -525,14 +525,14 @@ def _hello(weight: float, keep: str, python: str) -> ClientHello:
 REMOTE_HANDLERS: Mapping[type, Callable[..., None]] = MappingProxyType(
     {
         **HANDLERS,
-        ChildrenFinished: RemoteDispatcher._finished,
+        Finished: RemoteDispatcher._finished,
         Output: RemoteDispatcher._printed,
         Refuse: RemoteDispatcher._refused,
         Rejoin: RemoteDispatcher._rejoin,
         Goodbye: RemoteDispatcher._left,
         Controlled: RemoteDispatcher._controlled,
-        ChildrenWelcome: RemoteDispatcher._welcome,
-        ChildResult: RemoteDispatcher._result,
+        ClientWelcome: RemoteDispatcher._welcome,
+        WantAnswer: RemoteDispatcher._result,
         Durable: RemoteDispatcher._durable,
     }
 )

@@ -20,8 +20,8 @@ from gridengine.dispatcher.interface import UnsettledTasks
 from gridengine.errors import ConfigurationError
 from gridengine.resources.units import plural
 from gridengine.serialize.payload import Buffer, Payload, size_of
-from gridengine.wire.client import Client
-from gridengine.wire.messages import JOURNALED, ChildTasks, ChildWant, Message
+from gridengine.wire.dispatcher_connection import DispatcherConnection
+from gridengine.wire.messages import JOURNALED, Message, Submit, Want
 
 
 class ClientLimits:
@@ -80,7 +80,7 @@ class ClientLimits:
                 self._bytes -= self._sizes.pop(event.task, 0)
 
 
-Wanted: TypeAlias = tuple[ChildWant, Callable[[], object]]
+Wanted: TypeAlias = tuple[Want, Callable[[], object]]
 """What asks for a result to be kept, and what to call should it be missing."""
 
 
@@ -117,7 +117,7 @@ class KeptRequests:
         if self.keeps:
             self._kept.append((message, buffers))
             self._added += 1
-            if type(message) is ChildWant:
+            if type(message) is Want:
                 self._asked.add(message.reference)
 
     def taken(self, requests: int) -> None:
@@ -125,9 +125,9 @@ class KeptRequests:
         while self.durable < requests:
             message, _ = self._kept.popleft()
             self.durable += 1
-            if type(message) is ChildTasks:
+            if type(message) is Submit:
                 self._expected.difference_update(one.id for one in message.tasks)
-            elif type(message) is ChildWant:
+            elif type(message) is Want:
                 self._asked.discard(message.reference)
                 self._promised.pop(message.reference, None)
         while self._waiting and self._waiting[0][0] <= self.durable:
@@ -173,14 +173,14 @@ class KeptRequests:
         not among it, unless others need their results.
         """
         for message, buffers in self._kept:
-            if type(message) is ChildTasks:
+            if type(message) is Submit:
                 yield _without_ended(message, buffers, unsettled)
             else:
                 yield message, buffers
 
 
 def _without_ended(
-    message: ChildTasks, buffers: Payload, unsettled: UnsettledTasks
+    message: Submit, buffers: Payload, unsettled: UnsettledTasks
 ) -> tuple[Message, Payload]:
     first = () if message.function is None else (message.function,)
     offset = sum(one.buffers for one in (*first, *message.shared))
@@ -196,7 +196,7 @@ def _without_ended(
 
 log = logging.getLogger("gridengine")
 
-Outgoing: TypeAlias = tuple[ChildTasks, Payload]
+Outgoing: TypeAlias = tuple[Submit, Payload]
 
 MOST_BYTES = 256 * 1024
 """A message is not joined with others once these have so many bytes."""
@@ -211,7 +211,7 @@ class RequestSender:
 
     def __init__(
         self,
-        connection: Client,
+        connection: DispatcherConnection,
         requests: KeptRequests,
         refuse: Callable[[Message, Exception], None],
     ) -> None:
@@ -239,7 +239,7 @@ class RequestSender:
             self._connection.send(message, buffers)
         except (TypeError, ValueError) as error:  # a name may be none that can be encoded
             self._refuse(message, error)
-            if isinstance(message, ChildTasks) and message.tasks:
+            if isinstance(message, Submit) and message.tasks:
                 for own in definitions_of(message, buffers):
                     self.send(*own)
             return
@@ -247,14 +247,14 @@ class RequestSender:
             self._requests.add(message, buffers)
 
 
-def take_joinable(first: ChildTasks, coming: deque[Any]) -> list[Outgoing]:
+def take_joinable(first: Submit, coming: deque[Any]) -> list[Outgoing]:
     """Take of what comes next that which may travel with a message, and return it."""
     taken: list[Outgoing] = []
     tasks, size = len(first.tasks), 0
     while coming and size < MOST_BYTES and isinstance(coming[0], tuple):
         message, buffers = coming[0]
         if not (
-            type(message) is ChildTasks
+            type(message) is Submit
             and message.digest == first.digest
             and message.function is None
             and not message.shared

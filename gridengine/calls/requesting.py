@@ -47,22 +47,22 @@ from gridengine.serialize.payload import Payload
 from gridengine.serialize.shared_objects import SharedObject, all_needed
 from gridengine.wire.channel import Received
 from gridengine.wire.messages import (
+    CheckDemand,
     Checked,
-    ChildCancel,
-    ChildCheck,
-    ChildForget,
-    ChildMessage,
-    ChildRecall,
-    ChildrenFinished,
-    ChildrenWelcome,
-    ChildResult,
-    ChildStarted,
-    ChildSupply,
-    ChildTasks,
-    ChildWant,
+    ClientCancel,
+    ClientForget,
+    ClientRecall,
+    ClientWelcome,
     EncodedDemand,
+    Finished,
     Message,
+    Submit,
+    Supply,
+    TaskBegan,
     TaskItem,
+    TaskPushed,
+    Want,
+    WantAnswer,
 )
 
 log = logging.getLogger("gridengine")
@@ -102,7 +102,7 @@ class RequestingDispatcher(DispatcherBase, ABC):
         self._outgoing: deque[Callable[[], object]] = deque()
         self._sending = threading.Lock()
         self._unsettled = UnsettledTasks()
-        self._wanted: dict[int, tuple[ChildWant, Callable[[], object]]] = {}
+        self._wanted: dict[int, tuple[Want, Callable[[], object]]] = {}
         """What was asked for by `want`, and not answered yet."""
         self._possible = RememberedDemands()
         self._unserved = False
@@ -221,10 +221,10 @@ class RequestingDispatcher(DispatcherBase, ABC):
         number: int = signal.SIGTERM,
         calls: Iterable[tuple[int, int, int]] = (),
     ) -> None:
-        self._send(ChildCancel(self._runner, tuple(tasks), int(number), tuple(calls)))
+        self._send(ClientCancel(self._runner, tuple(tasks), int(number), tuple(calls)))
 
     def recall(self, calls: Iterable[tuple[int, int, int]]) -> None:
-        self._send(ChildRecall(self._runner, tuple(calls)))
+        self._send(ClientRecall(self._runner, tuple(calls)))
 
     def catch_up(self) -> None:
         if not self._lost and threading.current_thread() is not self._thread:
@@ -237,7 +237,7 @@ class RequestingDispatcher(DispatcherBase, ABC):
         """Have a reference stand for the result of a call that was handed in before. Should what
         came of it not be had there any more, `missing` is called, once, in the thread that reads.
         """
-        message = ChildWant(self._runner, task, index, reference)
+        message = Want(self._runner, task, index, reference)
         self._wanted[reference] = message, missing
         self._send(message)
 
@@ -246,7 +246,7 @@ class RequestingDispatcher(DispatcherBase, ABC):
         if data.error is not None:
             payload, raised = pickling.dump_exception(data.error), True
         payload = payload or []
-        message = ChildSupply(
+        message = Supply(
             self._runner,
             reference,
             data.item,
@@ -258,7 +258,7 @@ class RequestingDispatcher(DispatcherBase, ABC):
         self._send(message, payload)
 
     def release_references(self, references: Sequence[int]) -> None:
-        self._send(ChildForget(self._runner, references=references))
+        self._send(ClientForget(self._runner, references=references))
 
     @abstractmethod
     def close(self, *, wait: bool = True) -> None:
@@ -296,7 +296,7 @@ class RequestingDispatcher(DispatcherBase, ABC):
         if digest not in functions:
             if len(functions) >= MOST_FUNCTIONS:
                 oldest = next(iter(functions))
-                self._deliver(ChildForget(number, functions=[oldest]))
+                self._deliver(ClientForget(number, functions=[oldest]))
                 del functions[oldest]
             item = function_item(function)
             buffers += function.payload
@@ -309,7 +309,7 @@ class RequestingDispatcher(DispatcherBase, ABC):
         for task in tasks:
             buffers += task.payload
         items = [task_item(task, self._submitter(task.submitter, run)) for task in tasks]
-        message = ChildTasks(
+        message = Submit(
             number,
             run,
             digest,
@@ -336,7 +336,7 @@ class RequestingDispatcher(DispatcherBase, ABC):
     def _send_release(self, name: bytes) -> None:
         if name in self._shared:
             self._shared.discard(name)
-            self._deliver(ChildForget(self._runner, shared=[name]))
+            self._deliver(ClientForget(self._runner, shared=[name]))
 
     def _inquire(self, demand: EncodedDemand | None) -> str | None:
         """Wait until all that was asked for is decided, and it is known whether a worker can hold
@@ -347,7 +347,7 @@ class RequestingDispatcher(DispatcherBase, ABC):
             GridEngineError: none can; or nobody answers any more.
         """
         number = next(self._numbers)
-        message = ChildCheck(self._runner, number, demand)
+        message = CheckDemand(self._runner, number, demand)
         question = self._questions[number] = Question(message)
         if self._lost:  # who answers them all at the end may not have seen this one
             raise self._lost
@@ -383,7 +383,7 @@ class RequestingDispatcher(DispatcherBase, ABC):
         for failure in self._unsettled.fail(error, tasks):
             log.critical("somebody could not be told of an outcome", exc_info=failure)
 
-    def _welcome(self, message: ChildrenWelcome, buffers: Payload) -> None:
+    def _welcome(self, message: ClientWelcome, buffers: Payload) -> None:
         self.slots, self._unserved = message.slots, message.unserved
         self.new_id = itertools.count((message.client << 40) + 1).__next__
         self._questions.pop(0).set_result(None)
@@ -403,7 +403,7 @@ class RequestingDispatcher(DispatcherBase, ABC):
         else:
             question.set_result(told)
 
-    def _finished(self, message: ChildrenFinished, buffers: Payload) -> None:
+    def _finished(self, message: Finished, buffers: Payload) -> None:
         offset = 0
         for item in message.outcomes:
             stop = offset + item.count_buffers()
@@ -419,19 +419,19 @@ class RequestingDispatcher(DispatcherBase, ABC):
     def _settle_calls(self, event: CallsFinished) -> None:
         self._unsettled.settle(event)
 
-    def _started(self, message: ChildStarted, buffers: Payload) -> None:
+    def _started(self, message: TaskBegan, buffers: Payload) -> None:
         self._unsettled.began(TaskStarted(message.task, message.pid, message.host, message.attempt))
 
-    def _message(self, message: ChildMessage, buffers: Payload) -> None:
+    def _message(self, message: TaskPushed, buffers: Payload) -> None:
         self._unsettled.noted(TaskMessage(message.task, buffers, message.log))
 
-    def _result(self, message: ChildResult, buffers: Payload) -> None:
+    def _result(self, message: WantAnswer, buffers: Payload) -> None:
         wanted = self._wanted.pop(message.reference, None)
         if message.missing and wanted is not None:
             wanted[1]()
 
 
-def definitions_of(message: ChildTasks, buffers: Payload) -> list[tuple[ChildTasks, Payload]]:
+def definitions_of(message: Submit, buffers: Payload) -> list[tuple[Submit, Payload]]:
     """Return what a message defines, if anything, without its tasks: others need that, too."""
     own = replace(message, tasks=[])
     defines = own.function is not None or own.shared
@@ -446,11 +446,11 @@ def _needed(function: Function, tasks: Sequence[Task]) -> tuple[SharedObject, ..
 
 HANDLERS: Mapping[type, Callable[..., None]] = MappingProxyType(
     {
-        ChildrenWelcome: RequestingDispatcher._welcome,
-        ChildrenFinished: RequestingDispatcher._finished,
-        ChildStarted: RequestingDispatcher._started,
-        ChildMessage: RequestingDispatcher._message,
-        ChildResult: RequestingDispatcher._result,
+        ClientWelcome: RequestingDispatcher._welcome,
+        Finished: RequestingDispatcher._finished,
+        TaskBegan: RequestingDispatcher._started,
+        TaskPushed: RequestingDispatcher._message,
+        WantAnswer: RequestingDispatcher._result,
         Checked: RequestingDispatcher._checked,
     }
 )

@@ -1,5 +1,27 @@
-"""The command line: a module for each command, by its name, but for those in `main`.
+"""The command line: a module for each command, of the command's name, except for those in `main`.
 
-In: words. Out: words and an exit status. Read `main` first: it parses and prints. `doctor` looks at
-this machine and its schedulers, `up` starts workers for a dispatcher that runs already.
+    words --click--> command --> watching, journal or api --> console: words, tables, JSON
+
+Commands parse and print. They decide nothing: `watching` finds dispatchers and explains, `journal`
+reads runs, `dispatcher_control` drives stand-alone dispatchers, `up` starts workers for a running
+dispatcher, `doctor` checks this machine. Read `main` first.
+
+Keep in step: a command's `--json` and its users' scripts; the `--help` texts and docs/.
+
+Rejected:
+
+- typer, which is click with more on top. click is small, typed and maintained; only this room
+  imports it.
+- shiv for the package in one file. It unpacks a folder for `sys.path`: everything that starts
+  `sys.executable` again (workers, fork servers, DRMAA's process, calls that use `multiprocessing`)
+  would lose the package, or PYTHONPATH would carry it into every other Python. Its lock also waits
+  for ever on a file system without locks. pex makes a virtual environment, whose start costs no
+  more than that of an installed package, and which sees the interpreter's own packages.
+- A command or a variable that turns the one file into an interpreter. It is one whenever Python's
+  options or a script come first (`onefile`), so a scheduler's `python=` takes the file as it is.
+- `gridengine up` in the background. Somebody must end the workers when they are no longer wanted,
+  and say how they end. Ctrl-C does; left alone, it ends with the dispatcher.
+- `gridengine retry` for runs without a name. A failed call's arguments are not stored, and its
+  script has had the error. A named run has the arguments on disk, and the next script with that
+  name takes the outcomes.
 """

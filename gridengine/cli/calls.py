@@ -1,4 +1,4 @@
-"""`gridengine calls`: the calls of a dispatcher."""
+"""`gridengine calls`: list the calls of a dispatcher."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from gridengine.cli.completion import seen_names
 from gridengine.cli.console import console, print_json, table
 from gridengine.dispatcher.core.status import FailureStatus, RunStatus, Status
 from gridengine.watching.causes import cause_of
-from gridengine.watching.figures import seconds, size
-from gridengine.watching.kept import answer_of, heading
+from gridengine.watching.formats import seconds, size
 from gridengine.watching.pickled import call_arguments
+from gridengine.watching.run_answers import answer_of, heading
 
 COLUMNS = (
     "id",
@@ -33,8 +33,10 @@ COLUMNS = (
 
 
 class Call(Struct, frozen=True):
-    """One row: a call that runs, or has failed. memory is in bytes, 0 when not known; log its
-    worker's, empty on this machine.
+    """One row: a call that runs or has failed.
+
+    memory: in bytes, 0 when unknown.
+    log: the path of its worker's log, empty on this machine.
     """
 
     id: str
@@ -70,12 +72,12 @@ Examples:
 def command(
     name: str, failed: bool, running: bool, slow: bool, as_json: bool, as_csv: bool
 ) -> None:
-    """List calls that run, and that have failed lately, with what they were given. Their ids name
-    them for `explain`, `logs` and `cancel`.
+    """List calls that run, and that have failed lately, with their arguments. Their ids name them
+    for `explain`, `logs` and `cancel`.
 
     NAME is whatever `gridengine ls` prints of a dispatcher, or the name of a run whose calls it
-    runs; also of one that has ended, if its report was kept: see `gridengine report`. Of very many
-    calls a sample is shown, and their number.
+    runs; also of one that has ended, if there is a report of it: see `gridengine report`. Of very
+    many calls a sample is shown, and their number.
 
     The exit status is 1 when there is no such dispatcher or run.
     """

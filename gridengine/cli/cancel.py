@@ -1,4 +1,4 @@
-"""`gridengine cancel`: ends calls."""
+"""`gridengine cancel`: end calls."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def command(name: str, calls: tuple[str, ...], yes: bool) -> None:
     """End calls: those that wait never run, those that run are sent SIGTERM, and SIGKILL after the
     grace time. Without a CALL all are ended, which cannot be undone. The script sees `Cancelled`.
 
-    NAME is whatever `gridengine ls` prints of a dispatcher; or the name of a run, or the script or
-    process id of a client, whose calls alone are meant then. CALL is a number among a map's calls,
-    an id of `gridengine calls`, or a job's name. The exit status is 1 when nothing was
+    NAME is whatever `gridengine ls` prints of a dispatcher. It may also be the name of a run, or
+    the script or process id of a client: then only their calls are ended. CALL is a number among a
+    map's calls, an id of `gridengine calls`, or a job's name. The exit status is 1 when nothing was
     ended.
     """
     with connect(name) as watched:

@@ -1,4 +1,4 @@
-"""What a shell offers for a NAME when TAB is pressed."""
+"""Complete a NAME in the shell when TAB is pressed."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ from click.shell_completion import CompletionItem
 from gridengine.errors import GridEngineError
 
 ANSWER_SECONDS = 0.5
-"""How long a dispatcher has to say its name: who presses TAB does not wait for one that is stopped.
+"""How long a dispatcher has to say its name. A user who presses TAB must not wait for a suspended
+one.
 """
 Completion = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 
 def _completion(names: Callable[[], Iterable[tuple[str, str]]]) -> Completion:
-    """Return what offers those of these names, each with what it is, that begin as was typed."""
+    """Make a shell completer for (name, description) pairs, filtered by prefix."""
 
     def complete(
         context: click.Context, parameter: click.Parameter, typed: str
     ) -> list[CompletionItem]:
         try:
             found = dict(names())
-        except (GridEngineError, OSError):  # a shell has no place for what is wrong
+        except (GridEngineError, OSError):  # a completer cannot show an error
             return []
         meant = [(one, told) for one, told in found.items() if one.startswith(typed)]
         return [CompletionItem(one, help=told) for one, told in meant]
@@ -42,15 +43,15 @@ def _watched() -> Iterable[tuple[str, str]]:
 
 
 watched_names = _completion(_watched)
-"""Of dispatchers that run here."""
+"""The dispatchers that run here."""
 
 
 @_completion
 def seen_names() -> Iterable[tuple[str, str]]:
     """Yield the dispatchers that run here, and the last runs that have ended."""
-    from gridengine.watching.kept import ended_words, kept_answers
+    from gridengine.watching.run_answers import ended_answers, ended_words
 
-    for one in kept_answers():
+    for one in ended_answers():
         yield one.identity.name, ended_words(one)
         yield one.identity.run_id, ended_words(one)
     yield from _watched()
@@ -58,11 +59,11 @@ def seen_names() -> Iterable[tuple[str, str]]:
 
 @_completion
 def run_names() -> Iterable[tuple[str, str]]:
-    """Yield the runs with a name."""
-    from gridengine.journal import kept_runs
+    """Yield the named runs."""
+    from gridengine.journal import stored_runs
     from gridengine.journal.run_file import SUFFIX
 
-    for path in kept_runs.paths():
+    for path in stored_runs.paths():
         yield path.name.removesuffix(SUFFIX), "a run with a name"
 
 

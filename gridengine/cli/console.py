@@ -1,4 +1,4 @@
-"""How the command line writes to a terminal or a pipe: words, tables, and JSON for scripts."""
+"""Write to a terminal or a pipe: words, tables, and JSON for scripts."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ NOTHING = ("", "-")
 
 
 def console() -> Console:
-    """Return what writes to standard output."""
+    """Return a console for standard output."""
     from rich.console import Console
 
-    # Whoever reads this through a pipe wants whole lines.
+    # Lines in a pipe are not folded.
     return Console(highlight=False, width=None if sys.stdout.isatty() else 1000)
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Write the file that a command was asked for; an error names it, that of a full disk too."""
+    """Write the output file of a command. An error, such as a full disk, names the file."""
     try:
         path.write_bytes(content)
     except OSError as error:
@@ -38,8 +38,8 @@ def write_file(path: Path, content: bytes) -> None:
 
 
 def folded(words: str, stream: TextIO) -> str:
-    """Return words for people, broken at blanks into lines for which the terminal is wide enough;
-    as they are where the stream is none.
+    """Return words for people, folded at blanks to the width of the terminal; unchanged if the
+    stream is no terminal.
     """
     if not stream.isatty():
         return words
@@ -57,14 +57,14 @@ def folded(words: str, stream: TextIO) -> str:
 
 
 def text(words: str, style: str = "") -> Any:
-    """Return words as they are: rich would take what is in brackets for its own."""
+    """Return words unchanged: rich would take brackets for markup."""
     from rich.text import Text
 
     return Text(words, style=style)
 
 
 def shown(value: object) -> str:
-    """Return a value as people have it."""
+    """Return a value as people read it."""
     if isinstance(value, dict):
         return ", ".join(f"{name} = {one!r}" for name, one in value.items()) or "none"
     if isinstance(value, bool):
@@ -73,8 +73,8 @@ def shown(value: object) -> str:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
-    """Return a table; columns whose names begin with `>` are flush right, and have the room that
-    they need. At a terminal those are left out that tell nothing.
+    """Return a table. Columns whose names begin with `>` are flush right and never folded. At a
+    terminal, columns without content are left out.
     """
     from rich.table import Table
 
@@ -94,5 +94,5 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
 
 
 def print_json(value: object) -> None:
-    """Print what scripts read."""
+    """Print a value as JSON."""
     click.echo(json.dumps(msgspec.to_builtins(value), indent=1))

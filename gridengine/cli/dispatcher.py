@@ -1,5 +1,5 @@
-"""`gridengine dispatcher`: starts stand-alone dispatchers, says how they are, and ends them. Words
-in, words out: `dispatcher_control` does it.
+"""`gridengine dispatcher`: start, list and end stand-alone dispatchers. This module parses and
+prints; `dispatcher_control` acts.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from gridengine.resources.encoding import encode_demand
 from gridengine.watching.lookup import by_itself, new_or_known, standalone
 
 EXIT_STATUS = {"running": 0, "died": 1, "ended": 3, "silent": 4}
-"""As init scripts have it (Linux Standard Base, Init Script Actions)."""
+"""The exit status by state, as in init scripts (Linux Standard Base, Init Script Actions)."""
 RESOURCES = ("cores", "memory", "walltime", "gpus", "token")
 
 
@@ -45,8 +45,8 @@ Examples:
 """,
 )
 def command() -> None:
-    """Start, list and end stand-alone dispatchers, for any number of scripts and notebooks: there,
-    gridengine.Client("sweeps") goes wherever a scheduler goes.
+    """Start, list and end stand-alone dispatchers, which serve any number of scripts and notebooks.
+    A script uses one by gridengine.Client("sweeps") in the place of a scheduler.
 
     The exit status is as the --help of each command says.
     """
@@ -76,7 +76,7 @@ Examples:
 def start(name: str, *, foreground: bool, **given: Any) -> None:
     """Start the dispatcher NAME, and return when clients can connect to it.
 
-    A dispatcher that was started before keeps its options, but for those that are given now; with
+    A dispatcher that was started before keeps its options, except those that are given now; with
     --scheduler it keeps none. It logs to dispatcher.log in its folder. The exit status is 1 when it
     does not start, or runs already.
     """
@@ -89,21 +89,21 @@ def start(name: str, *, foreground: bool, **given: Any) -> None:
 
 
 def _options(folder: DispatcherFolder, given: dict[str, Any]) -> StartOptions:
-    """Return how a dispatcher is to be started: as it was, but for what is said. A scheduler that
-    is said begins anew.
+    """Return the options for a start: the previous ones, overridden by the given ones. A given
+    scheduler discards the previous options.
     """
     scheduler, restarts = given.pop("scheduler"), given.pop("restarts")
     resources = encode_demand(Demand(resources_of(**{one: given.pop(one) for one in RESOURCES})))[0]
     if scheduler:
         before = StartOptions(scheduler, directory=working_directory())
     else:
-        before = dispatcher_control.kept_options(folder)
+        before = dispatcher_control.previous_options(folder)
     try:
         arguments = arguments_of(before.scheduler, given)
     except click.UsageError as error:
         if scheduler:
             raise
-        words = f"{error.message}, which {folder.name} has; --scheduler says another"
+        words = f"{error.message}, the scheduler of {folder.name}; --scheduler names another"
         raise click.UsageError(words, error.ctx) from None
     return replace(
         before,
@@ -122,9 +122,9 @@ Examples:
   gridengine dispatcher list --json | jq '.[] | select(.state == "running") | .name'
 """,
 )
-@click.option("--json", "as_json", is_flag=True, help="For scripts: a list of what status tells.")
+@click.option("--json", "as_json", is_flag=True, help="For scripts: a list of status objects.")
 def list_all(*, as_json: bool) -> None:
-    """Show of each dispatcher whether it runs, where, and what it has to do.
+    """Show for each dispatcher whether it runs, where, and how many calls it has.
 
     The exit status is 0 also when there are none.
     """
@@ -149,7 +149,7 @@ Examples:
 @click.argument("name", shell_complete=dispatcher_names)
 @click.option("--json", "as_json", is_flag=True, help="For scripts: an object.")
 def status(name: str, *, as_json: bool) -> None:
-    """Show whether the dispatcher NAME runs, where, since when, and what it has to do.
+    """Show whether the dispatcher NAME runs, where, since when, and how many calls it has.
 
     The exit status is 0 when it runs, 1 when it was killed (or there is none of this name), 3 when
     it has ended, 4 when it runs and does not answer.
@@ -173,12 +173,12 @@ Examples:
 @click.argument("name", shell_complete=dispatcher_names)
 @click.option("--now", is_flag=True, help="End the calls that run, and do not wait for them.")
 def stop(name: str, *, now: bool) -> None:
-    """End the dispatcher NAME and its workers, once the calls that run have ended; no other call
-    begins. What waits is given up, but for calls of runs with a name: these go on when it is
-    started again.
+    """End the dispatcher NAME and its workers, once the running calls have ended; no other call
+    begins. Waiting calls are given up, except those of runs with a name: they go on when the
+    dispatcher is started again.
 
-    Ctrl-C ends the wait alone. The exit status is 1 when there is none of this name; it is 0 also
-    when it has ended before.
+    Ctrl-C ends only the wait. The exit status is 1 when there is none of this name; it is 0 also
+    when it had ended before.
     """
     click.echo(dispatcher_control.stop(by_itself(name), now=now))
 
@@ -193,8 +193,9 @@ Examples:
 @click.argument("name", shell_complete=dispatcher_names)
 @click.option("--now", is_flag=True, help="End the calls that run, and do not wait for them.")
 def restart(name: str, *, now: bool) -> None:
-    """End the dispatcher NAME, and start it as it was started, to have it take new settings, say.
-    Its clients stay, and their calls go on. One that does not run is started.
+    """End the dispatcher NAME, and start it again with the same options, so that it reads new
+    settings, for example. Its clients stay, and their calls go on. One that does not run is
+    started.
 
     The exit status is 1 when there is none of this name, or it does not start.
     """

@@ -1,4 +1,4 @@
-"""What `gridengine doctor` finds of this user's stand-alone dispatchers."""
+"""The findings of `gridengine doctor` about this user's stand-alone dispatchers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gridengine.schedulers.checks import Finding, State
 
 
 def findings() -> Iterator[Finding]:
-    """Yield what there is of each dispatcher that runs, or is not as it should be."""
+    """Yield a finding for each dispatcher that runs, or has a fault."""
     for folder in DispatcherFolder.all():
         found = list(_look_at(folder))
         yield from found
@@ -29,7 +29,7 @@ def _finding(folder: DispatcherFolder) -> partial[Finding]:
 
 
 def _look_at(folder: DispatcherFolder) -> Iterator[Finding]:
-    """Yield what is wrong with a dispatcher."""
+    """Yield the faults of a dispatcher."""
     broken = partial(_finding(folder), State.BROKEN)
     start = f"gridengine dispatcher start {folder.name}"
     exposed = [path for path in (folder.path, *folder.path.glob("*.json")) if _is_exposed(path)]
@@ -63,6 +63,6 @@ def _look_at(folder: DispatcherFolder) -> Iterator[Finding]:
 
 
 def _is_exposed(path: Path) -> bool:
-    """Return whether others may read or write a file of ours, or it is not ours."""
+    """Return whether others may read or write a file, or it is not this user's."""
     facts = path.lstat()
     return facts.st_uid != os.getuid() or bool(stat.S_IMODE(facts.st_mode) & 0o077)

@@ -1,4 +1,6 @@
-"""What `gridengine dispatcher` does: starts dispatchers in the background, asks them, ends them."""
+"""The actions of `gridengine dispatcher`: start dispatchers in the background, ask them,
+end them.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +27,15 @@ from gridengine.resources.units import plural
 from gridengine.schedulers.registry import HAND_STARTED
 
 CLOSE_SECONDS = 30.0
-"""How long a dispatcher that is told to end at once may take to."""
+"""How long a dispatcher may take that is told to end at once."""
 SILENT = "silent"
-"""The state of one that runs and does not answer."""
+"""The state of a dispatcher that runs and does not answer."""
 
 
-def kept_options(folder: DispatcherFolder) -> StartOptions:
-    """Return how a dispatcher was started the last time, or what the settings say for a new one."""
+def previous_options(folder: DispatcherFolder) -> StartOptions:
+    """Return the options of a dispatcher's last start; for a new one, the defaults from the
+    settings.
+    """
     if folder.options_file.exists():
         return folder.options()
     from gridengine.schedulers import default_entry
@@ -40,25 +44,26 @@ def kept_options(folder: DispatcherFolder) -> StartOptions:
 
 
 def words(name: str, options: StartOptions) -> str:
-    """Return what workers a dispatcher of this name has."""
+    """Return a description of a dispatcher's workers."""
     said = [f"{name}={value!r}" for name, value in options.arguments.items()]
     held = decode_demand(options.resources, 1.0).resources
     if options.scheduler == HAND_STARTED.name:
-        default = f", which hold {held!r} unless they say" if options.resources else ""
-        return f"those that people start: gridengine worker {name}{default}"
+        default = f", with {held!r} unless told otherwise" if options.resources else ""
+        return f"started by hand: gridengine worker {name}{default}"
     return f"{options.scheduler} {' '.join([*said, *map(repr, held)])}".rstrip()
 
 
 def start(folder: DispatcherFolder, options: StartOptions, *, foreground: bool) -> Holder | None:
-    """Start a dispatcher, and return who runs it once clients can connect. In the foreground this
-    process becomes it.
+    """Start a dispatcher. Return the process that runs it once clients can connect. In the
+    foreground this process becomes the dispatcher.
 
     Raises:
-        GridEngineError: it does not start, or runs already; the text says why, or who runs it.
+        GridEngineError: it does not start, or runs already; the text says why, or which process
+        runs it.
     """
     from gridengine.dispatcher.standalone import background
 
-    background.make_scheduler(options).close()  # what is wrong with the options is told here
+    background.make_scheduler(options).close()  # raises for wrong options, before anything starts
     folder.make()
     lock = folder.take_lock()
     with contextlib.closing(lock), background.keeping_options(folder, options):
@@ -71,10 +76,10 @@ def start(folder: DispatcherFolder, options: StartOptions, *, foreground: bool) 
 
 
 def ask(folder: DispatcherFolder, action: str, **arguments: Any) -> Any:
-    """Have a dispatcher do, or tell, something, and return its answer.
+    """Let a dispatcher perform an action, and return its answer.
 
     Raises:
-        GridEngineError: it does not run, does not answer, or cannot do so.
+        GridEngineError: it does not run, does not answer, or cannot perform the action.
     """
     if folder.state() is not State.RUNNING:
         raise folder.not_running()
@@ -84,13 +89,13 @@ def ask(folder: DispatcherFolder, action: str, **arguments: Any) -> Any:
     try:
         return remote.control(action, arguments)
     finally:
-        remote.close(detach=True)  # it has no calls, so nobody is to be told what becomes of them
+        remote.close(detach=True)  # this client has no calls whose outcomes it must await
 
 
 def status(folder: DispatcherFolder) -> dict[str, Any]:
-    """Return how a dispatcher is: `name`, `state`, `scheduler`, `restarts`, `folder`, and, of one
-    that runs, `pid`, `host`, `since` and `version`, `addresses`, and what it tells of its clients,
-    workers and calls.
+    """Return the state of a dispatcher: `name`, `state`, `scheduler`, `restarts`, `folder`. For a
+    running one also `pid`, `host`, `since`, `version` and `addresses`, and its own report of its
+    clients, workers and calls.
     """
     options, holder, state = folder.options(), folder.holder(), folder.state()
     found: dict[str, Any] = {
@@ -122,12 +127,12 @@ def _is_us(client: Mapping[str, Any]) -> bool:
 
 
 def stop(folder: DispatcherFolder, *, now: bool, again: bool = False) -> str:
-    """End a dispatcher, and return what came of it in words. With `again` it is about to be started
-    again: its clients wait for that.
+    """End a dispatcher, and return the result in words. With `again` it is about to be started
+    again, and its clients wait for that.
 
     Raises:
-        GridEngineError: it does not answer; with `now` only where it runs on another machine, else
-            its processes are ended.
+        GridEngineError: it does not answer. With `now`, this is raised only if it runs on another
+        machine; on this one its processes are killed.
     """
     if folder.state() is not State.RUNNING:
         return f"dispatcher {folder.name} does not run"
@@ -139,7 +144,7 @@ def stop(folder: DispatcherFolder, *, now: bool, again: bool = False) -> str:
         if not now:
             raise
         background.end_processes(folder, CLOSE_SECONDS)
-    try:  # A call may run for days; who waits may go.
+    try:  # a call may run for days, so Ctrl-C ends only the wait
         ended = background.wait_for_end(folder, CLOSE_SECONDS if now else float("inf"))
     except KeyboardInterrupt:
         click.echo(f"\ndispatcher {folder.name} ends once its calls have", err=True)
@@ -166,7 +171,7 @@ _COLUMNS = (
     *(">waiting", ">running", ">done", ">failed"),
 )
 _NARROW, _WITH_CALLS = 8, 115
-"""How many columns are shown at a terminal that is not so wide."""
+"""How many columns are shown at a terminal that is narrower than `_WITH_CALLS` characters."""
 
 
 def show_all(found: Sequence[Mapping[str, Any]]) -> None:
@@ -180,7 +185,7 @@ def show_all(found: Sequence[Mapping[str, Any]]) -> None:
 
 
 def show(found: Mapping[str, Any]) -> None:
-    """Print what is known of a dispatcher, a line for each."""
+    """Print the facts about a dispatcher, a line for each."""
     for name in found:
         click.echo(f"{name:10} {_shown(found, name)}")
 

@@ -1,5 +1,5 @@
-"""Checks this machine: which schedulers answer, what they have, and whether a trivial job returns.
-Nothing here waits for ever.
+"""Check this machine: which schedulers answer, what they have, and whether a trivial job returns.
+Every check has a time limit.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from gridengine.schedulers.registry import BY_NAME, STARTERS
 from gridengine.settings.values import settings, sources
 
 LEAST_ENCRYPTED = 120e6
-"""Bytes for each second of processor time, both ends together: a libsodium built for this processor
-does 300e6 and more, others 30e6.
+"""Bytes for each second of processor time, both ends together. A libsodium that was built for this
+processor reaches 300e6 and more, others 30e6.
 """
 _finding = functools.partial(Finding, "here")
 
 
 def examine(asked: str | None, environment: Mapping[str, str], *, wait: float) -> Iterator[Finding]:
-    """Yield what is found, as it is found; `wait` is how many seconds each trivial job may take.
-    Only the scheduler that is asked for is looked at, else the one that the settings name, else
-    all. Without settings that can be read none is.
+    """Yield findings one by one; each trivial job may take `wait` seconds. Only the requested
+    scheduler is examined; without a request the one in the settings, else all. If the settings
+    cannot be read, none is.
     """
     readable = True
     for finding in _check_machine():
@@ -51,8 +51,8 @@ def examine(asked: str | None, environment: Mapping[str, str], *, wait: float) -
 
 
 def is_broken(findings: Sequence[Finding]) -> bool:
-    """Whether something that is here does not work; of a scheduler that was looked at alone, also
-    whether it is not here.
+    """Return whether something that is here does not work, or the only examined scheduler is not
+    here.
     """
     states = {finding.state for finding in findings}
     alone = len({finding.of for finding in findings} - {"here"}) == 1
@@ -60,7 +60,7 @@ def is_broken(findings: Sequence[Finding]) -> bool:
 
 
 def as_json(findings: Iterable[Finding], broken: bool) -> str:
-    """Return the findings for scripts."""
+    """Return the findings as JSON."""
     return json.dumps(
         {"ok": not broken, "findings": [dataclasses.asdict(one) for one in findings]},
         indent=1,
@@ -69,7 +69,7 @@ def as_json(findings: Iterable[Finding], broken: bool) -> str:
 
 
 def _check_machine() -> Iterator[Finding]:
-    """Yield what is found of what no scheduler has to do with."""
+    """Yield the findings that concern no scheduler."""
     version = ".".join(map(str, sys.version_info[:3]))
     package = Path(__file__).parents[1]
     yield _finding("python", State.OK, f"{version}, {sys.executable}, gridengine in {package}")
@@ -95,7 +95,7 @@ def _check_machine() -> Iterator[Finding]:
 
 
 _WRITTEN = 65536
-"""How many bytes are written to see whether there is room."""
+"""How many bytes are written to test whether there is room."""
 
 
 def _check_run_directory(folder: Path) -> Finding:
@@ -116,7 +116,7 @@ def _check_run_directory(folder: Path) -> Finding:
 
 
 def check_encryption() -> Finding:
-    """Look at how fast messages to and from workers elsewhere are encrypted."""
+    """Measure how fast messages between machines are encrypted."""
     import zmq
 
     from gridengine.wire.encryption_speed import encrypted_bytes_per_second
@@ -138,7 +138,7 @@ def check_encryption() -> Finding:
     return _finding(
         "encryption",
         State.SLOW,
-        f"{words}, which slows down what goes to cluster workers and comes back",
+        f"{words}, which slows down the traffic with cluster workers",
         "`pip install --force-reinstall 'pyzmq>=27.3'`; a pyzmq that was built here is as "
         "fast as the libsodium that it found",
     )

@@ -1,4 +1,4 @@
-"""`gridengine drain`: has workers leave a machine."""
+"""`gridengine drain`: make workers leave a machine."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ Examples:
 )
 @click.argument("hosts", metavar="HOST...", nargs=-1, required=True)
 def command(hosts: tuple[str, ...]) -> None:
-    """Have the workers of all your dispatchers that run here leave these machines: they are
-    assigned nothing more, and end when what they run has ended. Others are asked for where calls
-    wait; the batch system may start them on the same machine, unless it is told not to.
+    """Have the workers of all your dispatchers on this machine leave these machines: the workers
+    are assigned nothing more, and end when their running calls have ended. Other workers are
+    requested if calls wait; the batch system may start them on the same machine, unless it is told
+    not to.
 
     The exit status is 1 when there was none.
     """

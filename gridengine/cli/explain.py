@@ -1,4 +1,4 @@
-"""`gridengine explain`: why something waits."""
+"""`gridengine explain`: say why calls wait."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from gridengine.watching.explanation import (
     explain_waiting,
     explain_worker,
 )
-from gridengine.watching.kept import heading, kept_answer
 from gridengine.watching.lookup import connect
 from gridengine.watching.names import NotKnown
 from gridengine.watching.phrases import Explanation
+from gridengine.watching.run_answers import ended_answer, heading
 from gridengine.watching.watched import Watched
 
 MOST_SAMPLED = 1000
 REASONS_SECONDS, LOOK_SECONDS = 15.0, 0.6
-"""How long the batch system has to give its reasons, and how often that is looked at."""
+"""How long the batch system has to give its reasons, and how often the answer is checked."""
 
 
 @click.command(
@@ -68,7 +68,7 @@ def _explanations(name: str, which: str) -> list[Explanation]:
     try:
         watched = connect(name)
     except NotKnown:
-        answer = kept_answer(name)
+        answer = ended_answer(name)
         if answer is None:
             raise
         click.echo(heading(answer, name), err=True)
@@ -89,8 +89,8 @@ def _of_ended(answer: Answer, which: str) -> list[Explanation]:
 
 
 def status_with_reasons(watched: Watched, words: Sequence[str] = ()) -> Answer:
-    """Return a dispatcher's status, of what `words` name alone; where workers wait in a queue, once
-    the batch system has said why.
+    """Return a dispatcher's status, limited to what `words` name. If workers wait in the batch
+    system's queue, ask the batch system for its reasons first.
     """
     answer = watched.ask(most=MOST_SAMPLED, words=words)
     if not any(one.queued for one in answer.status.launches):

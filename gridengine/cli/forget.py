@@ -1,4 +1,4 @@
-"""`gridengine forget`: deletes runs with a name."""
+"""`gridengine forget`: delete named runs."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import click
 
 from gridengine.cli.completion import run_names
 from gridengine.errors import JournalError
-from gridengine.journal import kept_runs
-from gridengine.watching.figures import size
+from gridengine.journal import stored_runs
+from gridengine.watching.formats import size
 from gridengine.watching.run_lookup import own_run_file
 
 UNITS = {"h": 3600, "d": 86400, "w": 7 * 86400}
@@ -42,29 +42,29 @@ Examples:
     "--older",
     callback=_seconds,
     metavar="AGE",
-    help="Those last written longer ago, as 12h, 30d, 4w; without NAME of all runs.",
+    help="Runs last written longer ago, as 12h, 30d, 4w; without NAME, of all runs.",
 )
 @click.option("--journal", help="Where the runs NAME are, if not in the run directory.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def command(names: tuple[str, ...], older: float | None, journal: str | None, yes: bool) -> None:
     """Delete the runs of these names, or at these paths, with all their results.
 
-    The exit status is 1 when a run does not exist, or is kept because a script uses it.
+    The exit status is 1 when a run does not exist, or is not deleted because a script uses it.
     """
     if not names and older is None:
         raise click.UsageError("give the names of runs, or --older")
     if journal is not None and not names:
         raise click.UsageError("give the names of the runs that are there")
     named = list(dict.fromkeys(own_run_file(name, journal) for name in names))
-    paths = named or kept_runs.paths()
+    paths = named or stored_runs.paths()
     if older is not None:
         begun = time.time()
-        paths = [path for path in paths if begun - kept_runs.size_and_time(path)[1] > older]
+        paths = [path for path in paths if begun - stored_runs.size_and_time(path)[1] > older]
     if not paths:
         click.echo("there is none to delete")
         return
     for path in paths:
-        click.echo(f"{path}  {size(kept_runs.size_and_time(path)[0])}")
+        click.echo(f"{path}  {size(stored_runs.size_and_time(path)[0])}")
     if not yes:
         click.confirm("Delete with all results?", abort=True)
     sys.exit(1 if [path for path in paths if not _forgotten(path)] else 0)
@@ -72,7 +72,7 @@ def command(names: tuple[str, ...], older: float | None, journal: str | None, ye
 
 def _forgotten(path: Path) -> bool:
     try:
-        kept_runs.forget(path)
+        stored_runs.forget(path)
     except JournalError as error:
         click.echo(str(error), err=True)
         return False

@@ -1,4 +1,4 @@
-"""`gridengine logs`: what workers, and the calls that they ran, have written."""
+"""`gridengine logs`: show the output of workers and of their calls."""
 
 from __future__ import annotations
 
@@ -19,9 +19,7 @@ from gridengine.watching.logs import FoundLogs, find_logs
 
 TAIL_BYTES = 64 * 1024
 LOOK_SECONDS, LOOKS = 0.5, 4
-"""How often the logs that are followed are looked at, and at which of these times it is asked for
-new ones.
-"""
+"""How often followed logs are checked, and after how many checks new logs are looked for."""
 
 
 @click.command(
@@ -40,7 +38,7 @@ Examples:
 @click.argument("which", metavar="[CALL or WORKER]", default="")
 @click.option("--failed", is_flag=True, help="Of the workers where calls have failed lately.")
 @click.option(
-    "--follow", is_flag=True, help="Go on with what is written, into new ones too, until Ctrl-C."
+    "--follow", is_flag=True, help="Go on with new output, of new logs too, until Ctrl-C."
 )
 @click.option(
     "--lines",
@@ -50,9 +48,9 @@ Examples:
     help="How many last lines of each.",
 )
 def command(name: str, which: str, failed: bool, follow: bool, lines: int) -> None:
-    """Show what calls have printed, and workers have logged: on a cluster each worker has a log,
-    and those that a dispatcher has on its own machine have one together. What calls of a script's
-    own processes print goes to its output; here is the beginning and the end of it.
+    """Show the output of calls and the logs of workers. On a cluster each worker has a log; the
+    workers on a dispatcher's own machine share one. Calls in a script's own processes print to the
+    script's output; the beginning and the end of that are shown here.
 
     NAME is whatever `gridengine ls` prints of a dispatcher, or the name of a run whose calls it
     runs; also of one that has ended, or its folder below the run directory.
@@ -66,7 +64,7 @@ def command(name: str, which: str, failed: bool, follow: bool, lines: int) -> No
     for line in told:
         click.echo(line)
     if printed:
-        _show("what calls have printed", printed, lines)
+        _show("output of calls", printed, lines)
     for path in paths:
         _show(path, tail(path, TAIL_BYTES), lines)
     if follow and not paths:
@@ -80,7 +78,7 @@ def command(name: str, which: str, failed: bool, follow: bool, lines: int) -> No
 
 
 def _show(where: object, written: str, most: int) -> None:
-    """Show the last lines of a text, below a line that says where it is from."""
+    """Show the last lines of a text, below a line that names its source."""
     click.echo(f"==> {where} <==")
     lines = written.splitlines()
     for line in lines[max(0, len(lines) - most) :]:
@@ -88,8 +86,8 @@ def _show(where: object, written: str, most: int) -> None:
 
 
 def _follow(paths: Iterable[Path], find: Callable[[], FoundLogs]) -> None:
-    """Print what is appended to files, and to those that are found later, with a line that names
-    the file where another was before.
+    """Print what is appended to these files, and to files that appear later. A line names the file
+    whenever it changes.
     """
     sizes = {path: path.stat().st_size for path in paths if path.exists()}
     last = None
@@ -101,7 +99,7 @@ def _follow(paths: Iterable[Path], find: Callable[[], FoundLogs]) -> None:
         for path, before in sizes.items():
             size = path.stat().st_size if path.exists() else before
             if size <= before:
-                sizes[path] = size  # its middle was taken out
+                sizes[path] = size  # the middle of the log was cut out
                 continue
             if path != last:
                 click.echo(f"==> {path} <==")

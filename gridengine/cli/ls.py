@@ -1,4 +1,4 @@
-"""`gridengine ls`: which dispatchers there are."""
+"""`gridengine ls`: list dispatchers."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from gridengine.cli.console import console, print_json, table
 from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder
 from gridengine.dispatcher.watch_messages import Answer, Identity
 from gridengine.watching.dispatchers import answers, sockets
-from gridengine.watching.figures import seconds
-from gridengine.watching.kept import kept_answers
+from gridengine.watching.formats import seconds
 from gridengine.watching.names import short_id
 from gridengine.watching.other_runs import OtherRun, other_runs
+from gridengine.watching.run_answers import ended_answers
 from gridengine.watching.watched import process_of
 
 COLUMNS = (
@@ -26,13 +26,13 @@ COLUMNS = (
 ENDED_COLUMNS = ("name", "id", ">pid", "host", "ended", ">took", ">done", ">failed", "script")
 MOST_ENDED = 5
 WITH_SCRIPT = 100
-"""How wide a terminal must be to have room for the path of a script, whose name is shown anyway."""
+"""How wide a terminal must be for the column with the path of the script."""
 
 
 class Ended(Struct, frozen=True):
-    """A run that is over: who it was, when it ended, in seconds of the epoch, how long it took, and
-    how many of its calls were done and have failed. Of one whose process was `killed` only who it
-    was, and when it began, is known.
+    """A run that has ended: its identity, when it ended (seconds since 1970), how long it took, and
+    how many of its calls were done and failed. Of a run whose process was `killed`, only its
+    identity and its beginning are known.
     """
 
     identity: Identity
@@ -59,10 +59,10 @@ Examples:
     help="For scripts: dispatchers (identity, status), elsewhere, silent, ended.",
 )
 def command(as_json: bool) -> None:
-    """List your dispatchers on this machine, and stand-alone ones on others, with what they do; and
-    from the run directory the scripts that run on others. A dispatcher is in the process of a
-    script or of a notebook, or stands alone. Below are the last runs that have ended: those that
-    took over ten seconds, or in which a call failed, or whose process was killed.
+    """List your dispatchers on this machine, stand-alone ones on other machines, and scripts that
+    run on other machines (from the run directory), with their progress. A dispatcher is in the
+    process of a script or notebook, or stands alone. Below are the last runs that have ended: those
+    that took over ten seconds, or in which a call failed, or whose process was killed.
 
     The exit status is 1 when none runs.
     """
@@ -74,7 +74,7 @@ def command(as_json: bool) -> None:
         found, silent = [*found, *more], [*silent, *mute]
     others = other_runs({one.identity.run_id for one in found})
     elsewhere = [one for one in others if one.under_way]
-    ended = [_ended(one) for one in islice(kept_answers(), MOST_ENDED)]
+    ended = [_ended(one) for one in islice(ended_answers(), MOST_ENDED)]
     if as_json:
         print_json({"dispatchers": found, "elsewhere": elsewhere, "silent": silent, "ended": ended})
     else:

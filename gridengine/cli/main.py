@@ -1,5 +1,5 @@
-"""The command line, and of its commands `settings`, `up` and `doctor`; the others have modules of
-their own name. Nothing is decided here: words in, words out.
+"""The command line, with the commands `settings`, `up` and `doctor`. Other commands have modules of
+their own names. Nothing is decided here.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
 WATCHING = ("calls", "cancel", "drain", "explain", "logs", "ls", "page", "report", "top")
 RUNS = ("forget", "results", "retry", "runs")
 DISPATCHERS = ("dispatcher", "scale", "worker")
-"""The commands that have modules of their own, which are loaded when they are asked for."""
+"""The commands in modules of their own, which are imported on demand."""
 
 
 class _Commands(click.Group):
-    """Turns this package's errors, and those of files, into a line on standard error and exit
-    status 1, as click does with its own; a Ctrl-C into 130, as shells do.
+    """Turns errors of this package and of files into a line on standard error and exit status 1, as
+    click does with its own errors; a Ctrl-C becomes 130, as in shells.
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -74,7 +74,7 @@ class _Commands(click.Group):
         except GridEngineError as error:
             raise click.ClickException(folded(str(error), sys.stderr)) from error
         except OSError as error:
-            if error.filename is None:  # a pipe that nobody reads, which is click's; or our fault
+            if error.filename is None:  # a closed pipe, which click handles; or a fault of ours
                 raise
             raise click.ClickException(f"{error.filename}: {error.strerror}") from error
 
@@ -135,7 +135,7 @@ def settings(as_json: bool) -> None:
     if as_json:
         click.echo(
             json.dumps(
-                # JSON knows no infinity.
+                # JSON has no infinity.
                 {
                     name: {"value": None if one.value == math.inf else one.value, "by": one.by}
                     for name, one in said.items()
@@ -181,7 +181,7 @@ Examples:
 @click.option(
     "--scheduler",
     type=click.Choice(STARTERS),
-    help="What starts them (default: what starts those that it has).",
+    help="The scheduler that starts them (default: the one that starts its other workers).",
 )
 @resource_options
 @click.option(
@@ -202,11 +202,12 @@ def up(
     as_json: bool,
     **asked: Any,
 ) -> None:
-    """Start workers for the dispatcher NAME, until it ends or Ctrl-C stops them.
+    """Start workers for the dispatcher NAME. They stay until the dispatcher ends or Ctrl-C stops
+    them.
 
-    NAME is whatever is printed of a script that runs on a cluster, or of a stand-alone dispatcher:
-    its name, process id, run's folder or connection file. Of several, all that are under way get
-    workers; when none is named, the last begun that is. With --dry none need be.
+    NAME names a script that runs on a cluster, or a stand-alone dispatcher: by its name, process
+    id, run's folder or connection file. Several may be named; those that do not run are left out.
+    Without NAME it is the running script that began last. With --dry none need run.
 
     The exit status is 1 when a worker has failed, or could not be started.
     """
@@ -236,7 +237,7 @@ def up(
 
 
 def _say_of(file: Path, files: Sequence[Path]) -> Callable[[str], None]:
-    """Return what prints a line on the workers of one of these runs."""
+    """Return a function that prints a line about the workers of one of these runs."""
     run = f"{file.parent.name}: " if len(files) > 1 else ""
     return lambda line: click.echo(f"{run}{line}")
 
@@ -281,8 +282,8 @@ def doctor(scheduler: str | None, wait: float, as_json: bool) -> None:
     """Check this machine: which schedulers answer, what they have, and whether a trivial job
     returns.
 
-    The exit status is 1 when something that is here is broken, or when what --scheduler or the
-    setting `scheduler` names is not here.
+    The exit status is 1 when something that is here is broken, or when the scheduler that
+    --scheduler or the setting `scheduler` names is not here.
     """
     from gridengine.cli import doctor as looks
 

@@ -1,6 +1,6 @@
 """The entry of `dist/gridengine.pyz`: the command line, and a Python that has this package.
 
-What pex unpacks at the first start is a virtual environment, whose interpreter this process has.
+At the first start pex unpacks a virtual environment, whose interpreter runs this process.
 """
 
 from __future__ import annotations
@@ -18,12 +18,11 @@ PEX_ROOT = "PEX_ROOT"
 
 
 def main() -> None:
-    """Run the command line; or Python, where its options or a script come first.
-
-    So a scheduler's `python=` may name the file, and `gridengine.pyz script.py` runs a script.
+    """Run the command line; or Python, if Python's options or a script come first. So a scheduler's
+    `python=` may name the file, and `gridengine.pyz script.py` runs a script.
     """
     try:
-        keep_private(cache_folder(Path(sys.prefix)))
+        ensure_private(cache_folder(Path(sys.prefix)))
     except ConfigurationError as error:
         sys.exit(f"gridengine: {error}")
     if is_for_python(sys.argv[1:]):
@@ -34,7 +33,7 @@ def main() -> None:
 
 
 def is_for_python(arguments: Sequence[str]) -> bool:
-    """Return whether arguments are those of an interpreter: `-P -m module`, `-c code`, or a
+    """Return whether these are arguments of an interpreter: `-P -m module`, `-c code`, or a
     script's path.
     """
     first = arguments[0] if arguments else ""
@@ -42,16 +41,16 @@ def is_for_python(arguments: Sequence[str]) -> bool:
 
 
 def cache_folder(environment: Path) -> Path:
-    """Return the folder that holds all that was unpacked, this environment among it."""
+    """Return the folder of everything that was unpacked, including this environment."""
     return next((one for one in environment.parents if one.name == "venvs"), environment).parent
 
 
-def keep_private(folder: Path) -> None:
+def ensure_private(folder: Path) -> None:
     """Let nobody but its owner write to a folder, or anything below it.
 
     Raises:
-        ConfigurationError: it is another user's (root's own is fine), or cannot be changed: what
-            is run from there would be his.
+        ConfigurationError: the folder is another user's (root's is fine), or cannot be changed:
+        then code that is run from it could be somebody else's.
     """
     hint = f"set {PEX_ROOT} to a folder of your own"
     try:

@@ -1,4 +1,4 @@
-"""`gridengine page`: a dispatcher, live in a browser."""
+"""`gridengine page`: show a dispatcher, live in a browser."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gridengine.page.access import Access
 
 FOLDER = "gridengine-page-{}-"
-"""How the name of a page's folder begins: with the number of its process."""
+"""The beginning of the name of a page's folder, with the number of its process."""
 OPENER = (
     '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>gridengine</title>'
     '<meta http-equiv="refresh" content="0;url={0}"></head><body></body></html>'
@@ -53,12 +53,12 @@ Examples:
 )
 def command(name: str, port: int, opens: bool, allow_actions: bool) -> None:
     """Show a dispatcher's progress in a browser, until Ctrl-C: its calls, workers, graph, timeline,
-    failures and logs; at /metrics as OpenMetrics, for programs that send the token as a bearer
-    token.
+    failures and logs. The address /metrics serves OpenMetrics to programs that send the token as a
+    bearer token.
 
     NAME is whatever `gridengine ls` prints of a dispatcher, or a run's name; one that is started
-    again is found again. The page is there for browsers on this machine that know the address that
-    is printed, which has a token. It is read only unless --allow-actions is given.
+    again is found again. The page is for browsers on this machine that know the printed address,
+    which has a token. It is read only unless --allow-actions is given.
 
     The exit status is 1 when there is no such dispatcher, 130 after Ctrl-C.
     """
@@ -89,7 +89,7 @@ def command(name: str, port: int, opens: bool, allow_actions: bool) -> None:
 
 
 def remove_left_folders(place: Path) -> None:
-    """Remove what pages of this user's that were killed have left there."""
+    """Remove the folders of this user's pages that were killed."""
     for folder in place.glob(FOLDER.format("*") + "*"):
         found = re.match(FOLDER.format(r"(\d+)"), folder.name)
         if found and is_private(folder) and not Path("/proc", found[1]).exists():
@@ -97,8 +97,8 @@ def remove_left_folders(place: Path) -> None:
 
 
 def _open(said: str, folder: Path) -> None:
-    """Have the browser open a file of this user's alone that leads to the address: the command line
-    of a browser can be read by all.
+    """Open the page in the browser, by way of a private file that leads to the address: everybody
+    can read the command line of a browser.
     """
     file = folder / "page.html"
     file.write_text(OPENER.format(said))

@@ -1,4 +1,4 @@
-"""`gridengine report`: a run as one page of HTML."""
+"""`gridengine report`: write a run as one page of HTML."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from gridengine.cli.completion import seen_names
 from gridengine.cli.console import write_file
 from gridengine.dispatcher.watch_messages import REPORT
 from gridengine.errors import ConfigurationError
-from gridengine.watching.kept import answer_of, heading
 from gridengine.watching.report import page
+from gridengine.watching.run_answers import answer_of, heading
 
 
 @click.command(
@@ -31,13 +31,12 @@ Examples:
     help="The file (default: NAME.html in this folder).",
 )
 def command(name: str, output: Path | None) -> None:
-    """Write one HTML file on a run, which needs nothing else: who ran what when, how long calls
-    took and what memory they used, failures by cause, reasons, settings.
+    """Write one self-contained HTML file on a run: who ran what when, how long calls took and what
+    memory they used, failures by cause, reasons, settings.
 
     NAME is whatever `gridengine ls` prints of a dispatcher, also of one that has ended, or the name
-    of a run whose calls it runs. Without a NAME it is the last. Reports of
-    runs that took over ten seconds, or in which a call failed, are kept (the setting
-    `keep_reports`).
+    of a run whose calls it runs. Without a NAME it is the last. Reports of runs that took over ten
+    seconds, or in which a call failed, are stored (the setting `keep_reports`).
 
     The exit status is 1 when there is no such dispatcher or run.
     """

@@ -1,4 +1,4 @@
-"""`gridengine results`: what the calls of a run with a name gave, for other programs."""
+"""`gridengine results`: write the results of a named run, for other programs."""
 
 from __future__ import annotations
 
@@ -59,20 +59,20 @@ def command(
     timeout: float | None,
     now: bool,
 ) -> None:
-    """Write the results of the run NAME, in the order of its calls. NAME is whatever
-    `gridengine runs` prints of it, or `gridengine ls` of the dispatcher that runs its calls.
+    """Write the results of the run NAME, in the order of its calls. NAME is whatever `gridengine
+    runs` prints of it, or `gridengine ls` of the dispatcher that runs its calls.
 
-    While a script has the run, or a stand-alone dispatcher its calls, it waits for those that have
-    not ended.
+    While a script has the run, or a stand-alone dispatcher has its calls, the command waits for the
+    calls that have not ended.
 
-    jsonl: a line of JSON for each: {"result": ...}, or {"error": "..."} for a call that failed or
-    has no result yet; NaN and infinity are null. csv: a row for each record (a dict, a dataclass, a
-    named tuple, a tuple, or one value) that there is. pickle: a list, with exceptions in the place
-    of what is missing; if there are classes of a script in it, gridengine must be installed where
-    it is loaded.
+    jsonl: a line of JSON for each call: {"result": ...}, or {"error": "..."} for a call that failed
+        or has no result yet; NaN and infinity are null. csv: a row for each result, which is a
+        record (a dict, a dataclass, a named tuple, a tuple, or one value). pickle: a list, with an
+        exception in the place of each missing result; if a script's classes are in it, gridengine
+        must be installed where it is loaded.
 
-    The exit status is 1 when there is no such run, or the format cannot hold what it gave; it is 0
-    also when calls have no result: how many is told on standard error.
+    The exit status is 1 when there is no such run, or the format cannot hold its results. It is 0
+    also when calls have no result; standard error tells how many.
     """
     ending = "" if output is None else output.suffix
     form = form or {".pickle": "pickle", ".pkl": "pickle", ".csv": "csv"}.get(ending, "jsonl")
@@ -113,22 +113,22 @@ def _json(result: Any) -> str:
         text = json.dumps(line, default=_plain)
     except ConfigurationError:
         raise
-    except (TypeError, ValueError):  # a key that is no text, a set that has no order, a circle
+    except (TypeError, ValueError):  # a key that is no text, an unsortable set, a circle
         raise _nothing_for(result) from None
-    if "NaN" in text or "Infinity" in text:  # Python's json writes these, and no JSON has them
+    if "NaN" in text or "Infinity" in text:  # Python's json writes them, but they are no JSON
         text = json.dumps(json.loads(text, parse_constant=lambda name: None))
     return text
 
 
 def _plain(value: Any) -> Any:
-    """Return what JSON has for a value that it does not know.
+    """Return the JSON form of a value that `json` does not know.
 
     Raises:
-        ConfigurationError: it has nothing for it.
+        ConfigurationError: there is none.
     """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return vars(value) if hasattr(value, "__dict__") else dataclasses.asdict(value)
-    if hasattr(value, "tolist"):  # NumPy's
+    if hasattr(value, "tolist"):  # arrays and scalars of NumPy
         return value.tolist()
     if isinstance(value, set | frozenset):
         return sorted(value)
@@ -155,7 +155,7 @@ def _record(result: Any) -> dict[str, Any]:
     """Return the fields of a flat record.
 
     Raises:
-        ConfigurationError: one of them is no single value.
+        ConfigurationError: a field is not a single value.
     """
     if dataclasses.is_dataclass(result) and not isinstance(result, type):
         result = {one.name: getattr(result, one.name) for one in dataclasses.fields(result)}
@@ -172,7 +172,7 @@ def _record(result: Any) -> dict[str, Any]:
 
 
 def _pickle(results: Sequence[Any]) -> bytes:
-    """Return a pickle that has the script's own classes in it."""
+    """Return a pickle that contains the script's own classes."""
     file = io.BytesIO()
     Pickler(file, 5).dump(list(results))
     return file.getvalue()

@@ -1,4 +1,4 @@
-"""`gridengine retry`: runs calls of a run with a name again."""
+"""`gridengine retry`: run calls of a named run again."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MOST_TOLD = 10
 Examples:
   gridengine retry sweep --failed
   gridengine retry sweep --failed --scheduler slurm --max-workers 20 --yes
-  gridengine retry sweep --dispatcher sweeps      those that have no result, too
+  gridengine retry sweep --dispatcher sweeps      calls without a result, too
 """,
 )
 @click.argument("name", shell_complete=run_names)
@@ -42,13 +42,13 @@ Examples:
 def command(
     name: str, failed: bool, dispatcher: str | None, journal: str | None, yes: bool, **given: Any
 ) -> None:
-    """Run calls of the run NAME again that have failed, and without --failed those that have no
-    result; what they give is kept in the run, in the place of what was there. Whatever they write
-    elsewhere they write again, which cannot be undone: so it is asked first.
+    """Run failed calls of the run NAME again, and without --failed also those that have no result.
+    The run stores the new outcomes in the place of the old ones. Whatever the calls write elsewhere
+    they write again, which cannot be undone; so you are asked first.
 
     NAME is whatever `gridengine runs` prints of it, or `gridengine ls` of the dispatcher that runs
-    its calls. A script that waits for its calls has been told of those that
-    have failed for good: it has to end first, or to try again itself (retries=).
+    its calls. A script that waits for its calls has already seen their failures: it must end first,
+    or retry by itself (retries=).
 
     The exit status is 1 when a call fails again, or when the run cannot be used.
     """

@@ -1,4 +1,4 @@
-"""`gridengine runs`: the runs with a name, and how far they are."""
+"""`gridengine runs`: list the named runs, and their progress."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 import click
 
 from gridengine.cli.console import console, print_json, table
-from gridengine.journal import kept_runs
-from gridengine.journal.kept_runs import RunSummary
-from gridengine.watching.figures import size
+from gridengine.journal import stored_runs
+from gridengine.journal.stored_runs import RunSummary
+from gridengine.watching.formats import size
 
 COLUMNS = ("name", "begun", ">done", ">failed", ">left", ">size", "script")
 
@@ -33,13 +33,12 @@ Examples:
     "error.",
 )
 def command(as_json: bool) -> None:
-    """List the runs with a name that are in the run directory, the latest first: when each was
-    last begun, by which script, and of the calls that were handed in then how many are done, have
-    failed, and are left.
+    """List the runs with a name in the run directory, the latest first: when each was last begun,
+    by which script, and how many of its calls since then are done, have failed, and are left.
 
     The exit status is 0 also when there are none.
     """
-    found = [kept_runs.summary(path) for path in kept_runs.paths()]
+    found = [stored_runs.summary(path) for path in stored_runs.paths()]
     found.sort(key=lambda one: one.when, reverse=True)
     if as_json:
         print_json(found)

@@ -1,4 +1,4 @@
-"""`gridengine scale`: fixes how many workers a dispatcher has."""
+"""`gridengine scale`: fix how many workers a dispatcher has."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Examples:
     "--auto", is_flag=True, help="Return to as many as its calls need, within its bounds."
 )
 def command(name: str, workers: int | None, *, auto: bool) -> None:
-    """Have the dispatcher NAME keep so many WORKERS, whether they have something to do or not.
+    """Have the dispatcher NAME keep this many WORKERS, whether they are busy or idle.
 
     When it has more, idle ones leave first, and busy ones after their calls. --auto returns to the
     bounds that it was started with.

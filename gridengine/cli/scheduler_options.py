@@ -1,6 +1,4 @@
-"""The options by which commands are told which scheduler to use, and how, and what its workers
-hold.
-"""
+"""The options that choose and configure a scheduler, and those for its workers' resources."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _options(*those: Callable[[Any], Any]) -> Callable[[F], F]:
-    """Return what gives a command these options, in this order."""
+    """Return a decorator that adds these options to a command, in this order."""
     return lambda command: functools.reduce(lambda it, one: one(it), reversed(those), command)
 
 
@@ -42,11 +40,11 @@ _TAKEN_BY: Mapping[str, tuple[str, ...]] = {
     "max_workers": STARTERS,
     "start_timeout": STARTERS,
 }
-"""Which schedulers take which of the options."""
+"""Which schedulers take which options."""
 _NAMES = {"job_name": "name"}
-"""What the arguments are called that have another name than their option."""
+"""Arguments whose name differs from their option's."""
 
-_HELP = "What starts the workers (default: the setting, else the best that is here"
+_HELP = "The scheduler that starts the workers (default: the setting, else the best that is here"
 _which_scheduler = click.option("--scheduler", type=click.Choice(STARTERS), help=f"{_HELP}).")
 _which_of_dispatcher = click.option(
     "--scheduler", type=click.Choice(OF_DISPATCHERS), help=f"{_HELP}; none: people do, by hand)."
@@ -60,7 +58,7 @@ _how_it_starts = (
     click.option(
         "--min-workers",
         type=click.IntRange(min=0),
-        help="How many workers are kept though they have nothing to do (default: none).",
+        help="How many workers stay though they have nothing to do (default: none).",
     ),
     click.option("--partition", help="Slurm's --partition."),
     click.option("--account", help="Slurm's --account."),
@@ -75,7 +73,7 @@ _how_it_starts = (
         help="A shell line that runs before each worker; may be given more than once.",
     ),
     click.option("--python", metavar="PATH", help="The Python on the nodes (default: this one)."),
-    click.option("--job-name", help="What the batch system calls the jobs."),
+    click.option("--job-name", help="The name of the jobs in the batch system."),
     click.option(
         "--jobs-per-worker",
         type=click.IntRange(min=1),
@@ -90,9 +88,9 @@ _how_it_starts = (
     ),
 )
 scheduler_options = _options(_which_scheduler, *_how_it_starts)
-"""Gives a command the options by which it is told what starts workers, and how."""
+"""Adds the options for what starts workers, and how."""
 dispatcher_options = _options(_which_of_dispatcher, *_how_it_starts)
-"""As `scheduler_options`, for a dispatcher, which need not start any workers."""
+"""Adds the same options for a dispatcher, which need not start any workers."""
 _held = (
     click.option("--cores", type=click.IntRange(min=1), help="Cores of each worker."),
     click.option("--memory", metavar="GB", help="Memory of each worker, as 1.5 or 512M."),
@@ -100,7 +98,7 @@ _held = (
     click.option("--token", help="A label of each worker; on a cluster, its name in the settings."),
 )
 held_options = _options(*_held)
-"""Gives a command the options by which it is told what workers hold for as long as they stay."""
+"""Adds the options for what workers have as long as they stay."""
 resource_options = _options(
     *_held,
     click.option(
@@ -110,14 +108,14 @@ resource_options = _options(
         help="How long each call may take, as 2:00:00 or in seconds.",
     ),
 )
-"""As `held_options`, and for how long calls may take."""
+"""Adds the same options, and the walltime of calls."""
 
 
 def arguments_of(scheduler: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments for the class of a scheduler of this name that were given.
+    """Return the given arguments for the scheduler of this name.
 
     Raises:
-        click.UsageError: it does not take one of them.
+        click.UsageError: the scheduler does not take one of them.
     """
     found = {name: value for name, value in given.items() if value not in (None, ())}
     for name in found:
@@ -137,10 +135,10 @@ def resources_of(
     token: str | None,
     walltime: str | None = None,
 ) -> Resource:
-    """Return what these options say.
+    """Return the resources that these options name.
 
     Raises:
-        click.BadParameter: a time, or an amount of memory, is none.
+        click.BadParameter: a time or an amount of memory is malformed.
     """
     time: float | str | None = (
         walltime if walltime is None or ":" in walltime else _number("--time", walltime)

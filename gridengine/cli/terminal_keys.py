@@ -1,4 +1,4 @@
-"""Keys that are pressed at a terminal, one by one."""
+"""Read keys at a terminal, one by one."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _SEQUENCE = re.compile(r"\x1b[\[O][0-?]*[ -/]*[@-~]|.", re.DOTALL)
 
 
 _MOUSE = re.compile(r"\x1b\[<(\d+);(\d+);(\d+)M")
-"""A button of the mouse that is pressed, where (xterm's control sequences, SGR 1006)."""
+"""A pressed mouse button and its position (xterm's control sequences, SGR 1006)."""
 _WHEEL = {"64": "up", "65": "down"}
 _MOUSE_ON, _MOUSE_OFF = b"\x1b[?1000h\x1b[?1006h", b"\x1b[?1006l\x1b[?1000l"
 
 
 def keys_in(typed: str) -> list[str]:
-    """Return the keys in what a terminal has sent: characters, and of the others `up` and `down`
-    alone, which the mouse's wheel gives too; its first button gives `click X Y`, from 0.
+    """Return the keys in a terminal's input: characters, and `up` and `down`, which the mouse's
+    wheel sends too. The first mouse button gives `click X Y`, from 0. Other keys are ignored.
     """
     keys = map(_key, _SEQUENCE.findall(typed))
     return [key for key in keys if len(key) == 1 or key.partition(" ")[0] in _LONG]
@@ -41,12 +41,10 @@ def _key(typed: str) -> str:
 
 
 class TerminalKeys:
-    """Have a terminal give each key, and click, at once and not show it, until the end of the
-    `with`.
+    """Within the `with`, the terminal sends each key and click at once, without echo.
 
     Args:
-        woken: becomes readable when a signal, or something else, has come: then the waiting is over
-            too.
+        woken: a socket that becomes readable to end a wait, when a signal has come, for example.
     """
 
     def __init__(self, fd: int, woken: socket.socket) -> None:
@@ -66,8 +64,8 @@ class TerminalKeys:
         termios.tcsetattr(self._fd, termios.TCSADRAIN, self._before)
 
     def wait(self) -> list[str]:
-        """Return the keys that were pressed, as they come, or none when this was woken; arrows are
-        `up` and `down`.
+        """Wait for keys and return them as they come; arrows are `up` and `down`. Return none when
+        woken.
         """
         ready, _, _ = select.select([self._fd, self._woken.fileno()], [], [])
         if self._woken.fileno() in ready:

@@ -1,4 +1,4 @@
-"""`gridengine top`: a dispatcher, live on a terminal, or as plain frames."""
+"""`gridengine top`: show a dispatcher live on a terminal, or as plain frames."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from gridengine.watching.watched import Watched
 MOST_SAMPLED = 500
 LEAST_SECONDS = 0.1
 PLAIN_SIZE = 120, 60
-"""How wide and high a frame is where there is no terminal."""
+"""The width and height of a frame without a terminal."""
 FOOT = "q quit  TAB view  s sort  r reverse  / filter  f follow  p pause  h help"
 HELP = """\
   q            quit
@@ -80,7 +80,7 @@ Examples:
     "--follow",
     metavar="WHICH",
     default="",
-    help="Only what is of this worker, host, cluster job or function.",
+    help="Only rows of this worker, host, cluster job or function.",
 )
 @click.option("--json", "as_json", is_flag=True, help="For scripts: an object for each frame.")
 def command(
@@ -95,9 +95,9 @@ def command(
 ) -> None:
     """Show a dispatcher's progress: its functions, calls, workers, failures, and log.
 
-    NAME is whatever `gridengine ls` prints of a dispatcher, or a run's name. Where there is no
-    terminal, or a dumb one, a plain frame is printed each interval. Of many workers, calls and
-    failures an even sample is shown, with how many there are.
+    NAME is whatever `gridengine ls` prints of a dispatcher, or a run's name. Without a terminal, or
+    on a dumb one, a plain frame is printed each interval. Of many workers, calls and failures an
+    even sample is shown, with how many there are.
 
     The exit status is 1 when there is no such dispatcher, 130 after Ctrl-C at a terminal.
     """
@@ -144,7 +144,7 @@ def _print_on(watched: Watched, view: View, interval: float, *, as_json: bool) -
 
 
 def words_of(view: View) -> list[str]:
-    """Return of what a dispatcher is to tell alone."""
+    """Return the words to which a dispatcher limits its answers."""
     return [view.follow] if view.follow else []
 
 
@@ -154,35 +154,37 @@ def merged_answers(before: Answer, after: Answer) -> Answer:
 
 
 def cpu_between(before: Answer, after: Answer) -> float | None:
-    """Return which part of a processor the dispatcher has used between these; None when they are
-    too near to each other.
+    """Return the part of a processor that the dispatcher used between these answers; None when they
+    are too close together.
     """
     seconds = after.status.elapsed_seconds - before.status.elapsed_seconds
     return (after.cpu_seconds - before.cpu_seconds) / seconds if seconds > LEAST_SECONDS else None
 
 
 class _Screen:
-    """The alternate screen of a terminal, which is left as it was whatever ends this."""
+    """The alternate screen of a terminal, which is restored however this ends."""
 
     def __init__(self, watched: Watched, view: View, interval: float) -> None:
         self._watched = watched
         self._view = view
         self._interval = interval
         self._typed: str | None = None
-        """What has been typed of a filter, or `_what` else; None when nobody types."""
+        """The text typed so far for the field `_what` of the view; None when nothing is being
+        typed.
+        """
         self._what = "filter"
         self._shown: Answer | None = None
         self._help = False
         self._done = False
         self._newest = Newest(merged_answers)
         self._fault: ClusterError | None = None
-        """Why nothing more is told."""
+        """Why no more answers come."""
         self._followed: list[str] | None = None
-        """Of what alone is told; None before anything is."""
+        """The words to which the answers are limited now; None before the first request."""
         self._cpu: float | None = None
 
     def run(self) -> None:
-        """Draw until somebody quits, or the dispatcher ends."""
+        """Draw until the user quits, or the dispatcher ends."""
         from rich.console import Console
         from rich.live import Live
         from rich.text import Text
@@ -195,7 +197,7 @@ class _Screen:
         signal.signal(signal.SIGWINCH, lambda number, frame: None)
         signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
         words = ""
-        # Without the environment: what it says in COLUMNS is no more when a terminal is resized.
+        # Without COLUMNS and LINES, which are wrong once the terminal is resized.
         size = {name: one for name, one in os.environ.items() if name not in ("COLUMNS", "LINES")}
         out = Console(highlight=False, _environ=size)
         try:
@@ -220,25 +222,25 @@ class _Screen:
             click.echo(folded(words, sys.stdout))
 
     def _follow(self) -> None:
-        """Have the dispatcher tell of what is shown, if that is not what it tells of already."""
+        """Limit the answers to what is shown, if they are not yet."""
         words = words_of(self._view)
         if words != self._followed:
             self._followed = words
             self._watched.follow(most=MOST_SAMPLED, words=words, interval=self._interval)
 
     def _read(self, wake: socket.socket) -> None:
-        """Take what the dispatcher tells, in a thread of its own, and have it drawn."""
+        """Take the dispatcher's answers, in a thread of its own, and wake the loop to draw them."""
         while self._fault is None:
             try:
                 self._newest.put(self._watched.next_answer())
             except ClusterError as error:
                 self._fault = error
                 self._newest.put(None)
-            with contextlib.suppress(OSError):  # it has not been woken up since, or is over
+            with contextlib.suppress(OSError):  # the loop has yet to wake up, or has ended
                 wake.send(b"\0")
 
     def _loop(self, keys: TerminalKeys, draw: Callable[[list[str]], None]) -> str:
-        """Return what is to be said at the end."""
+        """Draw and handle keys. Return the words to print at the end."""
         told = answer = self._newest.get()
         if self._fault is not None and told is None:
             raise self._fault
@@ -275,7 +277,7 @@ class _Screen:
         if self._typed is None and self._view.filter:
             foot = f"only rows with {self._view.filter!r};  {foot}"
         if self._typed is None and self._view.follow:
-            foot = f"only what is of {self._view.follow!r};  {foot}"
+            foot = f"only rows of {self._view.follow!r};  {foot}"
         if self._view.paused:
             foot = f"PAUSED  {foot}"
         return frame(answer, self._view, width=columns - 1, height=lines, cpu=self._cpu, foot=foot)
@@ -315,7 +317,7 @@ class _Screen:
 
 
 def pressed(view: View, key: str) -> View:
-    """Return what is shown after a key; the same when it means nothing."""
+    """Return the view after a key; the same view when the key means nothing."""
     names = list(VIEWS)
     if key == "\t":
         return clicked(view, names[(names.index(view.name) + 1) % len(names)])
@@ -326,7 +328,7 @@ def pressed(view: View, key: str) -> View:
 
 
 def clicked(view: View, part: Any) -> View:
-    """Return what is shown after a click on a part of a frame, see `part_at`."""
+    """Return the view after a click on a part of a frame, see `part_at`."""
     if isinstance(part, str):
         return View(part, filter=view.filter, follow=view.follow)
     if isinstance(part, int):
@@ -336,7 +338,7 @@ def clicked(view: View, part: Any) -> View:
 
 
 _PROMPTS = {"/": "filter", "f": "follow"}
-"""By its key: what of a view is typed after it."""
+"""The field of the view that is typed after a key."""
 _CHANGES: Mapping[str, Callable[[View], dict[str, Any]]] = {
     "s": lambda view: {
         "sort": 0 if view.sort is None else (view.sort + 1) % len(view.columns),
@@ -349,4 +351,4 @@ _CHANGES: Mapping[str, Callable[[View], dict[str, Any]]] = {
     " ": lambda view: {"first": view.first + 10},
     "b": lambda view: {"first": max(0, view.first - 10)},
 }
-"""By its key: what of a view a key changes."""
+"""The change of the view by a key."""

@@ -1,4 +1,4 @@
-"""A trivial job for `gridengine doctor`: run on one scheduler, in a process that can be ended."""
+"""A trivial job for `gridengine doctor`, run on one scheduler in a process that can be ended."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def try_job(name: str, environment: Mapping[str, str], wait: float) -> Finding:
 
 
 def _end(process: subprocess.Popen[str]) -> str:
-    """End the process, and with it its job, and return its last line."""
+    """End the process, and with it its job. Return the last line that it printed."""
     process.terminate()
     try:
         return _last_line(process.communicate(timeout=LEAVE_SECONDS)[1])
@@ -66,7 +66,7 @@ def _last_line(text: str) -> str:
 
 
 def judge(name: str, output: str, errors: str, seconds: float) -> Finding:
-    """Return what the output of `probe` means; `seconds` is how long its process took."""
+    """Return the finding for the output of `probe`; `seconds` is how long its process took."""
     finding = functools.partial(Finding, name, "job")
     try:
         said: dict[str, Any] = json.loads(output.strip().splitlines()[-1])
@@ -85,9 +85,7 @@ def judge(name: str, output: str, errors: str, seconds: float) -> Finding:
 
 
 def probe(name: str) -> None:
-    """Run a trivial job, and write how it went to standard output as JSON. For a process of its
-    own.
-    """
+    """Run a trivial job, and print the result as JSON. Called in a process of its own."""
     from gridengine.api.map import starmap
 
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))

@@ -1,4 +1,4 @@
-"""More workers for a dispatcher that runs already, `gridengine up`."""
+"""`gridengine up`: more workers for a dispatcher that runs already."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ ENDED = (WorkerStatus.ENDED, WorkerStatus.FAILED)
 
 
 def connection_files(names: Sequence[str], say: Callable[[str], None]) -> list[Path]:
-    """Return the connection files of the dispatchers that are named. Of several those under way, of
-    the others it is said that they are not; when none is named, that which began last of those in
-    the run directory whose dispatcher can be reached from here.
+    """Return the connection files of the named dispatchers. Of several, those that are not under
+    way are reported by `say` and left out. Without a name, it is the dispatcher that began last
+    among those in the run directory that can be reached from here.
 
     Raises:
-        ConfigurationError: there is none, it has ended, or is not this user's alone.
+        ConfigurationError: there is none, it has ended, or its file is not this user's alone.
     """
     if len(names) == 1:
         file = worker_file(names[0])
@@ -63,7 +63,7 @@ def connection_files(names: Sequence[str], say: Callable[[str], None]) -> list[P
 
 
 def _last_under_way() -> list[Path]:
-    # The last first, and no more are asked than it takes.
+    # Latest first; `next` stops at the first dispatcher that answers.
     files = [path / CONNECTION for path in settings().runs.glob("*/")]
     found = next(filter(is_under_way, sorted(filter(_written, files), key=_written)[::-1]), None)
     if found is None:
@@ -81,8 +81,8 @@ def _none(which: str) -> ConfigurationError:
 
 
 def files_for_dry_run(say: Callable[[str], None]) -> list[Path]:
-    """Return the connection files that a dry run names in its commands: those of the runs under
-    way or, where there are none, a placeholder.
+    """Return the connection files for the commands of a dry run: those of the runs under way, or a
+    placeholder.
     """
     try:
         return connection_files((), say)
@@ -100,7 +100,7 @@ def scheduler_of(file: Path) -> str | None:
 
 
 def _written(file: Path) -> float:
-    """Return when a file was written; 0 if it is not there, or may not be looked at."""
+    """Return when a file was written; 0 if it cannot be looked at."""
     try:
         return file.stat().st_mtime
     except OSError:
@@ -108,8 +108,8 @@ def _written(file: Path) -> float:
 
 
 def default_count(scheduler: Scheduler, connection: Path) -> int:
-    """Return how many workers are sensible: on this machine as many as use all processors,
-    elsewhere one.
+    """Return a sensible number of workers: on this machine enough to use all processors, elsewhere
+    one.
     """
     if not scheduler.local:
         return 1
@@ -118,18 +118,18 @@ def default_count(scheduler: Scheduler, connection: Path) -> int:
 
 
 def plan(scheduler: Scheduler, connection: Path, count: int, resources: Resource) -> LaunchPlan:
-    """Return what would be submitted for so many workers; nothing is."""
+    """Return what would be submitted for this many workers, without submitting it."""
     if scheduler.local:
         return TcpProcessLauncher(connection).plan(count, Demand(resources))
     return scheduler.dry_run(resources, count=count, connection=connection)
 
 
 class ExtraWorkers:
-    """Workers that a dispatcher did not ask for itself.
+    """Workers that a dispatcher did not request itself.
 
     Args:
         launcher: starts and stops them.
-        demand: what each is asked for with.
+        demand: the demand that each is launched with.
         say: prints a line.
     """
 
@@ -139,11 +139,11 @@ class ExtraWorkers:
         self._say = say
         self._states: dict[Handle, WorkerStatus | None] = {}
         self.failed = 0
-        """How many ended otherwise than in order."""
+        """How many workers did not end in order."""
 
     def advance(self, count: int) -> bool:
-        """Start those of so many that are left, as far as they are taken; say what has changed;
-        return whether all have ended.
+        """Launch workers until there are `count`, as far as the batch system takes them, and print
+        changes. Return whether all have ended.
         """
         if len(self._states) < count:
             self._launch(count - len(self._states))
@@ -163,7 +163,7 @@ class ExtraWorkers:
         self._say(f"{plural(len(handles), 'worker')} asked for: {ids}")
 
     def _show(self, handle: Handle, report: Report) -> None:
-        """Say how a worker is, when that has changed."""
+        """Print the state of a worker if it has changed."""
         if self._states[handle] is report.state:
             return
         self._states[handle] = report.state
@@ -176,7 +176,7 @@ class ExtraWorkers:
 
 
 def run_all(groups: Sequence[tuple[ExtraWorkers, int]]) -> None:
-    """Start so many workers of each group, as soon as the batch system takes them, and wait until
+    """Start this many workers of each group, as soon as the batch system takes them, and wait until
     the last has ended.
 
     Raises:
@@ -191,8 +191,8 @@ def run_all(groups: Sequence[tuple[ExtraWorkers, int]]) -> None:
 def extra_workers(
     scheduler: Scheduler, connection: Path, resources: Resource, say: Callable[[str], None]
 ) -> Iterator[ExtraWorkers]:
-    """Yield what starts workers for the dispatcher of this connection file; all are stopped in the
-    end.
+    """Yield the workers that can be started for the dispatcher of this connection file. All are
+    stopped at the end.
 
     Raises:
         ConfigurationError: no folder for their script and logs can be made.
@@ -202,7 +202,7 @@ def extra_workers(
         if scheduler.local:
             launcher: Launcher = TcpProcessLauncher(connection)
         else:
-            # Its folder is beside the dispatcher's, which is removed when that one ends.
+            # Its folder is beside the dispatcher's, not in it: the dispatcher removes its own.
             id = new_run_id("up-")
             folder = make_private_folder(settings().runs / id)
             run = LaunchContext(id, folder, connection, adopt_none)

@@ -1,4 +1,4 @@
-"""`gridengine worker`: workers by hand, for a dispatcher that runs."""
+"""`gridengine worker`: start workers on this machine, by hand."""
 
 from __future__ import annotations
 
@@ -35,18 +35,19 @@ Examples:
     "--workers",
     "count",
     type=click.IntRange(min=1),
-    help="How many (default: one if you say what it holds, else as many as use all processors).",
+    help="How many (default: one if its resources are given, else enough for all processors).",
 )
 @held_options
 def command(dispatcher: str, count: int | None, **held: Any) -> None:
-    """Start workers on this machine for the dispatcher NAME, until it ends or Ctrl-C stops them.
+    """Start workers on this machine for the dispatcher NAME. They stay until it ends or Ctrl-C
+    stops them.
 
     NAME is whatever is printed of a dispatcher that takes workers from elsewhere: its name, process
     id, folder; or a copy of its connection file for workers.
 
-    Calls go to the workers that hold what they ask for. With --cores, --memory, --gpus or --token
-    each worker holds that alone, with one core if you do not say how many; without any of them it
-    holds what the dispatcher's own workers do.
+    Calls go to the workers that have what they ask for. With --cores, --memory, --gpus or --token
+    each worker has only that, and one core if you do not say how many; without any of them it has
+    what the dispatcher's own workers have.
 
     The exit status is 1 when one of them has failed, 130 after Ctrl-C.
     """
@@ -88,10 +89,10 @@ def _check_shared(folder: DispatcherFolder) -> None:
 
 
 def _held(count: int | None, **given: Any) -> Resource:
-    """Return what each worker is to hold, `ZERO` where it is not said.
+    """Return the resources of each worker, `ZERO` if the options name none.
 
     Raises:
-        click.UsageError: it is so many workers and GPUs that several would use the same.
+        click.UsageError: several workers would use the same GPUs.
     """
     resources = resources_of(**given)
     if (count or 1) > 1 and resources.get(GPUs) is not None:

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder, State
 from gridengine.errors import GridEngineError
-from gridengine.journal import kept_runs
+from gridengine.journal import stored_runs
 from gridengine.journal.handed_calls import handed_to
-from gridengine.journal.kept_runs import RunSummary
 from gridengine.journal.lock_file import read_holder
 from gridengine.journal.run_file import LOCK, SUFFIX
+from gridengine.journal.stored_runs import RunSummary
 from gridengine.schedulers.remote import RemoteScheduler
 
 log = logging.getLogger("gridengine")
@@ -33,9 +33,9 @@ def runs_at(folder: DispatcherFolder) -> Iterator[RunSummary]:
     run's file.
     """
     key = folder.server_key()
-    for path in kept_runs.paths():
+    for path in stored_runs.paths():
         name = path.name.removesuffix(SUFFIX)
-        if key in handed_to(name, path) and (run := kept_runs.summary(path)).left:
+        if key in handed_to(name, path) and (run := stored_runs.summary(path)).left:
             yield run
 
 
@@ -45,7 +45,7 @@ def who_has(name: str, path: Path) -> str:
     Raises:
         JournalError: the run's file cannot be read.
     """
-    if kept_runs.is_under_way(name, path):
+    if stored_runs.is_under_way(name, path):
         holder = read_holder(path.with_name(f"{path.name}{LOCK}"))
         return "a script" if holder is None else f"process {holder.pid} on {holder.host}"
     running = (one for one in dispatchers_with(name, path) if one.state() is State.RUNNING)

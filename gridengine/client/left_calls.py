@@ -23,7 +23,7 @@ from gridengine.journal.run_file import RunFile, files_in_use, leave, open_run, 
 from gridengine.journal.writer import JournalWriter
 from gridengine.resources.units import plural
 from gridengine.schedulers.remote import RemoteScheduler
-from gridengine.wire.messages import ChildrenWelcome
+from gridengine.wire.messages import ClientWelcome as ChildrenWelcome
 
 log = logging.getLogger("gridengine")
 

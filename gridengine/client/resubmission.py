@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gridengine.errors import JournalError
-from gridengine.journal import kept_runs
+from gridengine.journal import stored_runs as kept_runs
 from gridengine.journal.run_file import RETURNED
 
 

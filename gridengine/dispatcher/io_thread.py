@@ -350,7 +350,7 @@ class DispatcherThread(PostingDispatcher):
             began=self._began,
             journal=self._journal,
             listener=self.listener,
-            printed=self._link.streams.kept,
+            printed=self._link.streams.excerpt,
             named=self._named,
             clock=self._clock,
         )

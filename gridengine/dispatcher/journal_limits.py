@@ -11,7 +11,7 @@ from gridengine.serialize.shared_objects import all_needed
 
 if TYPE_CHECKING:
     from gridengine.dispatcher.core.tasks import Function, Task
-    from gridengine.wire.messages import ChildTasks
+    from gridengine.wire.messages import Submit
 
 MOST_BYTES = 900_000_000
 """How many bytes a call, function, shared object or result may have: SQLite's rows have 10**9 at
@@ -79,9 +79,7 @@ def why_refused(function: Function, task: Task) -> ConfigurationError | None:
     return None
 
 
-def why_refused_as_sent(
-    message: ChildTasks, buffers: Sequence[Buffer]
-) -> ConfigurationError | None:
+def why_refused_as_sent(message: Submit, buffers: Sequence[Buffer]) -> ConfigurationError | None:
     """Return why these tasks are refused; None when they are not."""
     if not is_large(buffers):
         return None

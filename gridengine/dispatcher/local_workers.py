@@ -31,13 +31,13 @@ from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.messages import Beat, Goodbye, Message, Refuse, Stop, Welcome
 from gridengine.wire.open_files import FILES_PER_RUNNER, allow_open_files
 from gridengine.worker.agent import HANDLERS, Agent, make_hello
-from gridengine.worker.figures import Meter
+from gridengine.worker.agent_requests import answer_in_user_process
 from gridengine.worker.forkserver import ForkServer, is_ready
 from gridengine.worker.log_limit import LogLimit
 from gridengine.worker.memory_limit import memory_here
+from gridengine.worker.meter import Meter
 from gridengine.worker.output_excerpt import OutputExcerpt
 from gridengine.worker.output_relay import Relay
-from gridengine.worker.parent_requests import answer_in_user_process
 from gridengine.worker.stream_writer import StandardStreams
 
 NAME = "local-workers.log"
@@ -207,7 +207,7 @@ class LocalWorkers:
                 streams=self.streams,
                 relay=Relay(post, alone=self._log is None) if self._relays else None,
                 answer=answer_in_user_process,
-                kept=self._kept,
+                result_blocks=self._kept,
                 clock=self._clock,
             )
         except (EOFError, OSError):

@@ -1,5 +1,31 @@
-"""What is kept on disk: the results of runs that have a name, an SQLite file for each run.
+"""The journals: SQLite files on disk. A named run has one with its results; a stand-alone
+dispatcher has one with everything that a restart needs.
 
-In come calls as they are handed in and outcomes as they arrive, pickled; out go the outcomes of
-calls that a run has made before. Nothing here runs a call. Read `run_file` first, then `writer`.
+    client                       run_file                         writer (a thread)
+    call -> key (call_keys) ---> known_calls: an outcome? ---> yes: answered from the file
+                                     | no
+                                     v
+    outcome of the call -------> add_result ---> rows ---> one commit each 0.25 s ---> disk
+
+Nothing here runs a call. Read `run_file` first, then `writer`, then `known_calls`.
+
+- `run_schema` has the tables of a run's file; `stored_runs` reads it without the code that made it;
+  `handed_calls` records which calls a stand-alone dispatcher was handed.
+- `dispatcher_file` is the dispatcher's journal.
+- `lock_file` and `owner_lock` let one process at a time use a file; `file_systems` says whether a
+  write-ahead log works there.
+
+Keep in step:
+
+- The numbers of sessions, blocks and functions are counted in memory and written later. So one
+  process at a time may write, which the lock ensures.
+- `RunFile._has_blocks` with the writer: `read` flushes before it looks up what this process wrote.
+- `DispatcherFile._later` with `settle_later`: acts that wait behind a deferred write run when the
+  write is durable, or when the row that supersedes it is.
+- `APPLICATION`, `VERSION` and the tables with every older file.
+
+Rejected: keeping results of named runs in the dispatcher's journal. On the client's side the file
+works with every scheduler, and known calls need not be handed over at all. A layer between the
+client's submissions and the dispatcher (`client/named_run_calls`) answers them
+from the file.
 """

@@ -1,9 +1,14 @@
-"""Digests by which the calls of an earlier run are known again: of functions, and of arguments.
+"""Keys of calls: the digests of functions and of arguments by which a named run recognises its
+calls.
 
-They are the same in each process that has the same: no memory address, no random name, no order of
-a set is in them. Nor is where a function is written, or its comments. A function's digest covers
-those of the user's own functions, classes and variables that it refers to, each by itself, so that
-it can be said which of them has changed.
+A key is the same in every process that has the same function and arguments. It contains no memory
+address, no random name, and no order of a set. It depends neither on where a function is written
+nor on its comments. A function's digest covers the user's own functions, classes and variables that
+it refers to, each with a digest of its own, so that the log can say which of them has changed.
+
+Rejected: digests of source text. Code objects ignore comments, docstrings and positions, and exist
+for code that is made by `exec` or typed at a prompt. The price: another minor version of Python
+makes other code.
 """
 
 from __future__ import annotations
@@ -55,11 +60,11 @@ HAS_DOCSTRING = 0x400_0000  # of `inspect`; before Python 3.14 no flag has this 
 _FUNCTION_DATA = ("__defaults__", "__kwdefaults__", "__dict__")
 
 Parts: TypeAlias = dict[str, str]
-"""What a function is made of: the names of functions, classes and variables, with a digest each."""
+"""The digests of the parts of a function: its functions, classes and variables by name."""
 
 
 class FunctionKey(Struct, frozen=True):
-    """What a function is known by: its name, its digest, and those of its parts."""
+    """The key of a function: its name, its digest, and the digests of its parts."""
 
     name: str
     digest: bytes
@@ -67,27 +72,27 @@ class FunctionKey(Struct, frozen=True):
 
 
 class CallKeys:
-    """Makes the keys of the calls of one run. What was digested once is not looked at again, so a
-    class that is changed meanwhile counts as it was.
+    """Makes the keys of the calls of one run. Each object is digested once. A class that changes
+    afterwards keeps its first digest.
     """
 
     def __init__(self) -> None:
         self._definitions: dict[int, tuple[object, bytes]] = {}
-        """By its `id`: a function or class, and the digest of all that it is made of."""
+        """By `id`: a function or class, and the digest of all its parts."""
         self._shared: dict[int, tuple[object, bytes]] = {}
-        """By its `id`: the handle of a shared object, and the digest of that."""
+        """By `id`: the handle of a shared object, and the digest of the object."""
 
     def of_function(self, f: Callable[..., Any]) -> FunctionKey:
-        """Return what a function is known by. What of it cannot be pickled counts by its type."""
+        """Return the key of a function. A part that cannot be pickled counts by its type."""
         parts = _Walk(self).parts_of(f)
         parts["Python"] = PYTHON
         return FunctionKey(_name(f), _digest_of_parts(parts), parts)
 
     def of_call(self, call: Any, form: int) -> bytes:
-        """Return the key of what one call is given.
+        """Return the key of the arguments of one call.
 
         Raises:
-            PicklingError, TypeError: it cannot be pickled.
+            PicklingError, TypeError: the arguments cannot be pickled.
         """
         if is_plain([call]):
             return hashlib.blake2b(
@@ -103,12 +108,13 @@ class CallKeys:
         return [blake2b(dumps(call, 5), digest_size=16, salt=salt).digest() for call in calls]
 
     def of_object(self, obj: Any, *, salt: bytes = b"", walk: _Walk | None = None) -> bytes:
-        """Return the digest of an object; functions and classes of the user's own are noted in a
-        walk or, without one, are part of it.
+        """Return the digest of an object. The user's own functions and classes in it are noted in
+        the walk; without a walk, their digests become part of the object's.
         """
         names = _Walk(self) if walk is None else walk
         body, buffers = _pickled(_KeyPickler, obj, names)
-        if any(opcode in body for opcode in SETS):  # or a byte like it, which does no harm
+        # A byte that only looks like the opcode costs a second pickling, and does no other harm.
+        if any(opcode in body for opcode in SETS):
             body, buffers = _pickled(_OrderedPickler, obj, names)
         digest = hashlib.blake2b(body, digest_size=KEY_BYTES, salt=salt)
         for buffer in buffers:
@@ -126,7 +132,7 @@ class CallKeys:
         return known[1]
 
     def of_shared(self, handle: Shared[Any]) -> bytes:
-        """Return the digest of what a handle stands for."""
+        """Return the digest of the object that a handle stands for."""
         known = self._shared.get(id(handle))
         if known is None:
             known = self._shared[id(handle)] = handle, self.of_object(handle.get())
@@ -134,8 +140,8 @@ class CallKeys:
 
 
 def is_plain(calls: Sequence[Any]) -> bool:
-    """Return whether calls are given nothing but numbers, texts, bytes and None: what is unpickled
-    then has the same keys as what was pickled.
+    """Return whether the calls' arguments are only numbers, texts, bytes and None. Such arguments
+    have the same keys after they were pickled and unpickled.
     """
     kinds = set(map(type, calls))
     if kinds == {tuple}:
@@ -170,12 +176,14 @@ def _pickled(
 
 
 class _KeyPickler(Pickler):
-    """Pickles for digests alone: of the user's own functions and classes the names."""
+    """Pickles only for digests: the user's own functions and classes are replaced by their
+    names.
+    """
 
     walk: _Walk
 
     def reducer_override(self, obj: Any) -> Reduction:
-        """Called by C `pickle` for all but plain builtin values."""
+        """Called by C `pickle` for all objects but plain builtin values."""
         kind = type(obj)
         if (kind is types.FunctionType or isinstance(obj, type)) and is_users(obj):
             return str, (self.walk.name(obj),)
@@ -194,7 +202,7 @@ class _KeyPickler(Pickler):
 
 
 class _OrderedPickler(_KeyPickler):
-    """As the other, with sets in an order that does not change from process to process."""
+    """Like `_KeyPickler`, with sets in an order that is the same in every process."""
 
     def persistent_id(self, obj: Any) -> Any:
         """Called by C `pickle` for each object."""
@@ -206,8 +214,8 @@ class _OrderedPickler(_KeyPickler):
 
 
 def is_users(obj: Any) -> bool:
-    """Return whether a function or class is of the user's own code: of the script or a notebook,
-    made in a function, or of a module that belongs neither to the environment nor to Python.
+    """Return whether a function or class is the user's own: defined in the script or a notebook,
+    inside a function, or in a module that belongs neither to the environment nor to Python.
     """
     if isinstance(obj, type) and not obj.__flags__ & 1 << 9:  # made by C code
         return False
@@ -217,27 +225,27 @@ def is_users(obj: Any) -> bool:
 
 
 def _name(f: Any) -> str:
-    """Return what people call a function: one with some arguments given as it is without them."""
+    """Return the name of a function for people. A partial has the name of its function."""
     while isinstance(f, functools.partial):
         f = f.func
     return name_of(f)
 
 
 class _Walk:
-    """Finds all of the user's own that one object is made of."""
+    """Finds all of the user's own functions, classes and variables that one object refers to."""
 
     def __init__(self, keys: CallKeys) -> None:
         self.keys = keys
         self._names: dict[int, str] = {}
         self._taken: set[str] = set()
         self.awaits = False
-        """Whether the result of another call was met."""
+        """Whether the walk has met the result of another call."""
         self.waiting: list[Any] = []
         """Functions and classes that were met and have not been looked into."""
 
     def name(self, obj: Any) -> str:
-        """Return what a function or class is called among the parts: of several that have the same
-        name, as lambdas do, the later ones have a number.
+        """Return the name of a function or class among the parts. Of several with the same name,
+        such as lambdas, the later ones get a number.
         """
         if id(obj) not in self._names:
             name = obj.__qualname__
@@ -250,10 +258,10 @@ class _Walk:
         return self._names[id(obj)]
 
     def parts_of(self, root: Any) -> Parts:
-        """Return the digests of all that an object is made of."""
+        """Return the digests of all parts of an object."""
         parts: Parts = {}
         self._note(parts, "itself", root)
-        met = []  # none of them may be collected: another could have its `id`
+        met = []  # keep them alive: another object could get the `id` of a collected one
         while self.waiting:
             one = self.waiting.pop()
             met.append(one)
@@ -268,8 +276,9 @@ class _Walk:
             digest = self.keys.of_object(value, walk=self)
         except KeyboardInterrupt:
             raise
-        except BaseException:  # what the user's own class does when it is pickled may be anything
-            # With the result of another call, which may be any, it is like nothing before.
+        except BaseException:  # a user's class may do anything when it is pickled
+            # An object with the result of another call may have any value: give it a random
+            # digest, which equals none before.
             unlike = os.urandom(KEY_BYTES) if self.awaits else b""
             told = unlike + str(type(value)).encode()
             digest = hashlib.blake2b(told, digest_size=KEY_BYTES).digest()
@@ -278,11 +287,11 @@ class _Walk:
 
 
 def _of_function(f: types.FunctionType) -> Iterator[tuple[str, Any]]:
-    """Yield what a function is made of, the parts of its own as ":...", variables by their name."""
+    """Yield the parts of a function: its own parts as ":...", variables by their names."""
     data = [getattr(f, name) or None for name in _FUNCTION_DATA]
     closure = [contents_of(cell) for cell in f.__closure__ or ()]
     code = f.__code__
-    # A docstring is no matter to what it does. It shifts no other constant before Python 3.14.
+    # Ignore the docstring. Before Python 3.14 it is the first constant, and shifts no other.
     if not CONSTANTS_SHIFT and code.co_consts and code.co_consts[0] == f.__doc__:
         code = code.replace(co_consts=(None, *code.co_consts[1:]))
     yield ":", (code, data, closure)
@@ -296,7 +305,9 @@ def _of_function(f: types.FunctionType) -> Iterator[tuple[str, Any]]:
 
 
 def _of_modules(code: types.CodeType, used: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield what code reaches in modules of the user's own, those in other modules included."""
+    """Yield the members of the user's own modules that this code reaches, including modules in
+    modules.
+    """
     attributes = set(chain.from_iterable(one.co_names for one in codes(code)))
     waiting, seen = list(used.items()), set[int]()
     while waiting:
@@ -313,8 +324,8 @@ def _of_modules(code: types.CodeType, used: Mapping[str, Any]) -> Iterator[tuple
 
 
 def _shown(name: str, value: Any) -> str:
-    """Return what a global variable is called among the parts: one that is a function or class,
-    which is a part itself, apart from that.
+    """Return the name of a global variable among the parts. A function or class is a part itself; a
+    variable that names one gets another name.
     """
     return f"the name {name}" if isinstance(value, types.FunctionType | type) else name
 
@@ -330,7 +341,7 @@ def _of_class(cls: type) -> Iterator[tuple[str, Any]]:
 
 
 def _facts(code: types.CodeType) -> tuple[Any, ...]:
-    """Return what code does, without where it is written and what its local variables are called
+    """Return what code does, without its place in the file and the names of its local variables
     that are no parameters.
     """
     parameters = code.co_argcount + code.co_kwonlyargcount
@@ -348,8 +359,8 @@ def _facts(code: types.CodeType) -> tuple[Any, ...]:
 
 
 def _instructions(code: types.CodeType) -> Sequence[Any]:
-    """Return what code does, with constants by their values, not their numbers; a class that is
-    made in it does not say in which line.
+    """Return the instructions of code, with constants by value in place of their numbers. The line
+    number of a class that the code defines is left out.
     """
     found: list[Any] = []
     for one in dis.get_instructions(code):

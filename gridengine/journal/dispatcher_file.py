@@ -1,4 +1,13 @@
-"""The file of a stand-alone dispatcher: what its clients have handed in, what has come of it."""
+"""The journal of a stand-alone dispatcher: its clients' requests, and the outcomes of their calls.
+
+The journal stores clients' messages unchanged. A restarted dispatcher handles the remaining
+messages as if they came again, except for tasks that have ended. So there is one way in, and
+nothing to keep in step with the core. A message with many calls is one row that never changes; its
+ended calls are in rows of their own, until all have ended and the client knows. Cancellations come
+last in a restart, when the ended calls, and the calls that workers hold, are out of the queues.
+Otherwise a cancellation would end them again, and outcomes would reach the client in other groups
+than it knows. Rejected: a row for each call, which costs a hundred times the writes.
+"""
 
 from __future__ import annotations
 
@@ -34,26 +43,26 @@ CREATE TABLE assigned (run INTEGER PRIMARY KEY, worker BLOB NOT NULL, runs BLOB 
 CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL);
 """
 ADDED = "CREATE TABLE IF NOT EXISTS absent (client INTEGER PRIMARY KEY, since REAL NOT NULL)"
-"""What files of this version may lack."""
+"""A table that older files of this version may lack."""
 
 
 class DeferredWrite(Struct, frozen=True):
-    """A change that is to be written later, unless it is withdrawn."""
+    """A deferred write, which may be withdrawn."""
 
     number: int
     change: Change
 
 
 class DispatcherFile:
-    """Writes in a thread of its own, and says in the caller's when that is on disk. All methods are
-    for one thread.
+    """Writes in a thread of its own, and reports in the caller's thread when a write is durable.
+    All methods are for one thread.
 
     Args:
-        path: of the file, made if it is missing.
+        path: the file, created if it is missing.
 
     Raises:
-        ConfigurationError: it is damaged, no such file, or written by another gridengine, in a way
-            that this one does not read.
+        ConfigurationError: the file is damaged, not a journal, or written by a gridengine whose
+        journal this one cannot read.
     """
 
     def __init__(self, path: Path) -> None:
@@ -70,48 +79,50 @@ class DispatcherFile:
         except (sqlite3.Error, OSError) as error:
             raise ConfigurationError(
                 f"the dispatcher's journal {path} cannot be used: {error}",
-                hint="nothing was changed in it; move it away to begin without what it holds",
+                hint="nothing was changed in it; move it away to begin without its calls",
             ) from error
         self.epoch = self.counted("epoch", 1) + 1
-        """The number of the process among those that had the file."""
+        """The epoch of this process: its number among the processes that have used the file."""
         self._begin(JournalWriter(partial(open_connection, str(path)), f"the journal {path}"))
 
     def _begin(self, writer: JournalWriter) -> None:
         self._writer = writer
         self._durable: deque[Callable[[], object]] = deque()
         self.wake: Callable[[], object] = lambda: None
-        """Called, in another thread, when `settle` has something to do."""
+        """Called, in another thread, when `settle` has work."""
         self._later: dict[int, None] = {}
-        """The numbers of what is to be written later, until it, or what makes it needless, is on
-        disk.
+        """The numbers of deferred writes that are neither durable nor superseded by a durable
+        write.
         """
         self._last_later = 0
         self._behind: deque[tuple[int, Callable[[], object]]] = deque()
-        """What is to be called once no such number up to this one is left."""
+        """Functions to call once no deferred write up to this number is left."""
 
     def _check_protocol(self) -> None:
-        """Check that messages here are in the protocol of this process, which new ones will be."""
+        """Check that the messages in the file have the protocol of this process, which new messages
+        will have.
+        """
         found = self.read("SELECT value FROM counters WHERE name = 'protocol'").fetchone()
         [held] = self.read(
             "SELECT EXISTS (SELECT 1 FROM clients) OR EXISTS (SELECT 1 FROM workers)"
         ).fetchone()
         if held and found and found[0] != PROTOCOL:
             raise ConfigurationError(
-                f"the dispatcher's journal {self.path} is of another gridengine: what it holds is "
-                f"in protocol {found[0]}, and this one speaks {PROTOCOL}",
-                hint="start the dispatcher with that until its clients have what they wait for; or "
-                "move the file away to begin without what it holds",
+                f"the dispatcher's journal {self.path} is of another gridengine: it is in "
+                f"protocol {found[0]}, and this one speaks {PROTOCOL}",
+                hint="start the dispatcher with that gridengine until its clients have their "
+                "results; or move the file away to begin without its calls",
             )
         self._reader.execute("REPLACE INTO counters VALUES ('protocol', ?)", (PROTOCOL,))
 
     @property
     def pending(self) -> bool:
-        """Whether `settle` has something to do."""
+        """Whether `settle` has work."""
         return bool(self._durable)
 
     @property
     def failure(self) -> Exception | None:
-        """Why the latest commit failed; None when it did not."""
+        """Why the latest commit failed; None when it succeeded."""
         return self._writer.failure
 
     def write(
@@ -120,8 +131,8 @@ class DispatcherFile:
         rows: Iterable[Sequence[Any]],
         then: Callable[[], object] | None = None,
     ) -> None:
-        """Have a statement executed with each of these rows; `settle` calls `then` once that is on
-        disk.
+        """Execute a statement with each of these rows. `settle` calls `then` once they are
+        durable.
         """
         note = None if then is None else partial(self._note, then)
         self._writer.write(statement, tuple(rows), note)
@@ -131,8 +142,8 @@ class DispatcherFile:
         *changes: tuple[str, Sequence[Sequence[Any]]],
         then: Callable[[], object] | None = None,
     ) -> None:
-        """Have statements executed, each with each of its rows: on disk all are, or none is. Then
-        `settle` calls `then`.
+        """Execute statements, each with each of its rows, all or none. `settle` calls `then` once
+        they are durable.
         """
 
         def act(connection: sqlite3.Connection) -> None:
@@ -148,7 +159,7 @@ class DispatcherFile:
         size: int,
         then: Callable[[], object],
     ) -> DeferredWrite:
-        """As `write`, of one row with so many bytes, that may be withdrawn for a while."""
+        """Write one row of this many bytes, deferred: it may be withdrawn for a while."""
         self._last_later = number = self._last_later + 1
         self._later[number] = None
 
@@ -166,17 +177,17 @@ class DispatcherFile:
         )
 
     def withdraw(self, later: Iterable[DeferredWrite]) -> list[int]:
-        """Have those of these not written that are not yet; return their numbers, to be given to
-        `settle_later` once what makes them needless is on disk.
+        """Withdraw those deferred writes that are not written yet. Return their numbers; pass them
+        to `settle_later` once the write that supersedes them is durable.
         """
         return [one.number for one in later if self._writer.withdraw(one.change)]
 
     def write_now(self, later: Iterable[DeferredWrite]) -> None:
-        """Have these written now, before what is asked for from here on."""
+        """Write these deferred writes now, before all later requests."""
         self._writer.write_now(one.change for one in later)
 
     def settle_later(self, numbers: Iterable[int]) -> None:
-        """Note that what had these numbers is on disk, or what makes it needless is."""
+        """Mark these deferred writes as done: they were written, or superseded by a later write."""
         for number in numbers:
             del self._later[number]
         first = next(iter(self._later), math.inf)
@@ -184,7 +195,7 @@ class DispatcherFile:
             self._behind.popleft()[1]()
 
     def after_later(self, act: Callable[[], object]) -> None:
-        """Call something once all is settled that is to be written later; now if it is."""
+        """Call a function once all present deferred writes are done; at once if there are none."""
         if self._later:
             self._behind.append((self._last_later, act))
         else:
@@ -192,11 +203,11 @@ class DispatcherFile:
 
     def _note(self, then: Callable[[], object]) -> None:
         self._durable.append(then)
-        if len(self._durable) == 1:  # else it was woken for those before
+        if len(self._durable) == 1:  # otherwise an earlier entry has woken it already
             self.wake()
 
     def settle(self) -> None:
-        """Call what waits for what is on disk by now."""
+        """Call the functions whose writes are durable by now."""
         while self._durable:
             self._durable.popleft()()
 
@@ -205,14 +216,14 @@ class DispatcherFile:
         return self._reader.execute(statement, values)
 
     def counted(self, name: str, step: int) -> int:
-        """Return a counter of the file, and count it up by so much at once, on disk."""
+        """Return a counter of the file, and increase it by `step` at once, durably."""
         found = self.read("SELECT value FROM counters WHERE name = ?", name).fetchone()
         value: int = found[0] if found else 0
         self._reader.execute("REPLACE INTO counters VALUES (?, ?)", (name, value + step))
         return value
 
     def close(self) -> None:
-        """Write what is left, and close the file."""
+        """Write all remaining changes and close the file."""
         self._writer.close()
         self._reader.close()
 

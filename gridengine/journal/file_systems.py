@@ -1,4 +1,4 @@
-"""What file systems can do that journals lie on."""
+"""Find out whether SQLite's write-ahead log works on a file system."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from pathlib import Path
 NETWORKS = re.compile(
     "(?:nfs|cifs|smb|lustre|gpfs|beegfs|ceph|9p|afs|panfs|gluster|orangefs|pvfs|fuse)"
 )
-"""How the kinds of those begin that several machines may have mounted: their memory is not one, as
-a write-ahead log needs it (https://www.sqlite.org/wal.html).
+"""The prefixes of the types of file systems that several machines may have mounted. A write-ahead
+log needs memory that all its users share (https://www.sqlite.org/wal.html).
 """
 MOUNTS = Path("/proc/self/mounts")
 
 
 def is_on_network(path: Path) -> bool:
-    """Return whether other machines may have the file system of this file mounted; True when it is
-    not known.
+    """Return whether other machines may have the file system of this file mounted; True when
+    unknown.
     """
     try:
         mounts = MOUNTS.read_text(errors="surrogateescape").splitlines()

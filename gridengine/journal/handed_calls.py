@@ -1,7 +1,7 @@
-"""Which calls of a run a stand-alone dispatcher was handed, and by which name it knows the run: so
-that a later process finds what has come of them.
+"""Record which calls of a named run a stand-alone dispatcher was handed, and the name by which the
+dispatcher knows the run. A later process finds their outcomes by this record.
 
-The tables are in the file of the run, once it was used with such a dispatcher.
+The tables are in the run's file, once the run was used with such a dispatcher.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gridengine.errors import JournalError
-from gridengine.journal.kept_runs import reading
 from gridengine.journal.run_file import RunFile
+from gridengine.journal.stored_runs import reading
 
 _TABLES = (
     "CREATE TABLE IF NOT EXISTS origin (name TEXT NOT NULL)",
@@ -25,7 +25,7 @@ _TABLES = (
 
 
 class HandedCalls(NamedTuple):
-    """The calls `first` to `stop` of a task: those of a block from `start` on."""
+    """The calls `first` to `stop` of a task: the calls of a block from `start` on."""
 
     task: int
     first: int
@@ -35,8 +35,8 @@ class HandedCalls(NamedTuple):
 
 
 def origin(file: RunFile) -> str:
-    """Return the name by which dispatchers know a run, which no other has; empty when it cannot be
-    written now.
+    """Return the unique name by which dispatchers know this run; empty when it cannot be written
+    now.
     """
 
     def make(connection: sqlite3.Connection) -> None:
@@ -56,8 +56,8 @@ def origin(file: RunFile) -> str:
 
 
 def handed_to(name: str, path: Path) -> set[str]:
-    """Return which dispatchers, by their public keys, were handed calls of a run of which it does
-    not know all that came of them. None, too, of a file that cannot be read.
+    """Return the public keys of the dispatchers that calls of a run were handed to and whose
+    outcomes the file lacks in part. None also when the file cannot be read.
     """
     with contextlib.suppress(JournalError, OSError), reading(name, path) as connection:
         [[tables]] = connection.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'handed'")
@@ -67,7 +67,7 @@ def handed_to(name: str, path: Path) -> set[str]:
 
 
 def handed_calls(file: RunFile, dispatcher: str) -> dict[int, list[HandedCalls]]:
-    """Return the calls that earlier processes have handed to a dispatcher, by their tasks."""
+    """Return the calls that earlier processes have handed to a dispatcher, by task."""
     found: dict[int, list[HandedCalls]] = {}
     with reading(file.name, file.path) as connection:
         for row in connection.execute(
@@ -78,7 +78,7 @@ def handed_calls(file: RunFile, dispatcher: str) -> dict[int, list[HandedCalls]]
 
 
 def forget_handed(file: RunFile, dispatcher: str) -> None:
-    """Forget them: all have their outcomes, or nobody has."""
+    """Forget the calls handed to a dispatcher: all outcomes are here, or lost."""
     statement = "DELETE FROM handed WHERE dispatcher = ?"
     file.writer.do(lambda connection: connection.execute(statement, (dispatcher,)))
 
@@ -86,8 +86,8 @@ def forget_handed(file: RunFile, dispatcher: str) -> None:
 def places_of(
     handed: Sequence[HandedCalls], start: int, stop: int
 ) -> Iterator[tuple[int, int, int, int]]:
-    """Yield where the outcome of the calls `start` to `stop` of a task belongs: of which block,
-    from which to which call, and at which place of it is the first.
+    """Yield where the outcome of the calls `start` to `stop` of a task belongs: the block, the
+    range of its calls, and the place of the first call in the outcome.
     """
     for one in handed:
         first, last = max(one.first, start), min(one.stop, stop)

@@ -1,5 +1,5 @@
-"""The code of modules that functions import when they run. They may never have been loaded in this
-process, and are not for this: their files are found and compiled.
+"""Find the code of modules that functions import when they run. Such a module may not be loaded in
+this process, and is not loaded for this: its file is found and compiled.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from gridengine.serialize.module_changes import is_own, spec_of
 def imported_code(
     code: types.CodeType, package: str | None, names: Iterable[str] = ()
 ) -> Iterator[tuple[str, types.CodeType]]:
-    """Yield the name and the code of each module of the user's own that this code imports, and of
-    those that these import. `package` is what the imports of code within it are relative to;
-    `names` are imported as well, each a module or a member of one.
+    """Yield the name and code of each of the user's own modules that this code imports, directly or
+    by other such modules. `package` is the package that relative imports start from. `names` are
+    imported as well; each is a module or a member of one.
     """
     waiting = deque([*_imports(code, package), *sorted(_with_packages(names))])
     seen = set[str]()
@@ -55,7 +55,7 @@ def _imports(code: types.CodeType, package: str | None) -> tuple[str, ...]:
         for instruction in dis.get_instructions(one):
             if instruction.opname == "IMPORT_NAME":
                 level, members = (found.argval for found in before[-2:])
-                with contextlib.suppress(ImportError):  # beyond the top: it fails when it runs, too
+                with contextlib.suppress(ImportError):  # beyond the top: it fails at run time, too
                     name = "." * level + instruction.argval
                     whole = importlib.util.resolve_name(name, package)
                     names.add(whole)
@@ -72,7 +72,7 @@ def _with_packages(names: Iterable[str]) -> set[str]:
 
 @functools.lru_cache(maxsize=4096)
 def _compiled(path: str, changed: int) -> types.CodeType | None:
-    """Return the code of a file; None when it is none of Python's that can be read."""
+    """Return the code of a file; None when it is no readable Python file."""
     try:
         with tokenize.open(path) as file:
             return compile(file.read(), Path(path).name, "exec", dont_inherit=True)

@@ -1,5 +1,17 @@
-"""`LockFile`: has at most one process use something, and tells others which: its host, its number,
-since when.
+"""`LockFile`: lets one process at a time use something, and tells others which process that is.
+
+It is a lock of the open file (fcntl(2), `F_OFD_SETLK`), not a file with a process id. The lock is
+released with the last process that has it open, however that dies. A command that starts a
+dispatcher takes the lock and hands it on, so that the second of two starts fails at once. The
+supervisor has it open, too, so that nobody else starts between two lives. And anybody can ask
+whether it is locked without taking it, which flock(2) cannot. The text in the file is for people.
+
+Locks of other machines may not be visible (a home on NFS without locks), or may stay although the
+machine is gone. So the dispatcher on another machine counts as running while it answers, or touches
+the file: every 10 s, and after 60 s without it is taken over. Rejected: asking only whether it
+answers. A dispatcher behind a firewall, or on a network that was away for two seconds, would be
+replaced while it runs. A dispatcher that finds its lock taken ends as if killed, and so does its
+supervisor, because two would write into one journal.
 """
 
 from __future__ import annotations
@@ -19,17 +31,17 @@ import msgspec
 from gridengine._version import __version__
 
 _FLOCK = "hhqqi0q"
-"""`struct flock` of fcntl(2)."""
+"""The format of `struct flock` of fcntl(2)."""
 NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
-"""What a file system that knows no locks answers."""
+"""The errors of a file system without locks."""
 TOUCH_SECONDS = 10.0
-"""How often who holds a lock shows that."""
+"""How often the process with a lock touches the file."""
 SILENT_SECONDS = 60.0
-"""After how long without that another machine may take a lock over."""
+"""After this time without a touch, another machine may take the lock over."""
 
 
 class Holder(msgspec.Struct, frozen=True):
-    """Who holds a lock: the process `pid` of a host, since a time of `time.time`; `supervisor` is
+    """The process that holds a lock: `pid` on `host`, since a time of `time.time`. `supervisor` is
     the process that starts it again when it is killed, 0 if none does.
     """
 
@@ -41,7 +53,7 @@ class Holder(msgspec.Struct, frozen=True):
 
     @classmethod
     def here(cls, supervisor: int = 0) -> Holder:
-        """Return what tells of this process."""
+        """Return the description of this process."""
         return cls(socket.gethostname(), os.getpid(), time.time(), __version__, supervisor)
 
     @property
@@ -55,14 +67,15 @@ class Holder(msgspec.Struct, frozen=True):
 
 
 class LockFile:
-    """A file that a process has locked, and in which it stands who that is.
+    """A file that a process has locked, whose content names the process.
 
-    The lock belongs to the open file (fcntl(2), open file description locks): a child that is
-    handed the descriptor has it too, and it is released when the last of them has ended, however.
+    The lock belongs to the open file (fcntl(2), open file description locks). A child that is
+    handed the descriptor has it too, and the lock is released when the last of them ends in any
+    way.
 
     Args:
-        descriptor: of the file, open to read and write.
-        lacking: why there is no lock, of a file system that knows none.
+        descriptor: the file, open for reading and writing.
+        lacking: why there is no lock, if the file system has none.
     """
 
     def __init__(self, descriptor: int, lacking: str = "") -> None:
@@ -71,8 +84,8 @@ class LockFile:
 
     @classmethod
     def take(cls, path: Path, *, wait: bool = False) -> LockFile | None:
-        """Return the lock at this path, None when another process holds it and is not to be waited
-        for. Where the file system knows no locks, it is had without.
+        """Return the lock at this path; None when another process holds it and `wait` is false. On
+        a file system without locks, return one that is not locked.
 
         Raises:
             OSError: the file cannot be opened.
@@ -89,35 +102,35 @@ class LockFile:
             except BaseException:
                 os.close(descriptor)
                 raise
-            os.close(descriptor)  # another took it away before it was locked
+            os.close(descriptor)  # another process replaced the file before it was locked
 
     def write(self, holder: Holder | None) -> None:
-        """Note who holds it; None is nobody, after an end in order."""
+        """Write who holds the lock; None after an end in order."""
         text = b"" if holder is None else msgspec.json.encode(holder) + b"\n"
         os.pwrite(self.descriptor, text, 0)
         os.ftruncate(self.descriptor, len(text))
 
     def touch(self) -> None:
-        """Show other machines that it is held: see `is_shown`.
+        """Show other machines that the lock is held; see `is_shown`.
 
         Raises:
-            OSError: it cannot be shown now.
+            OSError: the file cannot be touched now.
         """
         os.utime(self.descriptor)
 
     def is_replaced(self, path: Path) -> bool:
-        """Return whether another has a lock in the place of this one."""
+        """Return whether another file, with another lock, is at this path now."""
         with contextlib.suppress(OSError):  # the file system is away, or the folder removed
             return not os.path.samestat(os.fstat(self.descriptor), path.stat())
         return False
 
     def close(self) -> None:
-        """Give this process's part in it up."""
+        """Close the file: this process has the lock no more."""
         os.close(self.descriptor)
 
 
 def is_locked(path: Path) -> bool:
-    """Return whether some process holds the lock at this path. Does not take it meanwhile."""
+    """Return whether some process holds the lock at this path, without taking it."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
@@ -134,17 +147,17 @@ def is_locked(path: Path) -> bool:
 
 
 def is_shown(path: Path) -> bool:
-    """Return whether somebody has lately shown that the lock at this path is held, by the clock of
-    its file system: those of two machines may differ.
+    """Return whether the lock at this path was touched lately, by the clock of its file system: the
+    clocks of two machines may differ.
 
     Raises:
-        OSError: it cannot be told.
+        OSError: the file cannot be looked at.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
         return False
-    try:  # of an open file NFS tells what is so now
+    try:  # fstat of an open file: NFS answers with the present time, not a cached one
         touched = os.fstat(descriptor).st_mtime
     finally:
         os.close(descriptor)
@@ -153,8 +166,8 @@ def is_shown(path: Path) -> bool:
 
 
 def read_holder(path: Path) -> Holder | None:
-    """Return who last noted that it holds the lock at this path; None when that one ended in
-    order, or there never was any.
+    """Return the process that last wrote itself into the lock at this path; None when it ended in
+    order, or there never was one.
     """
     try:
         return msgspec.json.decode(path.read_bytes(), type=Holder)
@@ -163,7 +176,9 @@ def read_holder(path: Path) -> Holder | None:
 
 
 def _lock(descriptor: int, wait: bool) -> str | None:
-    """Return None when another has it, and why there is none if the file system knows none."""
+    """Lock the file. Return None when another process holds the lock, else an empty text, or why
+    the file system has no locks.
+    """
     try:
         how = fcntl.F_OFD_SETLKW if wait else fcntl.F_OFD_SETLK
         fcntl.fcntl(descriptor, how, _request(fcntl.F_WRLCK))

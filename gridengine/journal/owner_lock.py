@@ -1,4 +1,4 @@
-"""The lock of a run, which tells others who has it."""
+"""The lock of a named run, which tells others which process has the run."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ log = logging.getLogger("gridengine")
 
 
 def take_lock(path: Path, what: str, *, wait: bool) -> LockFile:
-    """Return the lock at this path, which one process has at a time, on whichever machine; it is
-    released when that closes it, or dies. The file stays. A file system without locks is told of in
-    the log, and then everybody has it.
+    """Return the lock at this path. One process on any machine has it at a time; it is released
+    when that process closes it or dies. The file stays. On a file system without locks a warning is
+    logged, and everybody gets the lock.
 
-    what: what the lock is for, in messages: 'the run "sweep"'. wait: for who has it to release it.
+    what: the name of the locked thing in messages, such as 'the run "sweep"'. wait: whether to wait
+        for the lock to be released.
 
     Raises:
-        JournalError: another has it; the text says who.
-        OSError: the file cannot be made.
+        JournalError: another process has the lock; the text says which.
+        OSError: the file cannot be created.
     """
     lock = LockFile.take(path)
     if lock is None:

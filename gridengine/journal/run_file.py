@@ -1,9 +1,9 @@
-"""The file of a run that has a name: which functions, calls and results there are, and how they are
-written.
+"""The file of a named run: its functions, calls and results, and how they are written.
 
-Calls are kept as they travel, in blocks: a row has the calls that went into one task. So it is with
-results: those that arrived together are one row. A block's arguments are kept with it, for the
-calls to be made again from elsewhere, unless they are large or refer to what is not in them.
+Calls are stored as they travel, in blocks: a row has the calls that went into one task. Results
+that arrived together are one row, too. A block's arguments are stored with it, so that the calls
+can be made again by another process, unless the arguments are large or refer to objects outside
+them.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ log = logging.getLogger("gridengine")
 
 FOLDER, SUFFIX, LOCK = "named", ".sqlite", ".lock"
 DELAY_SECONDS = 0.25
-"""How long results wait for others to share a commit with."""
+"""How long results wait for others to share a commit."""
 MOST_CALLS = 1 << 40
-"""How many calls one map can have: in the order of a session all of them are numbered."""
+"""How many calls one map can have: all calls of a session are numbered in one order."""
 MOST_ARGUMENTS = 1_000_000
-"""Up to so many bytes the arguments of a block are kept."""
+"""The arguments of a block are stored up to this many bytes."""
 RETURNED, RAISED, FAILED = 0, 1, 2
-"""What became of calls: values, the exception of one, or an error of ours."""
+"""The states of a result: values, the exception of one call, or an error of the package."""
 Row: TypeAlias = tuple[Any, ...]
 
 
 def folder() -> Path:
-    """Return where the files of runs are that do not say `journal=`."""
+    """Return the folder for the files of runs without `journal=`."""
     return settings().runs / FOLDER
 
 
@@ -60,7 +60,7 @@ def path_of(name: str, journal: str | os.PathLike[str] | None = None) -> Path:
     """Return the file of a run: in the run directory, or at `journal`, a file or a folder.
 
     Raises:
-        JournalError: this can be no name of a file.
+        JournalError: `name` cannot be the name of a file.
     """
     if not isinstance(name, str) or not name or len(name) > 200 or set(name) & set("/\0\n"):
         raise JournalError(
@@ -73,8 +73,8 @@ def path_of(name: str, journal: str | os.PathLike[str] | None = None) -> Path:
 
 
 class Block(NamedTuple):
-    """Calls of one function that were handed in together. `digest` is of their arguments; `keys`,
-    those of the calls one after the other, are left out where they follow from the arguments.
+    """Calls of one function that were handed in together. `digest` is the digest of their
+    arguments. `keys` are the keys of the calls, joined; None when they follow from the arguments.
     """
 
     function: int
@@ -85,19 +85,21 @@ class Block(NamedTuple):
 
 
 class _Blob:
-    """A payload on its way to the file; its bytes are put together in the writer's thread."""
+    """A payload on its way to the file. The writer's thread joins its bytes."""
 
     def __init__(self, payload: Payload | None, error: BaseException | None = None) -> None:
         self._payload = payload
         self._error = error
 
     def __conform__(self, protocol: object) -> Buffer:
-        """Return what SQLite is to write. One buffer is a pickle, and is written as it is."""
+        """Return the bytes that SQLite writes. A single buffer is a pickle and is written
+        unchanged.
+        """
         try:
             if self._payload is None:
                 return pickle.dumps(self._error, 5)
             buffers = pickling.fetched(self._payload)
-        except Exception as error:  # of any kind: it says nothing about the file
+        except Exception as error:  # any kind; a ValueError says that the file is not at fault
             raise ValueError("what a call gave cannot be had") from error
         if len(buffers) == 1:
             return buffers[0]
@@ -106,7 +108,7 @@ class _Blob:
 
 
 def payload_of(blob: bytes) -> list[Buffer]:
-    """Return the payload that was written so."""
+    """Return the payload that `_Blob` wrote."""
     if blob[:1] != b"B":
         return [blob]
     view, start = memoryview(blob), 5 + int.from_bytes(blob[1:5], "big")
@@ -118,17 +120,17 @@ def payload_of(blob: bytes) -> list[Buffer]:
 
 
 class Closes(Protocol):
-    """What can be closed."""
+    """Anything that can be closed."""
 
     def close(self) -> None: ...
 
 
 class RunFile:
-    """The file of one run, open for writing, by this process alone. Its methods may be called from
+    """The file of one run, open for writing by this process alone. Its methods may be called from
     any thread.
 
     Raises:
-        JournalError: see there.
+        JournalError: see `open_run`.
     """
 
     def __init__(self, name: str, path: Path, *, wait: bool = False) -> None:
@@ -139,7 +141,7 @@ class RunFile:
             try:
                 make_private_folder(path.parent)
             except ConfigurationError:
-                if not path.parent.exists():  # else another was quicker
+                if not path.parent.exists():  # else another process has just made it
                     raise
         try:
             self._lock = take_lock(path.with_name(f"{path.name}{LOCK}"), self.what, wait=wait)
@@ -157,7 +159,7 @@ class RunFile:
             self._lock.close()
             raise
         self._has_blocks = False
-        """Whether this process has added any."""
+        """Whether this process has added a block."""
         self._block_numbers = itertools.count(block + 1)
         self._function_numbers = itertools.count(function + 1)
         self._ids: dict[bytes, int] = {}
@@ -165,16 +167,19 @@ class RunFile:
         self._maps = itertools.count(1)
         self.keeping = threading.Lock()
         self.keepers: dict[Path, Closes] = {}
-        """What makes calls of the run, to be closed before the file, and the lock for these."""
+        """The clients of stand-alone dispatchers that make this run's calls, by the paths of these
+        dispatchers' connection files. `close` closes them before the file. `keeping` is the lock of
+        this table.
+        """
         self._closed = False
         self._lock_of_rows = threading.Lock()
         self._rows: dict[str, list[Row]] | None = None
-        """Of each table what the next commit writes; None is for nothing."""
+        """The rows of each table that the next commit writes; None when there are none."""
         again = functools.partial(connect, path)
         self.writer = JournalWriter(again, f"the file {path}", delay_seconds=DELAY_SECONDS)
 
     def read(self) -> sqlite3.Connection | None:
-        """Return a connection for looking up what there is; None when there is nothing yet.
+        """Return a connection for looking up known calls; None when the file is empty.
 
         Raises:
             JournalError: the file is damaged.
@@ -186,8 +191,8 @@ class RunFile:
         return self._reader
 
     def begin(self, *, anew: bool = False) -> int:
-        """Begin a map, say, of this process's session; return the number of its first call. With
-        `anew` results that there are do not count any more.
+        """Begin a map (or the like) of this process's session; return the number of its first call.
+        With `anew`, earlier results do not count any more.
         """
         if not self._began or anew:
             self._began = True
@@ -197,12 +202,12 @@ class RunFile:
         return next(self._maps) * MOST_CALLS
 
     def function(self, key: FunctionKey, payload: Payload) -> int:
-        """Return the number of a function as it is."""
+        """Return the number of this version of a function; add it if it is new."""
         if key.digest not in self._ids:
             number = self._ids[key.digest] = next(self._function_numbers)
             about = (number, key.name, key.digest, platform.python_version())
-            kept = _Blob(payload) if _is_whole(payload) else None
-            self._insert("functions", *about, json.dumps(key.parts), kept)
+            blob = _Blob(payload) if _is_whole(payload) else None
+            self._insert("functions", *about, json.dumps(key.parts), blob)
         return self._ids[key.digest]
 
     def note_function(self, digest: bytes, number: int) -> None:
@@ -210,7 +215,7 @@ class RunFile:
         self._ids[digest] = number
 
     def add_block(self, block: Block, arguments: Payload | None) -> int:
-        """Have calls written that are handed in; return the number of their block."""
+        """Write calls that are handed in; return the number of their block."""
         self._has_blocks = True
         number = next(self._block_numbers)
         blob = None if arguments is None or not _is_whole(arguments) else _Blob(arguments)
@@ -218,7 +223,7 @@ class RunFile:
         return number
 
     def add_order(self, first: int, block: int, start: int, stop: int) -> None:
-        """Note which calls this session has from its call `first` on."""
+        """Note that this session's calls from `first` on are these calls of a block."""
         self._insert("orders", self.session, first, block, start, stop)
 
     def add_result(
@@ -229,15 +234,15 @@ class RunFile:
         *,
         raised: bool,
     ) -> None:
-        """Have the outcome of calls written: of a block, those from `start` to `stop`, the first at
-        `item` of the payload.
+        """Write the outcome of calls. `place` is (block, start, stop, item): the calls `start` to
+        `stop` of a block, whose first value is at `item` of the payload.
         """
         state = FAILED if payload is None else RAISED if raised else RETURNED
         self._insert("results", None, *place, state, time.time(), _Blob(payload, error))
 
     def _insert(self, table: str, *row: Any) -> None:
         with self._lock_of_rows:
-            if self._closed:  # it is of calls that nobody waits for any more
+            if self._closed:  # nobody waits for these calls any more
                 return
             if self._rows is None:
                 self._rows = {}
@@ -245,8 +250,8 @@ class RunFile:
             self._rows.setdefault(table, []).append(row)
 
     def _write(self, tables: dict[str, list[Row]], connection: sqlite3.Connection) -> None:
-        """Write rows, in the writer's thread; one that cannot be pickled, or is too large, is left
-        out.
+        """Write rows, in the writer's thread. A row that cannot be pickled, or is too large, is
+        left out.
         """
         with self._lock_of_rows:
             if self._rows is tables:
@@ -265,11 +270,11 @@ class RunFile:
             connection.execute("RELEASE rows")
 
     def add_handed(self, calls: tuple[int, int, int, int, int], dispatcher: str) -> None:
-        """Note which calls a dispatcher is handed: see `handed_calls`."""
+        """Note which calls a dispatcher is handed; see `handed_calls`."""
         self._insert("handed", *calls, dispatcher)
 
     def close(self) -> None:
-        """Write what is left, and let others have it. May be called twice."""
+        """Write the remaining rows and release the file. May be called twice."""
         for one in self.keepers.values():
             one.close()
         with self._lock_of_rows:
@@ -291,8 +296,8 @@ def _write_or_tell(connection: sqlite3.Connection, statement: str, row: Row, wha
 
 
 def _is_whole(payload: Payload) -> bool:
-    """Return whether a payload may be kept for calls to be made of it elsewhere: it is not large,
-    and refers to nothing that is not in it.
+    """Return whether a payload may be stored so that another process can make its calls: it is not
+    large, and refers to nothing outside itself.
     """
     refers = needs_of(payload) or awaited_in(payload)
     return not refers and size_of(payload) <= MOST_ARGUMENTS
@@ -311,14 +316,14 @@ def _last_ids(reader: sqlite3.Connection | None) -> tuple[int, int, int]:
 
 
 def script() -> str:
-    """Return what the user runs: the script's path, or what stands for one."""
+    """Return what the user runs: the script's path, or "a prompt"."""
     first = sys.argv[0] if sys.argv else ""
     return str(Path(first).absolute()) if first not in ("", "-", "-c") else "a prompt"
 
 
 @functools.cache
 def _open_runs() -> dict[Path, tuple[RunFile, int]]:
-    """Return the files of runs that this process has open, and how many use each."""
+    """Return the files of runs that this process has open, and how many users each has."""
     return {}
 
 
@@ -328,7 +333,7 @@ def _opening() -> threading.Lock:
 
 
 def open_run(name: str, path: Path, *, wait: bool) -> RunFile:
-    """Return the file of a run, open for writing; users of this process share it, and each is to
+    """Return the file of a run, open for writing. Users in this process share it, and each must
     `release` it.
 
     Raises:
@@ -341,14 +346,14 @@ def open_run(name: str, path: Path, *, wait: bool) -> RunFile:
 
 
 def files_in_use() -> list[RunFile]:
-    """Return the files of runs that this process has open. Without a lock, which one that waits for
-    another process's file holds: a dict is copied at once.
+    """Return the files of runs that this process has open. Takes no lock, because `open_run` may
+    hold it while it waits for another process; copying a dict is atomic.
     """
     return [run for run, _ in list(_open_runs().values())]
 
 
 def release(run: RunFile) -> None:
-    """Let go of the file of a run; the last user closes it. Nothing if it was left."""
+    """Release the file of a run; the last user closes it. Do nothing if it was left by `leave`."""
     with _opening():
         found, users = _open_runs().get(run.path, (None, 0))
         if found is not run:
@@ -361,8 +366,8 @@ def release(run: RunFile) -> None:
 
 
 def leave(run: RunFile) -> None:
-    """Close the file of a run whose calls go on without this process, whoever has not let go of it:
-    others may have it now.
+    """Close the file of a run whose calls go on without this process, even if users have not
+    released it: another process may open it now.
     """
     with _opening():
         if _open_runs().get(run.path, (None, 0))[0] is run:

@@ -1,11 +1,11 @@
-"""The tables of a run's file, and how it is opened.
+"""The tables of a run's file, and how the file is opened.
 
 | table | a row is |
 |---|---|
-| sessions | a map, or an executor; `anew`: results of those before do not count |
-| functions | a function as it was, with the digests of its parts |
+| sessions | a map, or an executor; `anew`: results of earlier sessions do not count |
+| functions | one version of a function, with the digests of its parts |
 | blocks | calls of one function that were handed in together |
-| orders | which calls a session had: those of a block from `start` to `stop`, from `first` on |
+| orders | the session's calls from `first` on: those of a block from `start` to `stop` |
 | results | outcomes of the calls `start` to `stop` of a block, the first at `item` of its payload |
 """
 
@@ -21,7 +21,7 @@ from gridengine.errors import JournalError
 from gridengine.journal.writer import open_connection
 
 APPLICATION, VERSION = 0x67726964, 1
-"""What SQLite has in the file's header: that it is of this package, and of which version."""
+"""The marks in the header of the SQLite file: that it belongs to this package, and its format."""
 _TABLES = {
     "sessions": "id INTEGER PRIMARY KEY, started REAL, host TEXT, pid INTEGER, script TEXT, anew "
     "INTEGER",
@@ -47,7 +47,8 @@ _SCHEMA = ";".join(
 
 def connect(path: Path) -> sqlite3.Connection:
     """Return a connection for the writer; a new file gets its tables."""
-    if not path.exists():  # to close a file that SQLite has open would let go of its locks
+    # Only a new file: closing a descriptor of a file that SQLite has open releases its locks.
+    if not path.exists():
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
     connection = open_connection(str(path))
     if not connection.execute("PRAGMA user_version").fetchone()[0]:
@@ -59,7 +60,8 @@ def open_to_read(name: str, path: Path) -> sqlite3.Connection:
     """Return a connection to the file of a run, for reading.
 
     Raises:
-        JournalError: it is gone, no such file, or damaged; of a newer version, or somebody else's.
+        JournalError: the file is missing, damaged, no file of a run, of a newer version, or another
+        user's.
     """
     try:
         owner = path.stat().st_uid
@@ -81,7 +83,7 @@ def open_to_read(name: str, path: Path) -> sqlite3.Connection:
 
 
 def _checked(connection: sqlite3.Connection, name: str, path: Path) -> sqlite3.Connection:
-    """Return a connection to a file that is a run's, or to what is made one."""
+    """Check that a file is a run's, and return the connection. An empty file gets its tables."""
     [[application]] = connection.execute("PRAGMA application_id")
     [[version]] = connection.execute("PRAGMA user_version")
     [[tables]] = connection.execute("SELECT count(*) FROM sqlite_schema")
@@ -93,7 +95,7 @@ def _checked(connection: sqlite3.Connection, name: str, path: Path) -> sqlite3.C
             f"knows {VERSION})",
             hint=f"update gridengine, or take another name than {name!r}",
         )
-    if not version:  # what made it was killed at once
+    if not version:  # the process that created it was killed at once
         connection.close()
         return connect(path)
     return connection
@@ -101,10 +103,10 @@ def _checked(connection: sqlite3.Connection, name: str, path: Path) -> sqlite3.C
 
 @contextlib.contextmanager
 def explained(name: str, path: Path) -> Iterator[None]:
-    """Have what SQLite raises while a file is read said in our words.
+    """Turn SQLite's errors while a file is read into errors of the package.
 
     Raises:
-        JournalError: instead.
+        JournalError: in place of SQLite's error.
     """
     try:
         yield
@@ -115,6 +117,5 @@ def explained(name: str, path: Path) -> Iterator[None]:
             f"the file of the run {name!r} cannot be read: {path}: {error}",
             hint="see that you may read and write it, and its folder"
             if denied
-            else "look whether its disk is whole; move the file away, or take another name, to "
-            "begin anew",
+            else "check the disk; move the file away, or take another name, to begin anew",
         ) from error

@@ -1,4 +1,14 @@
-"""A thread that writes to an SQLite file: what arrives within some milliseconds is one commit."""
+"""A thread that writes to an SQLite file. Changes that arrive within some milliseconds are one
+commit.
+
+A change may be deferred (`do_later`): SQLite takes 40 to 60 ms for 10 MB, log and checkpoint
+included, more than everything else about a result. So a large result waits up to 0.75 s, and up to
+256 MB in all, for its client's acknowledgement, which makes writing it needless. Until then, later
+messages of workers are not acknowledged either: they may be about calls that run only once, whose
+results nobody would have after a kill. Requests of clients overtake the deferred change. Rejected:
+files of their own for large results. They would still be written, and be one more thing to keep in
+step.
+"""
 
 from __future__ import annotations
 
@@ -21,16 +31,16 @@ log = logging.getLogger("gridengine")
 RETRY_SECONDS = 5.0
 """How long after a failed commit the next one is tried."""
 LATER_SECONDS, LATER_BYTES = 0.75, 256 * 1024 * 1024
-"""How long a change may wait that need not be written if it is withdrawn, and how much such changes
-may have together.
+"""How long a deferred change may wait to be withdrawn, and how many bytes deferred changes may have
+together.
 """
 
 Act: TypeAlias = Callable[[sqlite3.Connection], object]
 
 
 class Change(Struct, frozen=True, eq=False):
-    """What is to be written, and what to call once it is on disk. One for later: when it is due, in
-    monotonic seconds, and how many bytes it has.
+    """A change to be written, and a function to call once it is durable. A deferred change also has
+    its due time (monotonic seconds) and its size in bytes.
     """
 
     act: Act
@@ -40,16 +50,16 @@ class Change(Struct, frozen=True, eq=False):
 
 
 class JournalWriter:
-    """Writes in the order in which it is asked to, from any thread. What was committed survives the
+    """Writes changes in the order of the requests, from any thread. A committed change survives a
     loss of power, as far as the file system keeps its promises.
 
-    A commit that fails (the disk is full, another process has the file locked) is told of once, as
-    a warning; what it had stays in memory and is tried again.
+    A commit that fails (the disk is full, another process has locked the file) is logged once, as a
+    warning. Its changes stay in memory and are tried again.
 
     Args:
         connect: returns a connection to the file; called in the thread, again after each failure.
-        what: what the file is called in messages.
-        delay_seconds: how long a change waits for others to share its commit with.
+        what: the name of the file in messages.
+        delay_seconds: how long a change waits for others to share its commit.
     """
 
     def __init__(
@@ -62,14 +72,14 @@ class JournalWriter:
         self._changed = threading.Condition()
         self._waiting: list[Change] = []
         self._later: dict[Change, None] = {}
-        """Those that may be withdrawn, oldest first."""
+        """The deferred changes, oldest first."""
         self._later_bytes = 0
         self._asked = self._committed = 0
-        """How many changes there have been, and how many of them are on disk, or given up."""
+        """How many changes were requested, and how many of them are durable or given up."""
         self._hurries = self._closing = False
         self._failures = 0
         self.failure: Exception | None = None
-        """Why the latest commit failed; None when it did not."""
+        """Why the latest commit failed; None when it succeeded."""
         self._thread = threading.Thread(target=self._run, name="gridengine-journal", daemon=True)
         self._thread.start()
 
@@ -79,15 +89,15 @@ class JournalWriter:
         rows: Iterable[Sequence[Any]],
         on_durable: Callable[[], object] | None = None,
     ) -> None:
-        """Have a statement executed with each of these rows. They are read in the thread, more than
-        once if a commit fails. For values whose conversion takes its time there is
-        `__conform__`: it is called there.
+        """Execute a statement with each of these rows. The thread reads the rows, more than once if
+        a commit fails. A value that takes long to convert can have `__conform__`, which the thread
+        calls.
         """
         self.do(lambda connection: connection.executemany(statement, rows), on_durable)
 
     def do(self, act: Act, on_durable: Callable[[], object] | None = None) -> None:
-        """Have a change made, by a connection within a transaction; `on_durable` is called in the
-        thread once it is on disk, and must return at once.
+        """Make a change by a connection, within a transaction. The thread calls `on_durable` once
+        the change is durable; it must return at once.
 
         Raises:
             ValueError: the writer is closed.
@@ -99,8 +109,8 @@ class JournalWriter:
                 self._changed.notify_all()
 
     def do_later(self, act: Act, on_durable: Callable[[], object], size: int) -> Change:
-        """As `do`, for a change of so many bytes that others may overtake, since it may soon be
-        withdrawn; return it.
+        """Make a deferred change of this many bytes. Other changes may overtake it, and it may be
+        withdrawn.
 
         Raises:
             ValueError: the writer is closed.
@@ -115,7 +125,7 @@ class JournalWriter:
             return change
 
     def withdraw(self, change: Change) -> bool:
-        """Return whether a change for later is not written yet: it never is, then."""
+        """Withdraw a deferred change. Return False when it is written, or being written."""
         with self._changed:
             if change not in self._later:
                 return False
@@ -125,7 +135,9 @@ class JournalWriter:
             return True
 
     def write_now(self, changes: Iterable[Change]) -> None:
-        """Have those of these changes for later written now that are not yet, in this order."""
+        """Write these deferred changes now, in this order, except those that are written
+        already.
+        """
         with self._changed:
             for change in changes:
                 if change in self._later:
@@ -143,8 +155,8 @@ class JournalWriter:
         self._later_bytes -= change.size
 
     def flush(self, timeout: float | None = None) -> bool:
-        """Wait until all that was asked for is on disk; return whether it is, within `timeout`
-        seconds, if they are given, and before a commit fails.
+        """Wait until all requested changes are durable. Return False when `timeout` seconds pass,
+        or a commit fails, before that.
         """
         with self._changed:
             wanted, failures = self._asked, self._failures
@@ -156,16 +168,16 @@ class JournalWriter:
             return self._committed >= wanted
 
     def close(self) -> bool:
-        """Write what is left, and end the thread; return whether all is on disk. What is not, after
-        one more try, is told of as an error. May be called twice.
+        """Write all remaining changes and end the thread. Return whether all are durable. A change
+        that fails once more is logged as an error. May be called twice.
         """
         done = self.finish()
         self._thread.join()
         return done
 
     def finish(self) -> bool:
-        """As `close`, but return as soon as all is on disk: the thread puts what is in the log
-        where it belongs in the file, and ends.
+        """Do as `close`, but return as soon as all changes are durable. The thread then runs
+        SQLite's checkpoint and ends.
         """
         with self._changed:
             self._closing = True
@@ -174,7 +186,7 @@ class JournalWriter:
             return self.failure is None
 
     def _run(self) -> None:
-        with contextlib.suppress(sqlite3.DatabaseError, OSError):  # the first commit tells of it
+        with contextlib.suppress(sqlite3.DatabaseError, OSError):  # the first commit reports it
             self._open()  # meanwhile the first changes gather
         while changes := self._next():
             try:
@@ -186,7 +198,9 @@ class JournalWriter:
         self._disconnect()
 
     def _next(self) -> list[Change]:
-        """Return the changes for one commit, once they have had time to gather; none at the end."""
+        """Wait for changes and return those for one commit, after they had time to gather; none at
+        the end.
+        """
         with self._changed:
             while not (self._waiting or self._closing or self._take_due()):
                 first = next(iter(self._later), None)
@@ -199,7 +213,9 @@ class JournalWriter:
             return changes
 
     def _take_due(self) -> bool:
-        """Have those changes written that can wait no longer; return whether there are any."""
+        """Queue the deferred changes that can wait no longer. Return whether any change is
+        queued.
+        """
         now, every = time.monotonic(), self._hurries or self._closing
         while first := next(iter(self._later), None):
             if not every and first.due > now and self._later_bytes <= LATER_BYTES:
@@ -215,10 +231,10 @@ class JournalWriter:
         return self._connection
 
     def _commit(self, changes: Sequence[Change]) -> None:
-        """Make these changes, all of them or none; one that no disk would take is left out.
+        """Make these changes, all or none. A change that fails by itself, on any disk, is left out.
 
         Raises:
-            DatabaseError, OSError: it cannot be done now.
+            DatabaseError, OSError: the file cannot be written now.
         """
         connection = self._open()
         connection.execute("BEGIN IMMEDIATE")
@@ -269,12 +285,12 @@ class JournalWriter:
             self._changed.notify_all()
         if closing:
             words = plural(left, "change")
-            said = "%s: %s could not be written: %s; what was to be kept there is lost"
+            said = "%s: %s could not be written: %s; these are lost"
             log.error(said, self._what, words, error)
         elif not known:
             log.warning(
-                "%s cannot be written: %s; what is to be kept stays in memory, and is tried again "
-                "every %g s",
+                "%s cannot be written: %s; its changes stay in memory, and are tried again every "
+                "%g s",
                 self._what,
                 error,
                 RETRY_SECONDS,
@@ -282,14 +298,14 @@ class JournalWriter:
 
     def _disconnect(self) -> None:
         if self._connection is not None:
-            with contextlib.suppress(sqlite3.Error):  # what it could not write is known by now
+            with contextlib.suppress(sqlite3.Error):  # the failed commit is known already
                 self._connection.close()
             self._connection = None
 
 
 def is_of_the_file(error: Exception) -> bool:
-    """Return whether this is about the file, or its disk, and not about what is to be written: that
-    it is damaged has no class of its own.
+    """Return whether an error is about the file or its disk, not about the data to be written. A
+    damaged file has no exception class of its own.
     """
     return type(error) is sqlite3.DatabaseError or isinstance(
         error, sqlite3.OperationalError | OSError
@@ -297,11 +313,11 @@ def is_of_the_file(error: Exception) -> bool:
 
 
 def open_connection(path: str, *, busy_seconds: float = 5.0) -> sqlite3.Connection:
-    """Return a connection to a file, made if it is missing, whose commits are on disk when they
-    return: by a write-ahead log, or on a network's file system SQLite's rollback journal.
+    """Return a connection to a file, created if it is missing, whose commits are durable when they
+    return: by a write-ahead log or, on a network file system, by SQLite's rollback journal.
 
     Raises:
-        sqlite3.DatabaseError: it cannot be opened, or is no database.
+        sqlite3.DatabaseError: the file cannot be opened, or is no database.
     """
     connection = sqlite3.connect(path, timeout=busy_seconds, check_same_thread=False)
     try:

@@ -1,7 +1,27 @@
-"""`gridengine page`: a dispatcher live in a browser, for its user alone. Wants `gridengine[page]`.
+"""`gridengine page`: a dispatcher live in a browser, for its user alone. Needs `gridengine[page]`.
 
-In: what a dispatcher answers who watches it (`source`), and requests of a browser on this machine
-(`access` says which are answered). Out: tables a window at a time (`rows`), graph, timeline, logs
-and metrics, as JSON and events (`app`, which to read first), and the files in `static` that show
-them. Only the command line imports this room.
+    browser --requests--> access --> app --> source --ask, at most each 0.8 s--> dispatcher
+            <--events each second; rows of the visible window; graph, timeline, logs, metrics--
+
+Read `app` first. `access` decides which requests are answered, `source` asks the dispatcher, `rows`
+makes tables a window at a time, `graph` remembers what a graph looked like, `overview` is the data
+of each event. The files in `static` show them. Only the command line imports this room.
+
+Rejected:
+
+- A server in the dispatcher. The page is a process of its own that asks as the commands do: nothing
+  of it is loaded where calls are decided, and however many tabs look, the dispatcher answers one
+  question a second.
+- Tables of its own. They are those of `top`, with one list of columns, sorted and filtered by one
+  function on the server. So a tab holds no more than it shows.
+- An index of calls for windows of a million. Only viewers would need it, and rarely. A window is
+  found by counting: 1,000,000 tasks of one call each are passed in 0.08 s. So such a window is
+  requested only every five seconds; calls of a map are in few tasks, and found at once.
+- Ended calls of graphs in the core, which forgets a call when it has ended. The page remembers what
+  it has drawn, as done or failed, at no cost to the core.
+- A build step or a framework. The page is some 700 lines of modules that browsers read as they are.
+- A redirect after the token. A cookie that is `SameSite=Strict` is not sent along a redirect that
+  another program or site began, so the token's answer is a small page that leads on.
+- A check of the run directory's disk by the dispatcher. The viewer checks: on a file server that
+  hangs, the viewer waits, and no run does.
 """

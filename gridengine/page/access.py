@@ -1,4 +1,6 @@
-"""Who may see the page: whoever has the token, from a browser that was not led here by others."""
+"""Decide who may see the page: whoever has the token, from a browser that no other site
+led here.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,8 @@ from http.cookies import CookieError, SimpleCookie
 from urllib.parse import urlsplit
 
 HOSTS = ("127.0.0.1", "localhost", "::1")
-"""The names by which a browser may call this machine; what else it says it was led to by a name of
-somebody else's (DNS rebinding).
+"""The names by which a browser may address this machine. Another name belongs to somebody else, who
+has pointed it here (DNS rebinding).
 """
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "
@@ -24,15 +26,16 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-"""What each answer says to the browser."""
+"""The headers of every answer."""
 NO_TOKEN = "open the address that `gridengine page` has printed: its token is missing here"
 
 
 class Access:
-    """The token of one page, and the cookie that stands for it once it was shown.
+    """The token of one page, and the cookie that replaces it once it was shown.
 
     Args:
-        port: at which the page is; cookies are not told apart by ports, but by their names.
+        port: the page's port. Browsers do not separate cookies by port, so it is part of the
+            cookie's name.
     """
 
     def __init__(self, port: int) -> None:
@@ -44,12 +47,12 @@ class Access:
         return secrets.compare_digest(words.encode(), self.token.encode())
 
     def cookie(self) -> str:
-        """Return the header by which a browser takes the cookie."""
+        """Return the header that sets the cookie."""
         return f"{self._cookie}={self._session}; Path=/; HttpOnly; SameSite=Strict"
 
     def refusal(self, method: str, headers: Mapping[str, str], *, entering: bool = False) -> str:
-        """Return why a request is not answered; empty when it is. Who is `entering` brings the
-        token, and may come from anywhere.
+        """Return why a request is refused; empty when it is answered. A request that is `entering`
+        brings the token, and may come from anywhere.
         """
         host, origin = headers.get("host", ""), headers.get("origin")
         if urlsplit(f"//{host}").hostname not in HOSTS:
@@ -63,7 +66,7 @@ class Access:
         if not self._is_known(headers):
             return NO_TOKEN
         if method not in ("GET", "HEAD") and origin is None:
-            return "this does not say from where it comes"
+            return "this request does not say which site it comes from"
         return ""
 
     def _is_known(self, headers: Mapping[str, str]) -> bool:

@@ -1,4 +1,4 @@
-"""What the page answers: files, tables, events, and what may be done."""
+"""The page's answers to requests: files, tables, events, and actions."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ ENTER = (
     '<meta http-equiv="refresh" content="0;url=/"></head>'
     '<body><a href="/">gridengine</a></body></html>'
 )
-"""Sent to who brings the token. From here on the browser comes from this site, wherever it came
-from before: only then does it send a cookie that is `SameSite=Strict`.
+"""The answer to a request with the token. The next request then comes from this site, so that the
+browser sends the cookie, which is `SameSite=Strict`.
 """
 
 
 class AccessCheck:
-    """Answers those who may see the page, and has each answer say what browsers must keep to."""
+    """Answers requests that `Access` allows, and adds the security headers to each answer."""
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
         self._app = app
@@ -83,10 +83,10 @@ class AccessCheck:
 
 
 class Page:
-    """What is answered of one dispatcher.
+    """The page of one dispatcher.
 
     Args:
-        actions: whether calls may be ended, and workers be sent away.
+        actions: whether the page may end calls and drain workers.
     """
 
     def __init__(self, source: Source, *, actions: bool) -> None:
@@ -96,7 +96,7 @@ class Page:
         self.closing = asyncio.Event()
 
     def app(self) -> Starlette:
-        """Return what answers requests that are allowed."""
+        """Return the application for requests that are allowed."""
         ask, graph = self._source.ask, self._graph
         answers: dict[str, Callable[[Request], Response]] = {
             "/": lambda request: _file("index.html"),
@@ -126,7 +126,7 @@ class Page:
         )
 
     async def _events(self) -> AsyncIterator[bytes]:
-        """Yield what the dispatcher does, again and again (server-sent events)."""
+        """Yield the dispatcher's overview again and again (server-sent events)."""
         while not self.closing.is_set():
             yield b"data: " + await run_in_threadpool(self._event) + b"\n\n"
             try:
@@ -142,7 +142,7 @@ class Page:
         return msgspec.json.encode(said)
 
     def rows(self, request: Request) -> Response:
-        """Some rows of a table."""
+        """Answer with some rows of a table."""
         name, asked = request.path_params["view"], request.query_params
         if name not in TABLES:
             raise HTTPException(404)
@@ -157,7 +157,7 @@ class Page:
         return _json(window(self._source, view, _number(asked.get("most"), 100)))
 
     def log(self, request: Request) -> Response:
-        """The end of a log."""
+        """Answer with the end of a log."""
         for one in self._logs():
             if one.name == request.path_params["name"]:
                 return PlainTextResponse(tail(one, LOG_BYTES))
@@ -168,7 +168,7 @@ class Page:
         return logs_in(Path(folder)) if folder else []
 
     def metrics(self, request: Request) -> Response:
-        """The same for who collects figures (OpenMetrics)."""
+        """Answer with the metrics in OpenMetrics text."""
         answer = self._source.ask()
         who = answer.identity
         text = metrics(answer.status, who.run_id, who.name)

@@ -1,5 +1,5 @@
-"""A graph as the page draws it: what a dispatcher tells of the calls that have not ended, and what
-was seen before of those that have.
+"""A graph as the page draws it: the calls that have not ended, as the dispatcher reports them, and
+the ended calls that the page has seen before.
 """
 
 from __future__ import annotations
@@ -20,17 +20,19 @@ DONE, FAILED = "done", "failed"
 
 
 class Drawn(Struct, frozen=True):
-    """A node: its layer, all that it is after are in layers before, and what `GraphNode` has."""
+    """A node: its call, its state, and its layer. All nodes that it comes after are in earlier
+    layers.
+    """
 
     call: str
     state: str
     layer: int
     after: Sequence[int] = ()
-    """The places of others in the list of nodes."""
+    """The positions, in the list of nodes, of the nodes whose results it needs."""
 
 
 class Graph(Struct, frozen=True):
-    """What is drawn; and what is to be said of what is not."""
+    """The drawn nodes, and a note about nodes that are not drawn."""
 
     run: str
     nodes: Sequence[Drawn]
@@ -39,8 +41,8 @@ class Graph(Struct, frozen=True):
 
 
 class GraphMemory:
-    """Remembers of a dispatcher's graphs what has ended since it was first asked: the nodes, and
-    what others they were after.
+    """Remembers the ended nodes of a dispatcher's graphs, and the nodes whose results they
+    needed.
     """
 
     def __init__(self) -> None:
@@ -49,7 +51,7 @@ class GraphMemory:
         self._functions: dict[str, Counter[str]] = {}
 
     def update(self, answer: Answer) -> Graph:
-        """Take in an answer, and return what is drawn."""
+        """Take in an answer, and return the graph to draw."""
         told = answer.graph
         if told is None:
             raise ValueError("this is no answer about a graph")
@@ -60,7 +62,9 @@ class GraphMemory:
             note = f"{told.count:,} calls of graphs have not ended: too many to be drawn one by one"
         else:
             self._remember(told.nodes, {one.id for one in answer.status.failures})
-            note = "what ended before this page was opened is not drawn" if self._nodes else ""
+            note = (
+                "calls that ended before this page was opened are not drawn" if self._nodes else ""
+            )
         if told.looked_at < told.tasks:
             note += f"; the first {told.looked_at:,} of {told.tasks:,} tasks were looked at"
         rows = self._rows(told.functions, answer.status.functions)
@@ -98,8 +102,8 @@ class GraphMemory:
 
 
 def laid_out(nodes: Iterable[GraphNode]) -> list[Drawn]:
-    """Return the nodes with their layers: what is after others comes in a later one. Within a layer
-    they stand as those that they are after.
+    """Return the nodes with their layers: a node comes in a later layer than the nodes whose
+    results it needs. Within a layer, nodes are sorted by the mean position of those nodes.
     """
     known = {one.id: one for one in nodes}
     layers = _layers(known)
@@ -124,7 +128,7 @@ def _mean_place(one: GraphNode, places: Mapping[str, int]) -> float:
 
 
 def _layers(known: Mapping[str, GraphNode]) -> dict[str, int]:
-    """Return the length of the longest path to each node, without recursion: graphs are deep."""
+    """Return the length of the longest path to each node. No recursion, because graphs are deep."""
     layers: dict[str, int] = {}
     for first in known:
         stack = [first]

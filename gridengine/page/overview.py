@@ -1,4 +1,6 @@
-"""What the page always shows: who the dispatcher is, how far it is, and why calls wait."""
+"""The part of the page that is always visible: who the dispatcher is, its progress, and why calls
+wait.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +11,19 @@ from msgspec import Struct
 from gridengine.dispatcher.watch_messages import Answer, Identity
 from gridengine.errors import GridEngineError
 from gridengine.watching.explanation import explain
-from gridengine.watching.figures import seconds, size
+from gridengine.watching.formats import seconds, size
 from gridengine.watching.phrases import Explanation
 
 
 class Overview(Struct, frozen=True):
-    """What is told each second.
+    """The data of the event that is sent each second.
 
-    gone: why there is no answer, empty while there is one; then the rest is left out.
-    calls, workers: how many in which state. facts: what else there is to say, by their names.
-    cpu_seconds: of the dispatcher's process. actions: whether calls may be ended.
+    gone: why the dispatcher does not answer, empty while it does; then the other fields are left
+        out.
+    calls, workers: their numbers by state.
+    facts: other facts, by name.
+    cpu_seconds: processor time of the dispatcher's process.
+    actions: whether calls may be ended.
     """
 
     name: str
@@ -38,7 +43,7 @@ class Overview(Struct, frozen=True):
 
 
 def overview(answer: Answer, *, actions: bool) -> Overview:
-    """Return what is told of a dispatcher that has answered."""
+    """Return the overview of a dispatcher that has answered."""
     who, status = answer.identity, answer.status
     queued = sum(one.queued for one in status.launches)
     return Overview(
@@ -70,7 +75,7 @@ def overview(answer: Answer, *, actions: bool) -> Overview:
 
 
 def gone(who: Identity, error: GridEngineError) -> Overview:
-    """Return what is told of a dispatcher that gives no answer."""
+    """Return the overview of a dispatcher that does not answer."""
     return Overview(who.name, who.run_id, _where(who), gone=str(error.message))
 
 

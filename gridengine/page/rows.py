@@ -1,4 +1,4 @@
-"""Tables for the page, a window of their rows at a time: those of `gridengine top`, and the calls
+"""Tables for the page, a window of rows at a time: the tables of `gridengine top`, and the calls
 that have not ended, which may be a million.
 """
 
@@ -13,7 +13,7 @@ from gridengine.dispatcher.core.status import CallStatus, Status, WorkerStatus
 from gridengine.dispatcher.watch_messages import CALLS, WINDOW
 from gridengine.page.source import Source
 from gridengine.watching.causes import causes
-from gridengine.watching.figures import seconds
+from gridengine.watching.formats import seconds
 from gridengine.watching.frames import VIEWS, Column, View, arranged, rows_of
 from gridengine.watching.pickled import call_arguments
 
@@ -22,8 +22,8 @@ MOST_ROWS = 500
 
 
 class Heading(Struct, frozen=True):
-    """A column: its title, whether it holds numbers, and for how many characters there should be
-    room; 0: for what is left.
+    """A column: its title, whether it holds numbers, and its width in characters; 0 takes
+    the rest.
     """
 
     title: str
@@ -32,14 +32,14 @@ class Heading(Struct, frozen=True):
 
 
 class Row(Struct, frozen=True):
-    """One row: by what an action names what is in it, and its cells."""
+    """A row: the key by which an action refers to it, and its cells."""
 
     key: str
     cells: Sequence[str]
 
 
 class Window(Struct, frozen=True):
-    """Some rows, from the `first` on, of so many as there are; what is to be said of them; and
+    """Rows of a table from the `first` on, the `total` number of rows, a note about them, and
     whether they can be sorted.
     """
 
@@ -106,7 +106,7 @@ def _open_calls(source: Source, view: View, most: int) -> Window:
 
 
 def _first(view: View, most: int, total: int) -> int:
-    """Return which row comes first: the one that is asked for, unless the table ends before."""
+    """Return the index of the first row: the requested one, unless the table ends before."""
     return max(0, min(view.first, total - most))
 
 
@@ -125,7 +125,7 @@ def _of_workers(status: Status) -> str:
 
 
 def _of_calls(status: Status) -> str:
-    waits = f"{status.waiting:,} calls wait; of those that have ended with a value counts are kept"
+    waits = f"{status.waiting:,} calls wait; calls that ended with a value are only counted"
     told, there = len(status.runs), status.running
     return f"{told:,} of {there:,} calls that run, the oldest; {waits}" if told < there else waits
 

@@ -1,4 +1,4 @@
-"""Serves the page on this machine's loopback address, until it is told to end."""
+"""Serve the page on this machine's loopback address, until it is told to end."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ LOOPBACK = "127.0.0.1"
 
 
 def listen(port: int) -> socket.socket:
-    """Return a socket at this port of the loopback address, or with 0 at any that is free.
+    """Return a socket at this port of the loopback address; 0 is any free port.
 
     Raises:
-        ConfigurationError: somebody else has it.
+        ConfigurationError: another process has the port.
     """
     sock = socket.socket()
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -37,19 +37,21 @@ def listen(port: int) -> socket.socket:
 
 
 def address(port: int, access: Access) -> str:
-    """Return the address that lets a browser in."""
+    """Return the address, with the token, that lets a browser in."""
     return f"http://{LOOPBACK}:{port}/?token={access.token}"
 
 
 def tunnel(port: int) -> str:
-    """Return the command by which the page is seen from another machine."""
+    """Return the command by which another machine can show the page."""
     return f"ssh -N -L {port}:{LOOPBACK}:{port} {getpass.getuser()}@{socket.gethostname()}"
 
 
 def serve(
     source: Source, sock: socket.socket, *, actions: bool, started: Callable[[int, Access], None]
 ) -> None:
-    """Serve until SIGINT or SIGTERM; tell the port and who may come, once all is ready."""
+    """Serve until SIGINT or SIGTERM. Call `started` with the port and the access once all
+    is ready.
+    """
     port = sock.getsockname()[1]
     access = Access(port)
 
@@ -68,7 +70,7 @@ def serve(
 
 
 class _Server(uvicorn.Server):
-    """Ends the streams of events when it is told to end; it waits for what is under way."""
+    """Ends the streams of events when it shuts down; otherwise it would wait for them."""
 
     def __init__(self, app: ASGIApp, closing: asyncio.Event) -> None:
         super().__init__(

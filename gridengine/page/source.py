@@ -1,4 +1,4 @@
-"""The dispatcher that a page shows, asked for all who look; found again when it was restarted."""
+"""The dispatcher of a page, asked once for all viewers, and found again after a restart."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from gridengine.errors import GridEngineError
 from gridengine.watching.lookup import connect
 from gridengine.watching.watched import Watched
 
-KEPT_SECONDS = 0.8
-"""For how long an answer, or that there is none, is good for all who look."""
-MOST_KEPT = 32
+SHARED_SECONDS = 0.8
+"""For how long an answer, or the error that there is none, is shared by all viewers."""
+MOST_ANSWERS = 32
 
 
 class Source:
     """Asks one dispatcher, for any number of threads.
 
     Args:
-        name: as `gridengine ls` lists it; empty for the only one. Once it has answered, one of its
-            own name is looked for when it is gone.
+        name: the dispatcher's name as `gridengine ls` lists it; empty for the only one. If it goes
+            after it has answered, the dispatcher that has its own name then takes its place.
 
     Raises:
-        GridEngineError: there is none, or several are meant.
+        GridEngineError: there is no such dispatcher, or there are several.
     """
 
     def __init__(self, name: str) -> None:
         self._lock = threading.Lock()
-        self._kept: dict[object, tuple[float, Answer]] = {}
+        self._answers: dict[object, tuple[float, Answer]] = {}
         self._fault: GridEngineError | None = None
         self._fault_at = 0.0
         self._watched: Watched | None = connect(name)
@@ -39,40 +39,40 @@ class Source:
     def ask(
         self, ask: str = STATUS, *, most: int = 1000, words: Sequence[str] = (), first: int = 0
     ) -> Answer:
-        """Return what the dispatcher answers, or has answered just now.
+        """Return the dispatcher's answer, which may be up to `SHARED_SECONDS` old.
 
         Raises:
-            GridEngineError: it has ended, or does not answer.
+            GridEngineError: the dispatcher has ended, or does not answer.
         """
         key = ask, most, tuple(words), first
         with self._lock:
             now = time.monotonic()
-            if self._fault is not None and now - self._fault_at < KEPT_SECONDS:
+            if self._fault is not None and now - self._fault_at < SHARED_SECONDS:
                 raise self._fault
-            at, answer = self._kept.get(key, (0.0, None))
-            if answer is None or now - at > KEPT_SECONDS:
+            at, answer = self._answers.get(key, (0.0, None))
+            if answer is None or now - at > SHARED_SECONDS:
                 answer = self._ask(ask, most, words, first)
-                if len(self._kept) >= MOST_KEPT:
-                    self._kept.clear()
-                self._kept[key] = time.monotonic(), answer
+                if len(self._answers) >= MOST_ANSWERS:
+                    self._answers.clear()
+                self._answers[key] = time.monotonic(), answer
             return answer
 
     def act(self, ask: str, words: Sequence[str]) -> Answer:
-        """Have the dispatcher do something, and forget what it has answered before. That it
-        refuses is for who asked alone: others are not told that it is gone.
+        """Let the dispatcher act, and forget its earlier answers. A refusal concerns this request
+        alone: other viewers are not told that the dispatcher is gone.
 
         Raises:
-            GridEngineError: it has ended, or refuses.
+            GridEngineError: the dispatcher has ended, or refuses.
         """
         with self._lock:
-            self._kept.clear()
+            self._answers.clear()
             try:
                 return self._ask(ask, 0, words, 0)
             finally:
                 self._fault = None
 
     def close(self) -> None:
-        """Let the dispatcher go."""
+        """Close the connection to the dispatcher."""
         with self._lock:
             self._drop()
 

@@ -1,9 +1,36 @@
-"""What calls ask for and workers hold: `Cores(4) & Memory(8) & WTime("2:00:00")`.
+"""Resources: what calls request and workers have, such as `Cores(4) & Memory(8) &
+WTime("2:00:00")`.
 
-In: what users write. Out: requests, which schedulers translate into their own options, and holders,
-from which the core assigns. Read `base` first, then `kinds`. `units` checks what users give,
-`estimates` changes requests by what earlier runs took, `demand` is what calls of one kind ask of
-workers, `packing` decides which task goes to which holder.
+Users write requests. Schedulers translate them into options of the batch system. The core assigns
+calls to holders, which keep account of what is free.
+
+    request (a user's) -> Demand -> queue -> Packer.place -> Placed: a holder, and what it gave
+                                                ^ holders come (open) and go (shut)
+
+Read `base` first, then `kinds`. `units` checks the values that users give, `estimates` derives
+limits from earlier runs, `demand` is the request of a group of calls, `packing` decides which task
+goes to which holder, and `encoding` sends requests without pickling.
+
+The packer has one state machine for each holder: open, paused, restricted to deep calls, draining
+for one queue, or shut. Keep in step: `_Holder.drains_for` with `_Queue.drained`, and
+`_Queue.listed` with the heap `candidates`.
+
+Rejected:
+
+- A separate class for the holder of each kind. A user's own kind would then need two classes. One
+  class has three roles: requested, held and given. Its arguments never change, and it is equal by
+  kind and `_repr`; a holder is a copy with an account of its own.
+- Running a kind's code for calls that do not request it. It may be a user's and raise. So a
+  holder's account is kept kind by kind, and requests are compared by what `_repr` returned once.
+  The price: the load by which the packer chooses the holder to drain counts only the requested
+  kinds.
+- A question for each waiting task. Tasks with equal requests wait in one queue, and only its head
+  is tried; each queue remembers which holders may have room. So an ended task costs one question
+  for each distinct request. A holder that drains is closed to tasks that came later, never to
+  earlier ones: so nobody starves.
+- Pinning every call. A call that does not say how many cores it needs is booked with one core but
+  not bound to it, so that a laptop's calls are no slower than those of `multiprocessing`, and
+  requests for memory alone do not run a hundred at a time on two cores.
 """
 
 from __future__ import annotations

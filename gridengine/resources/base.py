@@ -1,17 +1,18 @@
-"""What a resource is, and how `&` combines several. The kinds that come with it are in `kinds`.
+"""The base class of resources, and `&`, which combines several. The kinds of the package are in
+`kinds`.
 
-A resource has three roles, all of one class, the *kind*:
+A resource has three roles. One class, the *kind*, serves all of them:
 
-    asked   what a user writes. It never changes: equal requests are equal and hash alike, in
-            whatever order they were combined.
-    held    what there is to give. `resource.holder()` makes a holder, which keeps account of what
-            is free.
-    given   what a holder's `_alloc` returned and its `_dealloc` takes back: `Cores(2)` becomes
-            `Cores(2, [4, 5])`.
+    requested   what a user writes. It never changes. Equal requests are equal and hash alike, in
+                whatever order they were combined.
+    held        what there is to give. `resource.holder()` makes a holder, which keeps account of
+                what is free.
+    given       what a holder's `_alloc` returned and its `_dealloc` takes back: `Cores(2)` becomes
+                `Cores(2, [4, 5])`.
 
-A resource's arguments are in its public attributes, which are set once, and in `_repr`; what a
-holder keeps account of is in attributes with an underscore. Nothing here does I/O or reads a clock:
-a holder gets the time by `_at`.
+A resource's arguments are in its public attributes, which are set once, and in `_repr`. A holder's
+account is in attributes with an underscore. Nothing here does I/O or reads a clock: a holder gets
+the time by `_at`.
 """
 
 from __future__ import annotations
@@ -28,26 +29,28 @@ R = TypeVar("R", bound="Resource")
 
 
 class Resource(ABC):
-    """The base of all kinds. A kind of your own defines the five methods below; they are given
-    requests of their own kind alone.
+    """The base of all kinds. A kind of your own defines the five abstract methods. They only get
+    requests of their own kind.
 
-    `_repr` shows every argument: two resources of one kind are equal when theirs are. Public
+    `_repr` shows every argument: two resources of one kind are equal when their texts are. Public
     attributes are set once.
     """
 
     _optional: ClassVar[bool] = False
-    """Whether a holder without this kind grants it: where no end is set there is time enough."""
+    """Whether a holder without this kind grants it anyway, as for walltime: where no end is set
+    there is time enough.
+    """
 
     @abstractmethod
     def _request(self, res: Any) -> bool:
-        """Return whether this holder has, now, what `res` asks for. Depends on the holder alone,
-        and changes nothing.
+        """Return whether this holder has what `res` requests, now. The answer depends on the holder
+        alone, and nothing changes.
         """
 
     @abstractmethod
     def _alloc(self, res: Any) -> Resource:
-        """Note what `res` asks for as taken, and return what is given. Only called when `_request`
-        has returned true.
+        """Take what `res` requests, and return what is given. Called only after `_request` returned
+        true.
         """
 
     @abstractmethod
@@ -56,20 +59,20 @@ class Resource(ABC):
 
     @abstractmethod
     def _repr(self) -> str:
-        """Return the call that makes an equal resource."""
+        """Return the Python expression that makes an equal resource."""
 
     @abstractmethod
     def _stat(self) -> tuple[float, float]:
-        """Return how much of this holder is in use, and how much it has in all; (0, 0) for what is
-        not used up.
+        """Return how much of this holder is in use, and how much it has; (0, 0) for a resource that
+        is not used up.
         """
 
     def _at(self, now: float) -> None:  # noqa: B027 (most kinds do not care)
         """Set a holder's time, in monotonic seconds."""
 
     def _native(self, system: str) -> Sequence[str]:
-        """Return options for the batch system (`"gridengine"` or `"slurm"`) that ask it for this;
-        none unless a kind of yours has some.
+        """Return the options by which the batch system (`"gridengine"` or `"slurm"`) is asked for
+        this resource. The default has none; a kind of your own may have some.
         """
         return ()
 
@@ -78,17 +81,17 @@ class Resource(ABC):
             raise ValueError(f"{self!r} has not {res!r} free")
 
     def _held(self) -> Self:
-        """Return a copy of this that keeps account of its own."""
+        """Return a copy of this resource with an account of its own."""
         return copy.deepcopy(self)
 
     def holder(self) -> Combined:
-        """Return a holder of this, nothing of it given yet. It takes requests of any kind. Not for
-        several threads at once.
+        """Return a holder of this resource with everything free. It takes requests of any kind. Not
+        thread-safe.
         """
         return Combined(tuple(part._held() for part in self))
 
     def get(self, kind: type[R]) -> R | None:
-        """Return the part of this kind, if there is one."""
+        """Return the part of this kind, or None."""
         return next((part for part in self if type(part) is kind), None)
 
     def __iter__(self) -> Iterator[Resource]:
@@ -114,16 +117,16 @@ class Resource(ABC):
 
 
 ResourceKey: TypeAlias = frozenset[tuple[int, str]]
-"""What a resource is equal by, in values whose own comparison is no user's code; good for as long
-as the resource lives.
+"""A value by which resources compare equal without running a user's code. Valid as long as the
+resource lives.
 """
 
 
 def key_of(resource: Resource) -> ResourceKey:
-    """Return what a resource is equal by: its kinds, and the `_repr` of each.
+    """Return the key by which a resource compares equal: its kinds, and the `_repr` of each.
 
     Raises:
-        TypeError: a `_repr` gives no text. What it raises itself is passed on.
+        TypeError: a `_repr` returns no text. Exceptions of `_repr` itself pass through.
     """
     return frozenset((id(type(part)), _text(part)) for part in resource)
 
@@ -139,16 +142,12 @@ def _text(part: Resource) -> str:
 
 
 def is_nothing(resource: Resource) -> bool:
-    """Return whether this is `ZERO`, or as good as it. Asks no part whether it is equal to
-    something.
-    """
+    """Return whether this resource has no parts, like `ZERO`. Runs no code of the kinds."""
     return next(iter(resource), None) is None
 
 
 class Combined(Resource):
-    """Several kinds, or none (`ZERO`), as `&` makes it. The attributes of the parts are its own
-    too.
-    """
+    """Several kinds, or none (`ZERO`), as `&` makes it. It has the attributes of its parts."""
 
     def __init__(self, parts: tuple[Resource, ...]) -> None:
         self._parts = parts
@@ -157,7 +156,7 @@ class Combined(Resource):
         return iter(self._parts)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):  # looked for by copy and pickle before there are parts
+        if name.startswith("_"):  # copy and pickle look for such names before `_parts` exists
             raise AttributeError(name)
         having = [part for part in self if hasattr(part, name)]
         if len(having) != 1:
@@ -184,7 +183,7 @@ class Combined(Resource):
         """Give all parts or none.
 
         Raises:
-            ValueError: not all of it is free. What a part's own `_alloc` raises is passed on.
+            ValueError: a part is not free. Exceptions of a part's own `_alloc` pass through.
         """
         self._must_have(res)
         given: list[Resource] = []
@@ -203,7 +202,7 @@ class Combined(Resource):
         return _combined(tuple(given))
 
     def _dealloc(self, res: Resource) -> None:
-        with ExitStack() as stack:  # each is given back, although one may fail
+        with ExitStack() as stack:  # gives each part back even if another raises
             for part in res:
                 stack.callback(self._take_back, part)
 
@@ -240,9 +239,11 @@ def _combined(parts: tuple[Resource, ...]) -> Resource:
 
 
 ZERO = Combined(())
-"""Nothing asked, nothing held."""
+"""The empty resource: nothing requested, nothing held."""
 
 
 def not_given(holder: Resource, res: object) -> ValueError:
-    """Return the error for what is given back and was never given."""
+    """Return the error for giving back a resource that was never given, or was given back
+    already.
+    """
     return ValueError(f"{holder!r} never gave {res!r}, or has it back already")

@@ -11,20 +11,21 @@ from gridengine.resources.units import to_bytes
 
 
 class Demand:
-    """What calls ask for, and what workers are asked for: calls of equal demands share workers.
+    """The resources that a group of calls requests, and that workers are launched with. Calls of
+    equal demands share workers.
 
-    `resources` is what one call asks for. `factor` is by how much the memory that was asked for,
-    here or in the scheduler's own options, is multiplied: more than 1 when a call is run again
-    after it ran out of memory.
+    `resources` is the request of one call. The requested memory, here or in the scheduler's own
+    options, is multiplied by `factor`: more than 1 when a call is run again after it ran out of
+    memory.
 
-    `function`: the calls are of a function of this name, which only workers have that announce it;
-    then nothing else is asked for.
+    With a `function`, the calls are of a function of this name, which only workers that announce it
+    have; then nothing else is requested.
 
-    Demands are equal by what the `_repr` of their resources returns when they are made (`key`): to
-    compare them afterwards runs no user's code.
+    Demands compare by `key`, the `_repr` of their resources from when they were made: later
+    comparisons run no user's code.
     """
 
-    # Not a dataclass, nor a struct: a local worker's process is started before those are imported.
+    # No dataclass and no struct: a local worker's process starts before those are imported.
     __slots__ = ("factor", "function", "key", "resources")
 
     def __init__(
@@ -47,19 +48,19 @@ class Demand:
         return f"Demand({self.resources!r}, factor={self.factor!r})"
 
     def with_factor(self, factor: float) -> Demand:
-        """Return the same with another factor."""
+        """Return the same demand with another factor."""
         other = copy.copy(self)
         other.factor = factor
         return other
 
     @property
     def request(self) -> Resource:
-        """What one call asks for by now; `resources` itself when there is no memory in it."""
+        """The present request of one call; `resources` itself when it has no memory."""
         return replaced(self.resources, Memory, lambda part: Memory(part.M * self.factor))
 
     @property
     def memory_limit(self) -> int:
-        """The limit of one call in bytes, 0 when there is none."""
+        """The memory limit of one call in bytes, 0 when there is none."""
         memory = self.resources.get(Memory)
         return 0 if memory is None else int(to_bytes(memory.M) * self.factor)
 
@@ -68,11 +69,11 @@ ANY = Demand()
 """The demand of calls that request nothing."""
 
 MOST_REMEMBERED = 1000
-"""Of how many demands it is remembered what was found out about them."""
+"""About how many demands facts are remembered."""
 
 
 class RememberedDemands(set[Demand]):
-    """Some demands that have something in common; forgets all of them when they are too many."""
+    """Demands about which something is known. Forgets all when there are too many."""
 
     def add(self, demand: Demand) -> None:
         if len(self) >= MOST_REMEMBERED:

@@ -1,5 +1,5 @@
-"""What calls ask for as plain data: how a process that runs calls asks for workers without sending
-its dispatcher anything that would have to be unpickled.
+"""Requests as plain data. A runner sends them for nested calls, so that its dispatcher need not
+unpickle anything.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MAKERS: dict[str, Callable[..., Resource]] = {
 
 
 NAME = "NAME"
-"""In the place of a dispatcher's name."""
+"""Stands for a dispatcher's name."""
 _OPTIONS: dict[type[Resource], Callable[[Any], str]] = {
     Cores: lambda part: f"--cores {part.N}",
     Memory: lambda part: f"--memory {part.M:.15g}",
@@ -43,8 +43,9 @@ _OPTIONS: dict[type[Resource], Callable[[Any], str]] = {
 
 
 def worker_command(request: Resource) -> str:
-    """Return the command that starts a worker which holds a request, for the dispatcher `NAME`;
-    empty when no option of the command says it. Such a worker stays, so a time needs none.
+    """Return the command that starts a worker with these resources, for the dispatcher `NAME`;
+    empty when the command has no option for one of them. Such a worker stays, so a walltime needs
+    no option.
     """
     if any(type(part) not in _OPTIONS for part in request):
         return ""
@@ -53,30 +54,30 @@ def worker_command(request: Resource) -> str:
 
 
 def encode_demand(demand: Demand) -> tuple[list[tuple[str, list[Any]]], float]:
-    """Return what a demand is made of: the name and arguments of each kind, and the factor.
+    """Return a demand as plain data: the name and arguments of each kind, and the factor.
 
     Raises:
-        ConfigurationError: a kind of it is a user's own.
+        ConfigurationError: one of the kinds is a user's own.
     """
     parts = []
     for part in demand.resources:
         arguments = _ARGUMENTS.get(type(part))
         if arguments is None:
             raise ConfigurationError(
-                f"a call cannot ask for {safe_repr(part)} for a call that it makes: "
+                f"a call cannot request {safe_repr(part)} for its nested calls: "
                 f"{type(part).__qualname__} is a kind of your own",
-                hint="ask for it where the outermost calls are made; or give scheduler= one of "
-                "the call's own",
+                hint="request it where the outermost calls are made, or make the nested calls with "
+                "a scheduler= of their own",
             )
         parts.append((type(part).__name__, arguments(part)))
     return parts, demand.factor
 
 
 def decode_demand(parts: list[tuple[str, list[Any]]], factor: float) -> Demand:
-    """Return the demand that was made into this.
+    """Return the demand that `encode_demand` encoded.
 
     Raises:
-        TypeError, ValueError, LookupError: it was not.
+        TypeError, ValueError, LookupError: the data is no encoded demand.
     """
     resources = (_MAKERS[name](*arguments) for name, arguments in parts)
     return Demand(functools.reduce(operator.and_, resources, ZERO), factor)

@@ -1,4 +1,4 @@
-"""Requests changed by what earlier runs took: limits from the times of like tasks. Pure."""
+"""Estimate limits from the times of similar tasks. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ GROUP_SECONDS = 10.0
 
 
 def replaced(request: Resource, kind: type[R], new: Callable[[R], Resource]) -> Resource:
-    """Return the request with another part of this kind; the same itself when it has none."""
+    """Return the request with its part of this kind replaced; the same object when it has no such
+    part.
+    """
     old = request.get(kind)
     if old is None:
         return request
@@ -26,24 +28,24 @@ def replaced(request: Resource, kind: type[R], new: Callable[[R], Resource]) -> 
 
 
 class GroupTimes:
-    """The limits of groups of like tasks (`WTime(group="fold")`), estimated from their first 8 runs
-    of over 10 s.
+    """The limits of groups of similar tasks (`WTime(group="fold")`), estimated from their first 8
+    runs of over 10 s.
 
-    T is their mean and 5 (sample) standard deviations, softT their mean and 2. Until then there is
-    no limit but the request's own.
+    T is the mean plus 5 sample standard deviations, softT the mean plus 2. Until then only the
+    request's own limits hold.
     """
 
     def __init__(self) -> None:
         self._seconds: dict[str, list[float]] = {}
 
     def record(self, group: str, seconds: float) -> None:
-        """Note how long a run of the group took that came to its end."""
+        """Record how long a completed run of the group took."""
         known = self._seconds.setdefault(group, [])
         if seconds > GROUP_SECONDS and len(known) < GROUP_RUNS:
             known.append(seconds)
 
     def limits(self, group: str) -> tuple[float, float] | None:
-        """Return T and softT in seconds, once they are known."""
+        """Return T and softT in seconds; None while they are unknown."""
         known = self._seconds.get(group, [])
         if len(known) < GROUP_RUNS:
             return None
@@ -53,7 +55,7 @@ class GroupTimes:
 
     def limited(self, request: Resource) -> Resource:
         """Return the request with its group's limits, where its own are not shorter; the same
-        itself while they are not known.
+        object while they are unknown.
         """
         return replaced(request, WTime, self._limited)
 

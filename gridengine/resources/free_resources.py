@@ -1,4 +1,4 @@
-"""The free resources of a holder: one tracker for each kind, made at its first request."""
+"""The free resources of a holder: one account for each kind, made at the first request for it."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from gridengine.resources.base import Combined, Resource
 
 
 class FreeResources:
-    """What a holder has left to give, kept kind by kind. Who does not ask for a kind runs none
-    of its code, which may be a user's.
+    """The account of what a holder has left, kind by kind. A call that does not request a kind runs
+    none of the kind's code, which may be a user's.
 
     Args:
-        resources: what there is.
-        since: since when, in monotonic seconds; None is for who does not care for the time.
+        resources: everything that the holder has.
+        since: since when, in monotonic seconds; None if time does not matter.
     """
 
     def __init__(self, resources: Resource, since: float | None = None) -> None:
@@ -20,10 +20,10 @@ class FreeResources:
         self._parts: dict[type[Resource], Resource] = {}
 
     def of(self, request: Resource, now: float | None = None) -> Combined:
-        """Return what is free of the kinds in a request, told the time.
+        """Return the free resources of the kinds in a request, at this time.
 
         Raises:
-            BaseException: what a kind raised.
+            BaseException: an exception of a kind's method.
         """
         parts = [part for kind in map(type, request) if (part := self._part(kind)) is not None]
         if now is not None:

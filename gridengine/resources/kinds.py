@@ -1,5 +1,5 @@
-"""What a task asks for and what a worker offers: `Cores(4) & Memory(8) & WTime("2:00:00")`. See
-`base` for what they have in common.
+"""The kinds of resources, for requests and workers: `Cores(4) & Memory(8) & WTime("2:00:00")`. See
+`base` for their common part.
 """
 
 from __future__ import annotations
@@ -26,9 +26,7 @@ NONE_OF_A_KIND = "leave this kind out, or say ZERO, to ask for none"
 
 
 class _Numbered(Resource):
-    """Things with numbers or names of their own, each given to one task at a time, the first of
-    them first.
-    """
+    """Numbered or named things, each given to one task at a time, in order."""
 
     _named_by: ClassVar[tuple[type, ...]] = (int,)
 
@@ -73,8 +71,8 @@ class _Numbered(Resource):
 
 
 class Cores(_Numbered):
-    """`N` cores of one machine. Given, `c` lists their numbers; `c=` says which ones there are to
-    give (default 0, 1, ...).
+    """`N` cores of one machine. When given, `c` lists their numbers. When held, `c=` lists the
+    cores that there are (default 0, 1, ...).
     """
 
     def __init__(self, N: int, c: Sequence[int] | None = None) -> None:
@@ -88,8 +86,8 @@ class Cores(_Numbered):
 
 
 class GPUs(_Numbered):
-    """`N` GPUs of one machine. Given, `g` lists their numbers or names; `g=` says which ones there
-    are to give (default 0, 1, ...).
+    """`N` GPUs of one machine. When given, `g` lists their numbers or names. When held, `g=` lists
+    the GPUs that there are (default 0, 1, ...).
     """
 
     _named_by = (int, str)
@@ -104,7 +102,9 @@ class GPUs(_Numbered):
 
 
 class _Amount(Resource):
-    """So much of something, kept in whole units so that all comes back to the last bit."""
+    """An amount of something. It is counted in whole units, so that giving back restores it
+    exactly.
+    """
 
     _units: int
     _used: int
@@ -127,7 +127,7 @@ class _Amount(Resource):
 
 
 class Memory(_Amount):
-    """`M` GB of memory (1 GB is 2**30 bytes), or a text as `"4G"` or `"512M"`."""
+    """`M` GB of memory (1 GB is 2**30 bytes), or a text such as `"4G"` or `"512M"`."""
 
     def __init__(self, M: float | str) -> None:
         self.M = parse_gigabytes("M", M)
@@ -141,8 +141,8 @@ class Memory(_Amount):
 
 
 class Capacity(_Amount):
-    """Limits how many calls run at a time: a worker that holds `Capacity(10)` runs ten that ask for
-    `Capacity(1)`. A subclass counts whatever its name says.
+    """A limit on how many calls run at a time: a worker with `Capacity(10)` runs ten calls that
+    each request `Capacity(1)`. A subclass counts whatever its name says.
     """
 
     def __init__(self, count: int = 1) -> None:
@@ -154,7 +154,7 @@ class Capacity(_Amount):
 
 
 class _Shared(Resource):
-    """What a holder has or has not, and gives to any number of tasks."""
+    """A property that a holder has or lacks, and gives to any number of tasks."""
 
     def _alloc(self, res: Any) -> Resource:
         self._must_have(res)
@@ -168,8 +168,8 @@ class _Shared(Resource):
 
 
 class Token(_Shared):
-    """A label: a call that asks for it runs on workers that hold a token of the same name, any
-    number of calls at a time.
+    """A label: a call that requests it runs on workers with a token of the same name, any number of
+    calls at a time.
     """
 
     def __init__(self, name: str) -> None:
@@ -177,7 +177,7 @@ class Token(_Shared):
 
     @property
     def token(self) -> NoReturn:
-        """As this was called once."""
+        """The former name of `name`."""
         raise AttributeError(f"{self!r} has no attribute 'token'; it is name")
 
     def _request(self, res: Any) -> bool:
@@ -188,14 +188,15 @@ class Token(_Shared):
 
 
 class WTime(_Shared):
-    """Walltime: a call is killed after `T`, and not begun on a worker with less than `softT` left.
+    """Walltime: a call is killed after `T`, and not begun on a worker that has less than `softT`
+    left.
 
     Args:
         T: the hard limit, in seconds or as `[d-]hh:mm:ss` (default: none).
-        softT: what the call is expected to take (default `T`).
-        group: a name for calls that take about as long as each other: the limits are estimated from
-            the first of them (`docs/resources.md`).
-        countdown: whether the time runs out: true of what workers hold. `left` is what was left
+        softT: how long the call is expected to take (default `T`).
+        group: a name for calls that take about equally long: the limits are estimated from the
+            first of them (`docs/resources.md`).
+        countdown: whether the time runs out, as it does for a worker's. `left` is the time left
             when the time was last set (`_at`), counted from when it was first set.
     """
 

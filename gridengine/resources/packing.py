@@ -1,12 +1,12 @@
-"""Which task goes to which holder, and when. Sans-I/O: time is passed in.
+"""Decide which task goes to which holder, and when. Sans-I/O: time is passed in.
 
-First fit in order, with backfill: tasks are tried in the order they came, each on the holders in
-the order they came; one that does not fit waits, while later ones that fit may overtake it. When a
-task has been overtaken for `overtake_seconds`, a holder *drains* for it: until it has its place,
-nothing that came later is given any of that holder.
+First fit in order, with backfill. Tasks are tried in the order in which they came, each on the
+holders in the order in which these came. A task that does not fit waits, while later ones that fit
+may overtake it. When a task has been overtaken for `overtake_seconds`, a holder *drains* for it:
+until the task has its place, no task that came later gets anything of that holder.
 
-Tasks with equal requests fit alike, so they wait in one queue and only its head is tried. Each
-queue remembers which holders may have room for it: one that had none is not asked again before
+Tasks with equal requests fit alike, so they wait in one queue, and only its head is tried. Each
+queue remembers which holders may have room for it. A holder that had none is not asked again before
 something of it is given back.
 """
 
@@ -23,17 +23,17 @@ from gridengine.resources.base import Resource, ResourceKey, key_of
 from gridengine.resources.free_resources import FreeResources
 
 MOST_OUTDATED = 64
-"""How many places that tasks have no more a queue keeps at least."""
-KEPT_QUEUES = 16
-"""How many queues are kept that have become empty, since the next task is often one of theirs."""
+"""How many outdated entries a queue may have, at least, before it is cleaned up."""
+EMPTY_QUEUES = 16
+"""How many empty queues are remembered, because the next task often belongs to one of them."""
 
 TaskT = TypeVar("TaskT", bound=Hashable)
 HolderT = TypeVar("HolderT", bound=Hashable)
 
 
 class RequestFailed(Exception):
-    """A method of a resource raised; `request` is what was to be placed for `tasks`. Its
-    `__cause__` is what was raised.
+    """A method of a resource raised. `request` is the request that was to be placed for `tasks`;
+    `__cause__` is the exception.
     """
 
     def __init__(self, request: Resource, tasks: Sequence[Any]) -> None:
@@ -43,8 +43,8 @@ class RequestFailed(Exception):
 
 
 class Placed(Struct, Generic[TaskT, HolderT], frozen=True):
-    """A task that may begin, where, and what it was given. `order` is its place in the queue, for
-    what is left of it or runs again.
+    """A task that may begin, its holder, and what it was given. `order` is its place in the queue,
+    for the rest of it or a later run.
     """
 
     task: TaskT
@@ -54,8 +54,8 @@ class Placed(Struct, Generic[TaskT, HolderT], frozen=True):
 
 
 class _Waiting(NamedTuple):
-    """A task in its queue. `entry` is never used twice; what is no longer waited for is skipped by
-    it.
+    """A task in its queue. `entry` is unique; an entry that is no longer waited for is recognised
+    and skipped by it.
     """
 
     order: int
@@ -65,8 +65,8 @@ class _Waiting(NamedTuple):
 
 
 class _Holder(Struct, eq=False):
-    """`free` is what is given from; `empty` what could be given if nothing else were. Nothing is
-    given to tasks whose depth is not `above` this.
+    """A holder. `free` is the account of what is free; `empty` is the same with nothing given. Only
+    tasks whose depth is `above` this number are given anything.
     """
 
     key: Hashable
@@ -86,17 +86,17 @@ class _Holder(Struct, eq=False):
         return self.free.of(request, now)._request(request)
 
     def load(self, request: Resource) -> float:
-        """Return how much is in use of that of the kinds in a request of which most is."""
+        """Return the load of the most used kind among those in a request."""
         used, all_of_it = self.free.of(request)._stat()
         return used / all_of_it if all_of_it else 0.0
 
 
 class _Queue(Struct, eq=False):
-    """The tasks of one request and depth. `candidates` is a heap of the numbers, `listed` the set,
-    of holders that may have room.
+    """The tasks of one request and depth. `candidates` is a heap, and `listed` the set, of the
+    numbers of holders that may have room.
 
-    `key` is the depth, and what the request said when it came: nothing of it is asked again whether
-    it is equal to another.
+    `key` is the depth, and the request's key from when it came, so that a user's code does not run
+    again for comparisons.
     """
 
     request: Resource
@@ -118,7 +118,7 @@ class Packer(Generic[TaskT, HolderT]):
     """Gives tasks their places on holders that come and go.
 
     Args:
-        offers: what holders that are still to come will hold; None: it may be anything.
+        offers: what future holders will have; None: anything.
         overtake_seconds: how long a task may be overtaken before a holder drains for it.
     """
 
@@ -139,7 +139,7 @@ class Packer(Generic[TaskT, HolderT]):
         self._restricted: set[int] = set()
         self._last_holder = self._last_order = self._last_entry = 0
         self.furthest = 0
-        """The last place in the order that something was given at."""
+        """The last place in the order that was given something."""
         self._changes = 0
 
     @property
@@ -150,7 +150,7 @@ class Packer(Generic[TaskT, HolderT]):
     # ---------------------------------------------------------------- holders
 
     def open(self, key: HolderT, resources: Resource, now: float) -> None:
-        """A holder has come. Its walltime, if it has one, counts from now."""
+        """Add a holder. Its walltime, if it has one, counts from now."""
         if key in self._holders:
             raise ValueError(f"holder {key!r} is open already")
         self._last_holder += 1
@@ -166,8 +166,8 @@ class Packer(Generic[TaskT, HolderT]):
         self._changes += 1
 
     def shut(self, key: HolderT) -> list[TaskT]:
-        """A holder has gone; return the tasks that had their places there and count as ended
-        now.
+        """Remove a holder. Return the tasks that had their places there; they count as
+        ended now.
         """
         holder = self._holders.pop(key)
         del self._by_number[holder.number]
@@ -178,7 +178,7 @@ class Packer(Generic[TaskT, HolderT]):
         return list(holder.tasks)  # type: ignore[arg-type]
 
     def pause(self, key: HolderT) -> None:
-        """Give nothing more of a holder until it is resumed; what it has given stays given."""
+        """Give nothing more of a holder until `resume`. What it has given stays given."""
         holder = self._holders[key]
         holder.paused = True
         self._stop_draining(holder.drains_for)
@@ -191,7 +191,7 @@ class Packer(Generic[TaskT, HolderT]):
         self._changes += 1
 
     def restrict(self, key: HolderT, above: int) -> None:
-        """Give of a holder to tasks alone whose depth is above this; -1 is for all."""
+        """Give of a holder only to tasks whose depth is above this; -1 lifts the restriction."""
         holder = self._holders[key]
         holder.above = above
         (self._restricted.discard if above < 0 else self._restricted.add)(holder.number)
@@ -211,13 +211,13 @@ class Packer(Generic[TaskT, HolderT]):
         depth: int = 0,
         asked: Resource | None = None,
     ) -> None:
-        """Have a task wait since `now`, behind all others or, with the `order` of an earlier place,
-        where it would be had it waited since. `depth` counts at holders that are restricted.
-        `asked` is the request as the user wrote it.
+        """Queue a task that waits since `now`, behind all others. With the `order` of an earlier
+        place, queue it where it would be if it had waited since then. `depth` counts at restricted
+        holders. `asked` is the request as the user wrote it.
 
         Raises:
-            ConfigurationError: no holder that is here or on offer can ever hold the request.
-            BaseException: what a method of it raised.
+            ConfigurationError: no present or future holder can ever hold the request.
+            BaseException: an exception of a kind's method.
         """
         if task in self._entries or task in self._given:
             raise ValueError(f"task {task!r} is here already")
@@ -235,7 +235,9 @@ class Packer(Generic[TaskT, HolderT]):
         self._forgive(queue)
 
     def reorder(self, task: TaskT, since: float, order: int) -> None:
-        """Have a task that waits have another place; it counts as overtaken as before."""
+        """Give a waiting task another place. The time for which it has been overtaken
+        still counts.
+        """
         queue = self._entries[task][1]
         self._consider_closed(queue)
         self._enqueue(queue, order, since, task)
@@ -244,7 +246,9 @@ class Packer(Generic[TaskT, HolderT]):
             heapq.heapify(queue.tasks)
 
     def _consider_closed(self, queue: _Queue) -> None:
-        """What has another place may go where those who came later may not."""
+        """Try holders again that are closed to later tasks: a task with an earlier place may go
+        there.
+        """
         for number in [
             *(one.drained.number for one in self._queues.values() if one.drained is not None),
             *self._restricted,
@@ -257,8 +261,8 @@ class Packer(Generic[TaskT, HolderT]):
         heapq.heappush(queue.tasks, _Waiting(order, self._last_entry, since, task))
 
     def remove(self, task: TaskT) -> None:
-        """A task is no more: it has ended, and gives back what it had; or it need not wait any
-        longer. One not known is no error.
+        """Remove a task: it has ended and gives back what it had, or it need not wait any longer.
+        An unknown task is no error.
         """
         waited = self._entries.pop(task, None)
         if waited is not None:
@@ -268,24 +272,24 @@ class Packer(Generic[TaskT, HolderT]):
             holder.tasks.discard(task)
             try:
                 holder.free.of(given)._dealloc(given)
-            finally:  # the kinds that raise nothing have theirs back
+            finally:  # the kinds that did not raise have their parts back
                 self._freed(holder)
 
     def can_hold(self, request: Resource, now: float) -> bool:
-        """Return whether a holder that is here could be given a request if it had nothing to do.
+        """Return whether a present holder could satisfy a request if it were empty.
 
         Raises:
-            BaseException: what a method of the request raised.
+            BaseException: an exception of a kind's method.
         """
         return any(holder.could_hold(request, now) for holder in self._holders.values())
 
     def place_at(
         self, key: HolderT, task: TaskT, request: Resource, now: float
     ) -> Placed[TaskT, HolderT] | None:
-        """Give a task its place at this holder if there is room now, before all that wait.
+        """Give a task a place at this holder if there is room now, before all waiting tasks.
 
         Raises:
-            BaseException: what a method of the request raised.
+            BaseException: an exception of a kind's method.
         """
         holder = self._holders[key]
         if not holder.has_room(request, now):
@@ -296,15 +300,14 @@ class Packer(Generic[TaskT, HolderT]):
         return Placed(task, key, given, 0)
 
     def place(self, now: float) -> Iterator[Placed[TaskT, HolderT]]:
-        """Yield each task that may begin now. To be called after whatever happened, and every now
-        and then.
+        """Yield each task that may begin now. Call this after every change, and every now and then.
 
-        While it is iterated over, tasks may be added: what is left of one just placed, with its
+        During the iteration tasks may be added: the rest of a task just placed, with the same
         order, is tried next.
 
         Raises:
-            RequestFailed: a method of a resource raised. Take out the tasks of that request before
-            calling again.
+            RequestFailed: a method of a kind raised. Remove the tasks of that request before you
+            call this again.
         """
         heads = [
             (head.order, head.entry, queue)
@@ -331,7 +334,7 @@ class Packer(Generic[TaskT, HolderT]):
                     self._blocked(queue, head, now)
                     continue
                 placed = self._give(queue, head, holder)
-            except BaseException as error:  # a kind may be a user's own
+            except BaseException as error:  # a kind may be a user's own, and raise anything
                 raise RequestFailed(
                     queue.request, [one.task for one in queue.tasks if self._waits(one, queue)]
                 ) from error
@@ -377,8 +380,8 @@ class Packer(Generic[TaskT, HolderT]):
         return None
 
     def _may_have(self, queue: _Queue, order: int, holder: _Holder) -> bool:
-        """Return whether the holder is not paused or kept for others, and drains for nobody else,
-        or only for what came later.
+        """Return whether a queue may have something of a holder: the holder is not paused, not
+        restricted to deeper tasks, and does not drain for a task that came earlier.
         """
         if holder.paused or queue.key[1] <= holder.above:
             return False
@@ -398,8 +401,8 @@ class Packer(Generic[TaskT, HolderT]):
         return Placed(head.task, holder.key, given, head.order)  # type: ignore[arg-type]
 
     def _forgive(self, queue: _Queue) -> None:
-        """Note that the head of a queue has not been overtaken. An empty queue waits for who comes
-        next, perhaps with an earlier order.
+        """Note that the head of a queue has not been overtaken. An empty queue is left alone: its
+        next task may have an earlier order.
         """
         head = self._head(queue)
         if head is not None and head.order > self.furthest:
@@ -410,7 +413,9 @@ class Packer(Generic[TaskT, HolderT]):
             queue.consider(holder.number)
 
     def _blocked(self, queue: _Queue, head: _Waiting, now: float) -> None:
-        """The head of a queue fits nowhere: see that a holder drains for it when it is due."""
+        """Handle that the head of a queue fits nowhere: let a holder drain for it if it has waited
+        long enough.
+        """
         if queue.drained is not None and not queue.drained.could_hold(queue.request, now):
             self._stop_draining(queue)
         if (
@@ -438,7 +443,7 @@ class Packer(Generic[TaskT, HolderT]):
         )
 
     def _stop_draining(self, queue: _Queue | None) -> None:
-        """Give of the holder again that drains for this queue, if one does."""
+        """Release the holder that drains for this queue, if there is one."""
         if queue is not None and queue.drained is not None:
             holder, queue.drained = queue.drained, None
             holder.drains_for = None
@@ -446,8 +451,8 @@ class Packer(Generic[TaskT, HolderT]):
             self._freed(holder)
 
     def _look_back(self, now: float) -> None:
-        """Note who was overtaken, and forget the queues that are empty, but for the last few: they
-        know which holders have no room.
+        """Note which queues were overtaken. Forget empty queues except the last few: they remember
+        which holders have no room.
         """
         empty = []
         for queue in self._queues.values():
@@ -457,5 +462,5 @@ class Packer(Generic[TaskT, HolderT]):
                 empty.append(queue.key)
             elif queue.overtaken_since is None and head.order < self.furthest:
                 queue.overtaken_since = now
-        for key in empty[:-KEPT_QUEUES]:
+        for key in empty[:-EMPTY_QUEUES]:
             del self._queues[key]

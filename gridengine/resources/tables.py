@@ -1,4 +1,4 @@
-"""What notebooks show of things of this package: a small table, for `_repr_html_`."""
+"""Small HTML tables for `_repr_html_`, which notebooks show."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ STYLE = "padding: 0 1em 0 0; text-align: left"
 def html_table(
     title: str, facts: Iterable[tuple[str, object]], *others: Sequence[Sequence[object]]
 ) -> str:
-    """Return a table as HTML of no colours of its own, to be read on dark and light pages: a title,
-    facts with their names, and other tables below, the first row of each being its head.
+    """Return an HTML table without colours of its own, readable on dark and light pages: a title,
+    facts with their names, and other tables below. The first row of each other table is its head.
     """
     rows = [[name, value] for name, value in facts if value not in (None, "")]
     tables = [_rows(rows, "th", "td")]
@@ -39,6 +39,6 @@ def _cell(tag: str, value: object) -> str:
 
 
 def _escaped(words: str) -> str:
-    import html  # here, since few need it, and all would wait for it
+    import html  # here: few need it, and everybody would wait for it
 
     return html.escape(words)

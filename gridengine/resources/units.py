@@ -1,4 +1,4 @@
-"""Times, amounts of memory, and the checks of what users give for them. Pure."""
+"""Times, amounts of memory, and checks of users' arguments. Pure."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from typing import Any
 from gridengine.errors import ConfigurationError, safe_repr
 
 GIGABYTE = 2**30
-"""Bytes in what is called a GB here, as Grid Engine's and Slurm's `G` (queue_conf(5),
+"""The bytes in a GB, which is here as large as Grid Engine's and Slurm's `G` (queue_conf(5),
 sbatch(1)).
 """
 DAY = 86_400
 MOST = 2**31 - 1
-"""The largest number of anything, and the longest time in seconds (68 years), that is taken."""
+"""The largest number that is accepted, and the longest time in seconds (68 years)."""
 SHOWN = 80
-"""How many characters of what a user gave an error shows, so that it fits into a line."""
+"""How many characters of a user's value an error shows, so that it fits into a line."""
 
 
 def parse_seconds(name: str, value: float | str) -> float:
-    """Return the seconds that a number, or a text `[d-]hh:mm:ss`, means.
+    """Return the seconds in a number or a text `[d-]hh:mm:ss`.
 
     Raises:
-        TypeError, ConfigurationError: it is neither, or not above zero; the text names the argument
-        and the value.
+        TypeError, ConfigurationError: the value is neither, or not above zero; the text names the
+        argument and the value.
     """
     if not isinstance(value, str):
         return number(name, value)
@@ -48,18 +48,18 @@ def parse_seconds(name: str, value: float | str) -> float:
 
 
 def format_seconds(seconds: float) -> str:
-    """Return `[d-]hh:mm:ss`; what is not a whole number of seconds is rounded up."""
+    """Return seconds as `[d-]hh:mm:ss`, rounded up to whole seconds."""
     days, rest = divmod(math.ceil(seconds), DAY)
     text = f"{rest // 3600:02}:{rest // 60 % 60:02}:{rest % 60:02}"
     return f"{days}-{text}" if days else text
 
 
 def parse_gigabytes(name: str, value: float | str) -> float:
-    """Return the GB that a number, or a text as `4G` or `512M`, means.
+    """Return the GB in a number or a text such as `4G` or `512M`.
 
     Raises:
-        TypeError, ConfigurationError: it is neither, or not above zero; the text names the argument
-        and the value.
+        TypeError, ConfigurationError: the value is neither, or not above zero; the text names the
+        argument and the value.
     """
     if not isinstance(value, str):
         return number(name, value)
@@ -73,19 +73,19 @@ def parse_gigabytes(name: str, value: float | str) -> float:
 
 
 def plural(count: int, noun: str) -> str:
-    """Return a number of things in words: `1 call`, `1,200 calls`."""
+    """Return a count with its noun: `1 call`, `1,200 calls`."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def to_bytes(gigabytes: float) -> int:
-    """Return the bytes in so many GB. Rounded down, so that n times an n-th of what there is
-    fits.
+    """Return the bytes in this many GB, rounded down, so that n times an n-th of an amount fits
+    into it.
     """
     return int(gigabytes * GIGABYTE)
 
 
 def to_gigabytes(size: int) -> float:
-    """Return the GB in so many bytes."""
+    """Return the GB in this many bytes."""
     return _plain(size / GIGABYTE)
 
 
@@ -94,10 +94,11 @@ def _plain(value: float) -> float:
 
 
 def number(name: str, value: Any, *, least: float = 0, hint: str | None = None) -> float:
-    """Return a finite number above zero and of at least `least`, whole ones as `int`.
+    """Return a finite number above zero and at least `least`, as `int` if it is whole.
 
     Raises:
-        TypeError, ConfigurationError: it is none; the text names the argument and the value.
+        TypeError, ConfigurationError: the value is no such number; the text names the argument and
+        the value.
     """
     if type(value) is int and value > 0 and least <= value <= MOST:
         return value
@@ -119,10 +120,11 @@ def number(name: str, value: Any, *, least: float = 0, hint: str | None = None) 
 def whole(
     name: str, value: Any, *, least: int = 1, most: int = MOST, hint: str | None = None
 ) -> int:
-    """Return a whole number of at least `least` and at most `most`; `hint` is for a smaller one.
+    """Return a whole number between `least` and `most`. `hint` is the remedy for a smaller one.
 
     Raises:
-        TypeError, ConfigurationError: it is none; the text names the argument and the value.
+        TypeError, ConfigurationError: the value is no such number; the text names the argument and
+        the value.
     """
     if type(value) is int and least <= value <= most:
         return value
@@ -135,11 +137,11 @@ def whole(
 
 
 def flag(name: str, value: Any) -> bool:
-    """Return whether it is True; 1 and 0, and numpy's own, stand for theirs.
+    """Return a value that is True or False; 1, 0 and numpy's own are accepted. Rejected: the truth
+    of any value. `wait="no"`, as in a settings file or on a command line, would be true.
 
     Raises:
-        TypeError: it is anything else, as "no", which would be true; the text names the argument
-        and the value.
+        TypeError: the value is anything else; the text names the argument and the value.
     """
     if type(value).__name__ in ("bool", "bool_") or (type(value) is int and value in (0, 1)):
         return bool(value)
@@ -157,7 +159,7 @@ def text(name: str, value: Any) -> str:
     """Return a text that is not empty.
 
     Raises:
-        TypeError, ConfigurationError: it is none; the text names the argument.
+        TypeError, ConfigurationError: the value is no such text; the text names the argument.
     """
     if not isinstance(value, str):
         raise TypeError(f"{name} must be a text, not {value!r}")

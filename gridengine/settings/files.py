@@ -1,4 +1,4 @@
-"""Settings files, the user's and the project's: which are trusted, what they say in which line."""
+"""The user's and the project's settings files: which are trusted, and what their lines say."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from gridengine.settings.trusted_files import Untrusted, open_trusted
 logger = logging.getLogger("gridengine")
 
 CODE = "drmaa_library"
-"""The setting that names code: whoever works in a folder has not thereby chosen to run what lies in
-it.
+"""The setting that names code. A user who works in a project's folder has not thereby chosen to run
+code that lies in it.
 """
 MOST_BYTES = 1_000_000
 GRID_ENGINES = re.compile(r"\A(?:[su]?ge|grid.?engine|drmaa)(?![a-z])")
-"""What people call Grid Engine, where it is called `grid_engine`."""
+"""Other names of Grid Engine, in place of `grid_engine`."""
 _KEY = r"""(?:[A-Za-z0-9_-]+|"[^"]*"|'[^']*')"""
 _DOTTED = re.compile(rf"\s*({_KEY}(?:\s*\.\s*{_KEY})*)\s*")
 
 Lines: TypeAlias = Mapping[tuple[str, ...], int]
-"""The number of the line of each key, by the key's path."""
+"""The line number of each key, by the key's path."""
 
 
 def read_files(environment: Mapping[str, str]) -> list[dict[str, Setting]]:
-    """Return what each settings file says, the one that has the last word last. Others' files are
-    left out, with a warning.
+    """Return the settings of each settings file, the file that wins last. Files that others may
+    have written are ignored, with a warning.
 
     Raises:
-        ConfigurationError: a file cannot be read or says something wrong; the text names the file
-        and the line.
+        ConfigurationError: a file cannot be read or has an error; the text names the file and the
+        line.
     """
     found = []
     for path in (users_file(environment), projects_file(environment)):
@@ -55,11 +55,11 @@ def read_files(environment: Mapping[str, str]) -> list[dict[str, Setting]]:
 
 
 def _read(path: Path) -> str | None:
-    """Return a file's text; None when there is none, or when others may have to do with it: its
-    words become options of what is submitted.
+    """Return a file's text; None when there is no file, or when it is not trusted: its words become
+    options of submissions.
 
     Raises:
-        ConfigurationError: it cannot be read.
+        ConfigurationError: the file cannot be read.
     """
     try:
         with open(open_trusted(path), "rb") as file:
@@ -90,7 +90,7 @@ def _read(path: Path) -> str | None:
 
 
 def describe(path: Path | None) -> str:
-    """Return where a settings file is, for people, with why it is left out if it is."""
+    """Return the place of a settings file for people, with the reason if it is ignored."""
     if path is None:
         return "none"
     try:
@@ -103,20 +103,18 @@ def describe(path: Path | None) -> str:
 
 
 def parse(path: Path, text: str) -> dict[str, Setting]:
-    """Return what a settings file says, by full names.
+    """Return the settings of a settings file, by full names.
 
     Raises:
-        ConfigurationError: it is no TOML, or a key or a value is wrong; the text names the line,
-        the hint a key that is like it.
+        ConfigurationError: the text is no TOML, or a key or a value is wrong; the text names the
+        line, and the hint a similar key.
     """
     import tomllib
 
     try:
         content = tomllib.loads(text)
-    except (
-        ValueError,
-        RecursionError,
-    ) as error:  # numbers of thousands of digits, and brackets in brackets, are no TOMLDecodeError
+    # Numbers of thousands of digits, and deeply nested brackets, raise no TOMLDecodeError.
+    except (ValueError, RecursionError) as error:
         reason, _, place = str(error).partition(" (at line ")
         number = place.partition(",")[0]
         raise ConfigurationError(
@@ -139,7 +137,7 @@ def parse(path: Path, text: str) -> dict[str, Setting]:
 
 
 def _as_toml(text: str, number: int) -> str:
-    """Return, as a hint, how what stands in this line of a file that is no TOML was meant."""
+    """Return, as a hint, the intended TOML for a line of a file that is not TOML."""
     keys = [keys for keys, line in lines_of(text).items() if line == number]
     said = text.splitlines()[number - 1].partition("=")[2].partition("#")[0] if keys else ""
     without_quotes = said.strip() and not re.search("[\"']", said)
@@ -148,7 +146,7 @@ def _as_toml(text: str, number: int) -> str:
 
 
 def _as_meant(name: str, text: str) -> str | None:
-    """Return, as a hint, how the wrong value of a setting was meant; None when that is unknown."""
+    """Return, as a hint, the intended form of a setting's wrong value; None when it is unknown."""
     import json
 
     kind = setting_types().get(name)
@@ -163,7 +161,7 @@ def _as_meant(name: str, text: str) -> str | None:
 
 
 def _flat(content: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Yield all settings of a file, known or not; the tables that hold settings are taken apart."""
+    """Yield all settings of a file, known or not, including those in tables."""
     for name, value in content.items():
         if name in TABLES and isinstance(value, dict):
             yield from (((name, key), one) for key, one in value.items())
@@ -174,7 +172,7 @@ def _flat(content: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], Any]]:
 def _unknown(place: str, name: str) -> ConfigurationError:
     if name in TABLES:
         return ConfigurationError(
-            f"{place}: {name} is a table", hint=f"write [{name}], and what it holds in lines below"
+            f"{place}: {name} is a table", hint=f"write [{name}], and its settings in lines below"
         )
     return ConfigurationError(
         f"{place}: there is no setting {name!r}",
@@ -187,17 +185,17 @@ def _unknown(place: str, name: str) -> ConfigurationError:
 
 
 def suggestion(name: str, known: Iterable[str], shown: Callable[[str], str] = repr) -> str:
-    """Return, as a hint, which of these names a misspelt one is nearest to, or all of them."""
+    """Return, as a hint, the known name that is nearest to a misspelt one, or all known names."""
     near = nearest(name, known)
     return f"{shown(near)} is one" if near else f"there are: {', '.join(map(shown, known))}"
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """Return which of these names a misspelt one is nearest to; None when to none."""
+    """Return the known name that is nearest to a misspelt one; None when none is near."""
     import difflib
 
     name = GRID_ENGINES.sub("grid_engine", name.lower())
-    # The right word in the wrong table is as near as a misspelt one.
+    # The right word in the wrong table counts as near, too.
     last = name.rpartition(".")[2]
     near = [one for one in known if one.rpartition(".")[2] == last]
     near += difflib.get_close_matches(name, known, cutoff=0.5)
@@ -205,14 +203,14 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 
 
 def _at(lines: Lines, keys: tuple[str, ...]) -> str:
-    """Return `:line` of the key, or of the table that it is in."""
+    """Return `:line` of the key, or of the table that contains it."""
     longest_first = (keys[:length] for length in range(len(keys), 0, -1))
     return next((f":{lines[path]}" for path in longest_first if path in lines), "")
 
 
 def lines_of(text: str) -> Lines:
-    """Return in which line each key of a TOML text stands. tomllib does not say; of texts over
-    several lines this may see too much.
+    """Return the line number of each key of a TOML text, which tomllib does not give. Texts over
+    several lines may add wrong keys.
     """
     table: tuple[str, ...] = ()
     lines: dict[tuple[str, ...], int] = {}

@@ -1,5 +1,6 @@
-"""Where settings may be said: in the user's file, in the project's, in the environment. Imports no
-more than who only asks whether there are any can wait for.
+"""The places of settings: the user's file, the project's file, the environment.
+
+Kept import-light: start-up only checks whether any settings exist.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ PREFIX = "GRIDENGINE_"
 
 
 def any_said(environment: Mapping[str, str]) -> bool:
-    """Return whether a file or the environment may say a setting: most say none, and who need not
-    read them starts the sooner.
+    """Return whether a file or the environment may have a setting. Usually there is none, and
+    start-up is faster without reading them.
     """
     if any(name.startswith(PREFIX) for name in environment):
         return True
@@ -32,24 +33,24 @@ def home_folder(environment: Mapping[str, str]) -> Path | None:
 
 
 def users_file(environment: Mapping[str, str]) -> Path | None:
-    """Return where the user's own settings are, if anywhere: `~/.config/gridengine/settings.toml`,
-    or below `XDG_CONFIG_HOME`.
+    """Return the place of the user's settings, if any: `~/.config/gridengine/settings.toml`, or
+    below `XDG_CONFIG_HOME`.
     """
     given, home = environment.get("XDG_CONFIG_HOME", ""), home_folder(environment)
-    if given.startswith("/"):  # others are to be ignored, says the XDG Base Directory Specification
+    if given.startswith("/"):  # the XDG Base Directory Specification says to ignore other values
         return Path(given) / USERS
     return home / ".config" / USERS if home is not None else None
 
 
 def projects_file(environment: Mapping[str, str]) -> Path | None:
-    """Return the `gridengine.toml` of the working directory, or of the nearest folder above it that
+    """Return the `gridengine.toml` of the working directory, or of the nearest folder above that
     has one.
 
-    Nobody looks above a repository (a folder with `.git`) or above the home folder.
+    The search ends at a repository (a folder with `.git`) and at the home folder.
     """
     try:
         here = Path.cwd()
-    except OSError:  # it has been deleted
+    except OSError:  # the working directory has been deleted
         return None
     home = home_folder(environment)
     for folder in (here, *here.parents):

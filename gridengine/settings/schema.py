@@ -1,4 +1,4 @@
-"""Defines every setting (name, type, default), and converts and checks values that were given."""
+"""Define every setting (name, type, default), and convert and check given values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from msgspec import Meta, Struct, field
 from gridengine.errors import ConfigurationError
 from gridengine.resources.units import MOST
 
-# An error says that a value is not what the description of its type says.
+# An error message quotes the description: "GRIDENGINE_X='y' is not a positive number, ...".
 WholeNumber: TypeAlias = Annotated[
     int, Meta(gt=0, le=MOST, description=f"a positive whole number, at most {MOST:,}")
 ]
@@ -45,25 +45,24 @@ Names: TypeAlias = Annotated[Mapping[str, str], Meta(description="a table of tex
 
 
 def is_interactive() -> bool:
-    """Return whether somebody types at this Python: a prompt, IPython, a notebook."""
+    """Return whether this Python is interactive: a prompt, IPython, a notebook."""
     return hasattr(sys, "ps1") or bool(sys.flags.interactive)
 
 
 class GridEngineSite(Struct, frozen=True):
-    """A Grid Engine site's names, the table `[grid_engine]`.
+    """The names at a Grid Engine site, in the table `[grid_engine]`.
 
-    queue: where workers run when the scheduler does not say (default: where the batch system
-        wants).
-    parallel_environment: the name of the one for `Cores(n)` (default: the first of `qconf -spl`
-        whose allocation_rule is $pe_slots).
-    memory: the resource, or resources with commas between, that `Memory(m)` asks for (default
+    queue: where workers run when the scheduler does not say (default: the batch system decides).
+    parallel_environment: the parallel environment for `Cores(n)` (default: the first of `qconf
+        -spl` whose allocation_rule is $pe_slots).
+    memory: the resource, or resources with commas between, that `Memory(m)` requests (default
         `h_vmem`).
-    memory_per_slot: whether that is counted for each slot, as Grid Engine does but for consumables
-        of the kind JOB (default yes).
-    gpus: the options that ask for GPUs; {n} is their number, {per_slot} that for each slot (default
-        `-l gpu={n}`).
+    memory_per_slot: whether memory is counted for each slot, as Grid Engine does except for
+        consumables of the kind JOB (default yes).
+    gpus: the options that request GPUs; {n} is their number, {per_slot} the number for each slot
+        (default `-l gpu={n}`).
     native: options for every submission.
-    tokens: for each name of a `Token`, the options that ask for it, as `big = "-q big.q"`.
+    tokens: for each name of a `Token`, the options that request it, as `big = "-q big.q"`.
     """
 
     queue: Line = ""
@@ -76,14 +75,13 @@ class GridEngineSite(Struct, frozen=True):
 
 
 class SlurmSite(Struct, frozen=True):
-    """A Slurm site's names, the table `[slurm]`.
+    """The names at a Slurm site, in the table `[slurm]`.
 
     partition, account, qos: for workers when the scheduler does not say (default: Slurm's own).
-    gpus: the options that ask for GPUs; {n} is their number (default `--gres=gpu:{n}`).
+    gpus: the options that request GPUs; {n} is their number (default `--gres=gpu:{n}`).
     native: options for every submission.
-    srun: whether the first workers are started by `srun`, at once, where there is room (default
-        yes).
-    tokens: for each name of a `Token`, the options that ask for it (default for any name:
+    srun: whether the first workers start by `srun`, at once, where there is room (default yes).
+    tokens: for each name of a `Token`, the options that request it (default for any name:
         `--constraint=` and the name).
     """
 
@@ -104,53 +102,53 @@ class Settings(Struct, frozen=True):
         "inline" (default: the best that is here).
     run_directory: folder, on a file system that the cluster's nodes share, below which each
         dispatcher makes one of its own (default `~/.gridengine/runs`).
-    host: the address or name at which workers reach this machine (default: all of its addresses are
-        tried).
+    host: the address or name at which workers reach this machine (default: they try all of its
+        addresses).
     ports: the first and the last port that dispatchers may listen at, as 42000-42099 (default: any
-        that is free).
+        free port).
     max_workers: the most cluster tasks at a time for one scheduler (default 1000).
-    progress: show how far maps and executors are that take over two seconds: bars on a terminal and
-        in a notebook, else lines on standard error: see docs/watching.md (default yes).
-    forward_logging: have what calls say by `logging` and `warnings` come to their caller's own: see
+    progress: show the progress of maps and executors that take over two seconds: bars on a terminal
+        and in a notebook, else lines on standard error; see docs/watching.md (default yes).
+    forward_logging: pass log records and warnings of calls on to their caller's own loggers; see
         docs/watching.md (default no).
-    output_bytes: how much of each of a job's standard output and error is kept (default 1,000,000).
-    log_bytes: about how much is kept of a worker's log: of more, the middle is left out (default
-        10,000,000).
+    output_bytes: how much of a job's standard output, and of its standard error, is recorded
+        (default 1,000,000).
+    log_bytes: about how large a worker's log may become; the middle of a larger one is cut out
+        (default 10,000,000).
     kept_bytes: how much memory a worker may have for large results that other calls need, and the
-        dispatcher for those that have come to it; the oldest go to files in the run directory when
-        there are more (0, the default: a quarter of the memory that there is on its machine).
-    keep_runs: for how many days the folder of a run that has ended is kept, if there are logs in
-        it; of one that failed four times as long (default 14).
-    keep_reports: of how many runs that took over ten seconds, or in which a call failed, it is
-        kept how they were, for `gridengine report`, below XDG_STATE_HOME or `~/.local/state`
-        (default 50; 0 keeps none).
-    metrics_file: file with what a dispatcher does, as OpenMetrics text, every ten seconds; `{pid}`
-        in it is the process's id (default: none).
+        dispatcher for those that have come to it; when there are more, the oldest go to files in
+        the run directory (0, the default: a quarter of the machine's memory).
+    keep_runs: after how many days the folder of an ended run is deleted, if there are logs in it;
+        after four times as many if the run failed (default 14).
+    keep_reports: of how many runs that took over ten seconds, or in which a call failed, a report
+        is stored, for `gridengine report`, below XDG_STATE_HOME or `~/.local/state` (default 50; 0
+        stores none).
+    metrics_file: file for a dispatcher's metrics, as OpenMetrics text, written every ten seconds;
+        `{pid}` in it is the process's id (default: none).
     watch_directory: folder of this user alone (mode 0700) on this machine, with the sockets by
         which runs are watched (default: `gridengine` in XDG_RUNTIME_DIR, else a folder in /tmp).
-    idle_seconds: how long a cluster's worker with nothing to do is kept (default 5; 60 in an
-        interactive session, as a notebook).
+    idle_seconds: how long a cluster's idle worker stays (default 5; 60 in an interactive session,
+        such as a notebook).
     beat_seconds: the time between two signs of life of a worker (default 2).
-    lease_seconds: how long a worker works on without word from its dispatcher, and after how long
-        of silence the dispatcher counts on it to have stopped (default 60).
-    start_seconds: within which a cluster task that the batch system says is running must connect
+    lease_seconds: how long a worker works on without a word from its dispatcher, and after how long
+        a silence the dispatcher takes the worker for lost (default 60).
+    start_seconds: within which a cluster task must connect once the batch system says that it runs
         (default 30).
-    start_timeout: for how long calls may wait for their first worker, then they fail (default: for
+    start_timeout: how long calls may wait for their first worker before they fail (default: for
         ever).
-    client_grace: after how long without its client a stand-alone dispatcher ends the calls of one
-        that is known to be gone (default 60).
-    client_lease: for how long a client of a stand-alone dispatcher, and this one of its client, may
-        hear nothing of each other before each takes the other for gone, where it cannot look
-        whether the process is there (default 900).
-    retention: for how many days a stand-alone dispatcher keeps the calls of a run with a name, and
-        what comes of them, when nobody has the run any more (default 30).
-    max_nesting: how many calls of one worker at a time may wait for calls that they have made
-        (default 100).
+    client_grace: after how long a stand-alone dispatcher ends the calls of a client that is known
+        to be gone (default 60).
+    client_lease: after how long a silence a client and its stand-alone dispatcher take each other
+        for gone, where neither can look whether the other's process exists (default 900).
+    retention: for how many days a stand-alone dispatcher stores the calls of a named run, and their
+        outcomes, when nobody has the run any more (default 30).
+    max_nesting: how many calls of one worker at a time may wait for their nested calls (default
+        100).
     grace_seconds: between SIGTERM and SIGKILL when a call is ended (default 5).
     poll_seconds: the time between two questions to the batch system (default 2).
     drmaa_library: the DRMAA library that `GridEngineScheduler` loads (default: what
-        DRMAA_LIBRARY_PATH says, else Grid Engine's own). It is code: said in the environment or the
-        user's own file, never in a project's.
+        DRMAA_LIBRARY_PATH says, else Grid Engine's own). It is code, so it may be set in the
+        environment or the user's own file, never in a project's.
     grid_engine, slurm: the names that a site's batch system has for things.
     """
 
@@ -185,10 +183,10 @@ class Settings(Struct, frozen=True):
 
     @property
     def port_range(self) -> range:
-        """The ports of `ports`; none where any will do.
+        """The ports in `ports`; an empty range when any port will do.
 
         Raises:
-            ConfigurationError: it is no range of ports.
+            ConfigurationError: `ports` is no range of ports.
         """
         if not self.ports:
             return range(0)
@@ -202,7 +200,7 @@ class Settings(Struct, frozen=True):
 
     @property
     def runs(self) -> Path:
-        """`run_directory` as a whole path.
+        """`run_directory` as an absolute path.
 
         Raises:
             ConfigurationError: it is below the home of a user who has none.
@@ -211,19 +209,18 @@ class Settings(Struct, frozen=True):
             return self.run_directory.expanduser().absolute()
         except RuntimeError as error:
             raise ConfigurationError(
-                f"the home folder that {self.run_directory} is below cannot be told: this user has "
-                "none",
+                f"this user has no home folder, and {self.run_directory} is below it",
                 hint="set GRIDENGINE_RUN_DIRECTORY to a folder that the nodes share, or HOME",
             ) from error
 
 
 SWITCHES = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
 TABLES: Mapping[str, type[Struct]] = {"grid_engine": GridEngineSite, "slurm": SlurmSite}
-"""What the tables of a settings file hold."""
+"""The tables of a settings file, and the settings in them."""
 
 
 class Setting(Struct, frozen=True):
-    """A value, and who said it: a file and its line, an environment variable, or the default."""
+    """A value and its source: a file and its line, an environment variable, or the default."""
 
     value: Any
     by: str
@@ -231,7 +228,7 @@ class Setting(Struct, frozen=True):
 
 @functools.cache
 def setting_types() -> Mapping[str, Any]:
-    """Return the annotated type of each setting by its full name, as `grid_engine.queue`."""
+    """Return the annotated type of each setting by its full name, such as `grid_engine.queue`."""
     kinds: dict[str, type[Struct]] = {"": Settings, **TABLES}
     return {
         f"{table}.{one.name}".lstrip("."): one.type
@@ -242,21 +239,21 @@ def setting_types() -> Mapping[str, Any]:
 
 
 def description(kind: Any) -> str:
-    """Return what a value of a setting of this type is, in words."""
+    """Return the description of a type's values, for messages."""
     text: str = kind.__metadata__[0].description
     return text
 
 
 def choices(kind: Any) -> tuple[str, ...]:
-    """Return the words that a setting of this type is one of; none where it may be others."""
+    """Return the words that a setting of this type must be one of; empty when it is free."""
     return get_args(_Schedulers) if kind is SchedulerName else ()
 
 
 def convert(value: Any, kind: Any) -> Any:
-    """Return the value of a setting of this type, given one of TOML's.
+    """Convert a TOML value to a setting of this type.
 
     Raises:
-        ValueError: it is none; the text says what it must be.
+        ValueError: the value does not fit; the text says what it must be.
     """
     try:
         return msgspec.convert(value, kind, dec_hook=_folder)
@@ -265,10 +262,10 @@ def convert(value: Any, kind: Any) -> Any:
 
 
 def from_text(text: str, kind: Any) -> Any:
-    """Return the value of a setting of this type that a text says, as one without quotes.
+    """Convert a text without quotes to a setting of this type.
 
     Raises:
-        ValueError: it says none; the text says what it must be.
+        ValueError: the text does not fit; the text of the error says what it must be.
     """
     if kind is Switch:
         if text.lower() not in SWITCHES:
@@ -286,7 +283,7 @@ def _folder(kind: type[Path], value: Any) -> Path:
 
 
 def build(values: Mapping[str, Any]) -> Settings:
-    """Return the defaults overridden by these, which have full names."""
+    """Return the defaults overridden by these values, which have full names."""
     tables: dict[str, dict[str, Any]] = {"": {}}
     for name, value in values.items():
         table, _, key = name.rpartition(".")

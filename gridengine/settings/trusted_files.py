@@ -1,8 +1,7 @@
-"""Files that are read only if nobody but this user or root may have written them, or put them where
-they are.
+"""Open files only if nobody but this user or root can have written them, or put them where they
+are.
 
-Whatever somebody else leaves in a shared folder (a pipe, a link, a file that may not be read) is
-looked at and not opened.
+Anything else in a shared folder (a pipe, a link, an unreadable file) is looked at and not opened.
 """
 
 from __future__ import annotations
@@ -17,17 +16,17 @@ MOST_LINKS = 40
 
 
 class Untrusted(Exception):
-    """A file is not to be trusted; the text says why."""
+    """A file is not trusted; the text says why."""
 
 
 def open_trusted(path: Path) -> int:
-    """Return a descriptor to read such a file by. From the folder that it is in on, no link of
-    another user is followed.
+    """Return a descriptor for reading a trusted file. No link of another user is followed, from the
+    file's folder on.
 
     Raises:
-        FileNotFoundError: nothing is there.
-        Untrusted: somebody else may have to do with what is there, or nobody can know.
-        OSError: it is this user's own, and may not be read.
+        FileNotFoundError: there is no such file.
+        Untrusted: somebody else may control the file, or that cannot be determined.
+        OSError: the file is this user's own, and cannot be read.
     """
     with contextlib.ExitStack() as descriptors:
         try:
@@ -56,8 +55,8 @@ def open_trusted(path: Path) -> int:
 
 
 def _resolve(path: Path, descriptors: contextlib.ExitStack) -> tuple[int, str, os.stat_result]:
-    """Return the folder, as a descriptor, the name and the facts of what a path leads to, link by
-    link.
+    """Follow a path link by link. Return the folder (a descriptor), the name and the facts of the
+    file that it leads to.
     """
 
     def open_only(name: str, flags: int = 0, folder: int | None = None) -> int:
@@ -86,7 +85,7 @@ def _resolve(path: Path, descriptors: contextlib.ExitStack) -> tuple[int, str, o
 
 
 def _link_target(link: int, facts: os.stat_result, links: int) -> str:
-    """Return what a link, one of so many on the way, leads to."""
+    """Return the target of a link, the `links`-th on the way."""
     if facts.st_uid not in (os.getuid(), 0):
         raise Untrusted("it is a link of another user")
     if links > MOST_LINKS:
@@ -95,8 +94,8 @@ def _link_target(link: int, facts: os.stat_result, links: int) -> str:
 
 
 def why_untrusted(facts: os.stat_result, folder: os.stat_result) -> str:
-    """Return why somebody else than this user or root may have written a file in this folder, empty
-    when nobody may.
+    """Return why somebody other than this user or root may have written a file in this folder;
+    empty when nobody can have.
     """
     if not stat.S_ISREG(facts.st_mode):
         return "it is no regular file"
@@ -112,7 +111,9 @@ def why_untrusted(facts: os.stat_result, folder: os.stat_result) -> str:
 
 
 def _is_own_group(facts: os.stat_result) -> bool:
-    """Whether the file's group is its owner's own, named alike: there a umask of 002 is usual."""
+    """Return whether the file's group is its owner's private group, which has the owner's name:
+    there a umask of 002 is usual.
+    """
     import grp
     import pwd
 

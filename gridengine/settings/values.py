@@ -1,5 +1,5 @@
 """The settings of this process: one frozen object, made at its first use from defaults, settings
-files and the environment, the later over the earlier.
+files and the environment. Later sources override earlier ones.
 """
 
 from __future__ import annotations
@@ -29,23 +29,25 @@ from gridengine.settings.schema import (
 __all__ = ["GridEngineSite", "Setting", "Settings", "SlurmSite", "settings", "sources"]
 
 OURS = ("JOB_", "TEST_", "REQUIRE_", "CHAOS_", "BENCH_")
-"""How variables begin, after the prefix, that workers are given, or that our tests read."""
+"""The variables with these words after the prefix are no settings: workers get them, or our tests
+read them.
+"""
 
 
 @functools.cache
 def settings() -> Settings:
-    """Return the settings of this process; files and the environment are read at the first call
-    (see `sources`).
+    """Return the settings of this process. The first call reads files and the environment (see
+    `sources`).
     """
     return build({name: one.value for name, one in _said(os.environ).items()})
 
 
 def sources(environment: Mapping[str, str] = os.environ) -> dict[str, Setting]:
-    """Return each setting and who said it, as files and the environment say now.
+    """Return each setting and its source, as files and the environment say now.
 
     Raises:
-        ConfigurationError: something in a file or the environment is wrong; the text names the line
-        or the variable.
+        ConfigurationError: a file or the environment has an error; the text names the line or the
+        variable.
     """
     default = Settings()
     return {
@@ -55,16 +57,19 @@ def sources(environment: Mapping[str, str] = os.environ) -> dict[str, Setting]:
 
 
 def said_by(name: str) -> str:
-    """Return who says a setting: a file and its line, an environment variable, or "default"."""
+    """Return the source of a setting: a file and its line, an environment variable, or
+    "default".
+    """
     try:
         return sources()[name].by
-    except ConfigurationError:  # they were read, and have changed: not what is told of just now
+    except ConfigurationError:  # the files have changed since; another error is being reported
         return "settings that cannot be read any more"
 
 
 def said_in(words: str, prefix: str) -> str:
-    """Return, for the end of an error's text, which settings with this prefix stand in words that
-    were made of them, and who says each; empty when none does, or they cannot be read any more.
+    """Return, for the end of an error's text, the settings with this prefix whose values occur in
+    `words`, and the source of each; empty when there is none, or the settings cannot be read any
+    more.
     """
     try:
         said = _said(os.environ)
@@ -86,7 +91,7 @@ def _stands_in(words: str, start: str, brace: str) -> bool:
 
 
 def _said(environment: Mapping[str, str]) -> dict[str, Setting]:
-    """Return what is not left to the defaults."""
+    """Return all settings that differ from the defaults' source."""
     return {
         name: one
         for layer in (*read_files(environment), from_environment(environment))
@@ -95,16 +100,16 @@ def _said(environment: Mapping[str, str]) -> dict[str, Setting]:
 
 
 def from_environment(environment: Mapping[str, str]) -> dict[str, Setting]:
-    """Return what `GRIDENGINE_*` variables say. A table of names, as `tokens`, can only be said in
-    a file.
+    """Return the settings in `GRIDENGINE_*` variables. A table of names, such as `tokens`, can only
+    be set in a file.
 
     Raises:
-        ConfigurationError: a value is not of its setting's type, or a number is not positive; or
-        a variable with our prefix is no setting's.
+        ConfigurationError: a value has not its setting's type, or a number is not positive; or a
+        variable with our prefix is no setting.
     """
     said = [name for name in environment if name.startswith(PREFIX)]
     if not said:
-        return {}  # to look at the types takes its time
+        return {}  # early, because looking at the types takes time
     names = {name.replace(".", "_"): name for name in setting_types()}
     found = {}
     for variable in said:

@@ -1,4 +1,4 @@
-"""Failures by their causes."""
+"""Group failures by their causes."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from gridengine.watching.pickled import exception_words
 
 
 class Cause(Struct, frozen=True):
-    """What calls failed by that differ in numbers alone: how many calls, and the last of them, with
-    its words.
+    """Failures whose words differ only in numbers: how many calls, the words, and the last
+    failure.
     """
 
     count: int
@@ -22,7 +22,7 @@ class Cause(Struct, frozen=True):
 
 
 def causes(failures: Iterable[FailureStatus]) -> list[Cause]:
-    """Return the causes, the most frequent first."""
+    """Return the causes of these failures, the most frequent first."""
     found: dict[str, Cause] = {}
     for one in failures:
         words = cause_of(one)
@@ -33,7 +33,7 @@ def causes(failures: Iterable[FailureStatus]) -> list[Cause]:
 
 
 def cause_of(one: FailureStatus) -> str:
-    """Return what calls that failed for the same cause have in common, in few words."""
+    """Return the cause of a failure in few words, without the number of the call."""
     if one.exception:
         return exception_words(one.exception)
     return re.sub(r"\bcall \d+ of", "a call of", one.error) or "an exception"

@@ -1,4 +1,4 @@
-"""Finds the dispatchers of this user that can be watched, and asks them."""
+"""Find this user's dispatchers on this machine, and ask them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from gridengine.wire.runtime_folder import SOCKET, is_private, runtime_folders
 
 
 def sockets() -> list[Path]:
-    """Return the sockets of this user's dispatchers on this machine; some may be left of those that
-    were killed.
+    """Return the sockets of this user's dispatchers on this machine, including leftovers of killed
+    ones.
     """
     return runtime_files(SOCKET)
 
@@ -27,14 +27,14 @@ def runtime_files(end: str) -> list[Path]:
     found = []
     for folder in runtime_folders(os.environ, settings().watch_directory):
         if is_private(folder):
-            with contextlib.suppress(OSError):  # it has just been removed
+            with contextlib.suppress(OSError):  # the folder has just been removed
                 found += [one for one in folder.iterdir() if one.name.endswith(end)]
     return found
 
 
 def connect_all(seconds: float = ANSWER_SECONDS) -> Iterator[Watched]:
-    """Yield a connection to each dispatcher that is there, and close it after; remove what was left
-    of those that were killed. Each has so many seconds for an answer.
+    """Yield a connection to each running dispatcher, and close it afterwards. Remove leftovers of
+    killed ones. Each has this many seconds for an answer.
     """
     for path in sockets():
         try:
@@ -42,12 +42,12 @@ def connect_all(seconds: float = ANSWER_SECONDS) -> Iterator[Watched]:
                 yield one
         except ConnectionRefusedError:
             path.unlink(missing_ok=True)
-        except OSError:  # it has ended since
+        except OSError:  # the dispatcher has just ended
             continue
 
 
 def answers(seconds: float = ANSWER_SECONDS) -> tuple[list[Answer], list[str]]:
-    """Return the answers of all dispatchers that are there, the last begun first; and the words of
+    """Return the answers of all running dispatchers, the latest begun first; and the errors of
     those that gave none.
     """
     found, silent = ask_all(seconds)
@@ -58,8 +58,8 @@ def answers(seconds: float = ANSWER_SECONDS) -> tuple[list[Answer], list[str]]:
 def ask_all(
     seconds: float,
 ) -> tuple[list[tuple[Path, Answer]], list[tuple[Path, ClusterError]]]:
-    """Return the socket and the answer of each dispatcher that is there, and of others the socket
-    and why there is none.
+    """Return the socket and the answer of each running dispatcher, and the socket and the error of
+    each that does not answer.
     """
     found: list[tuple[Path, Answer]] = []
     silent: list[tuple[Path, ClusterError]] = []

@@ -1,5 +1,5 @@
-"""Dispatchers that stand on their own are watched from other machines of the same user, by the
-watcher's key in their folder: that lets look, and no more.
+"""Watch stand-alone dispatchers on other machines, by the watcher's key in their folder, which only
+lets look.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from gridengine.watching.watched import ANSWER_SECONDS, Watched
 
 
 def folders() -> list[DispatcherFolder]:
-    """Return the folders of the dispatchers that run, wherever that is."""
+    """Return the folders of all running stand-alone dispatchers, on any machine."""
     found = []
     with contextlib.suppress(OSError, ConfigurationError):  # there is no run directory
         found = DispatcherFolder.all()
@@ -32,7 +32,7 @@ class RemoteWatched(Watched):
     """A connection over the network to one dispatcher. Use it in a `with`, or close it.
 
     Raises:
-        ClusterError: it does not answer, or differently than it must.
+        ClusterError: the dispatcher does not answer, or gives no proper answer.
     """
 
     def __init__(self, folder: DispatcherFolder) -> None:
@@ -45,7 +45,7 @@ class RemoteWatched(Watched):
     def ask(
         self, ask: str = STATUS, *, most: int = 100, words: Sequence[str] = (), first: int = 0
     ) -> Answer:
-        """What is no looking is asked for by the clients' key."""
+        """Do as `Watched.ask`. Requests that change something use the clients' key."""
         request = msgspec.json.encode(Request(ask, most, words, first, run=self.run)).decode()
         if ask not in ACTS:
             return self._control(self._remote, "watch", request)
@@ -83,8 +83,8 @@ class RemoteWatched(Watched):
 
 
 def answers(here: set[int]) -> tuple[list[Answer], list[str]]:
-    """Return the answers of the dispatchers that run, but for those of these processes of this
-    machine; and the words of those that gave none.
+    """Return the answers of all running stand-alone dispatchers, except these processes of this
+    machine; and the errors of those that gave none.
     """
     found, silent = [], []
     for folder in folders():

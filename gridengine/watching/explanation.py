@@ -1,4 +1,4 @@
-"""Why calls wait, and what can be done: words that are made of a dispatcher's status alone."""
+"""Explain why calls wait, and what can be done, from a dispatcher's status alone."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MOST_CAUSES = 5
 
 
 def explain(answer: Answer) -> list[Explanation]:
-    """Return why calls wait, and what else is odd, the most important first."""
+    """Return why calls wait, and whatever else is odd, the most important first."""
     status, who = answer.status, answer.identity
     if answer.killed:
         return [_killed(who)]
@@ -70,7 +70,7 @@ def _waiting(status: Status, who: Identity) -> Iterator[Explanation]:
             "blocked",
             f"All {plural(status.tasks, 'task')} wait for results that no call of this dispatcher "
             "makes: of futures that a script sets itself, or of another scheduler's calls",
-            "see what is to set these futures, or whether the other scheduler's calls run",
+            "check which code sets these futures, or whether the other scheduler's calls run",
         )
     for queue in status.queues:
         if queue.waiting:
@@ -199,7 +199,7 @@ def _of_slots(status: Status, queue: QueueStatus, calls: str) -> Explanation:
     running = plural(queue.running, "call") if queue.running else "none"
     text = f"{calls} for a free slot: {running} {are(queue.running)} at {_slots(queue)}"
     if status.submitters > 1:
-        text += f"; {status.submitters} submitters take turns, each by what it has at workers"
+        text += f"; {status.submitters} submitters take turns, by how much each has at workers"
     if status.left_seconds is not None:
         text += f"; at this pace all end in about {format_seconds(status.left_seconds)}"
     if not status.max_workers:
@@ -246,7 +246,7 @@ def _of_cause(cause: Cause) -> Explanation:
 
 
 def _then(*steps: str) -> str:
-    """Return what can be done, one thing after the other."""
+    """Join steps that can be taken one after the other."""
     return "; ".join(filter(None, steps))
 
 
@@ -255,13 +255,15 @@ def _repeated(run: RunStatus) -> Explanation:
         "retried",
         f"{run.call} runs for the {ordinal(run.attempt)} time of {run.attempts} at most, now on "
         f"{where(run.host, run.job)}; before it was {run.history[-1]}",
-        "see what is at fault, the call or its node: `gridengine calls NAME --running`",
+        "find out whether the call or its node is at fault: `gridengine calls NAME --running`",
         run.host,
     )
 
 
 def explain_call(answer: Answer, call: str) -> list[Explanation]:
-    """Return what is known of a call: a job's name, a call's id, its number or its words."""
+    """Return what is known of a call. It may be named by a job's name, a call's id, its number or
+    its label.
+    """
     found: list[Explanation] = []
     status = answer.status
     for run in status.runs:
@@ -285,7 +287,7 @@ def explain_call(answer: Answer, call: str) -> list[Explanation]:
 
 
 def explain_worker(status: Status, name: str) -> list[Explanation]:
-    """Return what is known of workers of this id, process, cluster job or host."""
+    """Return what is known of the workers with this id, process, cluster job or host."""
     found = []
     for one in status.workers:
         if name not in (one.id, str(one.pid), one.job, one.host):
@@ -304,14 +306,14 @@ def explain_worker(status: Status, name: str) -> list[Explanation]:
 
 
 def explain_waiting(one: CallStatus) -> Explanation:
-    """Return what keeps a call that has not begun; empty words where it has."""
+    """Return why a call has not begun."""
     since = f"{one.call} was submitted {ago(one.since_seconds)} ago"
     before = f"; before: {'; '.join(one.history)}" if one.history else ""
     if one.missing:
         return Explanation(
             "missing_inputs",
             f"{since}, and waits for {plural(one.missing, 'result')} of other calls{before}",
-            "see what these wait for, or whether they have failed",
+            "see what the other calls wait for, or whether they have failed",
         )
     asks = f" that ask for {one.request}" if one.request else ""
     text = f"{since}, and waits, one of {plural(one.waiting, 'call')}{asks}, for a worker{before}"

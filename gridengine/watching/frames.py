@@ -1,4 +1,4 @@
-"""One frame of `gridengine top`: lines of text, made of a dispatcher's answer alone."""
+"""Make one frame of `gridengine top`, as lines of text, from a dispatcher's answer alone."""
 
 from __future__ import annotations
 
@@ -12,18 +12,20 @@ from gridengine.dispatcher.core.status import FunctionStatus, RunStatus, WatchEv
 from gridengine.dispatcher.watch_messages import Answer
 from gridengine.watching.causes import cause_of
 from gridengine.watching.explanation import explain
-from gridengine.watching.figures import seconds, size
+from gridengine.watching.formats import seconds, size
 from gridengine.watching.pickled import call_arguments
 
 LEAST_WIDTH, LEAST_HEIGHT = 20, 5
 BAR_CELLS = 40
 MOST_WHY_LINES, LEAST_TABLE = 4, 6
-"""How many lines the reason why calls wait takes at most, and what is below it at least."""
+"""How many lines the explanation of waiting calls takes at most, and the table below it at
+least.
+"""
 
 
 class Column(NamedTuple):
-    """A column: its title, its width (0: what is left), and what of a row is shown; numbers are
-    flush right, and are sorted from the largest.
+    """A column: its title, its width (0 takes the rest), its value for a row, and how to show the
+    value. Numbers are flush right, and sorted from the largest.
     """
 
     title: str
@@ -49,7 +51,7 @@ def _percent(processors: float | None) -> str:
 
 
 def _left_out(answer: Answer) -> list[WatchEvent]:
-    """Return a row with what has happened and is not listed, if there is any."""
+    """Return a row with the events that happened and are not listed, if there are any."""
     left_out = answer.status.left_out
     words = ", ".join(f"{count:,} {kind}" for kind, count in left_out.items())
     return [WatchEvent("left out", sum(left_out.values()), reason=words)] if left_out else []
@@ -145,15 +147,15 @@ VIEWS: Mapping[str, tuple[Callable[[Answer], Sequence[Any]], Sequence[Column]]] 
         ),
     ),
 }
-"""What may be shown: the rows, and the columns, the last of which are left out where there is
-little room.
+"""The views: their rows and their columns. The last columns are left out where there is little
+room.
 """
 
 
 class View(Struct, frozen=True):
-    """What of a dispatcher is shown: one of `VIEWS`, sorted by which of its columns (None: as they
-    come), the smallest first or not, only rows in which this text stands, from this row on. With
-    `follow`, what is of this worker, host, cluster job or function alone.
+    """One of `VIEWS`, and how to show it: the column to sort by (None: unsorted), the direction, a
+    text that rows must contain, and the first row. With `follow`, only rows of this worker, host,
+    cluster job or function.
     """
 
     name: str = "functions"
@@ -172,8 +174,8 @@ class View(Struct, frozen=True):
 def frame(
     answer: Answer, view: View, *, width: int, height: int, cpu: float | None = None, foot: str = ""
 ) -> list[str]:
-    """Return the lines of a frame, at most so many and none longer; `cpu` is which part of a
-    processor the dispatcher uses, `foot` the last line.
+    """Return the lines of a frame, at most `height` lines of at most `width` characters. `cpu` is
+    the part of a processor that the dispatcher uses, `foot` the last line.
     """
     head = [*_head(answer, cpu, width, height), ""]
     tabs = "  ".join(f"[{name}]" if name == view.name else f" {name} " for name in VIEWS)
@@ -225,7 +227,7 @@ def rows_of(answer: Answer, view: View) -> list[Any]:
 
 
 def arranged(rows: list[Any], columns: Sequence[Column], view: View) -> list[Any]:
-    """Return the rows that a view's filter leaves, as it sorts them."""
+    """Return rows filtered and sorted as a view says."""
     if view.filter:
         wanted = view.filter.lower()
         rows = [
@@ -245,8 +247,8 @@ def _key(value: Any) -> tuple[bool, Any]:
 
 
 def part_at(answer: Answer, view: View, size: tuple[int, int], x: int, y: int) -> Any:
-    """Return what of a frame of this width and height is at this column and line, from 0: the name
-    of a view, the place of a column whose title it is, or a row of the table; else None.
+    """Return the part of a frame of this size at column x and line y, from 0: the name of a view,
+    the index of a column under its title, or a row of the table; None for other parts.
     """
     width, height = size
     line = y - len(_head(answer, None, width, height)) - 1
@@ -275,12 +277,12 @@ _FOLLOWED: Mapping[type, Callable[[Any], str]] = {
 
 
 def followed_by(row: Any) -> str:
-    """Return the name by which what a row of a view is about can be followed; empty for none."""
+    """Return the name by which the subject of a row can be followed; empty if it cannot."""
     return _FOLLOWED[type(row)](row) if type(row) in _FOLLOWED else ""
 
 
 def _laid_out(view: View, width: int) -> list[tuple[int, Column, int]]:
-    """Return the columns for which there is room, each with its place and its width."""
+    """Return the columns for which there is room, each with its index and width."""
     places = list(enumerate(view.columns))
     fixed = [place for place, column in places if column.width]
     while fixed and sum(view.columns[one].width + 1 for one in fixed) > width - LEAST_WIDTH:
@@ -294,8 +296,8 @@ def _laid_out(view: View, width: int) -> list[tuple[int, Column, int]]:
 
 
 def table(view: View, rows: Sequence[Any], width: int) -> list[str]:
-    """Return the titles and rows of a view as lines of so many characters; columns for which there
-    is no room are left out.
+    """Return the titles and rows of a view as lines of this width, without columns for which there
+    is no room.
     """
     columns = _laid_out(view, width)
     titles = [

@@ -6,14 +6,14 @@ import os
 from pathlib import Path
 
 from gridengine.errors import ConfigurationError
-from gridengine.journal import kept_runs
-from gridengine.journal.kept_runs import RunSummary
+from gridengine.journal import stored_runs
+from gridengine.journal.stored_runs import RunSummary
 from gridengine.watching.names import Known, Word, only
 
 
 def known_runs() -> list[Known[Path]]:
     """Return the runs, each with its file: by name, by path, and by who began it."""
-    return [_known(kept_runs.summary(path)) for path in kept_runs.paths()]
+    return [_known(stored_runs.summary(path)) for path in stored_runs.paths()]
 
 
 def run_begun_by(word: Word) -> str:
@@ -24,7 +24,7 @@ def run_begun_by(word: Word) -> str:
         SeveralMeant: several have such calls, or none of several has.
     """
     try:
-        runs = [kept_runs.summary(path) for path in kept_runs.paths()]
+        runs = [stored_runs.summary(path) for path in stored_runs.paths()]
     except (OSError, ConfigurationError):  # there is no run directory
         return ""
     left = [_known(one) for one in runs if one.left]

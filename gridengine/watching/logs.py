@@ -1,4 +1,4 @@
-"""Finds the logs of a run's workers: of one that is under way by asking it, else by its folder."""
+"""Find the logs of a run's workers: by asking a running dispatcher, else in the run's folder."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from gridengine.dispatcher.run_directory import CONNECTION, LOGS, is_under_way
 from gridengine.dispatcher.watch_messages import REPORT, Answer
 from gridengine.watching.ended_calls import ended_calls, explain_ended
 from gridengine.watching.explanation import explain_call
-from gridengine.watching.kept import answer_of, heading
 from gridengine.watching.names import NotKnown, meant, word_of
 from gridengine.watching.other_runs import known_folder, run_folders
 from gridengine.watching.phrases import clock, names_of
+from gridengine.watching.run_answers import answer_of, heading
 
 NO_LOG = (
     "what calls of this machine's processes print goes to the output of the script, not to a log; "
@@ -22,9 +22,9 @@ NO_LOG = (
 
 
 class FoundLogs(NamedTuple):
-    """The last lines of a dispatcher's own log, when all is asked for, the paths of workers' logs,
-    whether there may be the first of them later, and what calls have printed that is in none. why:
-    where there is none of these, why not. heading: that the run is over, and when it was.
+    """The last lines of a dispatcher's own log (if all logs are requested), the paths of workers'
+    logs, whether the first of these may still come, and output of calls that is in no log. why:
+    the reason where there is none of these. heading: that the run has ended, and when.
     """
 
     told: list[str]
@@ -36,8 +36,8 @@ class FoundLogs(NamedTuple):
 
 
 def find_logs(name: str, which: str, *, failed: bool) -> FoundLogs:
-    """Return the logs of a call or worker, of workers where calls have failed, or of all. Those of
-    a run that has ended are found by what was kept of it, or by its folder.
+    """Return the logs of a call or worker, of workers where calls have failed, or all. The logs of
+    an ended run are found by its report, or by its folder.
 
     Raises:
         ConfigurationError: there is neither such a dispatcher nor such a run.
@@ -114,6 +114,6 @@ def _paths(logs: list[str]) -> list[Path]:
 
 
 def logs_in(folder: Path) -> list[Path]:
-    """Return the logs of the workers of a run, by its folder."""
+    """Return the workers' logs in the folder of a run."""
     logs = folder / LOGS
     return sorted(logs.glob("*.log")) if logs.is_dir() else []

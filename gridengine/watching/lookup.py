@@ -1,5 +1,5 @@
-"""Finds the dispatcher that a word names, for all who take one: who watches it, asks a stand-alone
-one, is its client, or starts workers for it. `names` has the rule.
+"""Find the dispatcher that a word names, for every command: those that watch, those that ask a
+stand-alone dispatcher, clients, and workers started by hand. `names` has the rule.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ TAKES_NONE = (
 
 
 class Place(NamedTuple):
-    """Where a dispatcher is found: the socket by which it is watched on this machine, the folder of
-    its run, and that of a stand-alone one.
+    """Where a dispatcher is found: its socket on this machine, the folder of its run, and the
+    folder of a stand-alone dispatcher.
     """
 
     socket: Path | None = None
@@ -56,7 +56,9 @@ class Place(NamedTuple):
 
     @property
     def is_watchable(self) -> bool:
-        """Whether it can be asked what it does: here, or where it stands alone."""
+        """Whether it can be watched: on this machine, or as a stand-alone dispatcher over the
+        network.
+        """
         return self.socket is not None or self.is_elsewhere
 
     @property
@@ -69,7 +71,9 @@ class Place(NamedTuple):
 
     @property
     def worker_file(self) -> Path | None:
-        """What workers from elsewhere load; None when it takes none, or does not run."""
+        """The connection file for workers from elsewhere; None when it takes none, or does
+        not run.
+        """
         one = self.standalone
         ended = one is not None and self.socket is None and one.state() is not State.RUNNING
         if self.folder is None or ended:
@@ -81,7 +85,7 @@ class Place(NamedTuple):
         """Return a connection.
 
         Raises:
-            ClusterError: it has just ended, or does not answer.
+            ClusterError: the dispatcher has just ended, or does not answer.
         """
         if self.socket is not None:
             return Watched(self.socket)
@@ -92,7 +96,7 @@ class Place(NamedTuple):
 
 
 class There(NamedTuple):
-    """The dispatchers that there are, and by their processes those of this machine that do not
+    """The dispatchers that exist, and the errors, by process, of those on this machine that do not
     answer.
     """
 
@@ -104,7 +108,7 @@ def there() -> There:
     """Return the dispatchers that run on this machine, and all stand-alone ones."""
     answers, silent = ask_all(ANSWER_SECONDS)
     alone = list(map(of_folder, _folders()))
-    homes = {one.id: str(one.thing.folder) for one in alone}  # older ones do not tell theirs
+    homes = {one.id: str(one.thing.folder) for one in alone}  # older versions do not report theirs
     known = [_of_answer(path, answer, homes) for path, answer in answers]
     seen = {one.id for one in known}
     known += [one for one in alone if not one.id or one.id not in seen]
@@ -119,7 +123,7 @@ def _folders() -> list[DispatcherFolder]:
 
 
 def of_folder(folder: DispatcherFolder) -> Known[Place]:
-    """Return what names a stand-alone dispatcher, by its files."""
+    """Return the words that name a stand-alone dispatcher, from its files."""
     holder, run_id = folder.holder(), folder.run_id()
     own = [*([short_id(run_id)] if run_id else []), *([str(holder.pid)] if holder else [])]
     about = "it does not run" if holder is None else f"process {holder.pid} on {holder.host}"
@@ -141,14 +145,14 @@ def _of_answer(socket: Path, answer: Answer, homes: Mapping[str, str]) -> Known[
 
 
 def find(text: str, wanted: Callable[[Place], object], why_not: str) -> Known[Place]:
-    """Return the dispatcher that a word names, of those that are wanted; `why_not` says of others
-    what they are not.
+    """Return the dispatcher that a word names, among those that are `wanted`. `why_not` ends the
+    error for one that is not.
 
     Raises:
-        SeveralMeant: it names several.
+        SeveralMeant: the word names several.
         NotKnown: it names none that runs.
         ConfigurationError: it names one that is not wanted, or was killed.
-        ClusterError: that one does not answer, or may be one of those that do not.
+        ClusterError: the named one does not answer, or may be one of those that do not.
     """
     if not text:
         raise ConfigurationError("no dispatcher is named: the name is empty", hint=LISTS)
@@ -156,7 +160,7 @@ def find(text: str, wanted: Callable[[Place], object], why_not: str) -> Known[Pl
     candidates = [one for one in known if wanted(one.thing)]
     found = only(word, candidates, "dispatcher")
     if found is None:
-        # What only the dispatchers know: whose runs, and whose jobs, these are.
+        # Ask each dispatcher: only it knows its named runs and cluster jobs.
         known = [_asked_of(word, one) for one in known]
         candidates = [one for one in known if wanted(one.thing)]
         found = only(word, candidates, "dispatcher")
@@ -173,13 +177,13 @@ def _of_run_folder(folder: Path) -> Known[Place]:
 
 
 def _asked_of(word: Word, one: Known[Place]) -> Known[Place]:
-    """Return what names a dispatcher, with what it tells when it is asked for a cluster job."""
+    """Ask a dispatcher about the word as a cluster job, and return the words that name it."""
     if not one.thing.is_watchable:
         return one
     try:
         with one.thing.open() as watched:
             answer = watched.ask(most=1, words=[word.text])
-    except (OSError, ClusterError):  # it has ended since, or is silent: its files say what they can
+    except (OSError, ClusterError):  # it has ended or is silent: go on with what its files say
         return one
     told = of_answer(answer, one.thing)
     others = told.other if word.text in {each.job for each in answer.status.workers} else one.other
@@ -189,7 +193,7 @@ def _asked_of(word: Word, one: Known[Place]) -> Known[Place]:
 def _none(
     word: Word, known: Sequence[Known[Place]], silent: Mapping[int, ClusterError], why_not: str
 ) -> GridEngineError | None:
-    """Return why a word names none that is wanted, if that is known."""
+    """Return the error for a word that names no wanted dispatcher, if the reason is known."""
     for one in meant(word, known):
         folder = one.thing.standalone
         holder = None if folder is None else folder.holder()
@@ -215,8 +219,8 @@ def _none(
     if silent:
         others = "; ".join(str(one.message) for one in silent.values())
         return ClusterError(
-            f"no dispatcher that answers on this machine is called {word.text!r}, and what others "
-            f"are called cannot be known: {others}",
+            f"no dispatcher that answers on this machine is called {word.text!r}, and others "
+            f"do not tell their names: {others}",
             hint=next(iter(silent.values())).hint,
         )
     return None
@@ -238,14 +242,14 @@ def _unknown(text: str, candidates: Sequence[Known[Place]]) -> NotKnown:
     with contextlib.suppress(OSError, ValueError):  # there is no run directory, or no such name
         if run and (folder() / f"{run}{SUFFIX}").is_file():
             words = f"no dispatcher runs calls of the run {run!r} now"
-            hint = f"`gridengine results {run}` has what they gave; {hint}"
+            hint = f"`gridengine results {run}` has their results; {hint}"
     return NotKnown(words, hint=hint)
 
 
 def connect(text: str = "") -> Watched:
-    """Return a connection to the dispatcher that a word names; without a word to the only one that
-    runs on this machine or, where there is none, stands alone on another. Its `run` is the run
-    with a name, or the client, by which alone it was named.
+    """Return a connection to the dispatcher that a word names. Without a word, it is the only one
+    that runs on this machine or, if there is none here, the only stand-alone one elsewhere. Its
+    `run` is the named run, or the client, if the word names the dispatcher only by that.
 
     Raises:
         SeveralMeant: there are several; the text has a word for each.
@@ -297,7 +301,7 @@ def _the_only_one() -> Known[Place]:
 
 
 def standalone(text: str) -> DispatcherFolder:
-    """Return the folder of the stand-alone dispatcher that a word names; it need not run.
+    """Return the folder of the stand-alone dispatcher that a word names. It need not run.
 
     Raises:
         SeveralMeant: there are several; the text has a word for each.
@@ -308,11 +312,11 @@ def standalone(text: str) -> DispatcherFolder:
 
 
 def by_itself(text: str) -> DispatcherFolder:
-    """As `standalone`, for what ends or changes the dispatcher, and so the calls of all its
-    clients: a run with a name, or a client, does not name it.
+    """Do as `standalone`, for commands that end or change a dispatcher, and so the calls of all its
+    clients. A named run or a client does not name the dispatcher here.
 
     Raises:
-        ConfigurationError: the word names it by one.
+        ConfigurationError: the word names it only by one of these.
     """
     folder, run = _standalone(text)
     if run:
@@ -324,7 +328,9 @@ def by_itself(text: str) -> DispatcherFolder:
 
 
 def _standalone(text: str) -> tuple[DispatcherFolder, str]:
-    """Return the folder, and the run or client by which alone the word names it."""
+    """Return the folder, and the named run or client if the word names the dispatcher only
+    by that.
+    """
     word = word_of(text)
     places = [DispatcherFolder.of(text).path] if is_name(text) else []
     places += [Path(word.place), Path(word.place).parent] if word.place else []
@@ -345,16 +351,18 @@ def _no_standalone(text: str) -> ConfigurationError:
     if is_name(text):
         hints.append(f"start one: gridengine dispatcher start {text}")
     elif "://" in text:
-        hints.append("of one elsewhere give the path of a copy of its client.json: it has the keys")
+        hints.append(
+            "for one elsewhere, give the path of a copy of its client.json, which has the keys"
+        )
     return ConfigurationError(f"there is no dispatcher {text!r}", hint="; ".join(hints) or LISTS)
 
 
 def new_or_known(text: str) -> DispatcherFolder:
-    """Return the folder of a dispatcher that is to be started: of one that there is, or a new one's
-    by its name. What names one by its runs or its script names a new one.
+    """Return the folder of a dispatcher that is to be started: an existing one, or a new one of
+    this name. A word that names an existing one only by its runs or its script names a new one.
 
     Raises:
-        ConfigurationError: there is none, and none can be called so.
+        ConfigurationError: there is none, and the word cannot be the name of a new one.
     """
     if os.sep in text:
         return standalone(text)
@@ -366,8 +374,8 @@ def new_or_known(text: str) -> DispatcherFolder:
 
 
 def client_file(text: str) -> Path:
-    """Return the connection file for clients of the stand-alone dispatcher that a word names, or
-    the file itself that was copied from elsewhere.
+    """Return the connection file for clients of the stand-alone dispatcher that a word names; or
+    the file itself, if the word is the path of a copy from elsewhere.
 
     Raises:
         ConfigurationError: there is no such dispatcher, or it does not run.
@@ -386,8 +394,8 @@ def client_file(text: str) -> Path:
 
 
 def worker_file(text: str) -> Path:
-    """Return the connection file for workers of the dispatcher that a word names, or the file
-    itself that was copied from elsewhere.
+    """Return the connection file for workers of the dispatcher that a word names; or the file
+    itself, if the word is the path of a copy from elsewhere.
 
     Raises:
         ConfigurationError: there is no such dispatcher, or it does not run, or takes no workers.
@@ -412,7 +420,7 @@ def _path(text: str) -> Path | None:
 
 
 def _is_copied(path: Path) -> bool:
-    """Return whether this is a connection file that is not in a stand-alone dispatcher's folder."""
+    """Return whether this is a connection file outside a stand-alone dispatcher's folder."""
     if not path.is_file() or (path.parent / OPTIONS).exists():
         return False
     with contextlib.suppress(OSError), path.open("rb") as file:

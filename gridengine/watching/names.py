@@ -1,11 +1,11 @@
-"""What a word names: the one rule of all commands, `Client()` and `run_named()`.
+"""The one rule by which a word names something, for all commands, `Client()` and `run_named()`.
 
-Whatever a command prints of something names it, so that it can be pasted into any other command.
-Words are compared in the order of `RULES`, and the first rule by which a word names anything
-decides: an own name comes before the name of a script, say. If several things are named, none is
-taken: the error gives for each a word that names it alone.
+Every word that a command prints for something names it in any other command. The rules in `RULES`
+are tried in order, and the first rule by which the word names anything decides: an own name comes
+before the name of a script, for example. If several things are named, none is taken; the error has
+for each a word that names it alone.
 
-Pure: what there is comes from `lookup` and `run_lookup`.
+Pure: `lookup` and `run_lookup` supply what there is.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from gridengine.errors import ConfigurationError
 
 T = TypeVar("T")
 PROCESS_ID = re.compile(r"\d{1,7}")
-"""The largest is 4194304 (proc(5), pid_max); the day that a run's id begins with is longer."""
+"""A process id has at most seven digits (proc(5), pid_max: 4194304). The date at the beginning of a
+run's id is longer.
+"""
 MOST_LISTED = 8
 
 
@@ -36,7 +38,7 @@ class NotKnown(ConfigurationError):
 
 
 class Word(NamedTuple):
-    """What a user has said: the text and, where it can be a path, the absolute one."""
+    """The text that a user gave and, if it can be a path, the absolute path."""
 
     text: str
     place: str = ""
@@ -45,10 +47,13 @@ class Word(NamedTuple):
 class Known(NamedTuple, Generic[T]):
     """Something that words name.
 
-    title: what lists call it. about: what tells people it from others of its title. own: words that
-    no other has, the shortest first. other: words of what it belongs to, its script or a cluster
-    job. calls: whose calls it runs or has run: runs with a name, each with its file, and clients.
-    id: its beginning names it too. paths: its folder or file; what is below a folder names it, too.
+    title: its name in lists.
+    about: what tells it from others with the same title, for people.
+    own: words that nothing else has, the shortest first.
+    other: words of things that it belongs to, such as its script or a cluster job.
+    calls: whose calls it runs or has run: named runs, each with its file, and clients.
+    id: any beginning of it names the thing, too.
+    paths: its folder or file; a path below the folder names it, too.
     """
 
     title: str
@@ -62,7 +67,7 @@ class Known(NamedTuple, Generic[T]):
 
 
 def word_of(text: str) -> Word:
-    """Return a word; only what has a slash, or is a file here, can be a path."""
+    """Return a word. Only a text with a slash, or the name of an existing file, can be a path."""
     try:
         path = Path(text).expanduser()
         may_be = bool(text) and (os.sep in text or path.exists()) and "://" not in text
@@ -72,12 +77,12 @@ def word_of(text: str) -> Word:
 
 
 def short_id(run_id: str) -> str:
-    """Return the end of a run's id, which tells it from all others."""
+    """Return the end of a run's id, which differs from all others."""
     return run_id.rpartition("-")[2]
 
 
 def of_answer(answer: Answer, thing: T) -> Known[T]:
-    """Return what names a dispatcher that has answered, or has left a report."""
+    """Return the words that name a dispatcher, from its answer or report."""
     who, status = answer.identity, answer.status
     jobs = [one.job for one in status.launches]
     jobs += [one.job for one in status.workers]
@@ -117,7 +122,7 @@ def _is_other(word: Word, one: Known[T]) -> bool:
 
 
 def _calls_of(word: Word, one: Known[T]) -> str:
-    """Return whose calls a word names: the run's name, or the client's as it was said."""
+    """Return whose calls a word names: the name of the run, or the client as it was given."""
     for text in (word.text, Path(word.place).name):
         if text in one.calls:
             return text
@@ -125,18 +130,18 @@ def _calls_of(word: Word, one: Known[T]) -> str:
 
 
 def _begins(word: Word, one: Known[T]) -> bool:
-    """What may be a process id is one."""
+    """Return whether the word begins the id. A word that can be a process id is only that."""
     return one.id.startswith(word.text) and not PROCESS_ID.fullmatch(word.text)
 
 
 RULES: Sequence[Callable[[Word, Known[object]], bool]] = (
     *(_is_title, _is_place, _is_other, lambda word, one: bool(_calls_of(word, one)), _begins),
 )
-"""The first by which a word names anything decides."""
+"""The rules in order. The first by which a word names anything decides."""
 
 
 def meant(word: Word, known: Sequence[Known[T]]) -> list[Known[T]]:
-    """Return what a word names; all of it without a word."""
+    """Return the things that a word names; all of them for an empty word."""
     if not word.text:
         return list(known)
     for rule in RULES:
@@ -147,15 +152,13 @@ def meant(word: Word, known: Sequence[Known[T]]) -> list[Known[T]]:
 
 
 def calls_meant(word: Word, one: Known[T]) -> str:
-    """Return the run, or the client, by which alone a word names this; empty where it does so
-    otherwise.
-    """
+    """Return the named run or the client if the word names this only by that; else empty."""
     by_itself = any(rule(word, one) for rule in (_is_title, _is_place, _is_other))
     return "" if by_itself else _calls_of(word, one)
 
 
 def word_for(one: Known[T], known: Sequence[Known[T]]) -> str:
-    """Return the shortest word that names one of these alone."""
+    """Return the shortest word that names this one alone."""
     words = (Word(text) for text in (one.title, *one.own))
     paths = (Word(path, path) for path in one.paths)
     alone = (word.text for word in (*words, *paths) if meant(word, known) == [one])
@@ -163,7 +166,7 @@ def word_for(one: Known[T], known: Sequence[Known[T]]) -> str:
 
 
 def listed(word: str, known: Sequence[Known[T]]) -> str:
-    """Return what there is, nearest first, each by a word that names it alone."""
+    """Return a list of what there is, nearest first, each by a word that names it alone."""
 
     def nearness(one: Known[T]) -> float:
         return difflib.SequenceMatcher(None, word.lower(), one.title.lower()).ratio()

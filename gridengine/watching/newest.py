@@ -1,4 +1,4 @@
-"""`Newest`: what came last, for a thread that may be slower than what comes."""
+"""`Newest`: the newest value, for a thread that may be slower than the values come."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ T = TypeVar("T")
 
 
 class Newest(Generic[T]):
-    """Holds what came last. Its methods may be called from any thread.
+    """Holds the newest value. Its methods may be called from any thread.
 
     Args:
-        merge: makes one of what was not taken yet and what comes.
+        merge: makes one value of an untaken value and a new one.
     """
 
     def __init__(self, merge: Callable[[T, T], T]) -> None:
@@ -23,7 +23,7 @@ class Newest(Generic[T]):
         self._over = False
 
     def put(self, one: T | None) -> None:
-        """Hold this; None says that nothing more comes."""
+        """Hold this value; None says that no more values come."""
         with self._changed:
             if one is None:
                 self._over = True
@@ -32,13 +32,13 @@ class Newest(Generic[T]):
             self._changed.notify_all()
 
     def get(self) -> T | None:
-        """Wait for what comes, and return it; None when nothing more does."""
+        """Wait for a value and return it; None when no more values come."""
         with self._changed:
             self._changed.wait_for(lambda: self._held is not None or self._over)
         return self.take()
 
     def take(self) -> T | None:
-        """Return what has come and was not taken yet, None when there is nothing."""
+        """Return the untaken value; None when there is none."""
         with self._changed:
             one, self._held = self._held, None
             return one

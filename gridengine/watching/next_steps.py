@@ -1,4 +1,4 @@
-"""What users can do, by the words of batch systems and of errors."""
+"""What users can do next, by the words of batch systems and of errors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ NEXT_STEPS = (
         "`qstat -f -explain aAE` says why; the administrators clear a queue's error state "
         "(`qmod -c QUEUE`) or bring its host back",
     ),
-    (r"disabled", "it is the administrators who enable a queue again (`qmod -e`); or say queue="),
+    (
+        r"disabled",
+        "the administrators can enable the queue again (`qmod -e`); or say another queue=",
+    ),
     (r"suspended", "wait until the queue is resumed; or say another queue="),
     (
         r"not contained in its hard queue list|unknown queue",
@@ -48,15 +51,17 @@ NEXT_STEPS = (
     (r"QOS|Assoc|Max|limit|quota", "wait for your other jobs to end, or ask for less"),
     (r"not looked at yet|gives no reason|^$", "wait; ask again in a minute"),
 )
-"""What can be done, by words of the batch system's: the first that fits."""
+"""Patterns for a batch system's words, each with what can be done. The first that matches
+counts.
+"""
 
 OTHER_QUEUES = r"disabled|suspended|not contained in its hard queue list"
-"""What Grid Engine says of each queue, also of those that were not meant."""
+"""What Grid Engine says of every queue, including queues that the job does not want."""
 
 
 def next_step(reason: str) -> str:
-    """Return what can be done when a batch system says so. What it says of queues that a job could
-    not have had anyway counts when it says nothing else.
+    """Return what can be done for a batch system's reason. Parts of the reason about queues that
+    the job cannot use count only if there are no other parts.
     """
     parts = [part for part in reason.split("; ") if not re.search(OTHER_QUEUES, part)]
     counts = "; ".join(parts) if parts else reason
@@ -74,7 +79,7 @@ DISK_STEPS = (
         "whether the nodes have it",
     ),
 )
-"""The same for what calls have failed by, where a disk is to blame, whatever their error says."""
+"""Patterns for failures where a disk is to blame, whatever hint the error has."""
 
 FAILURE_STEPS = (
     (
@@ -96,12 +101,12 @@ FAILURE_STEPS = (
         "see that the workers' Python has that package: the scheduler's python= says which it is",
     ),
 )
-"""The same where the error does not say what to try."""
+"""Patterns for failures whose error has no hint."""
 
 
 def failure_step(cause: str, hint: str = "") -> str:
-    """Return what can be done when calls fail so, of which their error says this; empty when only
-    their own code can tell.
+    """Return what can be done about failures with this cause; empty when only the calls' own code
+    can tell.
     """
     steps = (*DISK_STEPS, ("", hint)) if hint else (*DISK_STEPS, *FAILURE_STEPS)
     return next((step for words, step in steps if re.search(words, cause)), "")

@@ -1,4 +1,4 @@
-"""What is odd about calls that run, and about their workers: seen in figures alone."""
+"""Find what is odd about running calls and their workers, from figures alone."""
 
 from __future__ import annotations
 
@@ -6,24 +6,25 @@ from collections.abc import Iterator, Sequence
 
 from gridengine.dispatcher.core.status import FunctionStatus, Status, WorkerStatus
 from gridengine.resources.units import plural
-from gridengine.watching.figures import memory_to_ask_for, seconds, size
+from gridengine.watching.formats import memory_to_ask_for, seconds, size
 from gridengine.watching.phrases import RESUME, Explanation, ago, are, where
 
 STRAGGLING = 4.0
-"""How many times as long as most of its function's calls one takes that is told of."""
+"""A call is reported that takes this many times as long as 95 % of its function's calls."""
 LEAST_STRAGGLING_SECONDS = 10.0
 NEAR_END_SECONDS = 120.0
 WASTEFUL = 4
-"""How many times as much memory as they use calls ask for, when that is told."""
+"""Calls are reported that request over this many times as much memory as they use."""
 SMALL_SECONDS, MANY_CALLS = 2e-3, 2000
-"""Calls that take less, and are that many, spend most of their time on the way."""
+"""Calls shorter than this, and at least this many, spend most of their time on the way."""
 SKEWED_CALLS, LONGEST_PART, MOST_TIME = 20, 0.1, 0.5
-"""Of that many calls a tenth at most takes over half of all time, when that is told: calls that are
-so many times as long as half of them, the longest over a second.
+"""A function with at least this many calls is reported if at most this part of the calls takes more
+than this part of all time. Counted are calls that take `SKEWED_TIMES` as long as the median; the
+longest must take at least `LEAST_SKEWED_SECONDS`.
 """
 SKEWED_TIMES, LEAST_SKEWED_SECONDS = 8.0, 1.0
 QUICK_SECONDS = 1e-3
-"""What is quicker counts as one that takes as long."""
+"""The duration that is assumed for quicker calls."""
 WRONG_CLOCK_SECONDS = 5.0
 
 
@@ -45,7 +46,7 @@ def oddities(status: Status) -> Iterator[Explanation]:
 
 
 def silence(status: Status) -> Explanation | None:
-    """Return of which workers nothing is heard, and why; None where all are heard."""
+    """Return which workers are silent, and why; None when none is."""
     silent = status.statuses.get("silent", 0)
     if not silent:
         return None
@@ -63,8 +64,8 @@ def silence(status: Status) -> Explanation | None:
         "silent",
         f"{which} silent{on}: suspended, their machine is down or overloaded, or the network is "
         "cut",
-        "look at the jobs' states with the batch system's own command, and at that machine; what "
-        "they had runs again elsewhere when they stay silent",
+        "look at the jobs' states with the batch system's own command, and at that machine; "
+        "their calls run again elsewhere if they stay silent",
         first.host if first is not None else "",
     )
 
@@ -79,8 +80,7 @@ def _stragglers(status: Status) -> Iterator[Explanation]:
                 "straggler",
                 f"{run.call} has run for {ago(run.seconds)} on {where(run.host, run.job)}, where "
                 f"95 % of the calls of {run.function} took {seconds(usual)} at most",
-                "look at what it prints and at its node; timeout= has such calls end, and retries= "
-                "run again",
+                "look at its output and at its node; timeout= ends such calls",
                 run.host,
             )
             return
@@ -90,7 +90,7 @@ def _ending(worker: WorkerStatus, left: float) -> Explanation:
     return Explanation(
         "walltime",
         f"The worker on {where(worker.host, worker.job)} leaves in {ago(left)}"
-        ", when its walltime is nearly over; what it has not done by then runs again elsewhere",
+        ", when its walltime is nearly over; calls that have not ended by then run again elsewhere",
         "give calls that take longer more time, by WTime or the scheduler's h_rt= or time=",
         worker.host,
     )
@@ -105,7 +105,7 @@ def _last_calls(status: Status) -> Explanation:
         text += ago(first.seconds)
     if idle:
         text += f"; {plural(idle, 'worker')} {are(idle)} idle, and end when they are not needed"
-        step = "wait; next time hand in first what takes longest, or divide it into more calls"
+        step = "wait; next time hand in the longest calls first, or divide them into more calls"
     return Explanation("running", text, step, status.runs[0].host if status.runs else "")
 
 
@@ -159,14 +159,14 @@ def _skewed(one: FunctionStatus) -> Iterator[Explanation]:
             f"Calls of {one.name} take very different times: {count:,} of {calls:,} have taken "
             f"{100 * taken / total:.0f} % of all time, up to {seconds(most)} each, most of the "
             f"others {seconds(_median(one))} at most",
-            "hand in first those that take long, with chunksize=1: else they begin last, and all "
+            "hand in the long calls first, with chunksize=1: else they begin last, and all "
             "wait for them",
             one.name,
         )
 
 
 def _median(one: FunctionStatus) -> float:
-    """Return how many seconds half of the calls have taken at most."""
+    """Return the median duration of the calls, in seconds."""
     calls = one.done + one.failed
     left = calls / 2 - (calls - sum(number for _, number in one.histogram))
     for upto, number in one.histogram:

@@ -1,5 +1,5 @@
-"""The runs that are not watched by a socket: under way on other machines, or over. What is known of
-them is in the names of their folders.
+"""Runs without a socket on this machine: they run on other machines, or have ended. The names of
+their folders say what is known of them.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ T = TypeVar("T")
 
 
 class OtherRun(Struct, frozen=True):
-    """A run: its folder, the machine and process it is or was of, when it began, in seconds of the
-    epoch, and whether it is under way.
+    """A run: its folder, its machine and process, when it began (seconds since 1970), and whether
+    it is under way.
     """
 
     folder: str
@@ -36,14 +36,14 @@ class OtherRun(Struct, frozen=True):
 
 
 def other_runs(known: set[str]) -> list[OtherRun]:
-    """Return the last runs but those of these names, the last begun first; that one of another
-    machine is under way is seen by its address.
+    """Return the last runs, the latest begun first, without those of these names. A run of another
+    machine is under way if its address answers.
     """
     return [_read(one) for one in run_folders()[:MOST_LOOKED_AT] if one.name not in known]
 
 
 def run_folders() -> list[Path]:
-    """Return the folders of runs, the last begun first."""
+    """Return the folders of runs, the latest begun first."""
     found: list[Path] = []
     with contextlib.suppress(OSError, ConfigurationError):  # there have been none
         found = [one for one in settings().runs.iterdir() if RUN_NAME.fullmatch(one.name)]
@@ -51,7 +51,7 @@ def run_folders() -> list[Path]:
 
 
 def known_folder(folder: Path, thing: T) -> Known[T]:
-    """Return what names a run by its folder alone."""
+    """Return the words that name a run, from its folder alone."""
     match, id = RUN_NAME.fullmatch(folder.name), folder.name
     assert match is not None
     own = short_id(id), match[3]

@@ -1,4 +1,4 @@
-"""`Explanation`, and the phrases that all of them are made of."""
+"""`Explanation`, and phrases that explanations share."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ RESUME = (
     "JOB` on Slurm, `kill -CONT` of a process of this machine; or delete their jobs, and the calls "
     "run elsewhere"
 )
-"""What can be done about workers that are suspended."""
+"""What can be done about suspended workers."""
 
 
 class Explanation(Struct, frozen=True):
-    """Why something waits, or what is odd: a word for scripts, where it is, a sentence or two, and
-    what can be done.
+    """Why something waits, or what is odd: a word for scripts, a sentence or two, what can be done,
+    and the place.
     """
 
     cause: str
@@ -32,12 +32,12 @@ class Explanation(Struct, frozen=True):
 
 
 def where(host: str, job: str) -> str:
-    """Return a host, and the cluster job there if there is one."""
+    """Return a host, with the cluster job there if there is one."""
     return f"{host} (cluster job {job})" if job else host
 
 
 def ago(seconds: float) -> str:
-    """Return a time; one below zero, as of a worker that should have left, is none."""
+    """Format a time. A time below zero, as of a worker that should have left, counts as zero."""
     seconds = max(seconds, 0.0)
     return f"{seconds:.1f} s" if seconds < 60 else format_seconds(seconds)
 

@@ -1,5 +1,5 @@
-"""What pickled calls and exceptions are, in words. No code of the user's is imported or run: in the
-place of objects of other classes than a few plain ones stand their names.
+"""Describe pickled calls and exceptions in words. No code of the user is imported or run: except
+for a few plain classes, an object is shown as the name of its class.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from gridengine.serialize.payload import FULL, STAR
 
 MOST_SHOWN = 60
-"""How many characters arguments take at most."""
+"""How many characters the arguments may take."""
 PLAIN = {
     "builtins": {"complex", "set", "frozenset", "bytearray", "range", "slice"},
     "collections": {"OrderedDict", "deque"},
@@ -27,11 +27,11 @@ PLAIN = {
     "uuid": {"UUID"},
 }
 OURS = {("gridengine.serialize.shared_objects", "find"): "result or shared object"}
-"""What is said in the place of what this package puts into the place of users' objects."""
+"""Descriptions of objects by which this package replaces users' objects."""
 
 
 class Named:
-    """Takes the place of an object of a class that is not imported."""
+    """Stands in for an object whose class is not imported."""
 
     name = "?"
 
@@ -45,7 +45,7 @@ class Named:
         return self
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Take whatever the class would, as the methods below by which pickles fill objects."""
+        """Accept any arguments. The methods below, by which pickles fill objects, do the same."""
 
     __setstate__ = __setitem__ = append = extend = add = __init__
 
@@ -63,7 +63,7 @@ class _Unpickler(pickle.Unpickler):
 
 def call_arguments(calls: bytes, place: int, form: int) -> str:
     """Return the arguments of one of these pickled calls, shortened; empty when they cannot be
-    told.
+    read.
     """
     if not calls:
         return ""
@@ -75,7 +75,7 @@ def call_arguments(calls: bytes, place: int, form: int) -> str:
             positional, named = call
         shown = [_shorten(one) for one in positional]
         shown += [f"{name}={_shorten(one)}" for name, one in named.items()]
-    except Exception:  # it may be anything, and is only to be shown
+    except Exception:  # a pickle may contain anything, and this is only for display
         return ""
     words = ", ".join(shown)
     return words if len(words) <= MOST_SHOWN else f"{words[: MOST_SHOWN - 3]}..."
@@ -94,11 +94,11 @@ def _shorten(value: object) -> str:
 
 
 def exception_texts(pickled: bytes) -> list[str]:
-    """Return the texts of a pickled exception, which may be cut off: its type's name, its
-    traceback, and what the call was given; see `pickling.dump_exception`.
+    """Return the texts of a pickled exception, which may be cut off: the name of its type, its
+    traceback, and the call's arguments; see `pickling.dump_exception`.
     """
     texts: list[str] = []
-    with contextlib.suppress(ValueError):  # its end is missing
+    with contextlib.suppress(ValueError):  # the end of the pickle is missing
         texts.extend(value for _, value, _ in pickletools.genops(pickled) if isinstance(value, str))
     return texts
 

@@ -1,5 +1,5 @@
-"""A run as one page of HTML that needs nothing else: timeline, durations, memory, failures,
-reasons, settings.
+"""A run as a self-contained page of HTML: timeline, durations, memory, failures, reasons,
+settings.
 """
 
 from __future__ import annotations
@@ -14,14 +14,16 @@ from gridengine.dispatcher.watch_messages import Answer
 from gridengine.resources.units import plural
 from gridengine.watching.causes import causes
 from gridengine.watching.explanation import explain
-from gridengine.watching.figures import memory_to_ask_for, seconds, size
+from gridengine.watching.formats import memory_to_ask_for, seconds, size
 from gridengine.watching.phrases import clock
 from gridengine.watching.timeline import Bar, Timeline, timeline_of
 
 LABEL, WIDTH, ROW = 200, 1000, 14
 MOST_LABEL = 40
 COLOURS = ("#4477aa", "#66ccee", "#228833", "#ccbb44", "#aa3377", "#bbbbbb")
-"""Of functions, to be told apart by everybody (Paul Tol's "bright" scheme); red is for failures."""
+"""Colours of functions that everybody can tell apart (Paul Tol's "bright" scheme); red is for
+failures.
+"""
 FAILED = "#ee6677"
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 1040px; margin: 2em auto; padding: 0 1em;
@@ -39,6 +41,7 @@ svg { width: 100%; height: auto } svg text { font: 10px sans-serif; fill: curren
 
 
 def page(answer: Answer) -> str:
+    """Return the page of a run."""
     who, status = answer.identity, answer.status
     began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(who.since))
     title = f"{who.name}, {began}"
@@ -50,7 +53,7 @@ def page(answer: Answer) -> str:
             f"{status.retried:,} attempts followed by another; "
             f"{plural(status.connected_workers, 'worker')} connected, {status.lost_workers:,} lost."
         ),
-        *_section("What is to be said", _list(map(str, explain(answer)))),
+        *_section("Findings", _list(map(str, explain(answer)))),
         *_section("Timeline", _timeline(answer)),
         *_section("Functions", _functions(status.functions)),
         *_section("Failures, by cause", _failures(answer)),
@@ -82,7 +85,7 @@ def _list(lines: Iterable[str]) -> str:
 
 
 def _table(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Return a table; columns whose titles begin with `>` are flush right."""
+    """Return a table. Columns whose titles begin with `>` are flush right."""
     kinds = [' class="n"' if title.startswith(">") else "" for title in titles]
     head = "".join(
         f"<th{kind}>{escape(title.removeprefix('>'))}</th>"
@@ -100,7 +103,7 @@ def _table(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 
 def _wide(content: str) -> str:
-    """Return what is moved sideways where there is no room for it."""
+    """Return the content in a box that scrolls sideways when it is too wide."""
     return f'<div class="wide" tabindex="0">{content}</div>'
 
 
@@ -108,8 +111,8 @@ def _wide(content: str) -> str:
 
 
 def _timeline(answer: Answer) -> str:
-    """Return who ran what when: rows for each worker, as many as it ran calls at a time, and a bar
-    for each call of the sample.
+    """Return the chart: for each worker as many rows as it ran calls at a time, and a bar for each
+    call of the sample.
     """
     drawn = timeline_of(answer)
     if not drawn.bars:

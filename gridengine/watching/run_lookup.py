@@ -1,5 +1,5 @@
-"""Finds the file of the run with a name that a word names: by its own name or path, by the
-dispatcher that runs its calls, or by the script and process that began it.
+"""Find the file of the named run that a word names: by the run's name or path, by the dispatcher
+that runs its calls, or by the script and process that began it.
 """
 
 from __future__ import annotations
@@ -10,16 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from gridengine.errors import GridEngineError, JournalError
-from gridengine.journal import kept_runs
+from gridengine.journal import stored_runs
 from gridengine.journal.run_file import SUFFIX, path_of
-from gridengine.watching.kept import kept_answer
 from gridengine.watching.known_runs import known_runs
 from gridengine.watching.lookup import connect
 from gridengine.watching.names import Known, SeveralMeant, Word, listed, only, word_of
+from gridengine.watching.run_answers import ended_answer
 
 
 def run_file(text: str, journal: Any = None) -> Path:
-    """Return the file of the run that a word names; with `journal` of the run of this name there.
+    """Return the file of the named run that a word names; with `journal`, the run of this name
+    there.
 
     Raises:
         SeveralMeant: there are several; the text has a word for each.
@@ -27,7 +28,7 @@ def run_file(text: str, journal: Any = None) -> Path:
     """
     word = word_of(text)
     if journal is not None:
-        return kept_runs.find(text, journal)
+        return stored_runs.find(text, journal)
     if os.sep not in text and (path := path_of(text)).is_file():
         return path
     runs = known_runs()
@@ -43,24 +44,24 @@ def run_file(text: str, journal: Any = None) -> Path:
 
 
 def own_run_file(text: str, journal: Any = None) -> Path:
-    """As `run_file`, for what deletes: only by a run's own name or path.
+    """Do as `run_file`, for commands that delete: only by a run's own name or path.
 
     Raises:
-        JournalError: the word names it by its script, say.
+        JournalError: the word names the run by something else, such as its script.
     """
     path = run_file(text, journal)
     name = path.name.removesuffix(SUFFIX)
     if journal is None and text != name and word_of(text).place != os.path.realpath(path):
         raise JournalError(
-            f"{text!r} is of the run {name!r}, which is deleted by its own name alone",
+            f"{text!r} belongs to the run {name!r}, which is deleted by its own name alone",
             hint=f"gridengine forget {name}",
         )
     return path
 
 
 def _of_dispatcher(word: Word, runs: Sequence[Known[Path]]) -> Known[Path] | None:
-    """Return the run whose calls the dispatcher runs, or has run, that a word names; None when it
-    names none that answers or has left a report.
+    """Return the run whose calls the named dispatcher runs or has run; None when the word names no
+    dispatcher that answers or has a report.
 
     Raises:
         SeveralMeant: it has several runs, or there are several dispatchers.
@@ -72,7 +73,7 @@ def _of_dispatcher(word: Word, runs: Sequence[Known[Path]]) -> Known[Path] | Non
     except SeveralMeant:
         raise
     except GridEngineError:
-        ended = kept_answer(word.text)
+        ended = ended_answer(word.text)
         if ended is None:
             return None
         who = ended.identity
@@ -85,8 +86,8 @@ def _of_dispatcher(word: Word, runs: Sequence[Known[Path]]) -> Known[Path] | Non
     ]
     if not (here or others) and only(word, runs, "run") is None:
         raise JournalError(
-            f"{who.name} (process {who.pid}) has no run with a name: what its calls gave, and what "
-            "they were, is not kept",
+            f"{who.name} (process {who.pid}) has no run with a name: its calls and their "
+            "results are not stored",
             hint="say retries= there, or name= and then `gridengine retry NAME --failed`; "
             f"`gridengine calls {word.text} --failed` lists those that have failed",
         )

@@ -1,4 +1,4 @@
-"""Who ran what when: calls as bars in rows, for the report and the page."""
+"""Which worker ran which call when: calls as bars in rows, for the report and the page."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from gridengine.dispatcher.watch_messages import Answer
 
 MOST_ROWS = 100
 SLACK = 0.05
-"""How many seconds calls may overlap that are drawn one behind the other."""
+"""Calls that overlap by at most this many seconds are drawn in one row."""
 
 
 class Bar(Struct, frozen=True):
-    """One call, or several one after the other: its row, when it began, in seconds after the
-    dispatcher did, how long it took or has taken, and of which function it is.
+    """One call, or several in a row: the row, the start in seconds after the dispatcher's, the
+    duration so far, the function, and the state.
     """
 
     row: int
@@ -27,8 +27,8 @@ class Bar(Struct, frozen=True):
 
 
 class Timeline(Struct, frozen=True):
-    """What is drawn of a run that took so many `seconds`: of each worker as many rows as it ran
-    calls at a time, the first with its name. `left_out`: so many calls of the sample have no row.
+    """The drawing of a run of this many `seconds`. Each worker has as many rows as it ran calls at
+    a time, the first with its name. `left_out` calls of the sample have no row.
     """
 
     seconds: float
@@ -38,7 +38,7 @@ class Timeline(Struct, frozen=True):
 
 
 def timeline_of(answer: Answer) -> Timeline:
-    """Return the timeline of a run from what its dispatcher tells for a report."""
+    """Return the timeline of a run from its dispatcher's answer for a report."""
     total = max(answer.status.elapsed_seconds, 1e-3)
     calls = sorted([*_ended(answer, total), *_running(answer, total)], key=lambda one: one[1].start)
     lanes = _lanes(calls)
@@ -80,8 +80,8 @@ def _running(answer: Answer, total: float) -> list[tuple[str, Bar]]:
 
 
 def _lanes(calls: Sequence[tuple[str, Bar]]) -> list[tuple[str, int]]:
-    """Return for each call, as they began, its worker, and a number that no call at the same time
-    has there.
+    """Return for each call, sorted by start, its worker and a lane: a number that no overlapping
+    call of that worker has.
     """
     lanes: list[tuple[str, int]] = []
     ends: dict[str, list[float]] = {}

@@ -1,4 +1,4 @@
-"""`Watched`: a connection to one dispatcher of this machine, by which it is asked."""
+"""`Watched`: a connection to one dispatcher of this machine, for asking it."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ from gridengine.errors import ClusterError, GridEngineError
 from gridengine.serialize.payload import Buffer
 
 ANSWER_SECONDS = 5.0
-"""Within which a dispatcher must answer; one that is stopped does not."""
+"""Within which a dispatcher must answer. A suspended one does not."""
 MOST_ANSWER = 64 * 1024 * 1024
 
 
 FULL_BYTES = 1 << 20
-"""With less room than that a file system counts as full."""
+"""A file system with less room than this counts as full."""
 
 
 def full_folder(folder: str) -> Iterator[FileFault]:
-    """Yield that the folder of a run's logs is on a file system that is full. It is who looks who
-    asks: on a file server that hangs no dispatcher is to wait.
+    """Yield a fault if the folder of a run's logs is on a full file system. The watcher checks, not
+    the dispatcher, which must not wait for a file server that hangs.
     """
     try:
         found = os.statvfs(folder)
-    except OSError:  # there is none, or it is on another machine
+    except OSError:  # there is no folder, or it is on another machine
         return
     room = found.f_bavail * found.f_frsize
     no_files = found.f_files and not found.f_favail
     if (found.f_blocks and room < FULL_BYTES) or no_files:
         words = "no more files can be made" if no_files else f"{room:,} bytes are free"
-        loss = "what workers log is lost, and no more of them may start"
+        loss = "workers' logs are lost, and no more workers may start"
         yield FileFault(folder, f"{os.strerror(errno.ENOSPC)}, {words}", loss)
 
 
 def process_of(path: Path) -> int:
-    """Return which process's socket this is."""
+    """Return the process id in a socket's name."""
     return int(path.name.partition("-")[0])
 
 
@@ -52,12 +52,12 @@ class Watched(contextlib.AbstractContextManager["Watched"]):
     """A connection to one dispatcher. Use it in a `with`, or close it.
 
     Raises:
-        OSError: nobody, or somebody else, is there.
-        ClusterError: it does not answer, or differently than it must.
+        OSError: no dispatcher, or another user's, is there.
+        ClusterError: the dispatcher does not answer, or gives no proper answer.
     """
 
     run = ""
-    """The run with a name, or the client, by which alone it was named, if it was."""
+    """The named run, or the client, if the dispatcher was named only by that; else empty."""
 
     def __init__(self, path: Path, *, seconds: float = ANSWER_SECONDS) -> None:
         self.path = path
@@ -77,29 +77,30 @@ class Watched(contextlib.AbstractContextManager["Watched"]):
     def ask(
         self, ask: str = STATUS, *, most: int = 100, words: Sequence[str] = (), first: int = 0
     ) -> Answer:
-        """Return what a dispatcher answers; what cancels is of the run alone by which it was named.
+        """Return a dispatcher's answer. A cancellation concerns only the run by which the
+        dispatcher was named.
 
         Raises:
-            ClusterError: it does not answer, has ended, or refuses.
+            ClusterError: the dispatcher does not answer, has ended, or refuses.
         """
         self._send(Request(ask, most, words, first, run=self.run))
         return self.next_answer()
 
     def follow(self, *, most: int = 100, words: Sequence[str] = (), interval: float = 1.0) -> None:
-        """Have the dispatcher send its status, at once and then each `interval` seconds with what
-        has happened since, for `next_answer` to return, in the place of what was followed before.
+        """Let the dispatcher send its status, at once and then each `interval` seconds, with the
+        events since. `next_answer` returns them. This replaces an earlier `follow`.
 
         Raises:
-            ClusterError: it does not answer, or has ended.
+            ClusterError: the dispatcher does not answer, or has ended.
         """
         self._sock.settimeout(self._seconds + interval)
         self._send(Request(FOLLOW, most, words, interval=interval))
 
     def next_answer(self) -> Answer:
-        """Wait for what is told next, and return it.
+        """Wait for the next answer, and return it.
 
         Raises:
-            ClusterError: nothing is told in time, the dispatcher has ended, or refuses.
+            ClusterError: no answer comes in time, or the dispatcher has ended, or refuses.
         """
         with self._faults():
             line = self._lines.readline(MOST_ANSWER)
@@ -138,7 +139,7 @@ class Watched(contextlib.AbstractContextManager["Watched"]):
         )
 
     def close(self) -> None:
-        """Let the dispatcher go. May be called twice."""
+        """Close the connection. May be called twice."""
         self._sock.close()
 
     def __exit__(self, *exc_info: object) -> None:

@@ -1,9 +1,50 @@
-"""Messages between dispatcher, worker and runner, and what carries them.
+"""Messages between dispatcher, worker, client and runner, and the transports that carry them.
 
-In and out: messages with their buffers, at both ends. Read `messages` first, then `framing` (how
-they become bytes). `channel` carries them between a worker's agent and its runners over a socket
-pair; `server` (a dispatcher's end) and `client` (a worker's, or client's) do so over ZeroMQ
-(`sockets`), where `session` has each arrive once and in order. `connection_file` has a run's
-addresses and keys; `open_files` checks limits of this process, `encryption_speed` measures this
-installation.
+Read `messages` first, then `framing`, which turns messages into frames and back.
+
+    caller's objects -> payloads (serialize)                      opaque from here on
+    message + buffers -> framing.encode -> frames
+    frames -> session.number -> numbered envelopes -> ZeroMQ (TCP, CURVE)    other machines
+    message + buffers -> framing.encode_stream -> channel -> socket pair     agent and runner
+
+There is one state machine: `session.Session`, one at each end of a ZeroMQ connection. It numbers
+every message, keeps each until the other end acknowledges it, drops duplicates, and asks for
+missing numbers. ZeroMQ reconnects by itself but loses the messages that were under way.
+
+Keep in step:
+
+- `messages` and their two ends; `VERSION` in `messages.common` rises with every incompatible
+  change. Then run `tools/protocol_vectors.py`.
+- `Server.hold_acknowledgements` and the journal: with a journal, a message is acknowledged only
+  when its effects are durable.
+- `PolledSocket.pending` is asked before every wait, because ZeroMQ's descriptor signals an edge,
+  not a level.
+
+Rejected:
+
+- `struct`, JSON or pickle for headers. `struct` needs a parser of our own, JSON has no bytes, and
+  pickle must not be used before a peer has proved its identity. msgspec has one declaration for the
+  type, the validation and the encoding.
+- ZeroMQ's linger at close. It ends when the kernel has the data and reads nothing meanwhile, and a
+  close with unread bytes resets the connection. A worker instead waits until the session's numbers
+  say that everything has arrived, or until it is refused or nobody listens.
+- A fixed limit for the length of a message. It would refuse honest large results. A message may be
+  as long as its first frame announces, and no longer than this machine's memory.
+- Acknowledging a first message piece by piece. An incomplete first message is dropped after a
+  minute and sent again as a whole, so the new session must get every piece.
+- A list of frames on a runner's channel, as a ZeroMQ message has. The header already holds the
+  sizes of the buffers.
+- `zmq.Poller`. It makes five system calls for each wait; asking pyzmq whether a message has arrived
+  takes one and 2 microseconds. A `PolledSocket` that had nothing is not asked again before its
+  descriptor polls or it is used. Frames are received one by one, because each frame says whether
+  another follows. A call of a client over TCP and back thus makes 45 system calls at each end in
+  the place of 56 and 77.
+- pyzmq before 27.3. Those wheels carry a libsodium that encrypts 30 MB for each second of processor
+  time; the wheel of 27.3 encrypts 400 MB. A build from source may be either, so
+  `gridengine doctor` measures it (`encryption_speed`).
+
+Other modules: `server` (a dispatcher's end), `dispatcher_connection` (the end of a worker or
+client), `sockets` (options and polling that both ends share), `connection_file` (addresses and
+keys), `keys`, `addresses`, `clock`, `open_files` (limits of this process), `processes`,
+`socket_pairs`, `runtime_folder`.
 """

@@ -1,4 +1,4 @@
-"""The addresses of this machine, and its ports; whether a host's address resolves."""
+"""The addresses and ports of this machine; whether a host's name resolves."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from gridengine.errors import ConfigurationError
 
 
 def own_addresses() -> list[str]:
-    """Return the addresses of this machine that another may reach it at, the host name's first;
-    loopback only when there is no other.
+    """Return the addresses at which other machines can reach this one, IPv4 first, and the loopback
+    address at the end.
     """
     import psutil
 
@@ -30,11 +30,11 @@ def own_addresses() -> list[str]:
 
 
 def lasting_ports(count: int = 100) -> list[int]:
-    """Return some ports, by chance, of those that the kernel gives to nobody who asks for any
-    (ip(7), ip_local_port_range): one of them is most likely free again for who listened there. None
-    where it gives all, from 1024 on.
+    """Return random ports below the range that the kernel assigns by itself (ip(7),
+    ip_local_port_range). Such a port is most likely free again when a dispatcher is started again.
+    Empty when the kernel's range begins at 1024.
     """
-    import random  # here, since few need it, and all would wait for it
+    import random  # here: only stand-alone dispatchers need it, and everybody would wait for it
 
     first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     ports = range(max(1024, first // 2), first)
@@ -49,7 +49,7 @@ def resolve(host: str) -> None:
     """
     try:
         socket.getaddrinfo(host, None)
-    except (OSError, UnicodeError) as error:  # the latter of what can be no name, as "a..b"
+    except (OSError, UnicodeError) as error:  # UnicodeError: it can be no name, such as "a..b"
         from gridengine.settings.values import said_by  # here, since workers read no settings
 
         raise ConfigurationError(

@@ -1,7 +1,7 @@
 """A stream socket between an agent and one of its runners, cut into messages (see `framing`).
 
-Both ends use the same class: the agent's never waits (`send`, `flush`, `poll`), the runner's does
-(`deliver`, `wait`).
+Both ends use the same class. The agent's end never waits (`send`, `flush`, `poll`); the runner's
+end does (`deliver`, `wait`).
 """
 
 from __future__ import annotations
@@ -26,18 +26,20 @@ _READ = 64 * 1024
 _VECTORS = 512
 """How many pieces one `sendmsg` gets; Linux takes at most 1024 (IOV_MAX)."""
 _MAPPED = 1 << 20
-"""From this size a buffer is read into memory of its own from the system."""
+"""A buffer of at least this size is read into an anonymous mapping of its own."""
 _WAIT = int(socket.MSG_NOSIGNAL)
 _NEVER_WAIT = int(socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
-"""Flags for sending, as plain numbers: to combine the enumeration's takes three Python calls."""
+"""Flags for sending, as plain integers: combining members of the enumeration takes three Python
+calls.
+"""
 _CLOEXEC, _NOW = int(socket.MSG_CMSG_CLOEXEC), int(socket.MSG_DONTWAIT)
 _MOST_READS = 64
 """How many reads one `poll` makes, so that a peer that sends much cannot keep the caller from other
 work.
 """
 _MOST_BESIDE = 16
-"""How many large buffers of a message go beside the stream, each by a descriptor of its own: a
-process may not have very many.
+"""How many large buffers of one message travel as descriptors beside the stream. Each needs a
+descriptor, of which a process has a limited number.
 """
 _ANCILLARY = socket.CMSG_SPACE(4 * _MOST_BESIDE)
 _LARGEST_HEADER, _LARGEST = 1 << 26, 1 << 40
@@ -46,30 +48,38 @@ Received: TypeAlias = list[tuple[Message, list[Buffer]]]
 
 
 class Channel:
-    """One end of the socket pair; owns the socket. Messages arrive in order and whole; their large
-    buffers may be written to.
+    """One end of the socket pair; it owns the socket. Messages arrive in order and whole. The
+    receiver may write to their large buffers.
 
-    Where one end takes blocks, large buffers that the other delivers are not copied through the
-    stream: they are in memory whose descriptor goes with the message, and is that of nobody else
-    once it has arrived, whatever has become of the sender. What arrives are views of a `Block`.
+    When one end takes blocks, the other end does not copy large buffers through the stream. It
+    writes each to shared memory and sends the descriptor with the message. Once received, the
+    memory belongs to the receiver alone, even when the sender dies. Such a buffer arrives as a view
+    of a `Block`.
+
+    Rejected: opening the sender's memory by `/proc/PID/fd`. A runner that has died has then not
+    delivered its result.
     """
 
     def __init__(self, sock: socket.socket, *, takes_blocks: bool = False) -> None:
         self._socket = sock
         self._takes_blocks = takes_blocks
         self._descriptors: deque[int] = deque()
-        """Those that have come, of messages not all of which have."""
+        """Received descriptors whose messages are not complete yet."""
         self._unsent: deque[Buffer] = deque()
         self._bytes = b""
         self._message: Message | None = None
-        """The message whose buffers are coming, of these sizes, and those that have come."""
+        """The message whose buffers are being received, with their `_sizes`, and the `_buffers` so
+        far.
+        """
         self._sizes: list[int] = []
         self._buffers: list[Buffer] = []
         self._room: memoryview | None = None
-        """Where the next buffer, a large one, is read into; so far so many bytes of it."""
+        """The memory that the next large buffer is read into, and how many bytes of it are
+        `_filled`.
+        """
         self._filled = 0
         self.ended = False
-        """Whether the peer has closed its end: nothing more will come."""
+        """Whether the peer has closed its end, so that no more messages will arrive."""
         self.more = False
         """Whether the last `poll` stopped before it had read everything."""
 
@@ -77,32 +87,33 @@ class Channel:
         return self._socket.fileno()
 
     def close(self) -> None:
-        """Close the socket; what was not sent is dropped."""
+        """Close the socket; unsent messages are dropped."""
         self._unsent.clear()
         self._socket.close()
         while self._descriptors:
             os.close(self._descriptors.popleft())
 
     def end(self) -> None:
-        """Let the peer know that nothing more will come; what it sends can still be read."""
-        with contextlib.suppress(OSError):  # it is gone
+        """Tell the peer that no more messages will come. Messages of the peer can still be read."""
+        with contextlib.suppress(OSError):  # the peer is gone
             self._socket.shutdown(socket.SHUT_WR)
 
     def send(self, message: Message, buffers: Sequence[Buffer] = ()) -> bool:
-        """Queue a message and send what the socket takes now; return whether everything is out.
-        Never waits.
+        """Queue a message and send as much as the socket takes now. Return whether everything was
+        sent. Never waits.
 
-        That the peer is gone shows when reading.
+        A peer that is gone shows when reading, not here.
         """
         self._unsent += encode_stream(message, buffers)
         return self._push(_NEVER_WAIT)
 
     def flush(self) -> bool:
-        """Send what the socket takes now; return whether everything is out."""
+        """Send as much as the socket takes now; return whether everything was sent."""
         return self._push(_NEVER_WAIT)
 
     def deliver(self, message: Message, buffers: Sequence[Buffer] = ()) -> None:
-        """Send a message to who takes blocks, and wait until the socket has taken it all.
+        """Send a message to a peer that takes blocks, and wait until the socket has taken all of
+        it.
 
         Raises:
             EOFError: the peer is gone.
@@ -112,8 +123,8 @@ class Channel:
         self._push(_WAIT)
 
     def _deliver_beside(self, message: Message, buffers: Sequence[Buffer]) -> bool:
-        """Begin to send a message whose large buffers go beside the stream, as many as can; return
-        False when none can.
+        """Begin to send a message, with as many of its large buffers as possible beside the stream.
+        Return False when none can go beside it.
         """
         blocks: dict[int, int] = {}
         try:
@@ -125,7 +136,7 @@ class Channel:
             descriptors = struct.pack(f"={len(blocks)}i", *blocks.values())
             rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)] if blocks else []
             sent = self._socket.sendmsg(parts[:1], rights, _WAIT)
-        except OSError:  # too many are on their way; or the peer is gone, which shows again
+        except OSError:  # too many descriptors are in flight; or the peer is gone: `_push` sees it
             return False
         finally:
             for fd in blocks.values():
@@ -134,11 +145,11 @@ class Channel:
         return True
 
     def _push(self, flags: int) -> bool:
-        """Send until nothing is left, or, with `_NEVER_WAIT`, the socket takes no more; return
-        whether everything is out.
+        """Send until nothing is left or, with `_NEVER_WAIT`, until the socket takes no more. Return
+        whether everything was sent.
 
         Raises:
-            EOFError: the peer is gone; not with `_NEVER_WAIT`.
+            EOFError: the peer is gone; never with `_NEVER_WAIT`.
         """
         unsent = self._unsent
         try:
@@ -149,20 +160,20 @@ class Channel:
                 if sent:
                     unsent[0] = memoryview(unsent[0])[sent:]
         except OSError as error:
-            if flags == _WAIT:  # or user code has made the socket one that never waits
+            if flags == _WAIT:  # the peer is gone, or user code made the socket non-blocking
                 raise EOFError from error
             if isinstance(error, BlockingIOError):
                 return False
             if not isinstance(error, ConnectionError):
                 raise
-            unsent.clear()  # the peer is gone; what it sent before can still be read
+            unsent.clear()  # the peer is gone; its earlier messages can still be read
         return True
 
     def poll(self) -> Received:
-        """Return the messages that have come, oldest first; never waits.
+        """Return the messages that have arrived, oldest first. Never waits.
 
         Raises:
-            ProtocolError: what came is no message; the channel is of no more use.
+            ProtocolError: the bytes are no message; the channel cannot be used any more.
         """
         messages: Received = []
         self.more = False
@@ -173,11 +184,11 @@ class Channel:
         return messages
 
     def wait(self) -> Received:
-        """Return the next messages, at least one; wait for it.
+        """Wait for the next messages and return them, at least one.
 
         Raises:
             EOFError: the peer is gone.
-            ProtocolError: what came is no message.
+            ProtocolError: the bytes are no message.
         """
         messages: Received = []
         while not messages:
@@ -187,8 +198,8 @@ class Channel:
         return messages
 
     def _pull(self, messages: Received, flags: int) -> bool:
-        """Make one read and add the messages it completes; return whether there may be more to
-        read: a stream gives less than it is asked for only when it has no more.
+        """Read once, and add the messages that the read completes. Return whether there may be more
+        to read. A stream returns fewer bytes than requested only when it has no more.
         """
         try:
             if self._room is not None:
@@ -199,7 +210,7 @@ class Channel:
                 data, ancillary, _, _ = self._socket.recvmsg(_READ, _ANCILLARY, flags | _CLOEXEC)
                 for _, _, descriptors in ancillary:
                     self._descriptors += struct.unpack(f"={len(descriptors) // 4}i", descriptors)
-                # where descriptors come with it a read ends, although there may be more
+                # A read ends where descriptors are attached, although more bytes may be waiting.
                 most, count = len(data) if ancillary else _READ, len(data)
                 self._bytes = self._bytes + data if self._bytes else data
             else:
@@ -217,7 +228,7 @@ class Channel:
         return count == most
 
     def _parse(self, messages: Received) -> None:
-        """Cut what was read into messages."""
+        """Cut the bytes read so far into messages."""
         data, offset = self._bytes, 0
         while True:
             message, buffers = self._message, self._buffers
@@ -261,13 +272,13 @@ class Channel:
             raise ProtocolError(f"a buffer of {size} bytes has not come: {error}") from error
 
     def _make_room(self, size: int, offset: int) -> int:
-        """Begin a large buffer, which is then read into place without a copy; return the new
-        offset.
+        """Allocate memory for a large buffer, which later reads fill in place without a copy.
+        Return the new offset.
         """
         if size > _LARGEST:
             raise ProtocolError(f"a buffer of {size} bytes")
         try:
-            # Mapped memory is not filled with zeros first, and goes back to the system in the end.
+            # Mapped memory is not zeroed by us first, and returns to the system when freed.
             flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
             room = memoryview(
                 mmap.mmap(-1, size, flags=flags) if size >= _MAPPED else bytearray(size)

@@ -1,5 +1,8 @@
-"""`Connection`: a dispatcher's address and keys in a private file (mode 0600 whatever the umask).
-Secrets are in files alone.
+"""`Connection`: a dispatcher's addresses and keys, in a private file (mode 0600 whatever the
+umask).
+
+Secrets are stored in such files only: never in arguments or environment variables, which batch
+systems print.
 """
 
 from __future__ import annotations
@@ -19,23 +22,24 @@ from gridengine.wire.processes import has_ended
 T = TypeVar("T")
 
 BEGAN = "GRIDENGINE_JOB_BEGAN"
-"""The variable in which a worker finds when its cluster job began, as in /proc/uptime."""
+"""The environment variable that holds the start time of a worker's cluster job, in seconds of
+/proc/uptime.
+"""
 JOB_END = "GRIDENGINE_JOB_END"
-"""The variable with the command that ends a worker's own job, where that would outlive a worker
-which leaves for want of a dispatcher.
+"""The environment variable with the command that ends a worker's own job. It is set where the job
+would go on after a worker that leaves because its dispatcher is gone.
 """
 KEPT, EXPORTED = "GRIDENGINE_JOB_KEPT", "GRIDENGINE_JOB_EXPORTED"
-"""The variables with the names, joined by "=", of those that the worker's launch script has set for
-calls, and of those that the submitting process had.
+"""Two environment variables with names of variables, joined by "=". The first lists variables that
+the launch script set for calls; the second lists variables that the submitting process had.
 """
 SITE = "*"
-"""In place of names in `KEPT`: nothing of the caller's is wanted."""
+"""As the value of `GRIDENGINE_JOB_KEPT`: calls get none of the caller's environment variables."""
 
 
 class ServerKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The keys (CURVE, in Z85) of a server: its own pair, and the one that all who connect to it
-    use; and the port that it listens at, 0 for any that is free. Where some may only look, they
-    have a pair of their own.
+    """The CURVE keys (in Z85) of a server: its own pair, and the pair that all peers use. `port` is
+    the port that it listens at, 0 for any free one. Watchers, if allowed, have a pair of their own.
     """
 
     public: str
@@ -48,12 +52,12 @@ class ServerKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Connection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a worker must know to connect to its dispatcher; kept in the connection file.
+    """The facts that a worker needs to connect to its dispatcher; stored in the connection file.
 
-    The keys are those of CURVE, in Z85: the dispatcher's public key, and the pair that all workers
-    of this run use. A worker `returns` to a dispatcher that is started again when it was killed.
-    `resources` is what one holds that was told so, as `Hello` has it; empty in the file.
-    `scheduler` is what starts workers for it, as settings name it; empty when people do.
+    The keys are CURVE keys in Z85: the dispatcher's public key, and the pair that all workers of
+    this run use. With `returns`, a worker comes back to a dispatcher that was killed and started
+    again. `resources` overrides the resources that the worker announces in `Hello`; the file leaves
+    it empty. `scheduler` is the name of the scheduler that starts its workers, empty for none.
     """
 
     run_id: str
@@ -84,7 +88,7 @@ class Connection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def pair(self) -> tuple[str, str]:
-        """The public and the secret key of who connects."""
+        """The public and the secret key that a worker uses."""
         return self.worker_public, self.worker_secret
 
     @classmethod
@@ -99,10 +103,10 @@ class Connection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ClientConnection(msgspec.Struct, frozen=True):
-    """What a client must know to connect to a dispatcher; the keys are as those of `Connection`.
+    """The facts that a client needs to connect to a dispatcher; the keys are as in `Connection`.
 
-    `pid` is the dispatcher's, on the machine `host`; `machine` and `started` tell that process from
-    others, as `wire.processes` has it. One that never `returns` is not started again.
+    `pid` is the dispatcher's process on the machine `host`; `machine` and `started` identify that
+    process, see `wire.processes`. A dispatcher without `returns` is never started again.
     """
 
     name: str
@@ -125,30 +129,30 @@ class ClientConnection(msgspec.Struct, frozen=True):
     )
     start_seconds: ClassVar[float] = 60.0
     lease_seconds: ClassVar[float] = 10.0
-    """For how long a client tries to connect for the first time."""
+    """For how many seconds a client tries to connect for the first time."""
 
     @property
     def pair(self) -> tuple[str, str]:
-        """The public and the secret key of who connects."""
+        """The public and the secret key that a client uses."""
         return self.client_public, self.client_secret
 
     def is_gone_for_good(self) -> bool:
-        """Return whether the dispatcher's process can be seen from here, has ended, and none will
-        be in its place.
+        """Return whether the dispatcher's process is seen to have ended, and no other process will
+        replace it.
         """
         return not self.returns and has_ended(self.machine, self.pid, self.started)
 
 
 def to_json(facts: msgspec.Struct) -> bytes:
-    """Return what a private file holds."""
+    """Return the contents of a private file with these facts."""
     return msgspec.json.format(msgspec.json.encode(facts), indent=1)
 
 
 def load_private(path: Path, kind: type[T]) -> T:
-    """Return what a private file holds.
+    """Return the decoded contents of a private file.
 
     Raises:
-        ConfigurationError: it is missing, not this user's, open to others, or holds something else.
+        ConfigurationError: the file is missing, not this user's, open to others, or not a `kind`.
     """
     try:
         with open(open_regular(path), "rb") as file:
@@ -165,8 +169,8 @@ def load_private(path: Path, kind: type[T]) -> T:
 
 
 def why_unreachable(address: str, seconds: float) -> str:
-    """Return why nobody takes connections at an address as `tcp://host:port`; empty when somebody
-    does.
+    """Return why no process accepts connections at an address of the form `tcp://host:port`; empty
+    when one does. Waits at most this many seconds.
     """
     host, _, port = address.removeprefix("tcp://").rpartition(":")
     try:
@@ -179,15 +183,16 @@ def why_unreachable(address: str, seconds: float) -> str:
 
 
 def open_regular(path: str | Path) -> int:
-    """Return a descriptor to read a file by. Never waits, whatever is there.
+    """Open a regular file for reading and return its descriptor. Never waits, even when the path
+    names a pipe or device.
 
     Raises:
-        OSError: there is none, or it is no regular file, or may not be read, or no file can have
-        such a path.
+        OSError: the file is missing, not a regular file, or not readable, or the path is
+        impossible.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-    except ValueError as error:  # a NUL in it
+    except ValueError as error:  # a NUL in the path
         raise OSError(errno.EINVAL, str(error)) from error
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
         return descriptor
@@ -196,7 +201,7 @@ def open_regular(path: str | Path) -> int:
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Write a file of mode 0600, whole or not at all; it must not exist yet."""
+    """Write a new file of mode 0600, whole or not at all. The file must not exist yet."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     try:
         os.fchmod(descriptor, 0o600)
@@ -210,29 +215,29 @@ def write_private(path: Path, content: bytes) -> None:
 
 
 def replace_private(path: Path, content: bytes) -> None:
-    """Write a file of mode 0600, whole or not at all, in place of what is there."""
+    """Write a file of mode 0600, whole or not at all, in place of an existing one."""
     new = path.with_name(f".{path.name}.{os.urandom(6).hex()}")
     write_private(new, content)
     new.replace(path)
 
 
 def make_private_folder(path: Path) -> Path:
-    """Make a folder of mode 0700, and those above it that are missing, and return it.
+    """Make a folder of mode 0700, with its missing parents, and return it.
 
     Raises:
-        ConfigurationError: it cannot be made, or others may put what they like in its place; the
-        text names the folder.
+        ConfigurationError: the folder cannot be made, or others can replace it or a parent of it;
+        the text names the folder.
     """
     hint = "set GRIDENGINE_RUN_DIRECTORY to a folder that you, and not everybody, may write to"
     try:
         exposed = _open_to_all(next(folder for folder in path.parents if folder.exists()))
         if exposed is not None:
             raise ConfigurationError(
-                f"everybody may replace what is in {exposed}, and thus {path}", hint=hint
+                f"everybody may replace files in {exposed}, and thus {path}", hint=hint
             )
         for folder in (*reversed(path.parents), path):
-            # What `mkdir(parents=True)` makes above has the mode that the umask leaves; others may
-            # be making these folders just now.
+            # Not `mkdir(parents=True)`: that makes the parents with the mode that the umask leaves.
+            # Another process may be making the same folders now, hence `exist_ok`.
             if folder == path or not folder.exists():
                 folder.mkdir(mode=0o700, exist_ok=folder != path)
                 folder.chmod(0o700)
@@ -248,8 +253,8 @@ def make_private_folder(path: Path) -> Path:
 
 
 def _open_to_all(folder: Path) -> Path | None:
-    """Return this folder, or the first above it, if everybody may rename and replace what others
-    have in it; None when there is none.
+    """Return the first of this folder and its parents in which everybody can rename and replace
+    others' files; None when there is none.
     """
     open_to_all = (
         one

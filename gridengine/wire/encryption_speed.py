@@ -1,5 +1,5 @@
-"""Measures how fast this installation's ZeroMQ encrypts: some builds take ten times as long, and
-nothing else shows it.
+"""Measure how fast this installation's ZeroMQ encrypts. Some builds take ten times as long, and
+nothing else reveals it.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ WAIT_SECONDS = 30.0
 
 
 def encrypted_bytes_per_second(total_bytes: int = 8 * PIECE_BYTES) -> float:
-    """Send this much between two sockets of this process by TCP with CURVE; return bytes for each
-    second of processor time.
-
-    It is the time of both ends, so that what else runs on the machine hardly matters.
+    """Send this many bytes between two sockets of this process by TCP with CURVE. Return bytes for
+    each second of processor time, of both ends together, so that other load on the machine hardly
+    matters.
 
     Raises:
         zmq.ZMQError: this ZeroMQ has no CURVE, there is no loopback network, or nothing arrives for

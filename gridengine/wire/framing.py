@@ -1,4 +1,4 @@
-"""Messages to frames and back. Pure: no socket, no pickle.
+"""Convert messages to frames and back. Pure: no socket, no pickle.
 
 On the wire a message is a list of frames:
 
@@ -6,9 +6,9 @@ On the wire a message is a list of frames:
     frame 1     the small buffers (up to `SMALL` bytes), one after the other; absent when none
     frames 2..  each larger buffer, a frame of its own, not copied
 
-Over a stream it is the size of the header (frame 0), the header, and the buffers in their order.
+A stream carries the length of the header (frame 0), the header, and the buffers in order.
 
-It is checked that sizes and counts agree before anybody acts on them.
+Decoding checks that sizes and counts agree before anybody acts on them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MOST_BUFFERS = 1_000_000
 HEADER_SIZE = struct.Struct("=I")
 _JOINED = 16 * 1024
 """Buffers up to this size are joined with their neighbours for a stream: copying them is cheaper
-than a vector each.
+than one more element in the list that `sendmsg` takes.
 """
 
 _encoder = msgspec.msgpack.Encoder()
@@ -38,8 +38,8 @@ _decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(tuple[list[int]
 
 
 def encode(message: Message, buffers: Sequence[Buffer] = ()) -> list[Buffer]:
-    """Return the frames of a message and its buffers, whose `len` is their size in bytes. Large
-    buffers are passed on, not copied.
+    """Return the frames of a message and its buffers. `len` of each frame is its size in bytes.
+    Large buffers are passed on, not copied.
     """
     sizes: list[int] = []
     small: list[Buffer] = []
@@ -57,7 +57,7 @@ def encode(message: Message, buffers: Sequence[Buffer] = ()) -> list[Buffer]:
 
 
 def decode(frames: Sequence[Buffer]) -> tuple[Message, list[Buffer]]:
-    """Return the message and its buffers, views of the frames.
+    """Return the message and its buffers, which are views of the frames.
 
     Raises:
         ProtocolError: the frames are not a message of this version, or their sizes and counts do
@@ -90,8 +90,8 @@ def decode(frames: Sequence[Buffer]) -> tuple[Message, list[Buffer]]:
 
 
 def foreign_greeting(frames: Sequence[Buffer]) -> tuple[int, str] | None:
-    """Return the protocol of a message of another version than ours, and the version that it names,
-    if it is the first message of a worker or client.
+    """Return (protocol, version of gridengine) when a worker or client of another protocol sent
+    these frames as its first message; None for any other message.
     """
     header = bytes(frames[0]) if frames else b""
     if header[:3] != MAGIC[:3] or header[:4] == MAGIC:
@@ -104,16 +104,18 @@ def foreign_greeting(frames: Sequence[Buffer]) -> tuple[int, str] | None:
 
 
 def in_protocol(version: int, frames: list[Buffer]) -> list[Buffer]:
-    """Return the frames of a message that is the same in another version."""
+    """Return the frames of a message relabelled for another protocol version. The message must have
+    the same form in both versions.
+    """
     return [MAGIC[:3] + bytes([version]) + bytes(frames[0])[4:], *frames[1:]]
 
 
 def rest_of(header: Buffer, most: int) -> int:
-    """Return how many bytes the frames of a message have that follow its first.
+    """Return the total size in bytes of the frames that follow a message's first frame.
 
     Raises:
-        ProtocolError: it is no first frame.
-        MessageTooLong: they have more than `most`.
+        ProtocolError: `header` is not a first frame.
+        MessageTooLong: the total is more than `most`.
     """
     sizes, _ = decode_header(header)
     if sum(sizes) > most:
@@ -124,9 +126,11 @@ def rest_of(header: Buffer, most: int) -> int:
 def encode_stream(
     message: Message, buffers: Sequence[Buffer] = (), beside: Container[int] = ()
 ) -> list[Buffer]:
-    """Return what goes over a stream for a message: how long its header is, the header, and its
-    buffers in their order. Small neighbours are joined, large buffers are not copied. Those with
-    these indices are left out: they go beside the stream, and their sizes are negative.
+    """Return the pieces to write to a stream for a message: the length of its header, the header,
+    and its buffers in order. Small neighbouring buffers are joined; large ones are not copied.
+
+    Buffers whose indices are in `beside` are left out, because they travel as file descriptors
+    beside the stream. The header gives their sizes as negative numbers.
     """
     sizes: list[int] = []
     parts: list[list[Buffer]] = [[]]
@@ -150,11 +154,12 @@ def encode_stream(
 
 
 def decode_header(header: Buffer, *, beside: bool = False) -> tuple[list[int], Message]:
-    """Return the sizes of a message's buffers, and the message. With `beside` some may be negative:
-    they go beside the stream.
+    """Return the sizes of a message's buffers, and the message. With `beside`, a negative size
+    marks a buffer that travels as a file descriptor beside the stream.
 
     Raises:
-        ProtocolError: it is no header of this version, or its sizes and counts do not agree.
+        ProtocolError: `header` is not a header of this version, or its sizes and counts do not
+        agree.
     """
     view = memoryview(header)
     if view[: len(MAGIC)] != MAGIC:

@@ -1,4 +1,4 @@
-"""The keys of CURVE: new ones, and the check of those that peers have."""
+"""Make new CURVE keys, and check the keys of peers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gridengine.wire.connection_file import ServerKeys
 
 
 def new_keys(*, watchers: bool = False) -> ServerKeys:
-    """Return keys that nobody else has; with `watchers` also for who may only look."""
+    """Return new keys; with `watchers` also a pair for watchers."""
     server, peer, watcher = ([one.decode() for one in zmq.curve_keypair()] for _ in range(3))
     keys = ServerKeys(server[0], server[1], peer[0], peer[1])
     if not watchers:
@@ -20,11 +20,13 @@ def new_keys(*, watchers: bool = False) -> ServerKeys:
 
 
 class PeersKeys:
-    """The credentials provider of a server: the public keys of those who may connect, no others."""
+    """The credentials provider of a server: it accepts the peers' and the watchers' public key
+    only.
+    """
 
     def __init__(self, keys: ServerKeys) -> None:
         self._keys = [one.encode() for one in (keys.peer_public, keys.watcher_public) if one]
 
     def callback(self, domain: str, key: bytes) -> bool:
-        """Return whether this client's key (in Z85) is one of them."""
+        """Return whether this client's key (in Z85) is accepted."""
         return any(secrets.compare_digest(key, one) for one in self._keys)

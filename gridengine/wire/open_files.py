@@ -1,4 +1,4 @@
-"""Checks and raises the limits of this process before it has workers: open files, threads; needs
+"""Check and raise the limits of this process before it has workers: open files and threads. Needs
 /proc.
 """
 
@@ -15,16 +15,16 @@ from gridengine.serialize.shared_memory import MOST_BLOCKS
 
 _SPARE_FILES = 128
 FILES_PER_RUNNER = 4
-"""How many open files a runner takes of the process that has its agent, at most."""
+"""How many open files a runner takes, at most, in the process that drives its agent."""
 
 
 def allow_open_files(workers: int, *, each: int = 1, handshakes: int = 0) -> None:
-    """Raise this process's soft limit of open files so far that there may be this many workers.
+    """Raise this process's soft limit of open files so that it can have this many workers.
 
     Args:
-        each: how many files one takes.
-        handshakes: how many more, where the hard limit allows: for one, each connection takes one
-            until its handshake fails.
+        each: how many files one worker takes.
+        handshakes: how many more files to allow if the hard limit permits. Each connection takes
+            one more until its handshake is over.
 
     Raises:
         ConfigurationError: the hard limit is too small, or there is no /proc.
@@ -58,8 +58,8 @@ def _open_files() -> int:
 
 
 def check_threads(count: int) -> None:
-    """Check that this process may start this many threads: where ZeroMQ may not, it ends the
-    process.
+    """Check that this process may start this many threads. Without the check, ZeroMQ would abort
+    the process.
 
     Raises:
         ConfigurationError: it may not.
@@ -75,7 +75,7 @@ def check_threads(count: int) -> None:
         raise ConfigurationError(
             f"this process may not start {count} more threads: this user's processes and threads "
             f"may be {_limit(resource.RLIMIT_NPROC)}",
-            hint="raise the limit (`ulimit -u`), or end what else of yours runs on this machine",
+            hint="raise the limit (`ulimit -u`), or end other processes of yours on this machine",
         ) from error
     finally:
         go_on.set()
@@ -93,10 +93,11 @@ def _limit(kind: int) -> str:
 
 
 def allow_one_more_runner(runners: int) -> None:
-    """Raise the limit of open files for one more runner beside so many, and for large results, as
-    far as the hard limit allows; each time for twice as many.
+    """Raise the limit of open files for one more runner, and for large results, as far as the hard
+    limit allows. Does so only when the number of runners is a power of two, and allows for twice as
+    many.
     """
     if runners & (runners - 1) == 0:
-        # At the hard limit there are as many as it allows, and a request for one more fails.
+        # At the hard limit, go on with the runners that fit; starting one more fails by itself.
         with contextlib.suppress(ConfigurationError):
             allow_open_files(runners, each=FILES_PER_RUNNER, handshakes=MOST_BLOCKS)

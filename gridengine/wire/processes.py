@@ -1,4 +1,4 @@
-"""Processes, as others find out whether they still run: those of a machine that see each other."""
+"""Identify processes across reboots and namespaces, and ask whether they still run."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 
 
 def this_machine() -> str:
-    """Return what tells this machine, since it was started, and which of its processes can be seen
-    here; empty where that cannot be told.
+    """Identify this machine since its last boot, together with its process namespace; empty where
+    /proc does not tell. Equal values mean that process ids are comparable.
     """
     with contextlib.suppress(OSError):
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -17,13 +17,15 @@ def this_machine() -> str:
 
 
 def has_ended(machine: str, pid: int, since: int) -> bool:
-    """Return whether a process, which began then, can be seen from here, and has ended."""
+    """Return whether a process can be looked up from here and has ended. `machine` is its
+    `this_machine`, `since` its `started`.
+    """
     return machine == this_machine() != "" and started(pid) != since
 
 
 def started(pid: int) -> int:
-    """Return when a process of this machine began, in the kernel's units; 0 when it has ended, or
-    cannot be looked at.
+    """Return the start time of a process of this machine, in clock ticks since boot; 0 when the
+    process has ended or cannot be looked at.
     """
     try:
         # The name, in brackets, may have any characters (proc_pid_stat(5)).

@@ -1,5 +1,5 @@
-"""The folder with the sockets by which this user's dispatchers on this machine are watched: nobody
-else may enter it.
+"""The private folder with the sockets by which this user's dispatchers on this machine are
+watched.
 """
 
 from __future__ import annotations
@@ -10,16 +10,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 SOCKET = ".sock"
-"""How the names of the sockets end; before it stands the process id, and something unique."""
+"""The suffix of the sockets' names; the process id and a unique text stand before it."""
 RECORD = ".json"
-"""The same of the file beside a socket that says whose it is. It outlives a process that is
-killed.
-"""
+"""The suffix of the file beside a socket that tells whose it is; it outlives a killed process."""
 
 
 def runtime_folders(environment: Mapping[str, str], given: Path) -> Iterator[Path]:
-    """Yield where the folder may be, the best first: the script may have another environment than
-    who watches it, as in a cron job. One that is `given`, in the settings, is the only one.
+    """Yield the places where the folder may be, best first. A watcher may have another environment
+    than the script, as in a cron job, and therefore looks in all of them. A folder `given` in the
+    settings is the only one.
     """
     if given != Path():
         yield given.expanduser()
@@ -33,7 +32,9 @@ def runtime_folders(environment: Mapping[str, str], given: Path) -> Iterator[Pat
 
 
 def is_private(folder: Path) -> bool:
-    """Return whether this is a folder, no link, of this user's that nobody else may enter."""
+    """Return whether this is a folder, not a link, that belongs to this user and that nobody else
+    may enter.
+    """
     try:
         facts = folder.lstat()
     except OSError:
@@ -43,10 +44,10 @@ def is_private(folder: Path) -> bool:
 
 
 def make_runtime_folder(environment: Mapping[str, str], given: Path) -> Path:
-    """Return the folder, made if need be.
+    """Return the folder; make it if it is missing.
 
     Raises:
-        OSError: there is none that nobody else may enter, and none can be made.
+        OSError: no private folder exists, and none can be made.
     """
     for folder in runtime_folders(environment, given):
         try:

@@ -1,6 +1,7 @@
 """A dispatcher's end of its connections: a ROUTER socket of ZeroMQ.
 
-Every connection is CURVE with both keys checked (RFC 26, and RFC 27 for the check of the client's).
+Every connection is CURVE with both keys checked (RFC 26, and RFC 27 for the check of the client's
+key). CURVE without the check of the client's key would encrypt for anybody.
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ log = logging.getLogger("gridengine")
 
 _HANDSHAKE_SECONDS = 10
 _BACKLOG = 4096
-"""How many connections may wait to be accepted: all workers of a cluster may start at once, and one
-that the kernel refuses is tried again a second later.
+"""How many connections may wait to be accepted. All workers of a cluster may start at once, and a
+connection that the kernel refuses is tried again only a second later.
 """
 _FILES_FOR_HANDSHAKES = 2048
 _GREETING_SECONDS = 60.0
-"""After how long without another piece a first message that is not complete is dropped."""
+"""An incomplete first message is dropped after this many seconds without another piece."""
 _BIND_SECONDS, _BIND_PAUSE_SECONDS = 2.0, 0.1
 
 
@@ -49,15 +50,14 @@ class Server:
     """A dispatcher's socket. All methods are for one thread.
 
     Args:
-        host: the one address or name that workers get; empty for every address of this
-            machine.
-        workers: how many will connect at a time, at most.
-        keys: those it is to use, and the port (default: new ones, and any).
-        greeting: what a peer sends first.
-        ports: those of which it may take a new one (default: any).
-        epoch: the number of this process among those that are one dispatcher, started again: peers
-            that it does not know are asked to come back, and a new port is one of `lasting_ports`.
-            0 where there are no others: such peers are refused.
+        host: the one address or name that workers get; empty for every address of this machine.
+        workers: how many workers will be connected at a time, at most.
+        keys: the keys and port to use (default: new keys, and any port).
+        greeting: the type of a peer's first message.
+        ports: the ports to choose from when `keys` names none (default: any).
+        epoch: the epoch of this dispatcher. Unknown peers are asked to rejoin, and a new port is
+            one of `lasting_ports`. With 0 the dispatcher has no predecessor, and unknown peers are
+            refused.
 
     Raises:
         ConfigurationError: no address to listen at, `host` does not resolve, or too few files may
@@ -81,10 +81,11 @@ class Server:
         self._polled = PolledSocket(self._context.socket(zmq.ROUTER))
         self._socket = self._polled.socket
         self.fd = self._polled.fd
-        """What to wait for, see `PolledSocket`; `pending` is to be asked before each wait."""
+        """The descriptor to wait for, see `PolledSocket`. Ask `pending` before each wait."""
         self._sessions: dict[bytes, Session] = {}
         self._greetings: dict[bytes, tuple[Session, float]] = {}
-        """Those whose first message is long and not complete, and when the last of it came."""
+        """Peers whose first message is long and not complete yet, with the time of its last piece.
+        """
         self._authenticator: ThreadAuthenticator | None = None
         self._rest = partial(rest_of, most=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
         self._greeting = greeting
@@ -93,7 +94,7 @@ class Server:
         self._holds = False
         self._receipts: dict[bytes, int] = {}
         self.watchers: set[bytes] = set()
-        """Those that may only look, by the key that they have."""
+        """The peers that connected with the watchers' key and may only look."""
         self.keys = keys or new_keys()
         try:
             self._socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
@@ -109,8 +110,8 @@ class Server:
         # Here, as psutil below: they take long to import, and workers need none.
         from zmq.auth.thread import ThreadAuthenticator
 
-        # It tells of each connection with its key: a logger of its own keeps that from who wants
-        # to see what a run does.
+        # The authenticator logs each connection with its key. A logger of its own hides these lines
+        # from users who only set the level of "gridengine".
         quiet = log.getChild("authentication")
         quiet.setLevel(quiet.level or logging.WARNING)
         self._authenticator = ThreadAuthenticator(self._context, log=quiet)
@@ -138,7 +139,7 @@ class Server:
                         hint="another process has it; end that, or have the dispatcher take "
                         "another port",
                     ) from None
-                time.sleep(_BIND_PAUSE_SECONDS)  # whoever had it may just be ending
+                time.sleep(_BIND_PAUSE_SECONDS)  # the process that had the port may be ending
         else:
             port = self._bind_to_new_port()
             self.keys = msgspec.structs.replace(self.keys, port=port)
@@ -162,12 +163,12 @@ class Server:
 
     @property
     def pending(self) -> bool:
-        """Whether there is something to receive now."""
+        """Whether a message can be received now."""
         return self._polled.pending
 
     def send(self, peer: bytes, message: Message, buffers: Sequence[Buffer] = ()) -> None:
-        """Send a worker a message; kept until the worker has it. A worker that is forgotten is sent
-        nothing.
+        """Send a peer a message, and keep it until the peer acknowledges it. Nothing is sent to a
+        peer that is forgotten.
         """
         session = self._sessions.get(peer)
         if session is not None:
@@ -175,47 +176,49 @@ class Server:
                 self._send_frames(peer, frames)
 
     def beat(self, peer: bytes) -> None:
-        """Send a worker a sign of life."""
+        """Send a peer a sign of life."""
         session = self._sessions.get(peer)
         if session is not None:
             self._send_frames(peer, session.unnumbered(encode(Beat())))
 
     def unacknowledged(self, peer: bytes) -> int:
-        """Return how many pieces of what a peer was sent it may not have.
+        """Return how many pieces sent to a peer are not acknowledged.
 
         Raises:
-            KeyError: it was forgotten.
+            KeyError: the peer was forgotten.
         """
         return self._sessions[peer].unacknowledged
 
     def forget(self, peer: bytes) -> None:
-        """Drop what is kept for a worker; should it come back it is refused."""
+        """Drop a peer's session; if the peer comes back it is refused."""
         self._sessions.pop(peer, None)
         self.watchers.discard(peer)
 
     def hold_acknowledgements(self) -> None:
-        """From here on acknowledge only what `acknowledge` is told."""
+        """Acknowledge from now on only what is passed to `acknowledge`."""
         self._holds = True
 
     def take_receipts(self) -> dict[bytes, int]:
-        """Return what has come since this was last asked, for `acknowledge`, once that is safe."""
+        """Return, per peer, the number of the last message received since the previous call. Pass
+        it to `acknowledge` when the messages' effects are durable.
+        """
         receipts, self._receipts = self._receipts, {}
         return receipts
 
     def acknowledge(self, receipts: Mapping[bytes, int]) -> None:
-        """Let workers know, with whatever they are sent next, that they need not keep this."""
+        """Acknowledge these messages, with the next envelope that each peer is sent."""
         for peer, number in receipts.items():
             session = self._sessions.get(peer)
             if session is not None:
                 session.acknowledge(number)
 
     def receive(self, most: int = 1000) -> Iterator[tuple[bytes, Message, list[Buffer]]]:
-        """Yield at most `most` messages that have come, each with its sender; malformed ones are
+        """Yield at most `most` messages that have arrived, each with its sender. Malformed ones are
         logged and dropped.
 
-        What a known worker sends and is no message yet, such as a piece of one, is yielded as a
-        `Beat`: it is a sign of life. One whose message is too long is forgotten, and its `Goodbye`
-        is yielded. What has begun to greet and does not go on is forgotten too.
+        An envelope of a known peer that completes no message, such as a piece, is yielded as a
+        `Beat`: it is a sign of life. A peer whose message is too long is forgotten, and a `Goodbye`
+        of it is yielded. An incomplete first message that does not go on is forgotten too.
         """
         self._drop_greetings(self._clock.monotonic() - _GREETING_SECONDS)
         for _ in range(most):
@@ -246,7 +249,7 @@ class Server:
         message = decode(content) if content is not None else (Beat(), [])
         if self._holds and content is not None and session.received > session.told:
             self._receipts[peer] = session.received
-        if isinstance(message[0], Goodbye):  # who takes leave waits to hear that all is here
+        if isinstance(message[0], Goodbye):  # a leaving peer waits for the acknowledgement
             answers.append(session.unnumbered(encode(Beat())))
         for answer in answers:
             self._send_frames(peer, answer)
@@ -256,8 +259,8 @@ class Server:
         return bool(self.keys.watcher_public) and raw[0]["User-Id"] != self.keys.peer_public
 
     def _disconnect(self, peer: bytes, error: MessageTooLong) -> tuple[Message, list[Buffer]]:
-        """Refuse a worker from here on: the results in that message are lost, and its calls are not
-        to wait for them.
+        """Refuse a worker from here on. The results in its message are lost, and its calls must not
+        wait for them.
         """
         log.warning("worker %s is sent away: %s", peer.hex()[:8], error.message)
         self._send_frames(peer, self._sessions.pop(peer).unnumbered(encode(Refuse(error.message))))
@@ -266,11 +269,13 @@ class Server:
     def _receive_hello(
         self, peer: bytes, frames: Sequence[Buffer]
     ) -> tuple[Message, list[Buffer]] | None:
-        """Return the first message of a worker, once it is complete. One that sends another was
-        forgotten, and is refused; or its dispatcher was another process.
+        """Return the first message of a peer once it is complete. An unknown peer that sends
+        another message was forgotten and is refused; or it knew an earlier epoch and is asked to
+        rejoin.
         """
         session, since = self._greetings.pop(peer, (None, 0.0))
-        # What is acknowledged would not come again, should this have to be dropped.
+        # Hold the acknowledgements: acknowledged pieces would not be sent again if this incomplete
+        # message had to be dropped.
         session = session or Session(PIECE, self._rest, holds=True, succeeds=True)
         before, content = session.received, None
         try:
@@ -306,7 +311,7 @@ class Server:
         return _refusal(content)
 
     def _drop_greetings(self, before: float) -> None:
-        """Forget those whose first message is not complete, and was not gone on with since then."""
+        """Forget peers whose first message is incomplete and got no piece since `before`."""
         if not self._greetings:
             return
         for peer in [peer for peer, (_, since) in self._greetings.items() if since < before]:
@@ -316,7 +321,7 @@ class Server:
         self._polled.send([peer, *frames])
 
     def close(self, linger_seconds: float = 0.5) -> None:
-        """Close the socket, giving what is under way a moment. May be called twice."""
+        """Close the socket, and give messages that are under way a moment. May be called twice."""
         if self._authenticator is not None and self._authenticator.is_alive():
             self._authenticator.stop()
         self._socket.close(linger=int(linger_seconds * 1000))
@@ -324,7 +329,9 @@ class Server:
 
 
 def _refusal(content: Sequence[Buffer]) -> Frames:
-    """Return the answer to a first message that cannot be taken."""
+    """Return the refusal of a first message that cannot be accepted, in the peer's own protocol
+    version.
+    """
     foreign = foreign_greeting(content)
     if foreign is None:
         return encode(Refuse("this dispatcher does not know you, or no longer"))

@@ -1,5 +1,15 @@
-"""The protocol by which each message arrives once and in order over connections that may break.
+"""The protocol by which each message arrives once and in order, over connections that may break.
 Sans-I/O.
+
+Each end has a `Session`. An envelope precedes the frames: the kind, the number of this message, the
+number up to which the sender has received everything, and the number of the last resend request
+that the sender has answered.
+
+    number(frames) ------ numbered -----> receive: the next number -> deliver and acknowledge
+                                                   an old number   -> drop
+                                                   a gap           -> request a resend
+    again()        <----- resend -------- once for each request number
+    unnumbered()   ------ beat ---------> acknowledges; also reveals a gap after the last message
 """
 
 from __future__ import annotations
@@ -14,28 +24,30 @@ from gridengine.serialize.payload import Buffer, size_of
 _ENVELOPE = struct.Struct("<BQQI")
 _NUMBERED, _UNNUMBERED, _RESEND, _FRAME, _PIECE = range(5)
 MOST_FIRST = 64 * 1024 * 1024
-"""How many bytes the first frame of a message may have: it lists what follows, and is small."""
+"""How many bytes a message's first frame may have. It lists the frames that follow, and is small.
+"""
 Frames = list[Buffer]
 
 
 class Session:
-    """One end: numbers what is sent, keeps it until it is acknowledged, drops what comes twice.
+    """One end of a session: it numbers messages, keeps each until it is acknowledged, and drops
+    duplicates.
 
-    A message of more than `piece` bytes travels in pieces, each numbered. So a long one shows signs
-    of life on its way, what a broken connection lost of it is sent again and not all of it, and
-    over TCP no long frames need be allowed.
+    A message of more than `piece` bytes travels in pieces, each numbered. A long message thus shows
+    signs of life on its way, only the lost pieces are sent again, and TCP sockets need not accept
+    long frames.
 
-    Each request to send again what is missing has a number of its own, and each envelope has the
-    last such number that its sender has got. What was sent before the request came thus differs
-    from what follows the answer to it, and nothing is sent again twice for one gap.
+    Each resend request has a number, and each envelope has the number of the last request that its
+    sender has answered. So the requester can tell messages sent before the request arrived from
+    those sent after the answer, and nothing is sent again twice for one gap.
 
     Args:
-        piece: in bytes.
-        rest: returns how many bytes follow the first frame of a message that comes in pieces; None
-            is any number.
-        holds: acknowledge only what `acknowledge` says, not all that has come.
-        succeeds: sessions before this one, at this end, may have been dropped, and may have asked
-            for what was missing.
+        piece: the size of a piece in bytes.
+        rest: returns how many bytes may follow the first frame of a message in pieces; None allows
+            any number.
+        holds: acknowledge only what the caller passes to `acknowledge`, not all that was received.
+        succeeds: this end may have dropped earlier sessions with the same peer, which may have sent
+            resend requests; take over the number of the last request from the peer.
     """
 
     def __init__(
@@ -52,12 +64,12 @@ class Session:
         self.holds = holds
         self._succeeds = succeeds
         self.sent = 0
-        """The number of what was sent last."""
+        """The number of the last message sent."""
         self.received = 0
-        """The number of what has come last."""
+        """The number of the last message received."""
         self.told = 0
-        """Up to which number that is acknowledged."""
-        self._kept: deque[tuple[int, int, Frames]] = deque()
+        """The number up to which received messages are acknowledged."""
+        self._unacknowledged: deque[tuple[int, int, Frames]] = deque()
         self._asked = 0
         self._answered = 0
         self._frames: Frames = []
@@ -65,46 +77,47 @@ class Session:
 
     @property
     def unacknowledged(self) -> int:
-        """How much of what was sent the other end may not have."""
-        return len(self._kept)
+        """How many sent messages or pieces the other end may not have."""
+        return len(self._unacknowledged)
 
     @property
     def acknowledged(self) -> int:
-        """Up to which number the other end has all."""
-        return self._kept[0][0] - 1 if self._kept else self.sent
+        """The number up to which the other end has everything."""
+        return self._unacknowledged[0][0] - 1 if self._unacknowledged else self.sent
 
     def acknowledge(self, number: int) -> None:
-        """Acknowledge what has come up to this number, with whatever is sent next."""
+        """Acknowledge received messages up to this number, with the next envelope that is sent."""
         self.told = max(self.told, number)
 
     def again(self) -> list[Frames]:
-        """Return all that was sent and is not acknowledged, to be sent again."""
-        return [[self._envelope(kind, number), *content] for number, kind, content in self._kept]
+        """Return all unacknowledged messages, to be sent again."""
+        return [
+            [self._envelope(kind, number), *content]
+            for number, kind, content in self._unacknowledged
+        ]
 
     def number(self, frames: Frames) -> list[Frames]:
-        """Return what to send for the frames of a message, with the next numbers; it is kept until
-        it is acknowledged.
-        """
+        """Number a message, keep it until it is acknowledged, and return the envelopes to send."""
         to_send = []
         for kind, content in _cut(frames, self._piece):
             self.sent += 1
-            self._kept.append((self.sent, kind, content))
+            self._unacknowledged.append((self.sent, kind, content))
             to_send.append([self._envelope(kind, self.sent), *content])
         return to_send
 
     def unnumbered(self, frames: Frames) -> Frames:
-        """Return the frames of a message that may be lost; its envelope has the numbers of what was
+        """Return the envelope of a message that may be lost, such as a beat. It carries the numbers
         sent and received so far.
         """
         return [self._envelope(_UNNUMBERED, self.sent), *frames]
 
     def receive(self, frames: Sequence[Buffer]) -> tuple[Sequence[Buffer] | None, list[Frames]]:
-        """Return the message that is complete with these frames, None when there is none or it has
-        come before, and what to send at once.
+        """Take in an envelope. Return the message that it completes (None when it completes none or
+        is a duplicate), and the envelopes to send at once.
 
         Raises:
             ProtocolError: the first frame is no envelope, or a piece is not one frame.
-            MessageTooLong: more pieces have come of a message than it can have.
+            MessageTooLong: the pieces of a message are longer than the message may be.
         """
         try:
             kind, number, acknowledged, asked = _ENVELOPE.unpack(frames[0])
@@ -114,8 +127,8 @@ class Session:
             self._asked, self._succeeds = asked, False
         if kind > _PIECE or acknowledged > self.sent or (kind != _RESEND and asked > self._asked):
             raise ProtocolError("an impossible envelope")
-        while self._kept and self._kept[0][0] <= acknowledged:
-            self._kept.popleft()
+        while self._unacknowledged and self._unacknowledged[0][0] <= acknowledged:
+            self._unacknowledged.popleft()
         if kind == _RESEND:
             return None, self._resend(asked)
         if number > self.received + (kind != _UNNUMBERED):
@@ -151,25 +164,25 @@ class Session:
         return whole
 
     def _check_room(self, size: int) -> None:
-        """Check that the message that is coming may have so many more bytes."""
+        """Check that the message being received may have this many more bytes."""
         self._room -= size
         if self._room < 0 and self._rest is not None:
             self._reset()
-            raise MessageTooLong("a message is longer than it said that it would be")
+            raise MessageTooLong("a message is longer than it announced")
 
     def _reset(self) -> None:
         self._frames, self._pieces, self._room = [], bytearray(), MOST_FIRST
 
     def _resend(self, asked: int) -> list[Frames]:
-        """Return what to send again; nothing for a request that comes a second time."""
+        """Return the messages to send again; none when this request was answered before."""
         if asked <= self._answered:
             return []
         self._answered = asked
         return self.again()
 
     def _request(self, kind: int, answered: int) -> list[Frames]:
-        """Return a request for what is missing: with a new number when the last one was answered,
-        else only at a sign of life, in case it was lost.
+        """Return a request for the missing messages. It has a new number when the last request was
+        answered. Otherwise it is repeated only at a beat, in case it was lost.
         """
         if answered == self._asked:
             self._asked += 1
@@ -182,8 +195,8 @@ class Session:
 
 
 def _cut(frames: Frames, piece: int) -> Iterator[tuple[int, Frames]]:
-    """Yield a message whole when it is short, else frame by frame and piece by piece; each with the
-    kind of what follows.
+    """Yield a short message whole, a long one frame by frame and piece by piece, each part with the
+    kind of its envelope.
     """
     if sum(map(len, frames)) <= piece:
         yield _NUMBERED, frames

@@ -1,4 +1,4 @@
-"""Sockets between processes of this machine."""
+"""Socket pairs between processes of this machine."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ import socket
 def socket_pair(
     kind: socket.SocketKind = socket.SOCK_STREAM,
 ) -> tuple[socket.socket, socket.socket]:
-    """Return the two ends of a connection, which wait as long as it takes: a user's
-    `socket.setdefaulttimeout` is for his own sockets.
+    """Return the two ends of a connection, both blocking.
 
-    Such a default makes new sockets non-blocking, at both ends: the process at the other would find
-    nothing to read, and leave.
+    A user's `socket.setdefaulttimeout` must not apply: it would make both new sockets non-blocking,
+    and the process at the other end would find nothing to read and leave.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, kind)
     ours.setblocking(True)

@@ -1,4 +1,4 @@
-"""What the ZeroMQ sockets of both ends have alike: their options, and frames that come in."""
+"""The parts that the ZeroMQ sockets of both ends share: their options, and receiving frames."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from gridengine.serialize.payload import Buffer
 
 PIECE = 256 * 1024
 _READABLE, _NOW, _NOW_MORE = map(int, (zmq.POLLIN, zmq.NOBLOCK, zmq.NOBLOCK | zmq.SNDMORE))
-"""Plain numbers: pyzmq's own are members of an enumeration, which take microseconds to combine."""
+"""Plain integers: pyzmq's flags are members of an enumeration, which take microseconds to combine.
+"""
 _OPTIONS = (
     (zmq.SNDHWM, 0),
     (zmq.RCVHWM, 0),
@@ -21,18 +22,18 @@ _OPTIONS = (
     (zmq.HEARTBEAT_TIMEOUT, 10_000),
     (zmq.RECONNECT_IVL, 100),
     (zmq.RECONNECT_IVL_MAX, 2_000),
-    # Before a peer has proved itself ZeroMQ takes in what it sends, frame by frame: one of ours and
-    # its encryption, no more.
+    # ZeroMQ accepts frames of a peer before the handshake has proved its identity. This limits each
+    # frame to one piece of ours and its encryption.
     (zmq.MAXMSGSIZE, PIECE + 1024),
 )
 
 
 class PolledSocket:
-    """A ZeroMQ socket that is waited for by its descriptor.
+    """A ZeroMQ socket whose descriptor is polled.
 
-    That polls as readable when there may be something to receive: once, and not again before
-    `receive` was called; not at all when something has come by the time of a `send`, so that
-    `pending` is to be asked before each wait.
+    The descriptor polls as readable once when messages may have arrived, and not again before
+    `receive` was called. It does not poll at all for a message that ZeroMQ took in during a `send`.
+    Therefore ask `pending` before each wait.
     """
 
     def __init__(self, socket: zmq.Socket[bytes]) -> None:
@@ -41,30 +42,30 @@ class PolledSocket:
             socket.setsockopt(option, value)
         self.fd = int(socket.getsockopt(zmq.FD))
         self._is_quiet = False
-        """Whether nothing has come, as far as can be known without asking ZeroMQ, which takes
-        microseconds: what comes from then on has the descriptor poll, unless ZeroMQ takes note of
-        it when it is asked for something else.
+        """Whether no message has arrived, as far as is known without asking ZeroMQ, which takes
+        microseconds. A message that arrives later makes the descriptor poll, unless ZeroMQ notices
+        it during some other operation; therefore each operation clears this flag.
         """
 
     @property
     def socket(self) -> zmq.Socket[bytes]:
-        """The socket itself."""
+        """The ZeroMQ socket itself."""
         self._is_quiet = False
         return self._socket
 
     @property
     def pending(self) -> bool:
-        """Whether there is something to receive now."""
+        """Whether a message can be received now."""
         if not self._is_quiet:
             self._is_quiet = not self._is_readable()
         return not self._is_quiet
 
     def _is_readable(self) -> bool:
-        """Return it as ZeroMQ says: to be told so by an exception takes longer."""
+        """Ask ZeroMQ whether a message can be received. Catching `zmq.Again` would take longer."""
         return bool(int(self._socket.getsockopt(zmq.EVENTS)) & _READABLE)
 
     def send(self, frames: Sequence[Buffer]) -> None:
-        """Send one message without waiting; it is dropped where nobody is connected to."""
+        """Send one message without waiting. It is dropped when no peer is connected."""
         send, self._is_quiet = self._socket.send, False
         with contextlib.suppress(zmq.Again):
             for frame in frames[:-1]:
@@ -72,10 +73,10 @@ class PolledSocket:
             send(frames[-1], _NOW, copy=False)
 
     def receive(self) -> list[zmq.Frame]:
-        """Return the frames of the next message, none when there is none now.
+        """Return the frames of the next message, an empty list when there is none now.
 
-        A frame knows whether another follows: pyzmq's `recv_multipart` asks the socket, which takes
-        longer than to receive.
+        Each frame says whether another follows. pyzmq's `recv_multipart` asks the socket instead,
+        which takes longer than receiving.
         """
         self._is_quiet = not self._is_readable()
         if self._is_quiet:
@@ -87,5 +88,5 @@ class PolledSocket:
 
 
 def buffers_of(raw: Sequence[zmq.Frame]) -> list[Buffer]:
-    """Return frames as buffers; large ones are views of ZeroMQ's memory, not copies."""
+    """Return frames as buffers. Large ones are views of ZeroMQ's memory, not copies."""
     return [frame.buffer if len(frame) > 16_384 else frame.bytes for frame in raw]

@@ -1,10 +1,84 @@
-"""What a scheduler starts: a worker, which runs calls for a dispatcher.
+"""A worker: the processes that a scheduler starts, which run calls for a dispatcher.
 
-In come the dispatcher's messages (functions, batches of runs, cancellations), out go outcomes and
-what calls print. A worker has three kinds of processes: the *agent*, which has the connection
-(`main` on other machines; on this one it is in the dispatcher's own thread); its *fork server*; and
-the *runners* that are forked from that and call user code, whatever that does to them.
+    dispatcher --Assign, Cancel, Define--> agent --fork, signal--> fork server
+               <--Results, Crashed-------   |  ^                       | forks, reaps
+                                            v  | channel, status block v
+                                          runners: the user's functions
 
-Read `agent` first, then `runner_pool` (who is given what), `runner_messages` (what comes of it) and
-`runner`, which is the other end.
+- The *agent* holds the connection, and gives batches to runners. Elsewhere it is the main process
+  of a cluster job (`main`); on the dispatcher's own machine the I/O thread drives it.
+- The *fork server* forks the runners, reaps them, and ends the processes that they leave behind.
+- A *runner* calls user code. It may crash, hang, leak or be killed; the worker survives and reports
+  it.
+
+Read `agent` first, then `runner_pool` (which runner gets which batch), `runner_messages` (what
+follows from a runner's answers and its death) and `runner` (the other end).
+
+State machines:
+
+- A runner, as its agent sees it (`runner_handle`): idle, busy, given a second batch ahead, waiting
+  for nested calls, ending (signalled; killed at a deadline), dead. The fields `given`, `ahead`,
+  `waits_in`, `ending` and `dead` hold this state.
+- A run at a worker: queued (`batch_queue`), in a runner's `backlog`, given, begun, answered in
+  part, ended. Only runs that have not begun can be taken back.
+- The status block (`status_block`): words of shared memory, each with one writer, by which agent
+  and
+  runner agree without a lock whether a call may begin.
+
+Keep in step:
+
+- `RunnerHandle.given` with the runs that the runner has been sent and has not ended; `ahead` is a
+  part of it.
+- `HeldRuns` with everything that was sent and is not acknowledged: a restarted dispatcher is told
+  exactly this.
+- A runner's `defined` with the definitions that its `LoadedFunctions` has.
+
+Rejected:
+
+- Forking runners from the agent. Forking a process with ZeroMQ's threads is not safe; so the fork
+  server is forked first, before the worker has a socket or thread. Starting each runner afresh
+  would cost tens of milliseconds more.
+- An agent of its own on the dispatcher's machine, behind a Unix socket. It cost each call two more
+  hops, and left a folder, a socket and a file to guard.
+- Moving a runner between processors by `sched_setaffinity`. Libraries of linear algebra read the
+  number of threads once, when they are loaded; so a runner serves one allocation's processors for
+  its life, and an idle one ends when its place is wanted for another.
+- Lock files to claim processors where no batch system binds a worker. A name in the abstract
+  namespace belongs to one process at a time, and the kernel frees it at any death.
+- RLIMIT_AS for a call's memory limit: it counts reserved address space, of which linear algebra
+  takes gigabytes that it never touches. RLIMIT_RSS does nothing on Linux, and a control group needs
+  rights. RLIMIT_DATA raises `MemoryError` at the line that asks for too much, in most code. It is
+  set and lifted for each run, two system calls. A runner that has hit it is replaced, because the
+  growth of its heap would be missing for the next call.
+- Letting a call that is over its time come back. Whether it fails would depend on how fast it
+  tidies
+  up on SIGTERM. The agent writes down which call it found late before it sends the signal.
+- Killing what calls leave running at once. joblib's processes keep files in shared memory that
+  somebody must remove, so each gets SIGTERM and a second.
+- Looking at the clock after each call. In large runs a runner looks every 16 calls, which halves
+  the cost of a call that does nothing; a backstop thread sends results that wait for 10 ms. Whether
+  the rest of the run was taken back is checked before each call: a call that turns out to take long
+  must not keep others behind it.
+- Looking at time limits at each message, which costs more than the message. An agent looks up to
+  10 ms late.
+- Counting an executor's `max_tasks_per_child` in the agent. A process that has made its calls ends
+  by itself; its remaining calls go back uncharged, and the loop over calls needs no change.
+- For calls with `retries=0`: results in shared memory that the agent reads after a death. Instead,
+  each result is sent before the next call begins, which costs other calls nothing. Where nobody can
+  say whether a call had begun, it fails, because `retries=0` means "at most once". A worker that
+  leaves says which calls had begun; the core guesses only where it does not.
+- Asking for the next batch at the end of each one, which costs about a millisecond. A runner has
+  its next batch ahead, and the agent takes it back as long as it has not begun.
+- Watching modules by a function's references. All own modules are watched, which is cheaper and
+  covers arguments. A change replaces runners, not workers: a fork takes milliseconds, a cluster job
+  a round of the queue. Modules are not part of a function's digest: each edit would send its data
+  again.
+- Resetting variables that calls set, for calls of a map: libraries set variables at their first
+  import, which happens once in a process. A job, which shares its process with nobody, finds its
+  caller's.
+- `multiprocessing`'s things at the start of each runner. A runner asks for the resource tracker,
+  the authentication key and open files when user code wants them; `multiprocessing`'s own way of
+  sending a descriptor hands it out once, and retries need it several times.
+- Dataclasses in modules that load before the first call: making one takes as long as importing a
+  small module. They are plain classes and named tuples, or msgspec structs where loaded later.
 """

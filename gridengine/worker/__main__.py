@@ -1,4 +1,4 @@
-"""What a scheduler starts: `python -P -m gridengine.worker CONNECTION_FILE`."""
+"""Start a worker: `python -P -m gridengine.worker CONNECTION_FILE [RESOURCES]`."""
 
 import sys
 

@@ -1,5 +1,5 @@
-"""Which of a machine's processors and GPUs a worker's numbers stand for, and how a process keeps to
-those it was given. Linux.
+"""Map a worker's core and GPU numbers to the machine's, and bind a process to the ones that it was
+given. Linux.
 """
 
 from __future__ import annotations
@@ -23,18 +23,19 @@ THREADS = (
     "VECLIB_MAXIMUM_THREADS",
     "BLIS_NUM_THREADS",
 )
-"""What libraries read to know how many threads they may start."""
+"""The variables that libraries read to know how many threads they may start."""
 GPUS = "CUDA_VISIBLE_DEVICES"
 CLAIM = "gridengine-core"
-"""What the names begin with by which processors are claimed."""
+"""The prefix of the socket names by which processors are claimed."""
 
 GRANTED = ("NSLOTS", "SLURM_CPUS_PER_TASK", "SLURM_CPUS_ON_NODE")
-"""Where batch systems say how many processors a job has on this machine."""
+"""The variables in which batch systems say how many processors a job has on this machine."""
 
 
 def threads_of_call(slots: int) -> int:
-    """Return how many processors each of so many calls has if they share alike what this process
-    may use: the number of threads for libraries that would else start one for each of the machine.
+    """Return how many processors each of `slots` calls has if they share this process's processors
+    equally: the number of threads for libraries that would otherwise start one for each processor
+    of the machine.
     """
     granted = [os.environ.get(name, "") for name in GRANTED]
     usable = [len(os.sched_getaffinity(0)), *(int(one) for one in granted if one.isdecimal())]
@@ -42,8 +43,9 @@ def threads_of_call(slots: int) -> int:
 
 
 def default_threads(threads: int, variables: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
-    """Return the variables that tell libraries of so many threads, as far as these do not say
-    another number. The first of them holds for all that have none of their own.
+    """Return the variables that tell libraries to use this many threads, without those that are set
+    already. If the first is set, none is returned, because it holds for all libraries that have no
+    variable of their own.
     """
     names = [os.fsencode(name) for name in THREADS]
     if not threads or names[0] in variables:
@@ -52,13 +54,13 @@ def default_threads(threads: int, variables: Mapping[bytes, bytes]) -> dict[byte
 
 
 class Processors:
-    """Maps the cores 0, 1, ... of a worker that holds so many to processors.
+    """Maps the cores 0, 1, ... of a worker to processors of the machine.
 
-    They are those that the batch system has bound it to. Where it has not, each worker on a machine
-    claims some that no other has, by a name that only one process can have at a time and that the
-    kernel frees when the process ends (unix(7), abstract sockets). Those that others have claimed
-    come after; where a worker holds more cores than there are processors, the rest are numbers of
-    none.
+    These are the processors that the batch system has bound the worker to. Where it has not, each
+    worker claims processors that no other worker on the machine has, by a name that only one
+    process can have at a time and that the kernel frees when the process ends (unix(7), abstract
+    sockets). Processors that others have claimed come after. A worker with more cores than
+    processors gets numbers without a processor.
     """
 
     def __init__(self, cores: int) -> None:
@@ -67,7 +69,7 @@ class Processors:
         self._claims: list[socket.socket] = []
 
     def resolve(self, message: Allocate) -> Allocate:
-        """Return the same with the machine's own numbers."""
+        """Return the same allocation with the machine's own numbers."""
         if message.exact:
             return message
         cores, gpus = message.cores, message.gpus
@@ -80,9 +82,7 @@ class Processors:
         return msgspec.structs.replace(message, cores=cores, gpus=gpus)
 
     def _count_on(self, cores: int) -> None:
-        """Have a number for each of so many cores: what a core stood for before, it stands for
-        now.
-        """
+        """Assign a processor number to each of this many cores. Cores that have one keep it."""
         allowed = [
             number for number in sorted(os.sched_getaffinity(0)) if number not in self._numbers
         ]
@@ -108,14 +108,14 @@ class Processors:
         return True
 
     def close(self) -> None:
-        """Give back what was claimed. May be called twice."""
+        """Give back the claimed processors. May be called twice."""
         for claim in self._claims:
             claim.close()
 
 
 def processors_for(cores: Sequence[int], allowed: Sequence[int]) -> set[int]:
-    """Return the processors for these cores, as many different ones as there are; numbers of none
-    share those of others.
+    """Return processors for these cores, as many different ones as possible. Numbers without a
+    processor share those of others.
     """
     chosen = set(cores).intersection(allowed)
     for core in cores:
@@ -126,7 +126,7 @@ def processors_for(cores: Sequence[int], allowed: Sequence[int]) -> set[int]:
 
 
 def _gpu(visible: Sequence[str], one: int | str) -> int | str:
-    """Return CUDA's name of a GPU, by its number among those that this worker may see."""
+    """Return CUDA's name of the GPU with this number among those that the worker may see."""
     if isinstance(one, str) or one >= len(visible):
         return one
     name = visible[one]
@@ -134,11 +134,11 @@ def _gpu(visible: Sequence[str], one: int | str) -> int | str:
 
 
 def bind_process(message: Allocate, allowed: Sequence[int]) -> dict[bytes, bytes]:
-    """Have this process, all its threads and all that it starts, use the processors of an
-    allocation; return the variables that tell libraries of them and of its GPUs, to be set before
-    they are imported, for they look once.
+    """Bind this process, all its threads and everything that it starts to the processors of an
+    allocation. Return the variables that tell libraries of the processors and GPUs; set them before
+    the libraries are imported, because they look once.
 
-    allowed: the processors that it could use at first.
+    allowed: the processors that this process could use at first.
 
     Raises:
         ConfigurationError: this machine does not let it.
@@ -148,7 +148,7 @@ def bind_process(message: Allocate, allowed: Sequence[int]) -> dict[bytes, bytes
         try:
             processors = message.cores if message.exact else processors_for(message.cores, allowed)
             for thread in os.listdir("/proc/self/task"):  # noqa: PTH208 - names alone
-                with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
+                with contextlib.suppress(ProcessLookupError):  # the thread has ended meanwhile
                     os.sched_setaffinity(int(thread), processors)
         except OSError as error:
             raise ConfigurationError(

@@ -1,9 +1,8 @@
-"""The worker's own part: takes batches of work from the dispatcher, has runners run them, and
-reports what becomes of them.
+"""The agent: takes batches from the dispatcher, gives them to runners, and reports their outcomes.
 
-It knows no transport and never waits: a loop gives it messages (`handle`), calls it when something
-can be read (`fileno`, `on_ready`) and when time has passed (`tick`); it sends by the function it
-was given.
+The agent knows no transport and never waits. A loop gives it messages (`handle`), calls it when a
+descriptor is ready (`fileno`, `on_ready`) and when time has passed (`tick`). It sends by the
+function that it was given.
 """
 
 from __future__ import annotations
@@ -39,11 +38,11 @@ from gridengine.wire.messages import (
     Release,
     Reload,
     Returned,
-    ToParent,
+    ToClient,
     large_inputs,
     portions,
 )
-from gridengine.worker import parent_requests
+from gridengine.worker import agent_requests
 from gridengine.worker.affinity import Processors, threads_of_call
 from gridengine.worker.definition_store import DefinitionStore
 from gridengine.worker.forkserver import ForkServer
@@ -59,25 +58,24 @@ from gridengine.worker.stream_writer import StandardStreams
 log = logging.getLogger("gridengine")
 
 _LOG_SECONDS = 3.0
-"""For how long the report of a crash waits when the worker's log takes nothing."""
+"""How long the report of a crash waits for the worker's log when nobody reads the log."""
 
 
 class Agent:
     """Runs assignments on up to `slots` runners, each a process of its own.
 
     Args:
-        send: is given each message for the dispatcher, with its buffers; must not block.
-        fork_server: where runners are forked; the agent closes it.
-        spare: how many runners with nothing to do are kept (default: all).
+        send: sends a message with its buffers to the dispatcher; must not block.
+        fork_server: forks the runners; the agent closes it.
+        spare: how many idle runners stay (default: all).
         grace_seconds: between the signal that asks a runner to end and SIGKILL.
-        output_bytes: how much of each of a watched run's standard output and error is kept.
-        streams: where what runners write is passed on to; whoever gave them closes them.
-        relay: where what watched runs write is passed on to, too, or alone.
-        answer: answers what runners request.
-        kept: has those large results in memory, or in files, that other calls need, made here or
-            not.
-        holds_results: these stay here until they are asked for.
-        clock: that of the loop which calls it, from which `tick` has its time.
+        output_bytes: how much of a watched run's standard output, and of its error, is recorded.
+        streams: where the runners' output is written; the caller closes them.
+        relay: sends the output of watched runs to their callers, too, or only there.
+        answer: answers the requests of runners.
+        result_blocks: stores large results that other calls need, in memory or in files.
+        holds_results: large results that were made here stay here until they are fetched.
+        clock: the clock of the loop that calls `tick`.
     """
 
     def __init__(
@@ -91,8 +89,8 @@ class Agent:
         output_bytes: int,
         streams: StandardStreams,
         relay: Relay | None = None,
-        answer: Callable[[bytes], parent_requests.Answer] = parent_requests.answer_on_any_machine,
-        kept: KeptBlocks | None = None,
+        answer: Callable[[bytes], agent_requests.Answer] = agent_requests.answer_on_any_machine,
+        result_blocks: KeptBlocks | None = None,
         holds_results: bool = False,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
@@ -104,11 +102,11 @@ class Agent:
         self._relay = relay
         self._answer = answer
         self._definitions = DefinitionStore()
-        self._kept = kept or KeptBlocks()
+        self._result_blocks = result_blocks or KeptBlocks()
         self._processors = Processors(slots)
         self._poller = Poller()
         self.on_ready = self._poller.poll
-        """Read and write what can be without waiting."""
+        """Read and write as much as is possible without waiting."""
         self._readers = OutputReaders(streams, self._poller)
         self.pool = RunnerPool(
             fork_server,
@@ -127,7 +125,7 @@ class Agent:
             self.pool,
             send,
             self._flush_log,
-            self._kept,
+            self._result_blocks,
             self._definitions,
             holds_results=holds_results,
             clock=clock,
@@ -138,19 +136,19 @@ class Agent:
 
     @property
     def broken(self) -> str:
-        """Why this agent can run nothing any more; empty while it can."""
+        """Why this agent cannot run anything any more; empty while it can."""
         return self.pool.broken
 
     def fileno(self) -> int:
-        """Return a descriptor that polls as readable when `on_ready` has something to do."""
+        """Return a descriptor that is readable when `on_ready` has work."""
         return self._poller.fileno()
 
     def handle(self, message: Message, buffers: Payload = ()) -> None:
         """Act on a message of the dispatcher.
 
         Raises:
-            ProtocolError: it is none that an agent understands, or it uses a function that was not
-            defined.
+            ProtocolError: an agent does not understand such a message, or it uses a function that
+            was not defined.
         """
         handler = HANDLERS.get(type(message))
         if handler is None:
@@ -158,30 +156,30 @@ class Agent:
         handler(self, message, buffers)
 
     def tick(self, now: float) -> float:
-        """End what is due (`now` in monotonic seconds), and return after how many seconds to be
-        called again.
+        """Enforce deadlines that have passed (`now` in monotonic seconds), and return after how
+        many seconds to call this again.
         """
         self._runner_messages.kills.update(now)
         return min(self.pool.tick(now), self._readers.tick(now))
 
     def _flush_log(self) -> None:
-        """Have what runners wrote in this worker's log, if it has one: whoever reads of a crash, or
-        that this worker leaves, may look there at once.
+        """Write the runners' output to this worker's log, if it has one: a reader of the coming
+        report of a crash, or of this worker's leaving, may look there at once.
         """
         if self._relay is not None and not self._relay.alone:
             self._streams.flush(_LOG_SECONDS)
 
     def _answer_requests(self) -> None:
-        if not parent_requests.reply(self._fork_server.requests, self._answer_request):
+        if not agent_requests.reply(self._fork_server.requests, self._answer_request):
             self._poller.unregister(self._fork_server.requests.fileno())
 
-    def _answer_request(self, request: bytes) -> parent_requests.Answer:
-        is_for_children = request[:1] == parent_requests.CHILDREN
-        return self._nested_calls.open(request) if is_for_children else self._answer(request)
+    def _answer_request(self, request: bytes) -> agent_requests.Answer:
+        is_nested = request[:1] == agent_requests.NESTED
+        return self._nested_calls.open(request) if is_nested else self._answer(request)
 
     def finish_background(self) -> None:
-        """Before it is closed: let threads that calls have left running in runners without work end
-        theirs, within the grace time.
+        """Give threads that calls left in idle runners the grace time to end by themselves. Call
+        this before `close`.
         """
         pool = self.pool
         dismissed = [runner for runner in pool.idle if runner.status.background]
@@ -203,7 +201,9 @@ class Agent:
             self._poller.poll(remaining)
 
     def hand_over(self) -> None:
-        """Send all results that lie here alone, before it is closed, and keep none from here on."""
+        """Send the dispatcher all results that only this worker has, and hold no more from here on.
+        Call this before `close`.
+        """
         self._runner_messages.holds_results = False
         self._fetch(Fetch(list(self._definitions.held)), ())
 
@@ -214,19 +214,22 @@ class Agent:
         return list(self._definitions.messages)
 
     def end_nested_calls(self) -> None:
-        """End the processes whose calls make calls: their dispatcher is gone, and with it these."""
+        """Kill the runners that have submitted nested calls: their dispatcher is gone, and so are
+        these calls.
+        """
         self._nested_calls.end_all()
 
     def forget_output(self, under_way: Mapping[int, int]) -> None:
-        """Note that of what runs wrote only so many bytes of each are on their way to the
-        dispatcher.
+        """Set how many bytes of each run's output are under way to the dispatcher; of other runs
+        none are.
         """
         if self._relay is not None:
             self._relay.begin_again(under_way)
 
     def close(self) -> list[int]:
-        """End all runners and what they left behind; send what they had answered before, and have
-        what they wrote in the log. Return the runs that they were at. May be called twice.
+        """End all runners and the processes that they left behind. Send the answers that they gave
+        before, and flush their output to the log. Return the runs that were in progress. May be
+        called twice.
         """
         self._fork_server.close()
         begun = []
@@ -237,7 +240,7 @@ class Agent:
             self.pool.remove(runner)
         self._flush_log()
         self._poller.close()
-        self._definitions.clear()  # whoever still refers to this agent wants no data of it
+        self._definitions.clear()  # free the memory even if something still refers to this agent
         self._processors.close()
         return begun
 
@@ -245,7 +248,7 @@ class Agent:
 
     def _define(self, message: Define, buffers: Payload) -> None:
         if message.result:
-            buffers = self._kept.take_in(buffers, in_shared_block)
+            buffers = self._result_blocks.take_in(buffers, in_shared_block)
         self._definitions.add(message, buffers)
         if message.shared:
             for runner in self.pool.runners.values():
@@ -260,7 +263,7 @@ class Agent:
 
     def _fetch(self, message: Fetch, buffers: Payload) -> None:
         for name in message.names:
-            payload = self._definitions.held.pop(name, ())  # from here on it lies there, too
+            payload = self._definitions.held.pop(name, ())  # from here on the dispatcher has it too
             self._send(Fetched(name, len(payload)), payload)
 
     def _reload(self, message: Reload, buffers: Payload) -> None:
@@ -286,8 +289,8 @@ class Agent:
                 self._cancel_given(runner, asked, message.signal)
 
     def _cancel_given(self, runner: RunnerHandle, asked: Sequence[int], number: int) -> None:
-        """End runs that a runner has. Held first, it cannot get from one of them into another that
-        is innocent while it is being killed.
+        """Cancel runs that a runner has been given. The runner is held first: otherwise it could go
+        from a cancelled run into an innocent one while it is being killed.
         """
         runner.cancelled.update(dict.fromkeys(asked, number))
         if runner.ending is not None:
@@ -341,7 +344,7 @@ def make_hello(
 HANDLERS: dict[type, Callable[[Agent, Any, Payload], None]] = {
     Define: Agent._define,
     Forget: Agent._forget,
-    Keep: lambda agent, message, _: agent._runner_messages.keep(message),
+    Keep: lambda agent, message, _: agent._runner_messages.want_result(message),
     Fetch: Agent._fetch,
     Reload: Agent._reload,
     Allocate: lambda agent, message, buffers: agent.pool.allocate(
@@ -353,7 +356,7 @@ HANDLERS: dict[type, Callable[[Agent, Any, Payload], None]] = {
     Recall: Agent._recall,
     OutputTaken: Agent._output_taken,
     **dict.fromkeys(
-        get_args(ToParent),
+        get_args(ToClient),
         lambda agent, message, buffers: agent._nested_calls.pass_on(message, buffers),
     ),
 }

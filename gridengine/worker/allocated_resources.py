@@ -1,5 +1,5 @@
-"""Applies an allocation to a runner: binds its process to CPUs, and tells calls their cores and
-GPUs.
+"""Apply an allocation to a runner: bind its process to CPUs, and tell calls their cores
+and GPUs.
 """
 
 from __future__ import annotations
@@ -18,20 +18,22 @@ from gridengine.worker.environment import NONE_GIVEN, Variables
 
 
 class AllocatedResources:
-    """The resources of the present allocation; at first, none."""
+    """The resources of the present allocation; none at first."""
 
     def __init__(self) -> None:
         self._message = Allocate(0)
         self._allowed = sorted(os.sched_getaffinity(0))
         self._payload: Payload = ()
         self.present: Resource | None = ZERO
-        """What calls are given; None until `get` has found it, or failed to."""
+        """The resources that calls get; None until `get` has determined them or failed."""
         self._unfit: ConfigurationError | None = None
         self.variables: Variables = NONE_GIVEN
-        """What is in the environment for it; the same object as long as it is."""
+        """The environment variables of the allocation; the same object as long as the allocation
+        stays.
+        """
 
     def allocate(self, message: Allocate, buffers: Payload) -> None:
-        """Keep to an allocation from here on."""
+        """Switch to another allocation."""
         self._message, self._payload = message, buffers
         self.present, self._unfit = None if message.allocation else ZERO, None
         self.variables = NONE_GIVEN
@@ -41,10 +43,10 @@ class AllocatedResources:
             self.present, self._unfit = None, error
 
     def get(self) -> Resource:
-        """Return what calls are given, with this machine's own numbers.
+        """Return the resources that calls get, with this machine's own numbers.
 
         Raises:
-            Exception: there is none to give; or its class cannot be loaded here.
+            Exception: there are none to give, or their class cannot be loaded here.
         """
         if self._unfit is not None:
             raise self._unfit

@@ -1,7 +1,8 @@
-"""What calls leave running in their process: threads, and children of `multiprocessing`, that are
-not daemons.
+"""The threads and children of `multiprocessing` that calls leave running, other than daemons.
 
-A process of `multiprocessing` that is about to end waits for them, and so does a runner.
+A process of `multiprocessing` waits for them before it ends, and so does a runner: for a job's
+without a limit, for others' during the grace time when the worker ends. The standard library waits
+for all of them, and hangs at the end on a library's service thread.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ import threading
 from collections.abc import Iterator
 
 SAY_SECONDS = 5.0
-"""After how long a job says what it waits for."""
+"""After this time a job says what it waits for."""
 
 
 def left() -> Iterator[str]:
-    """Yield what a process waits for before it ends, for people. Nothing is reaped for it: another
-    thread may be waiting.
+    """Yield names, for people, of the threads and processes that this process waits for. No process
+    is reaped: another thread may be waiting for it.
     """
     multiprocessing = sys.modules.get("multiprocessing.process")
     for child in list(getattr(multiprocessing, "_children", ())):
@@ -38,10 +39,10 @@ def _is_alive(pid: int) -> bool:
 
 
 def is_running(own_threads: int = 0) -> bool:
-    """Return whether something is left that a process waits for before it ends; so many daemons
-    are our own.
+    """Return whether threads or processes are left that this process waits for before it ends. This
+    many daemon threads are our own.
     """
-    # Those beside the main thread; `threading.active_count` is paid for with a lock, each call.
+    # Counts the threads beside the main one. `threading.active_count` takes a lock each time.
     if _thread._count() > own_threads:
         main = threading.main_thread()
         if any(not thread.daemon and thread is not main for thread in threading.enumerate()):
@@ -53,11 +54,11 @@ def is_running(own_threads: int = 0) -> bool:
 
 
 def finish(what: str = "") -> None:
-    """Wait for all of it, as `multiprocessing.process.BaseProcess._bootstrap` does. That takes as
-    long as it takes (a pool of loky's has its processes for minutes): after a while standard error
-    is told, of `what`, if that is said.
+    """Wait for all threads and processes that are left, as
+    `multiprocessing.process.BaseProcess._bootstrap` does, without a limit: loky's pool keeps its
+    processes for minutes. After a while, standard error says what `what` (if given) waits for.
 
-    After that this process can only end: executors that have finished take no more work.
+    Afterwards this process can only end: executors that have shut down take no more work.
     """
     if what:
         teller = threading.Timer(SAY_SECONDS, _tell, (what,))
@@ -74,8 +75,8 @@ def _tell(what: str) -> None:
     if waited_for:
         with contextlib.suppress(Exception):  # user code may have closed or replaced it
             print(
-                f"{what} waits for what its function left running: {waited_for}\n"
-                "  try: shut that down before the function returns",
+                f"{what} waits for processes or threads that its function left running: "
+                f"{waited_for}\n  try: end them before the function returns",
                 file=sys.stderr,
                 flush=True,
             )

@@ -1,4 +1,4 @@
-"""Batches of runs that wait for a runner."""
+"""Queues of batches that wait for a runner."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ Batch: TypeAlias = deque[AssignedRun]
 
 
 class BatchQueue(deque[Batch]):
-    """Batches in the order in which they are to begin; one of which all was taken out is gone."""
+    """Batches in the order in which they begin. A batch whose runs were all taken out
+    disappears.
+    """
 
     def take_out(self, runs: Set[int]) -> list[int]:
-        """Take out these runs; return those that were here."""
+        """Take out these runs; return those that were in the queue."""
         taken = [run for batch in self for run in take_out(batch, runs)]
         if taken:
-            kept = [batch for batch in self if batch]
+            left = [batch for batch in self if batch]
             self.clear()
-            self.extend(kept)
+            self.extend(left)
         return taken
 
 
@@ -30,7 +32,7 @@ def take_out(batch: Batch, runs: Set[int]) -> list[int]:
     """Take these runs out of a batch; return those that were in it."""
     taken = [assignment.run for assignment, _ in batch if assignment.run in runs]
     if taken:
-        kept = [work for work in batch if work[0].run not in runs]
+        left = [work for work in batch if work[0].run not in runs]
         batch.clear()
-        batch.extend(kept)
+        batch.extend(left)
     return taken

@@ -1,4 +1,4 @@
-"""What a call may know of itself while it runs: `GVAR.res`, what it was given, and
+"""The facts that a call can read about itself while it runs: `GVAR.res`, its resources, and
 `current_job()`.
 """
 
@@ -19,8 +19,8 @@ from gridengine.resources.base import ZERO, Resource
 class CurrentJob(Struct, eq=False):
     """The job that this code runs in.
 
-    `id` is the same for calls that travelled together, `attempt` counts from 1, `resources` are
-    what it was given: ZERO when it asked for nothing.
+    `id` is the same for calls that travelled together, `attempt` counts from 1, `resources` are the
+    resources that it was given: ZERO when it requested none.
     """
 
     id: int
@@ -30,16 +30,12 @@ class CurrentJob(Struct, eq=False):
 
     @property
     def index(self) -> int:
-        """The number of the call that runs now, among all that the user asked for."""
+        """The number of the call that runs now, among all that the user requested."""
         return self._index()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return CurrentJob, (
-            self.id,
-            self.attempt,
-            self.resources,
-            partial(int, self.index),
-        )  # elsewhere nothing runs that could go on
+        # The index is frozen: in another process the job does not go on.
+        return CurrentJob, (self.id, self.attempt, self.resources, partial(int, self.index))
 
     def __repr__(self) -> str:
         return f"<job {self.id}, call {self.index}, attempt {self.attempt}: {self.resources!r}>"
@@ -49,44 +45,48 @@ _HERE: ContextVar[CurrentJob | None] = ContextVar("gridengine job", default=None
 
 
 class ProcessSpent(BaseException):
-    """This process has made all the calls that it is to make."""
+    """This process has made as many calls as it may."""
 
 
 class Variables:
-    """What code may know of the call that it runs in, in any thread: `GVAR.res`, `GVAR.job`."""
+    """The facts that code can read about the call that it runs in, in any thread: `GVAR.res`,
+    `GVAR.job`.
+    """
 
     def __init__(self) -> None:
         self.process_job: CurrentJob | None = None
-        """The job that all of this process runs, also threads that it has started; None in a
-        process that is no runner, or before its first.
+        """The job that this whole process runs, including threads that it has started; None in a
+        process that is no runner, or before its first job.
         """
         self.in_runner = False
-        """Whether this process is a runner, or was forked from one: what it imports before its
-        first call is part of a call too.
+        """Whether this process is a runner or was forked from one. Then its imports before the
+        first call count as part of a call too.
         """
         self.environment_number = 0
-        """How many times the environment was set as a caller's: what an initializer has changed in
-        it is lost by that.
+        """How many times the environment was reset to a caller's. Each reset undoes the changes of
+        an initializer.
         """
         self.calls_made = 0
-        """Of those that an executor limits for each process."""
+        """How many calls were made of the number that an executor allows for each process."""
         self.note_step: Callable[[int], None] = lambda step: None
-        """Notes which of several calls that are made as one begins, from 1; 0 is for none. Who
-        looks when the process dies sees it.
+        """Notes which of several calls that are made as one begins, from 1; 0 for none. The agent
+        reads it when the process dies.
         """
         self.is_spent = False
-        """Whether this process has made as many as it may, and is to end."""
+        """Whether this process has made as many calls as it may, and is to end."""
         self.given: Mapping[bytes, tuple[bytes, bytes | None]] = MappingProxyType({})
-        """The environment variables of its allocation, each with what it would be without."""
+        """The environment variables of the allocation, each with its value and the value without
+        the allocation.
+        """
         self.at_end: Callable[[], object] | None = None
-        """What is to be done when the call that runs has ended; only of a call that makes calls."""
+        """Called when the present call has ended; set only if the call submits nested calls."""
 
     def __reduce__(self) -> str:
-        return "GVAR"  # a function that refers to it means that of the process in which it runs
+        return "GVAR"  # by name: a function refers to the GVAR of the process in which it runs
 
     @property
     def res(self) -> Resource:
-        """What the job that runs here was given: `GVAR.res.c` are the numbers of its cores. ZERO
+        """The resources of the job that runs here: `GVAR.res.c` are the numbers of its cores. ZERO
         outside of a job.
         """
         job = self.job
@@ -99,19 +99,19 @@ class Variables:
 
     @property
     def inside(self) -> bool:
-        """Whether this code runs inside a call, or in a process that is there for calls alone."""
+        """Whether this code runs inside a call, or in a process that exists only for calls."""
         return self.in_runner or self.job is not None
 
     @property
     def in_own_process(self) -> bool:
-        """Whether this code runs in a call that is made in its caller's own process and thread."""
+        """Whether this code runs in a call that its caller makes in its own process and thread."""
         return _HERE.get() is not None
 
     def count_call(self, most: int) -> None:
-        """Count a call of a runner that makes so many; calls inside a call end no process.
+        """Count a call of a runner that may make `most` calls. A call inside a call is not counted.
 
         Raises:
-            ProcessSpent: it has made them.
+            ProcessSpent: the runner has made them.
         """
         if self.in_runner and not self.in_own_process:
             if self.calls_made >= most:
@@ -121,7 +121,7 @@ class Variables:
 
     @contextlib.contextmanager
     def running(self, job: CurrentJob) -> Iterator[None]:
-        """Within, this thread runs this job."""
+        """Let this thread run this job within the block."""
         token = _HERE.set(job)
         try:
             yield
@@ -134,12 +134,12 @@ GVAR = Variables()
 
 @contextlib.contextmanager
 def process_name(name: str) -> Iterator[None]:
-    """Give `multiprocessing.current_process()` the name of the job that runs meanwhile. Jobs that
-    threads run in one process may end in any order.
+    """Give `multiprocessing.current_process()` the name of a job within the block. Jobs in several
+    threads of one process may end in any order.
     """
     from multiprocessing.process import current_process
 
-    process, this = current_process(), object()  # several may be called the same
+    process, this = current_process(), object()  # a key of its own: several may have one name
     names = vars(process).setdefault("_gridengine_names", {None: process.name})
     names[this] = process.name = name
     try:

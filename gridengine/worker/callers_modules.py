@@ -1,5 +1,10 @@
-"""`CallersModules`: the callers' own modules that a runner has imported. Scripts that have others
-by the same name find each its own, and what was edited is imported anew.
+"""`CallersModules`: the callers' own modules that a runner has imported. Each script finds its own
+modules, even when another script has modules of the same name, and edited modules are imported
+anew.
+
+Rejected: a new process for each script. It is simpler, and costs its start whenever two scripts
+take turns. The client's process is part of a function's digest, so another script's functions are
+loaded anew, and files are looked at only then.
 """
 
 from __future__ import annotations
@@ -20,8 +25,9 @@ MOST_SET_ASIDE = 8
 
 
 class _Imported(Struct):
-    """What was imported by one module search path: what tells whether it has changed since
-    `looked_at` (nanoseconds since 1970), and while others are in its place the modules.
+    """The modules imported under one module search path: how to tell whether a file has changed
+    since `looked_at` (nanoseconds since 1970), and the modules themselves while others are in their
+    place.
     """
 
     changes: OwnModules = field(default_factory=OwnModules)
@@ -30,8 +36,8 @@ class _Imported(Struct):
 
 
 class CallersModules:
-    """Has those in `sys.modules` that the present caller would import. Packages with modules in
-    machine code stay: many of these can be loaded but once in a process.
+    """Keeps in `sys.modules` the modules that the present caller would import. Packages with
+    extension modules stay, because many of these can be loaded only once in a process.
     """
 
     def __init__(self) -> None:
@@ -40,8 +46,8 @@ class CallersModules:
         self._set_aside: dict[tuple[str, ...], _Imported] = {}
 
     def enter(self, path: Sequence[str]) -> None:
-        """Set aside what would not be found by this module search path, and have back what was
-        imported by it before.
+        """Set aside the modules that this search path would not find, and restore those that were
+        imported under it before.
         """
         before, self._path = self._path, tuple(path)
         if before == self._path:
@@ -59,10 +65,11 @@ class CallersModules:
                 del self._set_aside[next(iter(self._set_aside))]
 
     def refresh(self) -> bool:
-        """Remove them all if the file of one has changed, and return whether it has: what is loaded
-        next imports them anew.
+        """Remove all own modules if the file of one has changed, and return whether one has: the
+        next loading imports them anew.
 
-        What was imported since this was last called may have been so before its file changed.
+        A module that was imported since the last call may have been imported before its file
+        changed. Therefore a file newer than the last call counts as changed.
         """
         changes, looked_at = self._present.changes, self._present.looked_at
         generation, self._present.looked_at = changes.generation, time.time_ns()
@@ -75,7 +82,9 @@ class CallersModules:
 
 
 def _own_modules() -> Modules:
-    """Return them by their names, whole packages, but for those with modules in machine code."""
+    """Return the callers' own modules by name, whole packages, without packages that have extension
+    modules.
+    """
     packages: dict[str, Modules] = {}
     for name, module in list(sys.modules.items()):
         if name not in MAINS and isinstance(module, types.ModuleType):
@@ -97,11 +106,11 @@ def _is_machine_code(module: types.ModuleType) -> bool:
 
 
 def _is_elsewhere(name: str, module: types.ModuleType, path: Sequence[str]) -> bool:
-    """Return whether this path leads to another module of this name, or to none."""
+    """Return whether this search path leads to another module of this name, or to none."""
     found, parts = PathFinder.find_spec(name, path), parts_of(module)
     if found is None:
         return True
     folders: Any = found.submodule_search_locations
-    if found.origin is None:  # a folder without an `__init__`
+    if found.origin is None:  # a namespace package: a folder without an `__init__`
         return folders is None or list(folders) != list(parts.get("__path__", ()))
     return found.origin != parts.get("__file__")

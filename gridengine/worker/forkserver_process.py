@@ -1,10 +1,10 @@
-"""The process that runners are forked from, the *fork server*: one thread, no sockets of ZeroMQ,
-everything imported that a runner needs.
+"""The fork server: the process that runners are forked from. It has one thread, no sockets of
+ZeroMQ, and has imported everything that a runner needs.
 
-It is the runners' parent and the only one to reap them, so that a signal never meets another
-process that got the same id. As a *subreaper* (prctl(2), PR_SET_CHILD_SUBREAPER) it becomes the
-parent of whatever a dead runner leaves behind, and ends it, with a moment to tidy up. When its
-agent dies, in whatever way, the socket between them closes, and it ends everything below itself.
+It is the runners' parent and alone reaps them, so that a signal never reaches another process that
+got the same id. As a *subreaper* (prctl(2), PR_SET_CHILD_SUBREAPER) it becomes the parent of the
+orphans that a dead runner leaves behind, and ends them after a moment to tidy up. When its agent
+dies in any way, the socket between them closes, and it ends everything below itself.
 """
 
 from __future__ import annotations
@@ -36,22 +36,24 @@ from gridengine.worker.process_tree import (
 from gridengine.worker.signals import restore_dispositions, unblock
 
 RECORD = struct.Struct("=4q")
-"""A command or an event: its kind, the runner, and two numbers."""
+"""A command or an event: its kind, the runner's number, and two numbers."""
 FORK, SIGNAL, REQUESTS, PRELOAD = 1, 2, 3, 4
 FORKED, REFUSED, EXITED, READY = 1, 2, 3, 4
 ANNOUNCING = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)
-"""What batch systems announce a limit or an end by (Grid Engine: queue_conf(5), s_rt and s_cpu;
-qsub(1), -notify).
+"""The signals by which batch systems announce a limit or an end (Grid Engine: queue_conf(5), s_rt
+and s_cpu; qsub(1), -notify).
 """
 _FDS = 4
 _CLIENT = ("gridengine.api.executor", "gridengine.api.map_results", "gridengine.calls.nested")
-"""What calls import that make calls: to import it takes a process a tenth of a second."""
+"""The modules that a call imports when it submits nested calls. Importing them takes a process a
+tenth of a second.
+"""
 
 
 class RunnerDescriptors(Struct, frozen=True):
-    """What a runner is started with: its end of the channel, the write ends of its output pipes,
-    its shared words, and the socket for its requests; `number` is its number in this worker, and
-    `threads` how many its calls hold processors for, if they ask for nothing (0: nobody knows).
+    """The descriptors that a runner starts with: its end of the channel, the write ends of its
+    output pipes, its status block, and the socket for its requests. `number` is its number in this
+    worker. `threads` is how many processors a call has that requests nothing (0: unknown).
     """
 
     channel: int
@@ -64,7 +66,7 @@ class RunnerDescriptors(Struct, frozen=True):
 
 
 RunnerMain: TypeAlias = Callable[[RunnerDescriptors], None]
-"""What a runner does, in the forked process, which never gets past it."""
+"""What a runner does in the forked process. It never returns."""
 
 
 def be_fork_server(
@@ -72,23 +74,22 @@ def be_fork_server(
     run: RunnerMain,
     prepare: Callable[[], None] = lambda: None,
 ) -> NoReturn:
-    """Be the fork server, until the agent is gone."""
+    """Run as the fork server until the agent is gone."""
     status, parent = 1, os.getppid()
     try:
         os.setsid()
         adopt_orphans()
-        _keep_only(sock.fileno())
+        _close_all_but(sock.fileno())
         restore_dispositions()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, *ANNOUNCING):
-            signal.signal(
-                number, signal.SIG_IGN
-            )  # the agent decides; some batch systems signal each process of a job
+            # The agent decides; some batch systems signal each process of a job.
+            signal.signal(number, signal.SIG_IGN)
         unblock()
         prepare()
-        # what is here now stays shared with the runners; to look for garbage in it takes 3 ms, and
-        # finds little
+        # All present objects stay shared with the runners. Looking for garbage among them takes
+        # 3 ms and finds little.
         gc.freeze()
-        process = _ForkServerProcess(sock, run, parent)  # its sockets stay open to the end
+        process = _ForkServerProcess(sock, run, parent)  # a name: its sockets must stay open
         process.serve()
         status = 0
     except BaseException:
@@ -100,7 +101,7 @@ def be_fork_server(
 
 
 class _ForkServerProcess:
-    """The fork server's own loop: forks, signals, reaps."""
+    """The loop of the fork server: forks, signals, reaps."""
 
     def __init__(self, sock: socket.socket, run: RunnerMain, parent: int) -> None:
         self._socket = sock
@@ -119,8 +120,8 @@ class _ForkServerProcess:
     def serve(self) -> None:
         """Serve the agent until it is gone.
 
-        The socket closes with the agent's process, but a process that was forked from that one may
-        hold it open.
+        The socket closes when the agent's process ends, unless a process that was forked from the
+        agent holds it open. Hence the parent's process id is checked too.
         """
         self._send(READY, 0, 0)
         while os.getppid() == self._parent:
@@ -178,15 +179,15 @@ class _ForkServerProcess:
                 os.close(fd)
 
     def _be_runner(self, parent: int, descriptors: RunnerDescriptors) -> NoReturn:
-        """Be a runner: leader of a session, killed when its parent ends, and the parent of its
-        own orphans.
+        """Run as a runner: the leader of a session, killed when its parent ends, and the parent of
+        its own orphans.
         """
         try:
             os.setsid()
             die_with_parent()
             adopt_orphans()
             if os.getppid() != parent:
-                os._exit(0)  # it ended before the signal was asked for
+                os._exit(0)  # the parent ended before `die_with_parent` took effect
             signal.set_wakeup_fd(-1)
             for end in (self._wake, self._woken, self._socket):
                 end.close()
@@ -203,7 +204,7 @@ class _ForkServerProcess:
             os._exit(0)
 
     def _reap(self) -> None:
-        """Take the exit status of all that has ended, and end what dead runners left."""
+        """Reap all ended processes, and end the orphans that dead runners left."""
         ended = []
         with contextlib.suppress(ChildProcessError):
             while True:
@@ -220,31 +221,29 @@ class _ForkServerProcess:
                 self._send(EXITED, runners[pid], exitcode, peak_memory)
 
     def _send(self, kind: int, runner: int, first: int, second: int = 0) -> None:
-        """Send the agent an event, and never wait for it: it may be waiting to send its
-        thousandth command, and so would wait for ever.
+        """Send the agent an event without waiting. The agent may itself be waiting to send a
+        command, so that both would wait for ever.
         """
         self._unsent.append(RECORD.pack(kind, runner, first, second))
         self._flush()
 
     def _flush(self) -> None:
-        """Send the events that wait, as far as the socket takes them now."""
+        """Send the waiting events, as far as the socket takes them now."""
         try:
             while self._unsent:
                 self._socket.send(self._unsent[0], socket.MSG_DONTWAIT)
                 self._unsent.popleft()
         except BlockingIOError:
             return
-        except OSError:  # an agent that is gone shows at the next read
+        except OSError:  # a dead agent shows at the next read
             self._unsent.clear()
 
 
-def _keep_only(kept: int) -> None:
-    """Close every descriptor but one and the standard three, and read standard input from
-    nowhere.
-    """
+def _close_all_but(wanted: int) -> None:
+    """Close every descriptor but this one and the standard three, and make standard input empty."""
     for fd in sorted(int(entry.name) for entry in Path("/proc/self/fd").iterdir()):
-        if fd > 2 and fd != kept:
-            with contextlib.suppress(OSError):  # the listing's own is closed by now
+        if fd > 2 and fd != wanted:
+            with contextlib.suppress(OSError):  # the listing's own descriptor is closed by now
                 os.close(fd)
     nowhere = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nowhere, 0)
@@ -252,6 +251,6 @@ def _keep_only(kept: int) -> None:
 
 
 def _prefer_as_oom_victim() -> None:
-    """Let the kernel, when memory runs out, take this runner rather than its agent."""
+    """Let the kernel kill this runner rather than its agent when memory runs out."""
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("500")

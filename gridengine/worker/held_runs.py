@@ -1,5 +1,14 @@
-"""What a worker has to tell a dispatcher that was killed and started again: the runs that it has,
-and what it has sent of them that may be lost.
+"""The state that a worker reports to a dispatcher that was killed and started again: the runs that
+it holds, and the messages about them that may be lost.
+
+A dispatcher that was started again answers an unknown worker by `Rejoin`. The worker begins a new
+session with a `Hello` that lists its runs as far as its messages were acknowledged, and sends all
+other messages again. The core handles them like any others. A dispatcher with a journal
+acknowledges a message only when its effects are durable; so nothing is lost, and a duplicate is
+about a call that is settled already.
+
+Rejected: a table of results at the worker and requests for them, which would be a second session
+protocol.
 """
 
 from __future__ import annotations
@@ -32,11 +41,13 @@ from gridengine.wire.messages import (
 from gridengine.worker.agent import Agent
 
 if TYPE_CHECKING:
-    from gridengine.wire.client import Client
+    from gridengine.wire.dispatcher_connection import DispatcherConnection
 
 
 class _Run(Struct, frozen=True):
-    """A run as its dispatcher knows it for good; see `HeldRun`. `batch` is its batch's number."""
+    """A run as the dispatcher has acknowledged it; see `HeldRun`. `batch` is the number of its
+    batch.
+    """
 
     task: int
     done: int
@@ -46,18 +57,18 @@ class _Run(Struct, frozen=True):
 
 
 class HeldRuns:
-    """Sends what an agent says, and keeps it until the dispatcher has acknowledged it; knows which
-    runs have not ended by what is acknowledged.
+    """Sends an agent's messages and keeps them until the dispatcher has acknowledged them. The
+    acknowledged messages say which runs have not ended.
 
-    A dispatcher that does not know this worker takes these runs for assigned, and what is sent
-    again as it takes what comes first: its calls are settled once.
+    A dispatcher that does not know this worker takes these runs as assigned. It handles messages
+    that are sent again as if they came for the first time, because each call is settled once.
 
     Args:
         client: the connection.
         hello: returns the worker's first message.
     """
 
-    def __init__(self, client: Client, hello: Callable[[], Hello]) -> None:
+    def __init__(self, client: DispatcherConnection, hello: Callable[[], Hello]) -> None:
         self._client = client
         self._hello = hello
         self._runs: dict[int, _Run] = {}
@@ -68,19 +79,19 @@ class HeldRuns:
     def send(self, message: Message, buffers: Payload = ()) -> None:
         """Send the dispatcher a message of the agent."""
         self._client.send(message, buffers)
-        if type(message) in _KEPT:
+        if type(message) in _SENT_AGAIN:
             self._sent.append((self._client.sent, message, buffers))
         self.settle()
 
     def assigned(self, message: Assign) -> None:
-        """Note what the worker is assigned."""
+        """Record the runs that the worker is assigned."""
         batch = next(self._batches)
         for one in message.assignments:
             self._runs[one.run] = _Run(one.task, one.start, one.stop, batch, message.allocation)
             self._taken += one.stop - one.start
 
     def settle(self) -> None:
-        """Let go of what the dispatcher has acknowledged."""
+        """Drop the messages that the dispatcher has acknowledged, and apply them to the runs."""
         while self._sent and self._sent[0][0] <= self._client.acknowledged:
             self._apply(self._sent.popleft()[1])
 
@@ -98,14 +109,14 @@ class HeldRuns:
                     self._runs.pop(number, None)
 
     def _change(self, number: int, **known: int) -> None:
-        """Note what is known of a run, if it has not ended; it is over when that is all of it."""
+        """Update a run that has not ended. It ends when all its calls are answered."""
         if number in self._runs:
             run = self._runs[number] = replace(self._runs[number], **known)
             if run.done >= run.stop:
                 del self._runs[number]
 
     def introduce(self, agent: Agent) -> None:
-        """Begin again with a dispatcher that does not know this worker."""
+        """Introduce this worker to a dispatcher that does not know it."""
         self.settle()
         agent.end_nested_calls()
         self._client.begin_again()
@@ -133,5 +144,5 @@ class HeldRuns:
         )
 
 
-_KEPT = frozenset((Results, Crashed, Returned, Shortened, Started, Pushed, Output, Goodbye))
-"""What is sent again: all but what calls say that make calls, which are ended."""
+_SENT_AGAIN = frozenset((Results, Crashed, Returned, Shortened, Started, Pushed, Output, Goodbye))
+"""The messages that are sent again: all except those of nested calls, which are ended."""

@@ -1,7 +1,7 @@
-"""What calls find of their caller's interpreter, beside its environment: the warning filters, the
-context of `decimal` and the recursion limit.
+"""The parts of the caller's interpreter state that its calls get, beside the environment: the
+warning filters, the context of `decimal` and the recursion limit.
 
-It travels as bytes that runners alone read. Other state of an interpreter stays behind: see
+The state travels as bytes that only runners decode. Other state stays behind: see
 docs/environment.md.
 """
 
@@ -29,13 +29,13 @@ DEFAULT: Context = (
     0,
     ("InvalidOperation", "DivisionByZero", "Overflow"),
 )
-"""That of a Python that has just been started."""
+"""The context of a fresh Python."""
 
 
 def present_state() -> bytes:
-    """Return that of this thread now; the same object as long as nothing of it changes."""
+    """Return this thread's state; the same object as long as the state does not change."""
     decimal = sys.modules.get("decimal")
-    # What takes a context apart is written in C; its signals that are set (`flags`) stay here.
+    # `__reduce__` takes the context apart in C. Its raised signals (`flags`) do not travel.
     context: Any = decimal and decimal.getcontext().__reduce__()[1]
     numbers, traps = (context[:6], tuple(context[7])) if context else ((), ())
     return _pickled(sys.getrecursionlimit(), tuple(warnings.filters), numbers, traps)
@@ -50,7 +50,9 @@ def _pickled(limit: int, filters: Any, numbers: Any, traps: Any) -> bytes:
 
 
 def _pickled_filter(one: Any) -> bytes | None:
-    """Return a warning filter by itself: where its category cannot be had, others hold."""
+    """Return a pickled warning filter. Each is pickled by itself: if a category cannot be imported,
+    the other filters still hold.
+    """
     try:
         return bytes(pickling.dump(one)[0])
     except PicklingError:
@@ -58,7 +60,7 @@ def _pickled_filter(one: Any) -> bytes | None:
 
 
 def restore(state: bytes) -> None:
-    """Have this process's interpreter as a caller's was."""
+    """Set this process's interpreter state to a caller's."""
     limit, context, filters = pickle.loads(state)
     if limit != sys.getrecursionlimit():
         sys.setrecursionlimit(limit)
@@ -66,14 +68,14 @@ def restore(state: bytes) -> None:
         _set_context(context or DEFAULT)
     wanted = [one for one in map(_loaded_filter, filters) if one is not None]
     if wanted != warnings.filters:
-        warnings.resetwarnings()  # which has what was looked up before be looked up again
+        warnings.resetwarnings()  # drops the results that Python has cached for each filter
         warnings.filters[:] = wanted  # type: ignore[index]
 
 
 def _loaded_filter(part: bytes) -> Any:
     try:
         return pickle.loads(part)
-    except Exception:  # its category is in a module that is not here
+    except Exception:  # the filter's category is in a module that this machine does not have
         return None
 
 

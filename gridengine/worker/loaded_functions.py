@@ -1,5 +1,5 @@
-"""`LoadedFunctions`: the functions that a runner has unpickled, and what calls of them need around
-them: loaded once, called as their assignments say.
+"""`LoadedFunctions`: the functions that a runner has unpickled. Each is loaded once, and called
+with the surroundings that its definition and assignment require.
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ from gridengine.worker.environment import NONE_GIVEN, CallEnvironment, Site, Var
 from gridengine.worker.process_setup import set_path_and_directory
 
 Loaded: TypeAlias = tuple[Callable[..., Any], tuple[type[BaseException], ...]]
-"""A function, and the exceptions that have its calls made again."""
+"""A function, and the exceptions after which its calls are retried."""
 
 
 class LoadedFunctions:
-    """Functions by their digests; and shared objects, which are handed on to who unpickles them."""
+    """Functions by their digests; and shared objects, registered for the unpickler."""
 
     def __init__(self, main: CallersMain, site: Site | None = None, threads: int = 0) -> None:
         self._main = main
         self.environment = CallEnvironment(site, threads)
         self._defined: dict[bytes, tuple[list[str], str, Define, Payload]] = {}
-        """Of each function the module search path and directory to run it with, and how it is
-        pickled.
+        """For each function: its module search path, its directory, its definition and its
+        payload.
         """
         self._loaded: dict[bytes, Loaded] = {}
         self.codecs: dict[bytes, Codec] = {}
-        """Of functions that are known by their names: the form of their calls."""
+        """For functions that are known by name: the codec of their calls."""
         self._own_path = tuple(sys.path)
         self._modules = CallersModules()
         self._path: list[str] | None = None
 
     def define(self, message: Define, buffers: Payload) -> None:
-        """Add a function, or a shared object."""
+        """Add a function, a shared object, or a large result."""
         if message.result:
             self._defined[message.function] = [], "", message, buffers
             return
@@ -66,7 +66,7 @@ class LoadedFunctions:
         self._defined[message.function] = path, directory, message, buffers
 
     def forget(self, digests: Iterable[bytes]) -> None:
-        """Let go of functions and shared objects, and of what came with them."""
+        """Drop functions and shared objects, and what came with them."""
         large = False
         for digest in digests:
             known = self._defined.pop(digest, None)
@@ -77,16 +77,16 @@ class LoadedFunctions:
             if known is not None and known[2].blocks and not known[2].result:
                 large = True
         if large:
-            # a function may be part of a circle, and then its memory would stay until some other
-            # time; results of calls, of which there are many, are loaded anew for each call
+            # A function may be part of a reference cycle, which would keep its memory. Results of
+            # calls are left out: there are many, and each is loaded anew for each call.
             gc.collect()
 
     def register_inputs(
         self, assignment: Assignment, payload: Payload, passed_on: dict[int, Payload]
     ) -> Payload:
-        """Have the results of others that calls refer to at hand, until they are forgotten, among
-        them those that runs before this have `passed_on`; return of the payload what is the calls'
-        own.
+        """Make the results that calls refer to available to the unpickler, until `forget_inputs`.
+        Results that earlier runs have passed on are taken out of `passed_on`. Return the part of
+        the payload that belongs to the calls themselves.
         """
         offset = own = len(payload) - sum(one.buffers for one in assignment.inputs)
         for one in assignment.inputs:
@@ -100,16 +100,16 @@ class LoadedFunctions:
         return payload[:own]
 
     def forget_inputs(self, assignment: Assignment) -> None:
-        """Let go of what `register_inputs` has at hand."""
+        """Undo `register_inputs`."""
         for one in assignment.inputs:
             shared_objects.unregister(input_name(one.reference))
 
     def load(self, digest: bytes, given: Variables = NONE_GIVEN, *, alone: bool = False) -> Loaded:
-        """Return a function with the caller's environment, directory, path and `__main__` in place,
-        as well as the variables of its allocation; see `CallEnvironment.enter`.
+        """Return a function, after setting up the caller's environment, directory, path and
+        `__main__`, and the variables of the allocation; see `CallEnvironment.enter`.
 
         Raises:
-            Exception: it cannot be loaded, or this machine does not have that directory.
+            Exception: the function cannot be loaded, or this machine does not have the directory.
         """
         path, directory, message, payload = self._defined[digest]
         entered = GVAR.environment_number
@@ -129,7 +129,7 @@ class LoadedFunctions:
         return loaded
 
     def name_of(self, digest: bytes) -> str:
-        """Return what to call a function in an error; it may itself have been too large to load."""
+        """Return the name of a function for an error. The function may have failed to load."""
         function, _ = self._loaded.get(digest, (None, ()))
         return (
             getattr(function, "__qualname__", None)
@@ -141,10 +141,11 @@ class LoadedFunctions:
 def taking_item(
     function: Callable[..., Any], assignment: Assignment, complete: bool
 ) -> Callable[[Any], Any]:
-    """Return what makes the call of one item of a run's list.
+    """Return a function that makes the call of one item of a run's list.
 
     Args:
-        complete: whether all items could be loaded; for one that could not the error is raised.
+        complete: whether all items could be loaded. An item that could not be loaded raises its
+            error.
     """
     call: Callable[[Any], Any]
     if assignment.form == SINGLE:
@@ -171,8 +172,8 @@ def taking_item(
 
 
 def arguments_text(call: Any, assignment: Assignment) -> str:
-    """Return what a call was given, shortened, for people: "argument -1.5", "arguments 1, b=2";
-    empty when that is not known, and for a job that was pickled as a whole.
+    """Return a call's arguments for people, shortened: "argument -1.5", "arguments 1, b=2". Empty
+    when they are unknown, and for a job that was pickled as a whole.
     """
     if type(call) is Unloadable or (assignment.watched and assignment.form == SINGLE):
         return ""
@@ -180,8 +181,8 @@ def arguments_text(call: Any, assignment: Assignment) -> str:
 
 
 def _load(define: Define, payload: Payload) -> Loaded:
-    """Return a function from its pickled form; an error says where it was tried, and the path."""
-    # a module may have been written since a folder was last looked into
+    """Unpickle a function. An error says on which machine and with which path it was tried."""
+    # A module may have been written since Python last listed its folder.
     importlib.invalidate_caches()
     try:
         if define.codec != PICKLE:

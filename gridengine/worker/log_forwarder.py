@@ -1,4 +1,4 @@
-"""Has what calls log, and warn of, come to their caller, while that wants it."""
+"""Send the log records and warnings of calls to their caller, if the caller wants them."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from gridengine.wire.messages import CallerState, LoggedRecord, Pushed
 from gridengine.worker.result_buffer import ResultBuffer
 
 BURST, PER_SECOND = 200, 20
-"""How many records of a process are sent at first, and later in each second."""
+"""How many records of a process are sent at once, and then in each second."""
 LARGEST_TEXT = 8 * 1024
 _ENCODE = msgspec.msgpack.Encoder().encode
 
 
 class LogForwarder(logging.Handler):
-    """A handler of the root logger, and of warnings: sends records with the results of calls.
+    """A handler of the root logger and of warnings, which sends records with the results of calls.
 
     Args:
-        present_call: returns the run in progress (0: none) and what its call is called.
+        present_call: returns the run in progress (0: none) and the label of its call.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class LogForwarder(logging.Handler):
         self._left_out = 0
 
     def serve(self, caller: CallerState | None) -> None:
-        """Forward to this caller, at the levels that it wants, or to nobody."""
+        """Forward to this caller at the levels that it wants, or to nobody."""
         for name, level in self._levels_before.items():
             logging.getLogger(name or None).setLevel(level)
         self._levels_before.clear()
@@ -66,7 +66,7 @@ class LogForwarder(logging.Handler):
         self._showwarning = None
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Send a record; of too many in a short time none, but later how many there were."""
+        """Send a record. When there are too many in a short time, count them instead."""
         if self._result_buffer.is_forked():
             if logging.lastResort is not None:
                 logging.lastResort.handle(record)
@@ -80,8 +80,8 @@ class LogForwarder(logging.Handler):
             self.handleError(record)
 
     def around(self, call: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """Return what makes a call, and says before its outcome is sent how many records were left
-        out since the last that was sent.
+        """Return a function that makes a call and, before its outcome is sent, reports how many
+        records were dropped since the last report.
         """
 
         def forwarding(item: Any) -> Any:
@@ -134,7 +134,7 @@ class LogForwarder(logging.Handler):
         file: Any = None,
         line: str | None = None,
     ) -> None:
-        """Be `warnings.showwarning`."""
+        """The replacement of `warnings.showwarning`."""
         if self._result_buffer.is_forked() or file is not None:
             assert self._showwarning is not None
             self._showwarning(message, category, filename, lineno, file, line)

@@ -1,9 +1,8 @@
-"""What a scheduler starts: `python -P -m gridengine.worker CONNECTION_FILE [RESOURCES]`. RESOURCES
-is what the worker is to hold, as JSON of what `encode_demand` makes; without, it holds what all
-workers of its dispatcher do.
+"""The main process of a worker: `python -P -m gridengine.worker CONNECTION_FILE [RESOURCES]`.
 
-It connects to the dispatcher and runs an agent, until the dispatcher stops it, it is terminated, or
-nothing comes from the dispatcher for too long.
+RESOURCES are the resources that this worker has, as JSON of `encode_demand`; without the argument
+it has those of all workers of its dispatcher. It connects to the dispatcher and runs an agent,
+until the dispatcher stops it, it gets a signal, or the dispatcher is silent for a whole lease.
 """
 
 from __future__ import annotations
@@ -46,37 +45,37 @@ from gridengine.wire.messages import (
 from gridengine.worker import runner
 from gridengine.worker.agent import Agent, make_hello
 from gridengine.worker.environment import Site
-from gridengine.worker.figures import Meter, signs_of_life
 from gridengine.worker.forkserver import ForkServer
 from gridengine.worker.held_runs import HeldRuns
 from gridengine.worker.log_limit import LogLimit
 from gridengine.worker.memory_limit import memory_here
+from gridengine.worker.meter import Meter, signs_of_life
 from gridengine.worker.output_relay import Relay
 from gridengine.worker.process_tree import adopt_orphans, end_children
 from gridengine.worker.signals import restore_dispositions, unblock
 from gridengine.worker.stream_writer import StandardStreams
 
 if TYPE_CHECKING:
-    from gridengine.wire.client import Client
+    from gridengine.wire.dispatcher_connection import DispatcherConnection
 
 REFUSED = 3
-"""The exit status of a worker that its dispatcher does not want."""
+"""The exit status of a worker that its dispatcher refuses."""
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGXCPU, signal.SIGUSR2)
-"""What batch systems and people end a worker by; Grid Engine announces SIGKILL by SIGUSR2 (qsub(1),
--notify).
+"""The signals by which batch systems and people end a worker. Grid Engine announces SIGKILL by
+SIGUSR2 (qsub(1), -notify).
 """
 LISTEN_SECONDS = 0.5
 END_SECONDS = 60.0
-"""How long the batch system has to take note of the end of a worker's own job."""
+"""How long the command that ends the worker's own job may take."""
 _LISTEN_BEATS = 5
-"""For how many beats a worker that was stopped and goes on listens before it takes silence for the
-dispatcher's end.
+"""After this process was suspended: for how many beats it reads what has arrived before it takes
+silence for the dispatcher's end.
 """
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Be a worker; return the exit status: 0, or 1 when the cluster or this machine failed, 2 for a
-    fault of the set-up, 3 when refused.
+    """Run a worker. Return the exit status: 0; 1 when the cluster or this machine failed; 2 for a
+    fault of the set-up; 3 when refused.
     """
     if not 1 <= len(arguments) <= 2:
         print("usage: python -P -m gridengine.worker CONNECTION_FILE [RESOURCES]", file=sys.stderr)
@@ -87,12 +86,12 @@ def main(arguments: Sequence[str]) -> int:
     fork_server = ForkServer.fork_off(
         partial(runner.main, site=Site.here())
     )  # forked before ZeroMQ is loaded: it must have neither its threads nor its sockets
-    from gridengine.wire.client import Client
+    from gridengine.wire.dispatcher_connection import DispatcherConnection
 
     connection = None
     try:
         connection = holding(Connection.load(path), *arguments[1:])
-        client = Client(connection)
+        client = DispatcherConnection(connection)
     except GridEngineError as error:
         fork_server.close()
         print(f"gridengine worker: {error}", file=sys.stderr)
@@ -114,8 +113,8 @@ def main(arguments: Sequence[str]) -> int:
         output_bytes=connection.output_bytes,
         streams=streams,
         relay=Relay(send),
-        kept=KeptBlocks(connection.kept_bytes or memory_here() // 4, path.parent),
-        # What lay here alone a dispatcher that is started again would not know.
+        result_blocks=KeptBlocks(connection.kept_bytes or memory_here() // 4, path.parent),
+        # A restarted dispatcher would not know results that only this worker has.
         holds_results=held is None,
     )
     meter = Meter(agent.pool.runners.values(), time.process_time)
@@ -131,21 +130,21 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _wake(woken: socket.socket) -> None:
-    with contextlib.suppress(OSError):  # it has enough to read, or has ended
+    with contextlib.suppress(OSError):  # the socket is full, so the loop wakes anyway; or it closed
         woken.send(b"\0")
 
 
 class Worker:
-    """Joins an agent to its dispatcher, and decides when to leave.
+    """Connects an agent to its dispatcher, and decides when to leave.
 
     Args:
-        clock: by which it waits; the client's and the agent's, too.
+        clock: the clock of this loop, the client and the agent.
     """
 
     def __init__(
         self,
         connection: Connection,
-        client: Client,
+        client: DispatcherConnection,
         agent: Agent,
         held: HeldRuns | None = None,
         clock: Clock = SYSTEM_CLOCK,
@@ -158,33 +157,32 @@ class Worker:
         if held is not None:
             client.introduce = partial(held.introduce, agent)
         self._looked_at = self._listen_until = client.received_at
-        # What a worker writes to that no launch script has started is a file of somebody else's.
+        # Limit only logs that a launch script made: the output of other workers goes to files that
+        # belong to somebody else.
         logs = (1, 2) if os.environ.get(BEGAN) else ()
         self._log_limits = [LogLimit(descriptor, connection.log_bytes) for descriptor in logs]
         self._log_due = 0.0
         self.reason = ""
-        """Why to leave; empty while there is no reason."""
+        """Why to leave; empty while the worker goes on."""
         self.status = 0
         self.abandoned = False
 
     def work(self, wake: socket.socket, woken: socket.socket) -> int:
-        """Work until there is a reason to leave; return the exit status.
-
-        What is written to `woken` makes `wake` readable, and wakes it.
+        """Work until there is a reason to leave; return the exit status. Signal handlers write to
+        `woken`, which makes `wake` readable and wakes the loop.
         """
         signal.set_wakeup_fd(woken.fileno(), warn_on_full_buffer=False)
         for number in _ENDING:
             signal.signal(number, lambda number, frame: self._leave(TERMINATED))
         unblock()
-        signal.signal(
-            signal.SIGUSR1, signal.SIG_IGN
-        )  # some batch systems announce a suspension by it
+        # Some batch systems announce a suspension by SIGUSR1.
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
         status = self.serve(wake, woken)
         signal.set_wakeup_fd(-1)
         return status
 
     def serve(self, wake: socket.socket, woken: socket.socket) -> int:
-        """Work as `work` does, in any thread: signals are left as they are."""
+        """Do as `work`, in any thread, without touching signals."""
         try:
             with self._clock.waking(partial(_wake, woken)):
                 self._client.send(_hello(self._connection))
@@ -198,17 +196,17 @@ class Worker:
             self._agent.hand_over()
         begun = self._agent.close()
         if self._agent.broken:
-            end_children()  # those that were the fork server's
+            end_children()  # the dead fork server's children, which this process has adopted
         (self._held or self._client).send(Goodbye(self.reason, begun), ())
         if self.abandoned:
             end_job(os.environ.get(JOB_END, ""))
         elif self.reason == TERMINATED and not ends_job:
-            self._end_job_if_alone()  # whoever kills all may have come to the dispatcher after us
+            self._end_job_if_alone()  # ask again: the dispatcher may have been killed after us
         return self.status
 
     def disconnect(self) -> None:
-        """Close the connection: a dispatcher that is busy has a whole lease to take what was sent
-        last.
+        """Close the connection. A busy dispatcher has a whole lease to acknowledge the last
+        messages.
         """
         if self.abandoned:
             self._client.close()
@@ -216,8 +214,8 @@ class Worker:
             self._client.close(self._connection.lease_seconds)
 
     def _end_job_if_alone(self) -> bool:
-        """End the job where the dispatcher is gone: with the death of what started this worker
-        Slurm ends it, but not always its job.
+        """End this job if the dispatcher is gone, and return whether that is so. When the process
+        that started this worker dies, Slurm ends the worker, but not always its job.
         """
         alone = bool(os.environ.get(JOB_END)) and not any(
             map(is_listening, self._connection.addresses)
@@ -231,7 +229,7 @@ class Worker:
         for fd in (self._client.fd, self._agent.fileno(), wake.fileno()):
             poller.register(fd, select.POLLIN)
         while wait := self._next(self._clock.monotonic()):
-            came = self._client.pending  # asked last, see there
+            came = self._client.pending  # ask last: see `PolledSocket`
             ready = dict(poller.poll(0 if came else math.ceil(wait * 1000)))
             if wake.fileno() in ready:
                 wake.recv(4096)
@@ -242,8 +240,8 @@ class Worker:
                     self.handle(message, buffers)
 
     def _next(self, now: float) -> float:
-        """Do what is due; return after how many seconds to be called again, at least a millisecond,
-        or 0 when there is reason to leave.
+        """Do what is due. Return after how many seconds to call this again, at least a millisecond;
+        or 0 when there is a reason to leave.
         """
         if self._held is not None:
             self._held.settle()
@@ -256,7 +254,7 @@ class Worker:
         """Act on a message of the dispatcher.
 
         Raises:
-            ProtocolError: it is none that a worker understands.
+            ProtocolError: a worker does not understand such a message.
         """
         match message:
             case Welcome(epoch=epoch):
@@ -274,11 +272,13 @@ class Worker:
                 self._agent.handle(message, buffers)
 
     def check_connection(self, now: float) -> float:
-        """Find whether there is a reason to leave; return after how many seconds to look again."""
+        """Check whether there is a reason to leave. Return after how many seconds to check
+        again.
+        """
         connection = self._connection
         if now - self._looked_at > 2 * connection.beat_seconds:
-            # This process was stopped (a suspended job), or the machine was: what was sent
-            # meanwhile has yet to be read.
+            # This process or the machine was suspended: messages that were sent meanwhile have yet
+            # to be read, so silence proves nothing.
             self._listen_until = now + _LISTEN_BEATS * connection.beat_seconds
         self._looked_at = now
         if now > self._log_due:
@@ -308,7 +308,9 @@ class Worker:
 
 
 def holding(connection: Connection, resources: str = "[]") -> Connection:
-    """Return the connection of a worker that holds this, as JSON: it has a slot for each core."""
+    """Return the connection of a worker with these resources, given as JSON. Such a worker has a
+    slot for each core.
+    """
     held = msgspec.json.decode(resources, type=list[tuple[str, list[Any]]])
     if not held:
         return connection
@@ -318,7 +320,7 @@ def holding(connection: Connection, resources: str = "[]") -> Connection:
 
 
 def _hello(connection: Connection) -> Hello:
-    """Return the first message of this worker."""
+    """Return this worker's first message."""
     return make_hello(
         run_id=connection.run_id,
         slots=connection.slots,
@@ -330,8 +332,8 @@ def _hello(connection: Connection) -> Hello:
 
 
 def end_job(command: str) -> None:
-    """Have the batch system end the job that this process runs in, where somebody says how: nobody
-    else is left who might.
+    """End the cluster job that this process runs in, by this command, if there is one: nobody else
+    is left to end it.
     """
     if not command:
         return
@@ -341,7 +343,8 @@ def end_job(command: str) -> None:
         done = subprocess.run(
             shlex.split(command), stdin=subprocess.DEVNULL, timeout=END_SECONDS, check=False
         )
-        if done.returncode != -signal.SIGTERM:  # as of all processes of a job that is being ended
+        # The job's end may end the command too, by SIGTERM: that is no failure.
+        if done.returncode != -signal.SIGTERM:
             done.check_returncode()
     except (OSError, subprocess.SubprocessError) as error:
         print(
@@ -352,13 +355,13 @@ def end_job(command: str) -> None:
 
 
 def is_listening(address: str) -> bool:
-    """Return whether somebody takes connections at an address as `tcp://host:port`."""
+    """Return whether a process accepts connections at an address of the form `tcp://host:port`."""
     return not why_unreachable(address, LISTEN_SECONDS)
 
 
 def seconds_since(began: str) -> float:
-    """Return for how long a cluster job has run that began at this time (by /proc/uptime, which
-    never jumps); 0 if nobody says.
+    """Return for how many seconds a cluster job has run that began at this time, in seconds of
+    /proc/uptime, which never jumps; 0 if the time is not given.
     """
     if not began:
         return 0.0
@@ -366,10 +369,10 @@ def seconds_since(began: str) -> float:
 
 
 def _log_path() -> str:
-    """Return the path of our standard output when that is a file, else an empty text.
+    """Return the path of this process's standard output if that is a file, else an empty text.
 
-    What is not UTF-8 in it is escaped. A worker is known by its last two parts, which are of our
-    making.
+    Bytes that are not UTF-8 are escaped. The dispatcher matches the worker by the last two parts of
+    the path, which the package itself names.
     """
     try:
         path = os.fsencode(Path("/proc/self/fd/1").readlink())

@@ -1,5 +1,5 @@
-"""How much memory a process has, its limit, and whether the kernel has killed for want of it.
-Linux.
+"""Measure and limit a process's memory, and find out whether the kernel killed it for lack of
+memory. Linux.
 """
 
 from __future__ import annotations
@@ -14,28 +14,28 @@ from pathlib import Path
 
 _PAGE = resource.getpagesize()
 _CLAIM_SECONDS = 2.0
-"""How long after the kernel has killed somebody the death of a runner may be that kill."""
+"""For how long after a kill by the kernel a runner's death may be explained by that kill."""
 
 
 class MemoryLimit:
-    """This process's limit of data (setrlimit(2), RLIMIT_DATA): its heap and all else that it alone
-    may write to.
+    """This process's limit of data (setrlimit(2), RLIMIT_DATA): its heap and its other private
+    writable memory.
 
-    It is set on top of `base`, the bytes that the process had when it was new. Unlike a limit of
-    address space it leaves room for what is reserved and never used, as libraries of linear algebra
-    do.
+    The limit is set on top of `base`, the bytes of data that the process had when it was new.
+    Unlike a limit of address space, it does not count memory that is reserved and never used, as
+    libraries of linear algebra do.
     """
 
     def __init__(self, base: int) -> None:
         self._base = base
         self.wanted = 0
-        """How many bytes were allowed by `set`."""
+        """The limit that was passed to `set`, in bytes."""
         self._before, self._hard = resource.getrlimit(resource.RLIMIT_DATA)
 
     @property
     def limit(self) -> int:
-        """The limit in force in bytes: ours, or one of address space or data that somebody else has
-        set; 0 when there is none.
+        """The limit in force, in bytes: ours, or one of address space or data that was set
+        elsewhere; 0 when there is none.
         """
         if self.wanted:
             return self.wanted
@@ -45,14 +45,16 @@ class MemoryLimit:
         return min((soft for soft in others if soft != resource.RLIM_INFINITY), default=0)
 
     def set(self, size: int) -> None:
-        """Allow so many bytes, but no more than were allowed before; 0 is just as many as that."""
+        """Allow this many bytes, but never more than the limit that was in force at the start. 0
+        restores that limit.
+        """
         if size != self.wanted:
             self.wanted = size
             self._apply(size)
 
     def was_met(self, error: BaseException) -> bool:
-        """Return whether an exception says that memory ran out: under a limit, ENOMEM of a system
-        call does too.
+        """Return whether an exception means that memory ran out. Under a limit, ENOMEM of a system
+        call means that too.
         """
         return isinstance(error, MemoryError) or (
             isinstance(error, OSError) and error.errno == errno.ENOMEM and self.limit > 0
@@ -60,7 +62,7 @@ class MemoryLimit:
 
     @contextlib.contextmanager
     def lifted(self) -> Iterator[None]:
-        """Within, there is no limit."""
+        """Lift the limit within the block."""
         if self.wanted:
             self._apply(0)
         try:
@@ -79,8 +81,8 @@ class MemoryLimit:
 
 
 def data_bytes(pid: int | None = None) -> int:
-    """Return the bytes of data of a process, by default this one, as RLIMIT_DATA counts them (and
-    its stack); 0 when it is gone.
+    """Return a process's bytes of data as RLIMIT_DATA counts them, and its stack; 0 when it is
+    gone. The default is this process.
     """
     try:
         return int(Path(f"/proc/{pid or 'self'}/statm").read_bytes().split()[5]) * _PAGE
@@ -89,7 +91,9 @@ def data_bytes(pid: int | None = None) -> int:
 
 
 def resident_bytes(pid: int | None = None) -> int:
-    """Return the bytes that a process, by default this one, has in memory; 0 when it is gone."""
+    """Return a process's resident memory in bytes; 0 when it is gone. The default is this
+    process.
+    """
     try:
         return int(Path(f"/proc/{pid or 'self'}/statm").read_bytes().split()[1]) * _PAGE
     except (OSError, IndexError):
@@ -97,12 +101,12 @@ def resident_bytes(pid: int | None = None) -> int:
 
 
 def peak_memory() -> int:
-    """Return the most that this process has had resident, in bytes."""
+    """Return the highest resident memory of this process so far, in bytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def reset_peak_memory() -> None:
-    """Have the peak counted from now on (proc(5), /proc/pid/clear_refs), where the system allows
+    """Restart the measurement of the peak (proc(5), /proc/pid/clear_refs), where the system allows
     it.
     """
     with contextlib.suppress(OSError):
@@ -110,11 +114,11 @@ def reset_peak_memory() -> None:
 
 
 class KillCounter:
-    """Counts the processes that the kernel has killed for want of memory in this process's control
-    group.
+    """Counts the processes in this process's control group that the kernel has killed for lack of
+    memory.
 
-    The kernel does not report which. A kill that is not claimed soon was of another process: of
-    the user, say, outside our workers.
+    The kernel does not report which processes these were. A kill that no runner's death claims soon
+    was that of another process, such as the user's own outside our workers.
     """
 
     def __init__(self, file: Path | None = None) -> None:
@@ -125,15 +129,15 @@ class KillCounter:
         self._rose_at = -math.inf
 
     def update(self, now: float) -> None:
-        """See whether there are more, at most once a second; to be called from time to time (`now`
-        in monotonic seconds).
+        """Look for new kills, at most once a second. Call this from time to time (`now` in
+        monotonic seconds).
         """
         if now - self._updated_at >= _CLAIM_SECONDS / 2:
             self._count_new(now)
 
     def claim(self, now: float) -> bool:
-        """Return whether a process that was killed just now may be one of them; if so that kill
-        counts for no other.
+        """Return whether a process that was killed just now may be one of the counted kills. If so,
+        that kill is used up.
         """
         self._count_new(now)
         if not self._unclaimed:
@@ -161,7 +165,7 @@ class KillCounter:
 def _events_file(
     listing: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")
 ) -> Path | None:
-    """Return the file in which the kernel counts kills: of version 1 or 2 of control groups
+    """Return the file in which the kernel counts kills, in version 1 or 2 of control groups
     (cgroups(7)).
     """
     try:
@@ -180,25 +184,25 @@ def _events_file(
 
 
 def memory_here() -> int:
-    """Return how many bytes of memory this process may have with those beside it: the machine's, or
-    less where its control group, or one above, says so.
+    """Return how many bytes of memory this process and its neighbours may have: the machine's, or
+    less where its control group or a parent of that says so.
     """
     sizes: list[int] = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
     events = _events_file()
     for folder in events.parents if events is not None else ():
         for name in ("memory.max", "memory.limit_in_bytes"):
-            with contextlib.suppress(OSError, ValueError):  # the root has none, or says "max"
+            with contextlib.suppress(OSError, ValueError):  # no limit: no such file, or "max"
                 sizes.append(int((folder / name).read_text()))
     return min(sizes)
 
 
 def killed_for_memory(*, exitcode: int, peak: int, limit: int, kernel: bool) -> bool:
-    """Return whether a process died for want of memory: the kernel counted it, or under a limit it
-    aborted, or died near it.
+    """Return whether a process died for lack of memory: the kernel counted the kill or, under a
+    limit, the process aborted or died near the limit.
 
     Args:
-        exitcode: as of a `multiprocessing.Process`. peak, limit: in bytes; limit 0 is none. kernel:
-        that a process was just killed so.
+        exitcode: as in `multiprocessing.Process`. peak, limit: in bytes; limit 0 is none.
+        kernel: whether the kernel has just killed some process for lack of memory.
     """
     if kernel and exitcode == -_SIGKILL:
         return True

@@ -1,7 +1,7 @@
-"""What `multiprocessing` finds in a runner: a name, a parent, the caller's authentication key and
-resource tracker, as in a child process of its own.
+"""Prepare `multiprocessing` in a runner: a process name, a parent, and the caller's authentication
+key and resource tracker, as in a child process of its own.
 
-Nothing of it is imported before user code does so: a hook waits for that.
+Nothing of `multiprocessing` is imported before user code imports it: an import hook waits for that.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Any
 from msgspec import Struct
 
 from gridengine.serialize import shared_objects
-from gridengine.worker import parent_requests
+from gridengine.worker import agent_requests
 
 
 def prepare(descriptor: int, number: int) -> None:
-    """Have this process inherit, once it is wanted, what its agent gives by the socket of this
-    descriptor; `number` is in its name.
+    """Prepare this process to request these things from its agent, by the socket of this
+    descriptor, when user code needs them. `number` becomes part of the process's name.
     """
     name = f"PoolWorker-{number}"
     adaptations: dict[str, Callable[[Any], None]] = {
@@ -30,9 +30,9 @@ def prepare(descriptor: int, number: int) -> None:
         "logging": functools.partial(_name_in_records, name),
         "multiprocessing.process": functools.partial(_be_child, name, descriptor),
     }
-    parent_requests.connect(descriptor)
-    shared_objects.registry().fetch_descriptor = lambda name: parent_requests.ask(
-        parent_requests.DESCRIPTOR + name
+    agent_requests.connect(descriptor)
+    shared_objects.registry().fetch_descriptor = lambda name: agent_requests.ask(
+        agent_requests.DESCRIPTOR + name
     )[1]
     sys.meta_path.insert(0, _Finder(adaptations))
     for module, adapt in adaptations.items():
@@ -41,7 +41,9 @@ def prepare(descriptor: int, number: int) -> None:
 
 
 def _name_in_records(name: str, logging: Any) -> None:
-    """Have log records name this process before `multiprocessing`, whom they ask, is imported."""
+    """Put this process's name into log records before `multiprocessing` is imported, which
+    `logging` asks for the name.
+    """
     made = logging.getLogRecordFactory()
 
     def record(*args: Any, **kwargs: Any) -> Any:
@@ -54,39 +56,38 @@ def _name_in_records(name: str, logging: Any) -> None:
 
 
 def _be_child(name: str, requests: int, process: Any) -> None:
-    """Have a name, the agent as the parent, which on the caller's machine is the caller, and the
-    caller's key (multiprocessing.process), that proxies of its managers are accepted; elsewhere
-    this process keeps a key of its own.
+    """Set this process's name, its parent (the agent; on the caller's machine that is the caller's
+    process), and the caller's authentication key (multiprocessing.process), so that managers of the
+    caller accept its proxies. On another machine it has a key of its own.
     """
     process.current_process().name = name
     process._parent_process = process._ParentProcess(
-        "MainProcess", parent_requests.agent_pid(), requests
+        "MainProcess", agent_requests.agent_pid(), requests
     )
     try:
-        key, _ = parent_requests.ask(parent_requests.AUTHENTICATION_KEY)
+        key, _ = agent_requests.ask(agent_requests.AUTHENTICATION_KEY)
         process.current_process().authkey = key
     except LookupError:
         return
 
 
 def _share_resource_tracker(module: Any) -> None:
-    """Have what calls make and let go of noted where the caller notes it
-    (multiprocessing.resource_tracker).
+    """Share the resource tracker of the caller's machine (multiprocessing.resource_tracker).
 
-    With a tracker of its own a runner would take all away, when it ends, that its calls have made
-    for others.
+    A tracker of the runner's own would remove, when the runner ends, everything that its calls have
+    made for others.
     """
     tracker = module._resource_tracker
 
     class Tracker(type(tracker)):  # type: ignore[misc]
         @property
         def _fd(self) -> int | None:
-            """The descriptor that the tracker reads from; asked for when it is first needed."""
+            """The descriptor of the tracker; requested when it is first needed."""
             if self.__dict__["_fd"] is None:
                 try:
-                    self.__dict__["_fd"] = parent_requests.ask(parent_requests.RESOURCE_TRACKER)[1]
+                    self.__dict__["_fd"] = agent_requests.ask(agent_requests.RESOURCE_TRACKER)[1]
                 except LookupError:
-                    return None  # it starts one of its own
+                    return None  # `multiprocessing` then starts a tracker of its own
             return self.__dict__["_fd"]  # type: ignore[no-any-return]
 
         @_fd.setter
@@ -97,11 +98,11 @@ def _share_resource_tracker(module: Any) -> None:
 
 
 def _leave_segments_to_their_makers(module: Any) -> None:
-    """Have a segment of shared memory noted by who has made it alone
+    """Register a segment of shared memory only in the process that creates it
     (multiprocessing.shared_memory).
 
-    Before Python 3.13 who attached it destroyed it as well; and from then on too, unless told not
-    to.
+    Before Python 3.13, a process that attached to a segment destroyed it as well; since then it
+    still does, unless told otherwise.
     """
     made, tracker = module.SharedMemory, module.resource_tracker
     here = threading.local()
@@ -124,7 +125,7 @@ def _leave_segments_to_their_makers(module: Any) -> None:
                 here.attaches = False
 
         def unlink(self) -> None:
-            if self._attached:  # so that what is struck off the list stood there
+            if self._attached:  # register it first, so that `unlink` finds it registered
                 tracker.register(self._name, "shared_memory")
             super().unlink()
 
@@ -135,9 +136,9 @@ def _leave_segments_to_their_makers(module: Any) -> None:
 
 
 def _fork_unless_told(module: Any) -> None:
-    """Have children forked where nothing else is said (multiprocessing.context), as before Python
-    3.14, which starts them from a server: those do not know the script's functions, for the
-    script is not run in a runner.
+    """Fork children by default (multiprocessing.context), as before Python 3.14. From 3.14 on the
+    default is a fork server, whose children do not know the script's functions, because the script
+    is not run in a runner.
     """
     default = module._default_context
     default._default_context = default.get_context("fork")
@@ -150,11 +151,13 @@ _ADAPTATIONS: Mapping[str, Callable[[Any], None]] = MappingProxyType(
         "multiprocessing.shared_memory": _leave_segments_to_their_makers,
     }
 )
-"""What is done once these modules have been imported."""
+"""Functions that are called once these modules have been imported."""
 
 
 class _Finder(Struct, eq=False):
-    """Finds these modules where they are, and has something done when they have been imported."""
+    """An import hook that finds these modules normally, and calls a function once each has been
+    imported.
+    """
 
     adaptations: Mapping[str, Callable[[Any], None]]
 

@@ -1,5 +1,5 @@
-"""The agent's part in calls that make calls: passes on what they and their dispatcher say to each
-other, by a socket that each runner opens when it first wants it (`calling_process`).
+"""The agent's part in nested calls: it forwards messages between runners and their dispatcher, by a
+socket that each runner opens at its first nested call (`calling_process`).
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from gridengine.serialize.payload import Payload
 from gridengine.wire.channel import Channel
 from gridengine.wire.messages import (
     CANCELLED,
-    ChildrenEnded,
-    FromParent,
+    FromClient,
     Message,
+    NestedEnded,
     Resumed,
     Returned,
-    ToParent,
+    ToClient,
     Waits,
 )
 from gridengine.wire.socket_pairs import socket_pair
-from gridengine.worker import parent_requests
+from gridengine.worker import agent_requests
 from gridengine.worker.poller import Poller
 from gridengine.worker.runner_handle import RunnerHandle
 from gridengine.worker.runner_pool import RunnerPool
 
 
 class RunnerLink:
-    """The agent's end of such a socket; `stalled` as that of its runner."""
+    """The agent's end of such a socket; `stalled` is as in `RunnerHandle`."""
 
     def __init__(self, runner: RunnerHandle) -> None:
         self.runner = runner
@@ -40,18 +40,18 @@ class RunnerLink:
         self.stalled = False
 
     def close(self) -> None:
-        """Close both ends, of which the runner may have one."""
+        """Close both ends; the runner may have its own copy of the other end."""
         self.channel.close()
         self.theirs.close()
 
 
 class NestedCalls:
-    """Passes on what the calls of a worker's runners and their dispatcher say to each other.
+    """Forwards messages between a worker's runners and their dispatcher.
 
     Args:
-        pool: whose runners these are.
-        poller: calls when there is something to read.
-        send: is given each message for the dispatcher, with its buffers.
+        pool: the pool of these runners.
+        poller: calls when a socket can be read.
+        send: sends a message with its buffers to the dispatcher.
     """
 
     def __init__(
@@ -64,15 +64,15 @@ class NestedCalls:
         self._preloaded = False
         pool.on_removed = self._end
 
-    def open(self, request: bytes) -> parent_requests.Answer:
-        """Answer a runner that requests such a socket.
+    def open(self, request: bytes) -> agent_requests.Answer:
+        """Answer a runner's request for such a socket.
 
         Raises:
-            LookupError: it is no runner of this worker's, or has one.
+            LookupError: the number is no runner of this worker, or the runner has a socket already.
         """
         number = int(request[1:])
         if number not in self._pool.runners or number in self._links:
-            raise LookupError(f"process {number} of this worker is none that may make calls")
+            raise LookupError(f"process {number} of this worker may not make calls")
         if not self._preloaded:
             self._preloaded = True
             with contextlib.suppress(OSError):  # one that is gone shows when its events are read
@@ -81,8 +81,10 @@ class NestedCalls:
         self._poller.register(link.channel.fileno(), functools.partial(self._handle, link))
         return b"", link.theirs.fileno()
 
-    def pass_on(self, message: ToParent, buffers: Payload = ()) -> None:
-        """Pass a message of the dispatcher on to a runner; one that is gone is told nothing."""
+    def pass_on(self, message: ToClient, buffers: Payload = ()) -> None:
+        """Forward a message of the dispatcher to its runner. Nothing happens if the runner
+        is gone.
+        """
         link = self._links.get(message.runner)
         if link is None:
             return
@@ -93,32 +95,32 @@ class NestedCalls:
         self._pool.send(link, message, buffers)
 
     def end_all(self) -> None:
-        """End the runners that have such a socket: what they wait for does not come."""
+        """Kill the runners that have such a socket: the outcomes that they await will not come."""
         for link in self._links.values():
             link.runner.end(CANCELLED, signal.SIGKILL, math.inf)
 
     def _handle(self, link: RunnerLink) -> None:
-        """Pass on what a runner has sent."""
+        """Forward the messages of a runner."""
         link.theirs.close()
         if link.stalled:
             self._pool.note_stall(link, stalled=not link.channel.flush())
         try:
             for message, buffers in link.channel.poll():
-                if not isinstance(message, FromParent) or message.runner != link.runner.id:
+                if not isinstance(message, FromClient) or message.runner != link.runner.id:
                     raise ProtocolError(f"a call sends no {type(message).__name__}")
                 if isinstance(message, Waits):
                     self._begin_waiting(link.runner, message)
                 else:
                     self._send(message, buffers)
         except ProtocolError:
-            link.channel.ended = True  # user code wrote into it
+            link.channel.ended = True  # user code wrote into the channel
             link.runner.kill()
         if link.channel.ended:
             self._end(link.runner)
 
     def _begin_waiting(self, runner: RunnerHandle, message: Waits) -> None:
-        """Have others run in the place of a call that waits. Nothing is to wait behind it, and what
-        waits here for a runner comes after its children: so all that is given back.
+        """Let other calls run in place of a call that waits. Give back all runs behind it and all
+        queued batches: the waiting call's nested calls come before them.
         """
         if message.run not in runner.given or runner.waits_in:
             return
@@ -132,9 +134,9 @@ class NestedCalls:
             self._send(Returned(returned), ())
 
     def _end(self, runner: RunnerHandle) -> None:
-        """Forget a runner: nobody is there any more to be told of its calls."""
+        """Forget a runner: nobody is to be told of its nested calls any more."""
         link = self._links.pop(runner.id, None)
         if link is not None:
             self._poller.unregister(link.channel.fileno())
             link.close()
-            self._send(ChildrenEnded(runner.id), ())
+            self._send(NestedEnded(runner.id), ())

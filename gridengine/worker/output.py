@@ -1,5 +1,5 @@
-"""What runners write to their standard output and error: read, passed on whole, line by line, and
-kept within bounds.
+"""Read the runners' standard output and error, pass it on line by line, and record it within
+bounds.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from gridengine.worker.stream_writer import StandardStreams
 
 _READ = 64 * 1024
 _HOLD_SECONDS = 0.1
-"""How long the beginning of a line waits for its end, lest what another runner writes comes
+"""How long the beginning of a line waits for its end, so that no other runner's output comes
 between.
 """
 
 
 class Sink(Protocol):
-    """What takes what runners write. It never waits; while it is `full` no more is to be read for
-    it.
+    """A receiver of runners' output. It never waits. While it is `full`, its readers must
+    not read.
     """
 
     @property
@@ -33,15 +33,15 @@ class Sink(Protocol):
 
 
 class CallersSink(Sink, Protocol):
-    """One for the caller of a run; if that is `alone`, nobody else has what the run writes."""
+    """The sink of a run's caller. With `alone`, no other sink gets the run's output."""
 
     @property
     def alone(self) -> bool: ...
 
 
 class OutputReader:
-    """The read end of a runner's output pipe: drained, passed on line by line, and kept while
-    somebody wants it kept.
+    """The read end of a runner's output pipe. Its data is passed on line by line, and recorded
+    while `excerpt` is set.
     """
 
     def __init__(self, fd: int, sink: Sink) -> None:
@@ -50,9 +50,9 @@ class OutputReader:
         self._sink = sink
         self._line = b""
         self._pass_at: float | None = None
-        """When the beginning of a line is passed on; None before anybody has looked at it."""
+        """When to pass on the incomplete line; None before `pass_late_line` has seen it."""
         self.also: CallersSink | None = None
-        """Where else it is passed on to, or there alone, for now."""
+        """A second sink; the only one if it is `alone`."""
         self.excerpt: OutputExcerpt | None = None
         self.ended = False
 
@@ -61,12 +61,12 @@ class OutputReader:
 
     @property
     def full(self) -> bool:
-        """Whether to read no more for now."""
+        """Whether reading must stop for now."""
         return self._sink.full or (self.also is not None and self.also.full)
 
     def drain(self) -> None:
-        """Read what has been written up to now, and not what a process that never stops writing
-        adds meanwhile.
+        """Read everything written up to now, but not the data that a process which never stops
+        writing adds meanwhile.
         """
         left = fcntl.fcntl(self._fd, fcntl.F_GETPIPE_SZ)
         while left > 0 and not self.ended:
@@ -81,9 +81,7 @@ class OutputReader:
             self._add(data)
 
     def _add(self, data: bytes) -> None:
-        """Pass on the whole lines; a line that has no end yet waits for it, if it is not too
-        long.
-        """
+        """Pass on the whole lines. An incomplete line waits for its end, unless it is too long."""
         whole = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
         if self.ended or len(self._line) + len(data) - whole > _READ:
             whole = len(data)
@@ -101,8 +99,8 @@ class OutputReader:
             self.also.write(data)
 
     def pass_late_line(self, now: float) -> float:
-        """Pass on the beginning of a line that has waited for its end for long enough since this
-        was first called for it; return after how many seconds to be called again.
+        """Pass on an incomplete line that has waited long enough since the first call for it.
+        Return after how many seconds to call this again.
         """
         if not self._line:
             return math.inf
@@ -115,16 +113,16 @@ class OutputReader:
 
     @property
     def has_line(self) -> bool:
-        """Whether the beginning of a line waits for its end."""
+        """Whether an incomplete line waits for its end."""
         return bool(self._line)
 
     def pass_line(self) -> None:
-        """Pass on the beginning of a line, whether or not its end is still to come."""
+        """Pass on the incomplete line."""
         line, self._line = self._line, b""
         self._pass(line)
 
     def take_excerpt(self) -> bytes:
-        """Return what was kept of all that has been written up to now, and keep no more."""
+        """Return the recorded part of everything written up to now, and stop recording."""
         self.drain()
         self.pass_line()
         content = self.excerpt.content() if self.excerpt is not None else b""
@@ -138,11 +136,10 @@ class OutputReader:
 
 
 class OutputReaders:
-    """The readers of an agent: each reads when there is something, while those who take it have
-    room.
+    """The output readers of an agent. Each reads when its pipe has data and its sinks have room.
 
     Args:
-        streams: of those who take it, those whose room wakes whoever calls `tick`.
+        streams: sinks that call the agent's `tick` again when they have room.
     """
 
     def __init__(self, streams: StandardStreams, poller: Poller) -> None:
@@ -152,18 +149,18 @@ class OutputReaders:
         self._with_line: dict[OutputReader, None] = {}
 
     def add(self, reader: OutputReader) -> None:
-        """Read from here on."""
+        """Start reading."""
         self._poller.register(reader.fileno(), partial(self._drain, reader))
 
     def remove(self, reader: OutputReader) -> None:
-        """Read no more."""
+        """Stop reading."""
         self._poller.unregister(reader.fileno())
         self._full.pop(reader, None)
         self._with_line.pop(reader, None)
 
     def tick(self, now: float) -> float:
-        """Go on with what could not be read before, and with lines that wait; return after how many
-        seconds to be called again.
+        """Read again from pipes whose sinks were full, and pass on incomplete lines that have
+        waited. Return after how many seconds to call this again.
         """
         if self._full:
             self._go_on()
@@ -186,9 +183,9 @@ class OutputReaders:
             self._go_on()
 
     def _go_on(self) -> None:
-        """Read again what was not read for want of room, where there is room now."""
+        """Resume the readers whose sinks have room again."""
         for stream in self.streams:
-            stream.awaited = True  # before looking: room that comes after that wakes us
+            stream.awaited = True  # set before looking, so that later room wakes us
         for reader in [reader for reader in self._full if not reader.full]:
             del self._full[reader]
             self.add(reader)

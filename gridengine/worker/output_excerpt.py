@@ -1,4 +1,4 @@
-"""What is kept of a stream that may be of any length: its beginning and its end."""
+"""The beginning and the end of a stream of any length."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ _SLACK = 64 * 1024
 
 
 class OutputExcerpt:
-    """The first and the last of a stream of bytes, `limit` of them in all, and how many were left
-    out between.
+    """The first and the last bytes of a stream, `limit` in all, and the number of bytes left out
+    between.
     """
 
     def __init__(self, limit: int) -> None:
@@ -19,7 +19,7 @@ class OutputExcerpt:
         self._left_out = 0
 
     def add(self, data: bytes) -> None:
-        """Add what was written next."""
+        """Add the next bytes of the stream."""
         room = self._head_limit - len(self._head)
         if room > 0:
             self._head += data[:room]
@@ -35,7 +35,9 @@ class OutputExcerpt:
             self._left_out += excess
 
     def content(self) -> bytes:
-        """Return what is kept, with a line that says how much was left out, where it was."""
+        """Return the excerpt, with a line in place of the gap that says how many bytes were left
+        out.
+        """
         self._trim()
         gap = f"\n[... {self._left_out} bytes left out ...]\n".encode() if self._left_out else b""
         return bytes(self._head) + gap + bytes(self._tail)

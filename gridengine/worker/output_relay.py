@@ -1,5 +1,12 @@
-"""Forwards what jobs print to the standard output and error of their caller, no more at a time
-than is taken there.
+"""Forward the output of jobs to their caller's standard output and error, no faster than the caller
+takes it.
+
+The caller gives credit when its streams have taken output; without that, a slow terminal would fill
+the dispatcher's memory. Each run has a window of its own, not each worker: on a dispatcher's own
+machine one worker serves all clients, and a client that is suspended must not keep the others' jobs
+waiting. A stand-alone dispatcher forwards `Output` to the client and the client's credit to the
+worker. It waits for no client that is gone, and keeps no more than the windows for clients that may
+come back. Logs get the output of jobs, too, because errors show a log's end.
 """
 
 from __future__ import annotations
@@ -14,17 +21,17 @@ from gridengine.wire.messages import Message, Output, OutputTaken
 from gridengine.worker.stream_writer import StandardStreams, StreamWriter
 
 WINDOW_BYTES = 64 * 1024
-"""How much of a run's output may be on its way: a caller who reads slowly keeps no job of another
-caller waiting.
+"""How much of a run's output may be under way. The window is per run, so that a slow caller keeps
+no job of another caller waiting.
 """
 
 
 class Relay(Struct, eq=False):
-    """A worker's side: sends output, of each run no more than a window ahead of what its caller's
+    """The worker's side: sends the output of each run at most one window ahead of what its caller's
     streams have taken.
 
     Args:
-        alone: whether nothing else has what watched runs write: there is no log of theirs.
+        alone: whether the output of watched runs goes nowhere else, because there is no log.
     """
 
     _send: Callable[[Message, Payload], None]
@@ -32,30 +39,30 @@ class Relay(Struct, eq=False):
     _under_way: dict[int, int] = {}
 
     def is_full(self, run: int) -> bool:
-        """Whether to send no more of a run for now."""
+        """Whether a run's output must wait for now."""
         return self._under_way.get(run, 0) >= WINDOW_BYTES
 
     def send(self, run: int, stream: int, data: bytes) -> None:
-        """Send what a run wrote to its standard output (1) or error (2)."""
+        """Send a run's standard output (1) or error (2)."""
         if data:
             self._under_way[run] = self._under_way.get(run, 0) + len(data)
             self._send(Output(run, stream), [data])
 
     def begin_again(self, under_way: Mapping[int, int]) -> None:
-        """Note that so many bytes of these runs are on their way to a new dispatcher, and no
-        others.
+        """Set how many bytes of each run are under way to a new dispatcher; of other runs
+        none are.
         """
         self._under_way = dict(under_way)
 
     def taken(self, run: int, count: int) -> None:
-        """Note that so many bytes of a run have been taken."""
+        """Note that the caller's streams have taken this many bytes of a run."""
         left = self._under_way.pop(run, 0) - count
         if left > 0:
             self._under_way[run] = left
 
 
 class RunOutput(Struct, frozen=True):
-    """A `Sink`: where what one run writes to one of its streams is passed on to."""
+    """A `Sink` for one of a run's streams, which sends to the run's caller."""
 
     relay: Relay
     run: int
@@ -74,7 +81,9 @@ class RunOutput(Struct, frozen=True):
 
 
 class JobsOutput:
-    """The caller's side: passes on what workers send, and counts how much of which run is taken."""
+    """The caller's side: writes the output that workers send, and counts how much of each run was
+    taken.
+    """
 
     def __init__(self, streams: StandardStreams) -> None:
         self._streams: list[tuple[StreamWriter, deque[tuple[int, bytes, int, int]]]] = [
@@ -82,16 +91,18 @@ class JobsOutput:
         ]
 
     def take(self, worker: bytes, message: Output, data: bytes) -> None:
-        """Pass on what a worker sent."""
+        """Write output that a worker sent."""
         stream, under_way = self._streams[message.stream - 1]
         stream.write(data)
         under_way.append((stream.accepted, worker, message.run, len(data)))
 
     def taken(self) -> Iterator[tuple[bytes, OutputTaken]]:
-        """Yield which worker is to be told of what has been taken since."""
+        """Yield, for each worker, the `OutputTaken` messages that it must be sent since the last
+        call.
+        """
         for stream, under_way in self._streams:
             if under_way:
-                stream.awaited = True  # before looking: what is taken after that wakes us
+                stream.awaited = True  # set before looking, so that later progress wakes us
             while under_way and under_way[0][0] <= stream.passed:
                 _, worker, run, count = under_way.popleft()
                 yield worker, OutputTaken(count, run)

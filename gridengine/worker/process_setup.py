@@ -1,5 +1,5 @@
-"""Sets up a runner's process for calls (standard streams, working directory, module search path,
-`Controller`), and ends it.
+"""Set up a runner's process for calls (standard streams, working directory, module search path,
+`Controller`), and end it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def redirect_streams(descriptors: RunnerDescriptors) -> None:
 
 
 def exit_process(status: int) -> NoReturn:
-    """End this process, and nothing of its parent's with it."""
+    """End this process at once, without the exit handlers that it inherited from its parent."""
     flush_output()
     os._exit(status)
 
@@ -51,13 +51,13 @@ def exit_forked(error: BaseException | None) -> NoReturn:
             status = (error.code or 0) & 0xFF
         else:
             sys.stderr.write(f"{error.code}\n")
-    finally:  # whatever user code has made of these: it must not go on as a runner
+    finally:  # even if user code broke any of these: the process must not go on as a runner
         exit_process(status)
 
 
 def flush_output() -> None:
-    """Write out what Python has buffered for standard output and error; user code may have closed
-    or replaced them.
+    """Write out the buffers of Python's standard output and error. User code may have closed or
+    replaced the streams.
     """
     try:
         sys.stdout.flush()
@@ -69,7 +69,7 @@ def flush_output() -> None:
 
 
 class Controller:
-    """What a call is given to exchange data with its caller.
+    """An object by which a call exchanges data with its caller.
 
     `job_id` and `attempt` say which job this is, and how many times it was begun before (from 0).
     """
@@ -90,8 +90,8 @@ class Controller:
 
     @property
     def cancelled(self) -> bool:
-        """Whether the host has asked this job to end (`terminate()`): it has the grace time to do
-        so.
+        """Whether the host has asked this job to end (`terminate()`). The job then has the grace
+        time to end.
         """
         return self._cancelled
 
@@ -103,8 +103,8 @@ class Controller:
 def with_controller(
     function: Callable[..., Any], assignment: Assignment, push: Callable[[int, Any], None]
 ) -> Callable[..., Any]:
-    """Return a function that is given a controller. While it runs SIGTERM asks it to end, and does
-    not kill.
+    """Return the function, extended to get a controller. While it runs, SIGTERM sets `cancelled`
+    and does not kill.
     """
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -123,11 +123,11 @@ def with_controller(
 
 
 def set_path_and_directory(path: list[str], directory: str) -> None:
-    """Set the module search path and the working directory to the caller's: the call before may
+    """Set the module search path and the working directory to the caller's. The previous call may
     have changed them.
 
     Raises:
-        ConfigurationError: this machine does not have that directory.
+        ConfigurationError: this machine does not have the directory.
     """
     if sys.path != path:
         sys.path[:] = path

@@ -12,12 +12,12 @@ from time import monotonic
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _LOOK_SECONDS = 1.0
 _TERMINATION_SECONDS = 1.0
-"""How long an orphan may take to end by itself."""
+"""How long an orphan may take to end after SIGTERM."""
 
 
 class OrphanReaper:
-    """Ends processes without a runner. They are asked to end first: workers of joblib, say, have
-    files in shared memory that somebody must remove.
+    """Ends orphans. Each gets SIGTERM first: joblib's workers, for example, have files in shared
+    memory that somebody must remove.
     """
 
     def __init__(self) -> None:
@@ -34,8 +34,8 @@ class OrphanReaper:
         )
 
     def end(self, pids: Iterable[int]) -> None:
-        """Send SIGTERM to those of these processes that got none before, and SIGKILL to those that
-        got one long enough ago. Those that have become another user's, as by sudo, are left alone.
+        """Send SIGTERM to those of these processes that had none before, and SIGKILL to those that
+        had one long enough ago. Processes that became another user's, as by sudo, are left alone.
         """
         now, before = monotonic(), self._kill_at
         self._kill_at = {}
@@ -52,7 +52,9 @@ class OrphanReaper:
 
 
 def adopt_orphans() -> None:
-    """Make this process the parent of the orphans below it, rather than the system's first."""
+    """Make this process the parent of all orphans below it, in place of the system's first
+    process.
+    """
     _set_process_control(_PR_SET_CHILD_SUBREAPER, 1)
 
 
@@ -82,8 +84,8 @@ def _parent_of(stat: Path) -> int:
 
 
 def end_children() -> None:
-    """End every child of this process, and their children once they are orphans, until none is
-    left that it may end.
+    """End all children of this process, and theirs once they are orphans, until none is left that
+    this process may end.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
     orphans = OrphanReaper()
@@ -98,7 +100,9 @@ def end_children() -> None:
 
 
 def signal_group(pid: int, number: int) -> None:
-    """Send a signal to the process group that a process leads, or to itself while it leads none."""
+    """Send a signal to the process group that a process leads, or to the process alone before it
+    leads one.
+    """
     try:
         os.killpg(pid, number)
     except ProcessLookupError:
@@ -108,7 +112,7 @@ def signal_group(pid: int, number: int) -> None:
 
 def _set_process_control(option: int, value: int) -> None:
     """Call prctl(2)."""
-    import ctypes  # here, since a dispatcher has this module and no use for it
+    import ctypes  # here: a dispatcher imports this module and never calls this
 
     if ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), f"prctl({option}) failed")

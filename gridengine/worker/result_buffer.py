@@ -1,5 +1,5 @@
-"""What a runner has to report, in order: values joined while they are small and many, and never
-held back for long.
+"""A runner's outcomes on their way to the agent: small values are joined, and nothing is held back
+for long.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from gridengine.wire.messages import RAISED, VALUES, Message, Result, Results
 from gridengine.worker import memory_limit
 
 _HOLD_SECONDS = 0.01
-"""How long the outcome of an ended call may wait for others, and the time between two looks of the
-backstop: together under 20 ms.
+"""How long an outcome may wait for others, and the time between two looks of the backstop thread:
+together under 20 ms.
 """
 _LOOP_SECONDS = 0.03
-"""After how long the loop sends what the backstop, which needs not keep calls waiting for it, has
-not.
+"""After this time the loop sends results itself. Normally the backstop thread has sent them before,
+without holding up calls.
 """
 _IDLE_LOOKS = 10
-"""After how many looks in a row that found no batch the backstop goes to sleep."""
+"""The backstop thread goes to sleep after this many consecutive looks outside a batch."""
 
 
 class Form(Protocol):
-    """What makes bytes of values and exceptions: `pickling`, or a codec."""
+    """An encoder of values and exceptions: `pickling`, or a codec."""
 
     def dump_values(
         self,
@@ -49,15 +49,16 @@ class Form(Protocol):
 
 
 class ResultBuffer:
-    """Outcomes on their way to the agent.
+    """Collects outcomes and sends them to the agent.
 
-    The loop that makes calls appends to `values` what they return and, after some, notes when that
-    was (`ended`, monotonic seconds): that is all that a call costs. In batches of several calls a
-    thread, the backstop, sends what there is, from time to time, while the next calls are made: to
-    send takes half a millisecond, for whoever is woken wants a processor. It looks, rather than
-    being told of each batch, since to wake it costs more than quick batches do; it sleeps when
-    there has been none for a while. Where it does not get to it, the loop calls `flush` when `due`
-    has come.
+    The loop that makes calls appends each return value to `values` and, after some calls, sets
+    `ended` (monotonic seconds). That is all that a call costs.
+
+    During a batch of several calls, a *backstop* thread sends the collected outcomes from time to
+    time while the next calls run. Sending takes half a millisecond, because the woken receiver
+    wants a processor. The thread polls, because waking it for each batch would cost more than a
+    quick batch; it sleeps when there has been no batch for a while. If the thread does not get to
+    run, the loop calls `flush` once `due` has passed.
     """
 
     def __init__(self, channel: Channel) -> None:
@@ -65,7 +66,7 @@ class ResultBuffer:
         self.due = self.ended = 0.0
         self._due = 0.0
         self.form: Form = pickling
-        """What makes bytes of values and exceptions; until the next run begins."""
+        """The encoder of values and exceptions, until the next run begins."""
         self._channel = channel
         self._lock = threading.Lock()
         self._results: list[Result] = []
@@ -78,9 +79,11 @@ class ResultBuffer:
         self._loop_seconds = _LOOP_SECONDS
         self._pid = os.getpid()
         self.passed_on: dict[int, Payload] = {}
-        """The results of runs that later ones of their batch need; empty until they are there."""
+        """Results that later runs of the same batch need, by run; an empty payload until the result
+        exists.
+        """
         self.threads = 0
-        """How many threads it has started, daemons."""
+        """How many daemon threads this buffer has started."""
         self._in_batch = self._looking = False
         self._wanted = threading.Event()
         self._stuck = False
@@ -90,8 +93,8 @@ class ResultBuffer:
         self.due = float("-inf")
 
     def is_forked(self) -> bool:
-        """Return whether this is a process that user code has forked from the runner: only the
-        runner may send.
+        """Return whether user code has forked this process from the runner. Only the runner may
+        send.
         """
         return os.getpid() != self._pid
 
@@ -106,11 +109,11 @@ class ResultBuffer:
         once: bool = False,
         apart: bool = False,
     ) -> None:
-        """Note whose calls follow, and the index of the first.
+        """Begin a run whose first call has the index `start`.
 
-        named: what people call the call with index 0. job: the name of the job that it is, if any.
-        measured: whether to tell how much memory this process has had. once: have the loop `flush`
-        whenever it looks. apart: whether each value is pickled on its own, for any process.
+        named: the label of the call with index 0. job: the name of the job, if it is one. measured:
+        report the peak memory of this process. once: the loop must `flush` whenever it looks at the
+        clock. apart: pickle each value on its own, so that any process can load it.
         """
         self._run, self._first, self._named, self._began = run, start, named, monotonic()
         self._job = job
@@ -124,8 +127,8 @@ class ResultBuffer:
     def add_raised(
         self, index: int, payload: Payload, status: int = RAISED, peak_memory: int = 0
     ) -> None:
-        """Add the pickled exception of call `index`, after the values of the calls before it;
-        `status` is as that of `protocol.Result`.
+        """Add the pickled exception of call `index`, after the values of the calls before it.
+        `status` is as in `Result`.
         """
         with self._lock:
             self._join_values()
@@ -133,32 +136,32 @@ class ResultBuffer:
             self._add(1, status, payload, monotonic(), peak_memory)
 
     def end(self) -> None:
-        """Pickle what is left of these calls, while the status block still names them: that may end
-        the process. From here on the backstop takes none of their values, either.
+        """Pickle the remaining values while the status block still names their run, because
+        pickling may end the process. From here on the backstop thread takes none of these values.
         """
         with self._lock:
             self._join_values()
 
     def flush(self) -> None:
-        """Send all there is."""
+        """Send all outcomes."""
         with self._lock:
             if self.values:
                 self._join_values()
             self._send()
 
     def deliver(self, message: Message, payload: Payload = ()) -> None:
-        """Send a message at once, after all there is."""
+        """Send all outcomes, then this message."""
         with self._lock:
             self._join_values()
             self._send()
             self._channel.deliver(message, payload)
 
     def tell(self, message: Message, payload: Payload) -> None:
-        """Send a message before all outcomes that are not sent yet, at once if nothing else is
-        being sent. May be called by any thread, and by code that pickling a value runs.
+        """Send a message before all outcomes that are not sent yet; at once if nothing else is
+        being sent. Any thread may call this, and so may code that runs while a value is pickled.
         """
         self._told.append((message, payload))
-        if self._lock.acquire(timeout=_HOLD_SECONDS):  # else whoever has it sends something soon
+        if self._lock.acquire(timeout=_HOLD_SECONDS):  # else the lock's owner sends it soon
             try:
                 self._send_told()
             finally:
@@ -169,7 +172,9 @@ class ResultBuffer:
             self._channel.deliver(*self._told.popleft())
 
     def begin_batch(self) -> None:
-        """Until `end_batch` no outcome waits for the end of the call after it."""
+        """Let the backstop thread send outcomes until `end_batch`, so that none waits for the end
+        of a call.
+        """
         if not self.threads:
             threading.Thread(target=self._watch, name="gridengine-results", daemon=True).start()
             self.threads = 1
@@ -179,16 +184,15 @@ class ResultBuffer:
             self._wanted.set()
 
     def end_batch(self) -> None:
-        """Send no more by the backstop."""
+        """Stop the backstop thread's sending."""
         self._in_batch = False
 
     def _watch(self) -> None:
         while True:
             self._wanted.clear()
             self._looking = False
-            if (
-                not self._in_batch
-            ):  # a batch that begins after this line sees that nobody is looking
+            # A batch that begins after this line sees `_looking` as False, and sets `_wanted`.
+            if not self._in_batch:
                 self._wanted.wait()
             self._looking = True
             fruitless = 0
@@ -205,12 +209,12 @@ class ResultBuffer:
                         self._send_for_a_long_call()
 
     def _send_for_a_long_call(self) -> None:
-        """Send the values that there are; the time from the end of the last of them on is that of
-        the call which is being made.
+        """Send the present values. The time since the end of the last of them belongs to the call
+        in progress.
         """
         try:
             ended, began = self.ended, monotonic()
-            if ended <= self._began:  # the loop is just about to note it
+            if ended <= self._began:  # the loop is just about to set `ended`
                 ended = began
             if values := self.values[:]:
                 groups = [[value] for value in values] if self._apart else [values]
@@ -223,13 +227,12 @@ class ResultBuffer:
                 self._began = ended
             self._send()
         except BaseException:
-            # values that do not pickle while user code runs are left to the loop, which names the
-            # one at fault
+            # Values cannot be pickled: leave them to the loop, which finds the one at fault.
             self._stuck = True
             self.due = 0.0
 
     def _join_values(self) -> None:
-        """Pickle the values that wait as one result."""
+        """Pickle the waiting values as one result."""
         if not self.values:
             return
         if self._apart:
@@ -244,8 +247,8 @@ class ResultBuffer:
             self._join_one_by_one()
 
     def _join_one_by_one(self) -> None:
-        """Find the values that cannot be pickled: each becomes an exception of its call, and the
-        others are as good as ever. What they took together is shared among them.
+        """Pickle each value on its own. A value that cannot be pickled becomes an exception of its
+        call; the others are not affected. The time that they took together is divided among them.
         """
         values, self.values[:] = self.values[:], []
         each = (monotonic() - self._began) / len(values)
@@ -258,7 +261,7 @@ class ResultBuffer:
                 )
                 self._add(1, VALUES, payload, self._began + each)
             except BaseException as error:
-                # Without its traceback, which is of this package alone.
+                # A new error, without the traceback, which shows only this package.
                 problem = (
                     PicklingError(error.message, hint=error.hint)
                     if isinstance(error, PicklingError)
@@ -272,11 +275,11 @@ class ResultBuffer:
     def _add(
         self, calls: int, status: int, payload: Payload, ended: float, peak_memory: int = 0
     ) -> None:
-        """Add the outcome of the next so many calls, the last of which ended then."""
+        """Add the outcome of the next `calls` calls, the last of which ended at this time."""
         if self._measured:
             peak_memory = max(peak_memory, memory_limit.peak_memory())
         if self._run in self.passed_on and status == VALUES:
-            # whoever gets it may write to it
+            # The call that gets the value may write to it, so copy its buffers.
             self.passed_on[self._run] = [payload[0], *map(bytearray, payload[1:])]
         start, stop, seconds = self._first, self._first + calls, max(0.0, ended - self._began)
         self._results.append(

@@ -1,8 +1,8 @@
-"""The process that calls user code: work comes in by a channel, outcomes go out by it, and a status
-block says where it is.
+"""A runner: the process that calls user code. Work arrives by a channel, outcomes leave by it, and
+the status block says which call is in progress.
 
-It may crash, hang, leak or be killed at any moment; that is why it is a process of its own, and why
-it writes down the run and the call it is about to make in memory that its agent shares.
+A runner may crash, hang, leak or be killed at any moment. Therefore it is a process of its own, and
+writes the run and the call that it is about to begin into memory that its agent shares.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ if TYPE_CHECKING:
     from gridengine.worker.log_forwarder import LogForwarder
 
 MANY, STEP = 64, 16
-"""In runs of more than `MANY` calls, quick ones, only every `STEP`th looks at the clock."""
+"""In runs of more than `MANY` calls, a runner looks at the clock after every `STEP`th call only."""
 
 READ_ONLY = (
     "(an array that is read-only where it was handed over, as `.values` of pandas 3 is, or is "
@@ -94,8 +94,8 @@ INTERRUPTED = (
 
 
 def main(descriptors: RunnerDescriptors, site: Site | None = None) -> NoReturn:
-    """Be a runner until the agent closes the channel; `site` is what it finds elsewhere than on
-    the caller's machine.
+    """Run as a runner until the agent closes the channel. `site` is the environment of a machine
+    other than the caller's.
     """
     GVAR.in_runner = True
     for fd in (descriptors.channel, descriptors.words):
@@ -107,7 +107,7 @@ def main(descriptors: RunnerDescriptors, site: Site | None = None) -> NoReturn:
     channel = Channel(socket.socket(fileno=descriptors.channel))
     runner = Runner(channel, words, site, descriptors.threads)
     calling_process.prepare(descriptors.number, words, runner.reallocate)
-    sys.modules["__main__"] = runner.main  # user code must not find ours
+    sys.modules["__main__"] = runner.main  # user code must not find the runner's own module
     try:
         runner.serve()
     except EOFError:
@@ -117,7 +117,7 @@ def main(descriptors: RunnerDescriptors, site: Site | None = None) -> NoReturn:
 
 
 class Runner:
-    """Reads work from the channel, makes the calls, sends the outcomes."""
+    """Reads work from the channel, makes the calls, and sends the outcomes."""
 
     def __init__(
         self, channel: Channel, words: memoryview, site: Site | None = None, threads: int = 0
@@ -134,26 +134,27 @@ class Runner:
         GVAR.note_step = self._note_step
         self._memory = MemoryLimit(words[DATA])
         self._assignment: Assignment | None = None
-        """The last run that began."""
+        """The run that began last."""
         self._log_forwarder: LogForwarder | None = None
         self._logs_for: CallerState | None = None
         self._held = 0
-        """How many `Cancel` messages it has read."""
+        """How many `Cancel` messages this runner has read."""
         self._finished = False
-        """Whether this process has waited for its threads, and can only end."""
-        # Should user code fork, and its child come back out of the call, then it gets no further
-        # than to the next.
+        """Whether this process has waited for its threads and can do nothing but end."""
+        # If user code forks and the child returns from the call, the child gets no further than
+        # the next access to the words.
         os.register_at_fork(after_in_child=words.release)
 
     def _note_step(self, step: int) -> None:
-        with contextlib.suppress(ValueError):  # in a process that user code has forked
+        with contextlib.suppress(ValueError):  # released, in a process that user code has forked
             self._words[CALL_STEP] = step
 
     def serve(self) -> NoReturn:
         """Work until the agent closes the channel.
 
         Raises:
-            EOFError: it has; or this process has made all the calls that it may.
+            EOFError: the channel is closed, or this process has made all the calls that it may
+            make.
         """
         while True:
             self._read()
@@ -164,9 +165,7 @@ class Runner:
             HANDLERS[type(message)](self, message, buffers)
 
     def _forward_logs(self) -> None:
-        """Have what calls log come to their caller, which is another than before, if it wants
-        that.
-        """
+        """Send the log records of calls to their caller, if the new caller wants them."""
         caller = self._logs_for = self.functions.environment.caller
         if self._log_forwarder is None and caller is not None and caller.levels is not None:
             from gridengine.worker.log_forwarder import LogForwarder  # few need it
@@ -176,7 +175,7 @@ class Runner:
             self._log_forwarder.serve(caller)
 
     def _present_call(self) -> tuple[int, str]:
-        """Return the run in progress, and what people call its call."""
+        """Return the run in progress, and the label of its present call."""
         assignment = self._assignment
         if assignment is None:
             return 0, "no call"
@@ -185,10 +184,10 @@ class Runner:
         return assignment.run, call_words(name, assignment.first, index, assignment.name)
 
     def reallocate(self, message: Allocate, buffers: Payload) -> None:
-        """Keep to another allocation in the midst of a call, in any thread.
+        """Change to another allocation in the midst of a call, in any thread.
 
         Raises:
-            Exception: there is nothing to give; or its class cannot be loaded here.
+            Exception: the allocation has nothing to give, or its class cannot be loaded here.
         """
         self._resources.allocate(message, buffers)
         if GVAR.process_job is not None:
@@ -203,8 +202,8 @@ class Runner:
                     self._result_buffer.passed_on[one.run] = ()
 
     def _cancel(self, message: Cancel, buffers: Payload) -> None:
-        """Drop runs that have not begun. The agent has raised the word `HOLD` for this message, and
-        waits for the answers.
+        """Drop runs that have not begun. The agent has raised the word `HOLD` for this message and
+        awaits the answers.
         """
         self._held += 1
         runs = set(message.runs)
@@ -218,7 +217,7 @@ class Runner:
             self._result_buffer.deliver(Crashed(run, -1, -message.signal, CANCELLED, 0), [b"", b""])
 
     def _run_queue(self) -> None:
-        """Make the calls of all runs that it has."""
+        """Make the calls of all queued runs."""
         if not self._queue:
             return
         first, _ = self._queue[0]
@@ -255,8 +254,8 @@ class Runner:
             raise EOFError
 
     def _has_inputs(self, assignment: Assignment) -> bool:
-        """Return whether the runs whose results these calls need have passed them on: they may have
-        failed, or not have been run here.
+        """Return whether earlier runs of this batch have passed on the results that these calls
+        need. An earlier run may have failed, or have run elsewhere.
         """
         for one in assignment.inputs:
             if one.run and not self._result_buffer.passed_on.get(one.run):
@@ -264,8 +263,8 @@ class Runner:
         return True
 
     def _wait_for_cancel(self) -> None:
-        """Read the agent's `Cancel` before going on. It may also be about to kill this process:
-        then not in a call that has nothing to do with it.
+        """Read the agent's `Cancel` before going on. The agent may instead be about to kill this
+        process, which must not happen in an innocent call.
         """
         self._words[START] = 0
         self._result_buffer.flush()
@@ -327,8 +326,8 @@ class Runner:
         self._end_run(assignment)
 
     def _end_run(self, assignment: Assignment) -> None:
-        """Pickle what the calls of a run have returned; what that takes is not their own. Of a
-        watched run, or one whose calls run once, send it, too.
+        """Pickle the remaining return values of a run, outside its memory limit. Send the results
+        at once if the run is watched or its calls run once.
         """
         if GVAR.at_end is not None:
             GVAR.at_end()
@@ -356,15 +355,14 @@ class Runner:
         )
 
     def _fail(self, assignment: Assignment, error: BaseException) -> None:
-        """Answer each call of a run that cannot even begin."""
+        """Answer each call of a run that cannot begin with the same error."""
         self._exit_if_forked(error)
         if self._memory.was_met(error):
             self._fail_for_memory(assignment, assignment.start, error, Unloadable(error))
         if assignment.watched:
-            with contextlib.suppress(
-                Exception
-            ):  # user code may have closed or replaced standard error
-                traceback.print_exception(error)  # as a process that cannot begin does
+            # As a process that cannot begin does. User code may have closed or replaced the stream.
+            with contextlib.suppress(Exception):
+                traceback.print_exception(error)
         self.functions.forget_inputs(assignment)
         payload = self._dump_raised(assignment.start, error, assignment)
         for index in range(assignment.start, assignment.stop):
@@ -373,7 +371,7 @@ class Runner:
     def _call(
         self, call: Callable[[Any], Any], calls: Sequence[Any], assignment: Assignment
     ) -> None:
-        """Make the calls of a run. What stands in the inner loop is paid for each call."""
+        """Make the calls of a run. Each statement in the inner loop is paid for by each call."""
         words, result_buffer = self._words, self._result_buffer
         append, run = result_buffer.values.append, assignment.run
         many = assignment.stop - assignment.start > MANY
@@ -381,8 +379,8 @@ class Runner:
         try:
             for first in range(assignment.start, assignment.stop, step):
                 for index in range(first, min(first + step, assignment.stop)):
-                    # Before looking: the agent cuts, then looks here, so that one of the two sees
-                    # the other.
+                    # Write, then look: the agent cuts, then reads this word. So at least one of
+                    # the two sees the other.
                     words[INDEX] = index
                     if words[CUT_RUN] == run and self._is_cut(assignment, index):
                         return
@@ -396,12 +394,12 @@ class Runner:
                 if now >= result_buffer.due:
                     self._answer(assignment)
         except ValueError:
-            # the words are gone in a process that user code forked and that came back out of it
+            # The words are released: user code forked this process, and it returned from the call.
             self._exit_if_forked()
             raise
 
     def _is_cut(self, assignment: Assignment, index: int) -> bool:
-        """Return whether the agent has taken back the calls from this one on, and report it."""
+        """Return whether the agent has taken back the calls from this one on; if so, report it."""
         if self._words[CUT_RUN] != assignment.run or index < self._words[CUT]:
             return False
         self._result_buffer.deliver(Shortened(assignment.run, index))
@@ -411,7 +409,7 @@ class Runner:
         self, call: Callable[[Any], Any], calls: Sequence[Any], assignment: Assignment
     ) -> None:
         """Make the calls of a run that has a time limit for each. The agent kills only in a call
-        that it has seen to be late.
+        that it has found late.
         """
         words, result_buffer = self._words, self._result_buffer
         for index in range(assignment.start, assignment.stop):
@@ -437,8 +435,8 @@ class Runner:
         words[START] = 0
 
     def _answer(self, assignment: Assignment) -> None:
-        """Send all there is. Where calls run once, end if too little of a memory limit is left for
-        the next: that it fails here would be no reason to make it again.
+        """Send all results. Where calls run once, end this process if too little of a memory limit
+        is left for the next call, which would fail and could not be made again.
         """
         self._flush()
         grown = data_bytes() - self._words[DATA] if assignment.once and assignment.memory else 0
@@ -447,8 +445,8 @@ class Runner:
             exit_process(0)
 
     def _exit_if_late(self) -> None:
-        """End with a call that was asked to end for being over its time and has come back: it has
-        failed all the same.
+        """End this process if the present call was asked to end for being over its time, and has
+        returned: it has failed all the same.
         """
         if (
             self._words[LATE]
@@ -478,8 +476,8 @@ class Runner:
     def _dump_raised(
         self, index: int, error: BaseException, assignment: Assignment, told: str = ""
     ) -> list[Buffer]:
-        """Return the payload of what a call raised. An interruption of this process is none of the
-        caller's, which it would end.
+        """Return the payload of an exception that a call raised. A `KeyboardInterrupt` in this
+        process becomes another error: in the caller it would end the caller.
         """
         if not isinstance(error, KeyboardInterrupt):
             return self._result_buffer.form.dump_exception(error, told)
@@ -491,14 +489,14 @@ class Runner:
     def _fail_for_memory(
         self, assignment: Assignment, index: int, error: BaseException, call: Any
     ) -> NoReturn:
-        """Answer a call that ran out of memory, and end: another process has what its heap has
-        grown by.
+        """Answer a call that ran out of memory, and end: a new process has the memory back by which
+        this one's heap has grown.
 
-        When calls before it, of the same run, may have had the memory, and it may run twice, it is
-        not answered: it is made again by a new runner.
+        The call is not answered if earlier calls of its run may have taken the memory and it may
+        run twice: then a new runner makes it again.
         """
         limit = self._memory.limit
-        self._memory.set(0)  # before anything that takes memory
+        self._memory.set(0)  # lift the limit before anything below allocates memory
         peak = max(peak_memory(), data_bytes() - self._words[DATA])
         if index == assignment.start or not assignment.memory or assignment.once:
             name = self.functions.name_of(assignment.function)
@@ -512,25 +510,25 @@ class Runner:
         exit_process(0)
 
     def _flush(self) -> None:
-        """Send all there is. What it takes to pickle it is not the calls' own."""
+        """Send all results. Pickling them is not limited by the calls' memory limit."""
         self._exit_if_forked()
         self._flush_output()
-        # before whoever waits for the results closes all
+        # Set this before the results arrive: their receiver may close this worker at once.
         self._words[BACKGROUND] = background_work.is_running(self._result_buffer.threads)
         with self._memory.lifted():
             self._result_buffer.flush()
 
     def _flush_output(self) -> None:
-        """Write out what calls have printed: with the result of a watched run the agent takes all
-        that it has written, by C's own buffers too.
+        """Write out what calls have printed, including C's own buffers for a watched run: with its
+        result, the agent takes all its output.
         """
         flush_output()
         if self._assignment is not None and self._assignment.watched:
             ctypes.CDLL(None).fflush(None)
 
     def _exit_if_forked(self, error: BaseException | None = None) -> None:
-        """End a process that user code forked and that came back out of it, as it would have ended
-        at the end of a script.
+        """End this process if user code forked it and it returned from the call, as it would have
+        ended at the end of a script.
         """
         if self._result_buffer.is_forked():
             exit_forked(error)
@@ -540,8 +538,8 @@ class Runner:
         self._result_buffer.deliver(Pushed(run, len(payload)), payload)
 
     def _with_background(self, function: Callable[..., Any], name: str) -> Callable[..., Any]:
-        """Return the function of a job of this name. It has ended when the threads and processes
-        that it leaves have.
+        """Return the function of a job of this name, extended to wait for the threads and processes
+        that the function leaves behind.
         """
 
         def call(*args: Any, **kwargs: Any) -> Any:

@@ -1,5 +1,5 @@
-"""An agent's side of one runner: its channel, its output, its status block, and the runs it was
-given.
+"""The agent's side of one runner: its channel, its output, its status block, and the runs that it
+was given.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from gridengine.worker.stream_writer import StandardStreams
 Place: TypeAlias = tuple[tuple[int, ...], tuple[int | str, ...]]
 """The machine's own numbers of processors and GPUs."""
 ANYWHERE: Place = ((), ())
-"""The place of calls that were allocated no certain ones."""
+"""The place of calls whose allocation names no processors or GPUs."""
 _LOOK_SECONDS = 0.05
 _RUN = attrgetter("run")
 
 
 class Ending(msgspec.Struct):
-    """That a runner is being ended: why (as in `Crashed`), in which run and call, and when to kill
-    it (monotonic seconds).
+    """A runner is being ended: for which reason (as in `Crashed`), in which run and call, and when
+    to kill it (monotonic seconds).
     """
 
     reason: str
@@ -49,7 +49,9 @@ class Ending(msgspec.Struct):
 
 
 class RunnerAllocation:
-    """What calls are given, their batches that wait, and the runner that has one of them."""
+    """An allocation at this worker: its message, its queued batches, and the runner that works in
+    it.
+    """
 
     def __init__(self, message: Allocate, payload: Payload) -> None:
         self.message = message
@@ -60,16 +62,16 @@ class RunnerAllocation:
 
 
 class RunnerHandle:
-    """One runner, as its agent has it.
+    """The agent's record of one runner.
 
     Args:
-        id: the agent's own number for it.
-        fork_server: forks it; whether it could is one of the fork server's events.
-        streams: where its standard output and error are passed on to.
-        place: the processors and GPUs that it keeps to for all its life.
+        id: the agent's own number for the runner.
+        fork_server: forks the runner; an event of the fork server says whether it could.
+        streams: where the runner's standard output and error are written.
+        place: the processors and GPUs that the runner uses for all its life.
 
     Raises:
-        OSError: no descriptors, or no fork server, left.
+        OSError: no descriptors are left, or the fork server is gone.
     """
 
     def __init__(
@@ -84,42 +86,46 @@ class RunnerHandle:
         self.id = id
         self.place = place
         self.allocation: RunnerAllocation | None = None
-        """The allocation that it has a batch of."""
+        """The allocation whose batch the runner has."""
         self.told_allocation = 0
-        """The allocation that it was sent last."""
+        """The number of the last allocation that the runner was sent."""
         self._fork_server = fork_server
         self.pid = 0
         self.backlog: Batch = deque()
-        """The rest of its batch, which was not sent to it yet."""
+        """The runs of the present batch that were not sent to the runner yet."""
         self.given: dict[int, Assignment] = {}
-        """The runs it was given and has not ended, by number: in the order of their beginnings."""
+        """The runs that the runner was sent and has not ended, by number, in the order in which
+        they begin.
+        """
         self.ahead: dict[int, AssignedRun] = {}
-        """Of these, those of a batch that it was given before it had ended the one before."""
+        """The `given` runs that belong to the next batch, which was sent before the present batch
+        had ended.
+        """
         self._to_skip: set[int] = set()
-        """The runs that were taken back and that it has not come to yet."""
+        """The runs that were taken back and that the runner has not reached yet."""
         self._maybe_barred = False
-        """Whether runs were barred when some of them may have begun."""
+        """Whether runs were barred at a moment when the runner may have begun some of them."""
         self.recalled: set[int] = set()
-        """The runs that the dispatcher wants back, of which some may have begun."""
+        """The runs that the dispatcher recalls, some of which may have begun."""
         self.last_ended = 0
-        """The run that it ended last; the words may still name it."""
+        """The run that ended last; the status block may still name it."""
         self.answered: dict[int, int] = {}
-        """Of runs it has answered in part: the index of the first call not answered."""
+        """For runs that are answered in part: the index of the first unanswered call."""
         self.cancelled: dict[int, int] = {}
-        """The runs it was given that are to be ended, and by which signal."""
+        """The given runs that are to be ended, each with its signal."""
         self.waits_in = 0
-        """The run whose call waits for calls that it has made; 0 when none does."""
+        """The run whose call waits for nested calls; 0 when none does."""
         self.defined: set[bytes] = set()
         self.outdated = False
-        """Whether it may have loaded modules that have changed since."""
+        """Whether the runner may have loaded modules that have changed since."""
         self.ending: Ending | None = None
         self.has_answered = False
         self.dead = False
         self._shortened = 0
         self._excused: tuple[tuple[int, int], float] = (0, 0), 0.0
-        """Which call is excused for how many seconds."""
+        """A call, as (run, beginning), and the seconds that do not count against its time limit."""
         self.stalled = False
-        """Whether its channel has more to send than it takes now."""
+        """Whether the channel has more to send than it takes now."""
         ours: list[int] = []
         theirs: list[int] = []
         try:
@@ -150,16 +156,16 @@ class RunnerHandle:
         )
 
     def extend_time_limit(self, seconds: float) -> None:
-        """Have so many seconds not count against the time limit of the call in progress: nobody
-        could run or look meanwhile.
+        """Do not count this many seconds against the time limit of the call in progress: this
+        process was suspended, and perhaps the runner too.
         """
         key = (self.status.run, self.status.call_began)
         before = self._excused[1] if self._excused[0] == key else 0.0
         self._excused = key, before + seconds
 
     def time_limit(self) -> float:
-        """Return the limit in seconds of the run in progress, or the least of those it has;
-        infinite when there is none.
+        """Return the time limit in seconds of the run in progress, or the smallest of the given
+        runs when none is in progress; infinite when there is none.
         """
         current = self.given.get(self.status.run)
         limits = [current] if current is not None else self.given.values()
@@ -170,33 +176,35 @@ class RunnerHandle:
 
     @property
     def is_settled(self) -> bool:
-        """Whether nobody is ending it, or any of its runs."""
+        """Whether neither the runner nor any of its runs is being ended."""
         return self.ending is None and not self.cancelled and not self.dead
 
     def leave_allocation(self) -> None:
-        """Have it work for no allocation."""
+        """Detach the runner from its allocation."""
         if self.allocation is not None:
             self.allocation.runner = None
             self.allocation = None
 
     def give(self, assignments: Sequence[Assignment], batch: Batch) -> None:
-        """Note the runs that it is given now: those of a batch."""
+        """Record the runs of a batch that is being sent to the runner."""
         runs = list(map(_RUN, assignments))
         if self.given:
             self.ahead = dict(zip(runs, batch, strict=True))
         self.given.update(zip(runs, assignments, strict=True))
 
     def recall(self, runs: set[int]) -> tuple[list[int], list[AssignedRun], Shortened | None]:
-        """Take back what the runner has not begun: whole runs, and the rest of the one in progress.
+        """Take back everything that the runner has not begun: whole runs, and the rest of the run
+        in progress.
 
-        Return those of `runs`, the others, which are to be given to somebody again, and where the
-        one in progress ends. Where it may have begun meanwhile the runner says itself, later, what
+        Return the numbers of the runs among `runs` that were taken back, the other runs that were
+        taken back with them and must be queued again, and where the run in progress now ends. A run
+        that may have begun at this very moment is in none of these: the runner reports later what
         it did not do.
         """
         current, index = self.status.run, self.status.index
         if current not in self.given or self.ending is not None or self.dead:
             return [], [], None
-        # It drops itself, and reports, what is cancelled, before it looks at what is barred.
+        # The runner itself drops and reports cancelled runs, before it looks at barred ones.
         later = [run for run in self.given if run > current and run not in self.cancelled]
         asked = [run for run in later if run in runs]
         others = [self.ahead.get(run) for run in later if run not in runs]
@@ -215,8 +223,8 @@ class RunnerHandle:
         return asked, [work for work in others if work], shortened
 
     def take_ahead(self) -> list[AssignedRun]:
-        """Take back the batch that it was given ahead, if it has not begun it, to give it to
-        another.
+        """Take back the batch that the runner was given ahead, unless it may have begun, to give
+        the batch to another runner.
         """
         current = self.status.run
         if not self.can_give_ahead or current not in self.given or current in self.ahead:
@@ -232,17 +240,17 @@ class RunnerHandle:
 
     @property
     def can_give_ahead(self) -> bool:
-        """Whether it may have a batch that can still be taken back."""
+        """Whether the runner may have a batch ahead that can still be taken back."""
         return bool(self.ahead) and not self._maybe_barred and self.is_settled
 
     @property
     def is_skipping(self) -> bool:
-        """Whether it has still to come to runs that it is not to begin."""
+        """Whether the runner has yet to reach runs that were taken back from it."""
         return bool(self._to_skip) or self._maybe_barred
 
     def may_begin(self, run: int) -> bool:
-        """Whether it can be given a run: one that was taken back from it only once it has skipped
-        all that it was to skip.
+        """Return whether the runner can be given this run. A run that was taken back from it can be
+        given again only after the runner has skipped all barred runs.
         """
         if run > self.status.last_barred:
             return True
@@ -252,7 +260,7 @@ class RunnerHandle:
         return True
 
     def skipped(self, runs: Sequence[int]) -> None:
-        """Note that it has come to runs that were taken back."""
+        """Note that the runner has reached and skipped these runs."""
         self._to_skip.difference_update(runs)
 
     def _drop(self, runs: Sequence[int]) -> None:
@@ -262,11 +270,11 @@ class RunnerHandle:
             self.ahead.pop(run, None)
 
     def _cut(self, run: int, index: int) -> Shortened | None:
-        """Have the run in progress end after its present call; None when it may have begun the
-        next meanwhile, or has no more.
+        """End the run in progress after its present call. Return None when the runner may have
+        begun the next call meanwhile, or there is no next call.
 
-        If it has got there in time to see that, it says so. If not, it is in a call when this is
-        next tried, and is sure to see it then.
+        If the runner saw the cut in time, it reports so itself. If not, it is in a call when this
+        is tried again, and is sure to see the cut then.
         """
         assignment = self.given[run]
         stop = index + 1
@@ -280,8 +288,8 @@ class RunnerHandle:
         return Shortened(run, stop)
 
     def forget(self, run: int) -> AssignedRun | None:
-        """Note that a run has ended, whatever way; return it if it was given ahead and can be given
-        to another.
+        """Note that a run has ended, in whatever way. Return the run's work if it was given ahead
+        and can be given to another runner.
         """
         del self.given[run]
         self.last_ended = run
@@ -294,12 +302,12 @@ class RunnerHandle:
         if not self.given:
             self._maybe_barred = False
         elif self.ahead and not self._maybe_barred and len(self.given) == len(self.ahead):
-            self.ahead = {}  # it has ended the batch before, and so begins this one
+            self.ahead = {}  # the batch before has ended, so the runner begins this one
         return work
 
     @property
     def takes_ahead(self) -> bool:
-        """Whether it may be given another batch before it has ended the one that it has."""
+        """Whether the runner may be given another batch before it has ended its present one."""
         return (
             bool(self.given)
             and not self.ahead
@@ -312,7 +320,7 @@ class RunnerHandle:
         )
 
     def end(self, reason: str, number: int, kill_at: float) -> None:
-        """Signal the runner and its process group; kill it when it has not ended by `kill_at`
+        """Signal the runner and its process group. Kill it when it has not ended by `kill_at`
         (monotonic seconds).
         """
         self.ending = Ending(
@@ -324,46 +332,46 @@ class RunnerHandle:
         self._signal(number)
 
     def dismiss(self, kill_at: float) -> None:
-        """Have a runner without work end when its threads have; kill it when it has not by
+        """Let an idle runner end when its threads have ended. Kill it when it has not ended by
         `kill_at` (monotonic seconds).
         """
         self.ending = Ending(CANCELLED, self.status.run, self.status.index, kill_at)
         self.channel.end()
 
     def kill(self) -> None:
-        """Kill the runner, whatever it is at."""
+        """Kill the runner, whatever it is doing."""
         if self.ending is not None:
             self.ending.kill_at = math.inf
         self._signal(signal.SIGKILL)
 
     def _signal(self, number: int) -> None:
-        with contextlib.suppress(OSError):  # one that is gone shows when its events are read
+        with contextlib.suppress(OSError):  # a dead fork server shows when its events are read
             self._fork_server.signal(self.id, number)
 
     def enforce_deadlines(self, now: float, grace_seconds: float) -> float:
-        """End what is due (`now` in monotonic seconds), and return after how many seconds to look
-        again.
+        """Enforce deadlines that have passed (`now` in monotonic seconds), and return after how
+        many seconds to look again.
         """
         if self.ending is not None:
             if now >= self.ending.kill_at:
                 self.kill()
             return self.ending.kill_at - now
         if self.cancelled:
-            # It may have begun a run just when it was to be dropped, and not have noticed in time.
+            # The runner may have begun a run at the moment of its cancellation, without noticing.
             if self.status.run in self.cancelled:
-                self.status.hold()  # lest it is in another by the time that the signal arrives
+                self.status.hold()  # else it may be in another run when the signal arrives
                 if self.status.run in self.cancelled:
                     self.end(CANCELLED, self.cancelled[self.status.run], now + grace_seconds)
                 else:
-                    self.channel.send(Cancel([], 0))  # it has noticed: let it go on
+                    self.channel.send(Cancel([], 0))  # the run has ended: let the runner go on
                 return _LOOK_SECONDS
-            # until it reads of that it may be long in a call of another run
+            # Until the runner reads the `Cancel`, it may be in a long call of another run.
             return min(_LOOK_SECONDS, self._enforce_time_limit(now, grace_seconds))
         return self._enforce_time_limit(now, grace_seconds) if self.given else math.inf
 
     def _enforce_time_limit(self, now: float, grace_seconds: float) -> float:
-        """End the call in progress if it is over its time limit, else return how many seconds it
-        has left at least.
+        """End the call in progress if it is over its time limit. Otherwise return how many seconds
+        it has left, at least.
         """
         limit, run, began = self.time_limit(), self.status.run, self.status.call_began
         excused = self._excused[1] if self._excused[0] == (run, began) else 0.0
@@ -375,33 +383,33 @@ class RunnerHandle:
             self.status.mark_late(began)
             self.end(TIMEOUT, signal.SIGTERM, now + grace_seconds)
             return grace_seconds
-        self.channel.send(Cancel([], 0))  # it has ended just now: let the runner go on
+        self.channel.send(Cancel([], 0))  # the call has ended just now: let the runner go on
         return limit
 
-    def keep_output(self, limit: int, also: Sequence[CallersSink] = ()) -> None:
-        """Keep from here on what it writes, and not what it wrote before, and pass it on there too:
-        to one for each stream.
+    def record_output(self, limit: int, also: Sequence[CallersSink] = ()) -> None:
+        """Record the runner's output from here on, without its earlier output. Also pass it on to
+        these sinks, one for each stream.
         """
         self.take_output()
         for output, sink in itertools.zip_longest(self.outputs, also):
             output.excerpt, output.also = OutputExcerpt(limit), sink
 
     def take_output(self) -> list[bytes]:
-        """Return what was kept of its standard output and error up to now, and keep no more."""
+        """Return the recorded standard output and error, and stop recording."""
         return [output.take_excerpt() for output in self.outputs]
 
     def failed_call(self) -> tuple[int, int] | None:
-        """Return the run and call in which it died; None when it was in none that is not
-        answered.
+        """Return the run and call in which the runner died; None when it was in no
+        unanswered call.
         """
         run, index = self.status.run, self.status.index
         assignment = self.given.get(run)
         once = assignment is not None and assignment.once
         if self.ending is not None and self.ending.run == run and not once:
             index = self.ending.index
-        barred = self.status.is_barred(run)  # and so it only skips it
+        barred = self.status.is_barred(run)  # the runner was only skipping this run
         if run not in self.given and run not in (0, self.last_ended) and not barred:
-            # User code has overwritten the words; it was in the first run that has not ended.
+            # User code has overwritten the status block; the runner was in its first unended run.
             run = next(iter(self.given), 0)
             index = self.answered.get(run, self.given[run].start) if run else 0
         assignment = self.given.get(run)
@@ -413,7 +421,7 @@ class RunnerHandle:
         return run, index
 
     def close(self) -> None:
-        """Close what is held for it."""
+        """Close the runner's channel and pipes."""
         self.channel.close()
         for output in self.outputs:
             output.close()

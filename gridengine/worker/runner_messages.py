@@ -1,4 +1,4 @@
-"""The messages of runners to their agent, and what becomes of the runs of those that die."""
+"""Handle the messages of runners to their agent, and the runs of runners that die."""
 
 from __future__ import annotations
 
@@ -43,21 +43,23 @@ from gridengine.worker.runner_handle import RunnerHandle
 from gridengine.worker.runner_pool import RunnerPool
 
 MOST_LATE = 1000
-"""Of how many runs it is remembered that others need their results, which was not known before."""
+"""For how many runs the agent remembers a `Keep` message: that other calls need their results,
+which was not known when the runs were assigned.
+"""
 MOST_FAILED_STARTS = 3
-"""After how many runners in a row that died before they did anything none is started any more."""
+"""Give up after this many consecutive runners died before their first call."""
 
 
 class RunnerMessages:
-    """Passes on to the dispatcher what runners answer, and reports how they end.
+    """Passes the runners' answers on to the dispatcher, and reports how runners end.
 
     Args:
-        pool: whose runners these are.
-        send: is given each message for the dispatcher, with its buffers.
-        flush_log: called before a crash is reported, or that a call ran out of memory, so that the
-            worker's log has what the runner wrote.
-        kept: has large results that other calls need.
-        definitions: where these stay, if it `holds_results`; else they go on at once.
+        pool: the pool of these runners.
+        send: sends a message with its buffers to the dispatcher.
+        flush_log: called before a crash or a lack of memory is reported, so that the worker's log
+            has the runner's output.
+        result_blocks: stores large results that other calls need.
+        definitions: holds such results if `holds_results`; else they are sent on at once.
         clock: the agent's.
     """
 
@@ -66,7 +68,7 @@ class RunnerMessages:
         pool: RunnerPool,
         send: Callable[[Message, Payload], None],
         flush_log: Callable[[], None],
-        kept: KeptBlocks,
+        result_blocks: KeptBlocks,
         definitions: DefinitionStore,
         *,
         holds_results: bool,
@@ -80,12 +82,14 @@ class RunnerMessages:
         self.holds_results = holds_results
         self._failed_starts = 0
         self.kills = KillCounter()
-        self._kept = kept
+        self._result_blocks = result_blocks
         self._wanted_late: dict[int, list[tuple[int, int]]] = {}
-        """As `kept` of assignments, what was not known when these runs were assigned."""
+        """Results that turned out to be needed after their runs were assigned, in the form of
+        `Assignment.kept`.
+        """
 
     def handle_runner(self, runner: RunnerHandle) -> None:
-        """Act on the messages of a runner."""
+        """Handle the messages of a runner."""
         if runner.stalled:
             self._pool.note_stall(runner, stalled=not runner.channel.flush())
         try:
@@ -96,7 +100,7 @@ class RunnerMessages:
                 runner.has_answered = True
                 handler(self, runner, message, buffers)
         except ProtocolError:
-            runner.channel.ended = True  # user code wrote into the channel, or over our memory
+            runner.channel.ended = True  # user code wrote into the channel, or over its memory
             if not runner.dead:
                 runner.kill()
         if runner.channel.ended:
@@ -104,7 +108,7 @@ class RunnerMessages:
 
     def _handle_results(self, runner: RunnerHandle, message: Results, buffers: Payload) -> None:
         self._failed_starts = 0
-        kept = dict[int, Assignment]()
+        wanted = dict[int, Assignment]()
         for result in message.results:
             assignment = runner.given.get(result.run)
             if assignment is None:
@@ -112,7 +116,7 @@ class RunnerMessages:
                     f"a runner answers for run {result.run}, which it does not have"
                 )
             if assignment.kept or result.run in self._wanted_late:
-                kept[result.run] = self._with_late(assignment)
+                wanted[result.run] = self._with_late(assignment)
             if result.stop == assignment.stop:
                 if assignment.watched:
                     message, buffers = _with_output(message, buffers, runner.take_output())
@@ -122,15 +126,15 @@ class RunnerMessages:
             if result.status == OUT_OF_MEMORY:  # the error has the end of the log
                 runner.take_output()
                 self._flush_log()
-        if kept:
-            message, buffers = self._keep(message, buffers, kept)
+        if wanted:
+            message, buffers = self._store_wanted(message, buffers, wanted)
         elif max(map(len, buffers), default=0) >= LARGE:
             disown(buffers)
         self._send(message, buffers)
         self._pool.go_on(runner)
 
-    def keep(self, message: Keep) -> None:
-        """Keep the result of a call that is on its way, or is about to be."""
+    def want_result(self, message: Keep) -> None:
+        """Keep the result of a call that has been assigned: other calls need it after all."""
         late = self._wanted_late
         late.setdefault(message.run, []).append((message.index, message.reference))
         if len(late) > MOST_LATE:
@@ -140,30 +144,32 @@ class RunnerMessages:
         late = self._wanted_late.get(assignment.run, ())
         return msgspec.structs.replace(assignment, kept=[*assignment.kept, *late])
 
-    def _keep(
-        self, message: Results, buffers: Payload, kept: Mapping[int, Assignment]
+    def _store_wanted(
+        self, message: Results, buffers: Payload, wanted: Mapping[int, Assignment]
     ) -> tuple[Results, Payload]:
-        """Keep the results that other calls need; return what is to be sent of them."""
+        """Store the results that other calls need. Return the message and the buffers that are to
+        be sent.
+        """
         try:
-            self._kept.keep(buffers)
+            self._result_blocks.keep(buffers)
         except OSError as error:
             return _without_large(message, buffers, self._no_room(error))
         if not self.holds_results:
             return message, buffers
-        return _with_held(message, buffers, kept, self._definitions)
+        return _with_held(message, buffers, wanted, self._definitions)
 
     def _no_room(self, error: OSError) -> CallError:
         return CallError(
             f"its result, which other calls need, cannot be kept: such results fill "
-            f"{self._kept.most_bytes:,.0f} bytes of memory, and {self._kept.folder} takes no more "
-            f"({error.strerror})",
+            f"{self._result_blocks.most_bytes:,.0f} bytes of memory, and "
+            f"{self._result_blocks.folder} takes no more ({error.strerror})",
             hint="free space there, or say more GRIDENGINE_KEPT_BYTES or another "
             "GRIDENGINE_RUN_DIRECTORY",
             host=socket.gethostname(),
         )
 
     def _handle_crashed(self, runner: RunnerHandle, message: Crashed, buffers: Payload) -> None:
-        """A runner has dropped a run that was cancelled."""
+        """Pass on that a runner has dropped a cancelled run."""
         if message.run not in runner.given:
             raise ProtocolError(f"a runner drops run {message.run}, which it does not have")
         self._pool.end_run(runner, message.run)
@@ -171,8 +177,8 @@ class RunnerMessages:
         self._pool.go_on(runner)
 
     def _handle_returned(self, runner: RunnerHandle, message: Returned, buffers: Payload) -> None:
-        """A runner has skipped runs. Those that it was sure to skip were taken back before; of the
-        others some may have been cancelled since.
+        """Handle runs that a runner has skipped. Runs that it was certain to skip were taken back
+        before this message; of the others, some may have been cancelled since.
         """
         given = [run for run in message.runs if run in runner.given]
         again = [(run, runner.cancelled.get(run), runner.forget(run)) for run in given]
@@ -190,11 +196,11 @@ class RunnerMessages:
         if given:
             self._pool.go_on(runner)
         else:
-            self._pool.assign_queued()  # it may take again what was taken back from it
+            self._pool.assign_queued()  # the runner can be given runs again that it has skipped
 
     def _handle_shortened(self, runner: RunnerHandle, message: Shortened, buffers: Payload) -> None:
-        """A runner has ended a run before its end, all results being sent. That it would end there
-        may be known already.
+        """Handle that a runner ended a run early, after it sent all results. The dispatcher may
+        have been told already that the run ends there.
         """
         assignment = runner.given.get(message.run)
         if assignment is not None:
@@ -210,7 +216,7 @@ class RunnerMessages:
     # Events of the fork server
 
     def handle_fork_server(self) -> None:
-        """Act on what became of runners."""
+        """Handle the events of the fork server."""
         pool = self._pool
         try:
             events = pool.fork_server.receive()
@@ -232,7 +238,9 @@ class RunnerMessages:
         self._send_returned(runner, f"no process could be started: {os.strerror(event.errno)}")
 
     def _reap(self, runner: RunnerHandle, event: Exited) -> None:
-        """Report what became of a dead runner's work; what it had answered before counts."""
+        """Report the outcome of a dead runner's work. Answers that it gave before its
+        death count.
+        """
         self.handle_last_messages(runner)
         worked = runner.has_answered or runner.status.run
         self._failed_starts = 0 if worked else self._failed_starts + 1
@@ -250,7 +258,7 @@ class RunnerMessages:
         self._pool.assign_queued()
 
     def handle_last_messages(self, runner: RunnerHandle) -> None:
-        """Act on what a runner sent before it died."""
+        """Handle the messages that a runner sent before it died."""
         runner.dead = True
         self.handle_runner(runner)
         while runner.channel.more:
@@ -283,28 +291,28 @@ class RunnerMessages:
         return MEMORY if out else CRASH
 
     def _send_returned(self, runner: RunnerHandle, reason: str = "") -> None:
-        """Give back what the runner did not end."""
+        """Give back the runs that the runner has not ended."""
         runs = [*runner.given, *(assignment.run for assignment, _ in runner.backlog)]
         if runs:
             self._send(Returned(runs, reason), ())
 
     def send_cancelled(self, run: int, number: int) -> None:
-        """Report that a run was ended before it began, by this signal."""
+        """Report that a run was cancelled by this signal before it began."""
         self._send(Crashed(run, -1, -number, CANCELLED, 0), [b"", b""])
 
 
 def _with_output(
     message: Results, buffers: Payload, output: Sequence[bytes]
 ) -> tuple[Results, Payload]:
-    """Return the results with the output of the run that the last of them ends."""
+    """Return the results, with the output of the run that the last of them ends."""
     *others, last = message.results
     last = msgspec.structs.replace(last, buffers=last.buffers + len(output), output=True)
     return Results([*others, last]), [*buffers, *output]
 
 
 def _without_large(message: Results, buffers: Payload, error: CallError) -> tuple[Results, Payload]:
-    """Return results with this error in the place of each large value."""
-    from gridengine.serialize import pickling  # here, since agents have no other use for it
+    """Return the results, with this error in place of each large value."""
+    from gridengine.serialize import pickling  # here: agents have no other use for it
 
     payload, results, left = pickling.dump_exception(error), list[Result](), list[Buffer]()
     for result, its in portions(message.results, buffers):
@@ -318,15 +326,15 @@ def _without_large(message: Results, buffers: Payload, error: CallError) -> tupl
 def _with_held(
     message: Results,
     buffers: Payload,
-    kept: Mapping[int, Assignment],
+    wanted: Mapping[int, Assignment],
     definitions: DefinitionStore,
 ) -> tuple[Results, Payload]:
-    """Return results without the values that stay here: large ones that other calls need, unless
-    they could not be made again.
+    """Return the results without the values that stay at this worker: large values that other calls
+    need, if they can be made again.
     """
     results, left = list[Result](), list[Buffer]()
     for result, payload in portions(message.results, buffers):
-        assignment, size = kept.get(result.run), size_of(payload)
+        assignment, size = wanted.get(result.run), size_of(payload)
         reference = dict(assignment.kept).get(result.start) if assignment is not None else None
         if (
             assignment is None

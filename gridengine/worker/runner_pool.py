@@ -1,5 +1,5 @@
-"""The runners of a worker, and the batches that wait for them: who is given what, and when a runner
-is started or ended.
+"""The runners of a worker and the batches that wait for them: which runner gets which batch, and
+when a runner is started or ended.
 """
 
 from __future__ import annotations
@@ -43,40 +43,46 @@ from gridengine.worker.runner_handle import (
 log = logging.getLogger("gridengine")
 
 NOTHING = Allocate(0, buffers=0)
-"""What calls that ask for nothing are given."""
+"""The allocation of calls that request nothing."""
 MOST_AHEAD_BYTES = 1 << 20
-"""Of larger batches none is given ahead: what is ahead is kept here too."""
+"""A batch larger than this is not given ahead: the agent keeps a copy of what it gives ahead."""
 _TICK_SECONDS = 0.5
-"""While a call has a time limit `tick` wants to be called at least that often; when it comes twice
-as late this process was stopped.
+"""While a call has a time limit, `tick` wants to be called at least this often. When a call of
+`tick` comes more than twice as late, this process was suspended.
 """
 _LOOK_SECONDS = 0.05
-_KEPT_SECONDS = 1.0
-"""For so long runners that took the place of calls that waited are kept: the next may wait soon."""
+_SURPLUS_SECONDS = 1.0
+"""How long surplus runners stay that took the place of waiting calls: another call may
+wait soon.
+"""
 
 
 class Connected(Protocol):
-    """What has a channel to a runner; `stalled` is whether it has more to send than it takes."""
+    """Anything with a channel to a runner. `stalled` says whether the channel has more to send than
+    it takes now.
+    """
 
     channel: Channel
     stalled: bool
 
 
 class RunnerPool:
-    """Up to `slots` runners and their work. A runner has one batch at a time and, while there are
-    more than runners, the next one ahead: so it need not wait between the two. One whose call waits
-    for calls that it has made takes no slot.
+    """Up to `slots` runners and their work.
+
+    A runner has one batch at a time. While more batches than runners exist, it also has the next
+    one ahead, so that it need not wait between the two. A runner whose call waits for nested calls
+    takes no slot.
 
     Args:
-        fork_server: where runners are forked.
+        fork_server: forks the runners.
         poller: calls `on_readable`.
-        definitions: what runners are sent before they need it.
-        readers: read what runners print.
-        on_readable: called with a runner when there is something to read from its channel.
-        spare: how many runners with nothing to do are kept.
+        definitions: the definitions that runners are sent before they need them.
+        readers: read the runners' output.
+        on_readable: called with a runner when its channel can be read.
+        spare: how many idle runners stay.
         grace_seconds: between the signal that asks a runner to end and SIGKILL.
-        output_bytes: how much of each of a watched run's standard output and error is kept.
-        relay: where what watched runs write is passed on to, too, or alone.
+        output_bytes: how much of a watched run's standard output, and of its error, is recorded.
+        relay: sends the output of watched runs to their callers, too, or only there.
         clock: the agent's.
     """
 
@@ -107,30 +113,30 @@ class RunnerPool:
         self._output_bytes = output_bytes
         self._relay = relay
         self._queue = BatchQueue()
-        """The batches of calls that ask for nothing."""
+        """The batches of calls that request nothing."""
         self._allocations: dict[int, RunnerAllocation] = {}
         self.runners: dict[int, RunnerHandle] = {}
         self.idle: list[RunnerHandle] = []
         self._ahead: dict[int, RunnerHandle] = {}
-        """Those that were given a batch ahead, and may have it still."""
+        """The runners that were given a batch ahead, and may still have it."""
         self._leaving: set[int] = set()
-        """The runners that were ended while they had nothing to do, to make room."""
+        """The idle runners that were ended to make room."""
         self._waiting: set[int] = set()
-        """The runners whose calls wait for others."""
+        """The runners whose calls wait for nested calls."""
         self._more = 0
-        """How many runners there may be besides: as many as have waited lately."""
+        """How many runners are allowed beyond `slots`: as many as have waited at a time lately."""
         self._less_at = 0.0
         self.on_removed: Callable[[RunnerHandle], object] = lambda runner: None
-        """Called with each runner that is no more."""
+        """Called with each runner that has ended."""
         self._last_id = 0
         self._ticked = math.inf
         self.broken = ""
-        """Why nothing can be run any more; empty while it can."""
+        """Why nothing can be run any more; empty while runs can begin."""
 
-    # What there is to do
+    # Allocations and queues
 
     def allocate(self, message: Allocate, payload: Payload) -> None:
-        """Add an allocation; its numbers are the machine's own."""
+        """Add an allocation whose core and GPU numbers are the machine's own."""
         self._allocations[message.allocation] = RunnerAllocation(message, payload)
 
     def allocations(self) -> list[int]:
@@ -143,7 +149,7 @@ class RunnerPool:
         self.assign_queued()
 
     def enqueue(self, batch: Batch, allocation: int) -> None:
-        """Have a batch run.
+        """Queue a batch to be run.
 
         Raises:
             ProtocolError: there is no such allocation.
@@ -157,7 +163,7 @@ class RunnerPool:
         self.assign_queued()
 
     def enqueue_again(self, runner: RunnerHandle, batch: list[AssignedRun]) -> None:
-        """Have runs that a runner was given, and has not begun, wait before all others."""
+        """Put runs that a runner was given and has not begun at the front of their queue."""
         if batch:
             self._queue_of(runner).appendleft(deque(batch))
             self.assign_queued()
@@ -166,7 +172,7 @@ class RunnerPool:
         return self._queue if runner.allocation is None else runner.allocation.queue
 
     def take_queued(self, runs: set[int]) -> list[int]:
-        """Take these runs out of what waits for a runner; return those that did."""
+        """Take these runs out of all queues and backlogs; return those that were there."""
         queues = [self._queue, *(one.queue for one in self._allocations.values())]
         taken = [run for queue in queues for run in queue.take_out(runs)]
         for runner in self.runners.values():
@@ -174,7 +180,7 @@ class RunnerPool:
         return taken
 
     def take_all_queued(self) -> list[int]:
-        """Take out all that waits for a runner; return its runs."""
+        """Empty all queues; return the runs that were in them."""
         queues = [self._queue, *(one.queue for one in self._allocations.values())]
         taken = [assignment.run for queue in queues for batch in queue for assignment, _ in batch]
         for queue in queues:
@@ -182,15 +188,15 @@ class RunnerPool:
         return taken
 
     def clear(self) -> None:
-        """Drop what waits."""
+        """Drop all queued batches and all allocations."""
         self._queue.clear()
         self._allocations.clear()
 
-    # Work to runners
+    # Giving work to runners
 
     def assign_queued(self) -> None:
-        """Give what waits to runners that have nothing to do, or can be had; and one batch each to
-        those that are busy.
+        """Give queued batches to idle runners, and to new ones if there may be more. Give busy
+        runners one batch each ahead.
         """
         if self.broken:
             return
@@ -206,7 +212,7 @@ class RunnerPool:
                 lacking += 1
                 break
         if lacking and any(runner.is_skipping for runner in self.idle):
-            lacking = 0  # and soon they can begin it
+            lacking = 0  # these idle runners can begin the batch soon, so none must make room
         spare = self._spare + self._more
         while self.idle and (lacking > len(self._leaving) or len(self.idle) > spare):
             self._end_idle(self.idle.pop(0))
@@ -218,11 +224,11 @@ class RunnerPool:
             self._take_from_busy()
 
     def _may_grow(self) -> bool:
-        """Whether there may be one more runner."""
+        """Whether one more runner may be started."""
         return len(self.runners) < self._slots + self._more
 
     def _has_plain_slot(self) -> bool:
-        """Whether the allocations leave a slot for calls that ask for nothing."""
+        """Whether the allocations leave a slot for calls that request nothing."""
         busy = (
             sum(
                 runner.allocation is None and runner.id not in self._leaving
@@ -234,7 +240,7 @@ class RunnerPool:
         return busy + sum(one.message.slots for one in self._allocations.values()) < self._slots
 
     def _take_from_busy(self) -> None:
-        """Give to runners that have nothing to do the batches that others were given ahead."""
+        """Take batches that busy runners were given ahead, and give them to idle runners."""
         for runner in self._holders_of_spare_batches():
             if (self._allocations and not self._has_plain_slot()) or not (
                 any(one.place == ANYWHERE for one in self.idle) or self._may_grow()
@@ -253,7 +259,7 @@ class RunnerPool:
         ]
 
     def _begin(self, allocation: RunnerAllocation | None, queue: BatchQueue) -> bool:
-        """Give the first batch of a queue to a runner; return whether there was one for it."""
+        """Give the first batch of a queue to a runner. Return whether a runner was there for it."""
         place = ANYWHERE if allocation is None else allocation.place
         runner = self._take_idle(place, queue[0][0][0]) or self._start_runner(place)
         if runner is None:
@@ -272,10 +278,11 @@ class RunnerPool:
         return True
 
     def _take_idle(self, place: Place, first: Assignment) -> RunnerHandle | None:
-        """Return a runner there with nothing to do that can begin this run.
+        """Return an idle runner at this place that can begin this run, or None.
 
-        One that has loaded what has changed is ended, and one whose heap has grown by half of a
-        memory limit: it has too little left.
+        Two kinds of idle runners are ended instead: those that have loaded modules which have
+        changed, and those whose heap has grown by half of the run's memory limit, which leaves too
+        little of it.
         """
         for runner in self.idle[::-1]:
             if runner.place != place or not runner.may_begin(first.run):
@@ -318,21 +325,23 @@ class RunnerPool:
         return runner
 
     def stop_growing(self, number: int) -> None:
-        """Go on with the runners there are when the system gives no more, for this error."""
+        """Go on with the present runners: the system refused to start one more, with this error
+        number.
+        """
         self._more = len(self._waiting)
         self._slots = len(self.runners) - self._more
         if not self._slots:
             self.broken = f"no runner can be started: {os.strerror(number)}"
         else:
             log.warning(
-                "no more than %d processes can be started (%s): what else is to run waits for them",
+                "no more than %d processes can be started (%s): further calls wait for these",
                 self._slots,
                 os.strerror(number),
             )
 
     def _give_backlog(self, runner: RunnerHandle) -> None:
-        """Give a runner the next of its batch. A watched run goes alone, so that what is written
-        meanwhile is its own.
+        """Give a runner the next runs of its batch. A watched run goes alone, so that output
+        written meanwhile is its own.
         """
         backlog = runner.backlog
         portion = deque([backlog.popleft()])
@@ -341,14 +350,16 @@ class RunnerPool:
             portion.append(backlog.popleft())
         if watched:
             relay, run = self._relay, portion[0][0].run
-            runner.keep_output(
+            runner.record_output(
                 self._output_bytes,
                 [] if relay is None else [RunOutput(relay, run, stream) for stream in (1, 2)],
             )
         self._give(runner, portion)
 
     def _give_ahead(self, runner: RunnerHandle, queue: BatchQueue) -> None:
-        """Give a busy runner the first batch of a queue as its next, where that can do no harm."""
+        """Give a busy runner the first batch of a queue as its next one, unless the batch must not
+        wait there.
+        """
         batch = queue[0]
         if (
             runner.takes_ahead
@@ -374,26 +385,26 @@ class RunnerPool:
         self.send(runner, Assign(assignments), buffers)
 
     def define_to(self, runner: RunnerHandle, name: bytes) -> None:
-        """Send a runner the definition of a function or a shared object, once."""
+        """Send a runner the definition of a function or shared object, once."""
         if name not in runner.defined:
             runner.defined.add(name)
             self.send(runner, *self._definitions.messages[name])
 
     def send(self, runner: Connected, message: Message, payload: Payload = ()) -> None:
-        """Send a runner a message; never waits."""
+        """Send a runner a message. Never waits."""
         if runner.channel.send(message, payload) is runner.stalled:
             self.note_stall(runner, stalled=not runner.stalled)
 
     def note_stall(self, runner: Connected, *, stalled: bool) -> None:
-        """Be called when a full channel takes more."""
+        """Poll a full channel for writing from now on, or no longer."""
         if stalled != runner.stalled and not runner.channel.ended:
             runner.stalled = stalled
             self._poller.poll_writable(runner.channel.fileno(), stalled)
 
-    # What becomes of runners
+    # Runners that answer, wait or end
 
     def end_run(self, runner: RunnerHandle, run: int) -> None:
-        """Note that a runner has a run no more, and give it the next batch ahead."""
+        """Note that a runner has ended a run, and give it the next batch ahead."""
         runner.forget(run)
         if run == runner.waits_in:
             self.end_waiting(runner, 0)
@@ -401,8 +412,8 @@ class RunnerPool:
             self._give_ahead(runner, queue)
 
     def go_on(self, runner: RunnerHandle) -> None:
-        """When a runner has done all it was given: give it the next, or end it if that was asked
-        for.
+        """After a runner has ended all its runs: give it the next ones, or end it if that was
+        requested.
         """
         if runner.given or runner.dead:
             return
@@ -418,22 +429,22 @@ class RunnerPool:
                 self.assign_queued()
 
     def begin_waiting(self, runner: RunnerHandle, run: int) -> None:
-        """Note that a call of this run waits for others: the runner takes no slot."""
+        """Note that a call of this run waits for nested calls: its runner takes no slot."""
         runner.waits_in = run
         self._waiting.add(runner.id)
         self._more = max(self._more, len(self._waiting))
         runner.leave_allocation()
 
     def end_waiting(self, runner: RunnerHandle, allocation: int) -> RunnerAllocation | None:
-        """Have a runner go on whose call has waited, in this allocation (0: none); return that if
-        it has to be told of it.
+        """Let a runner whose call has waited go on, in this allocation (0: none). Return the
+        allocation if the runner must be told of it.
 
         Raises:
             ProtocolError: there is no such allocation.
         """
         runner.waits_in = 0
         self._waiting.discard(runner.id)
-        self._less_at = self._clock.monotonic() + _KEPT_SECONDS
+        self._less_at = self._clock.monotonic() + _SURPLUS_SECONDS
         if not allocation:
             return None
         if allocation not in self._allocations:
@@ -446,7 +457,7 @@ class RunnerPool:
         return given
 
     def remove(self, runner: RunnerHandle) -> None:
-        """Forget a runner that is no more."""
+        """Forget a runner that has ended."""
         runner.leave_allocation()
         self._waiting.discard(runner.id)
         self._leaving.discard(runner.id)
@@ -462,20 +473,20 @@ class RunnerPool:
         self.on_removed(runner)
 
     def unregister(self, runner: RunnerHandle) -> None:
-        """Read no more from a runner's channel."""
+        """Stop reading a runner's channel."""
         self._poller.unregister(runner.channel.fileno())
 
     def give_up(self, why: str) -> None:
-        """Run nothing any more: the fork server is gone."""
+        """Run nothing any more, because the fork server is gone."""
         self.broken = why
         self._poller.unregister(self.fork_server.fileno())
 
     def tick(self, now: float) -> float:
-        """End what is due (`now` in monotonic seconds), and return after how many seconds to be
-        called again.
+        """Enforce deadlines that have passed (`now` in monotonic seconds), and return after how
+        many seconds to call this again.
         """
         lost = now - self._ticked - 2 * _TICK_SECONDS
-        if lost > 0:  # this process was stopped, or the machine was, and perhaps the runners too
+        if lost > 0:  # this process or the machine was suspended, and perhaps the runners too
             for runner in self.runners.values():
                 runner.extend_time_limit(lost)
         grace = self.grace_seconds

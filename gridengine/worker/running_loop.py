@@ -1,4 +1,6 @@
-"""Which event loop runs in this thread. None is imported for that: who runs one has done so."""
+"""Find out which event loop runs in this thread, without importing one: code that runs a loop has
+imported it.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from typing import Any
 
 
 def in_trio() -> bool:
-    """Return whether this is code of a task of trio."""
+    """Return whether this code runs in a task of trio."""
     trio: Any = sys.modules.get("trio")
     if trio is not None:
         with contextlib.suppress(RuntimeError):
@@ -18,6 +20,6 @@ def in_trio() -> bool:
 
 
 def in_event_loop() -> bool:
-    """Return whether this is code of a task of asyncio or of trio."""
+    """Return whether this code runs in a task of asyncio or trio."""
     asyncio: Any = sys.modules.get("asyncio")
     return in_trio() or (asyncio is not None and asyncio._get_running_loop() is not None)

@@ -1,5 +1,5 @@
-"""Signals as a fresh process has them: what a script, a shell or a batch system has blocked or
-ignored is passed on by fork and exec.
+"""Reset signals to the state of a fresh process. Signals that a script, a shell or a batch system
+has blocked or ignored stay so across fork and exec.
 """
 
 from __future__ import annotations
@@ -11,11 +11,10 @@ _UNCATCHABLE = {signal.SIGKILL, signal.SIGSTOP}
 
 
 def restore_dispositions() -> None:
-    """Give each signal that is ignored its default action, but for those that Python itself
-    ignores.
+    """Give each ignored signal its default action, except those that Python itself ignores.
 
-    While SIGCHLD is ignored no child can be waited for (wait(2)), and one that ignores SIGTERM runs
-    on for the whole grace time.
+    While SIGCHLD is ignored no child can be waited for (wait(2)), and a process that ignores
+    SIGTERM runs on for the whole grace time.
     """
     for number in signal.valid_signals() - _PYTHON_IGNORES - _UNCATCHABLE:
         if signal.getsignal(number) is signal.SIG_IGN:
@@ -23,7 +22,7 @@ def restore_dispositions() -> None:
 
 
 def unblock() -> None:
-    """Have no signal blocked. What came while it was blocked comes now: so handlers are set
-    before.
+    """Unblock all signals. Signals that arrived while they were blocked are delivered now, so set
+    handlers before.
     """
     signal.pthread_sigmask(signal.SIG_SETMASK, ())

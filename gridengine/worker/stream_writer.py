@@ -1,8 +1,12 @@
-"""What runners print, on its way to this process's own standard output and error.
+"""Write the runners' output to this process's own standard output and error.
 
-Where the reader is slow nothing is dropped: from a pipe of a runner no more is read, and the runner
-waits in its `write`, as a process that writes to the reader itself would. The agent never waits: a
-thread for each stream does.
+Nothing is dropped when the reader is slow. The agent stops reading the runner's pipe, and the
+runner blocks in its `write`, like a process that writes to the reader itself. The agent never
+waits: a thread for each stream does.
+
+Rejected: polling the descriptor in the I/O thread. A terminal or a full pipe can block although it
+polled as writable, and a pipe promises 4 KB at a time. Pieces of whole lines of at most 4 KB keep
+lines whole.
 """
 
 from __future__ import annotations
@@ -24,26 +28,27 @@ from gridengine.worker.terminal_line import write_above
 log = logging.getLogger("gridengine")
 
 _STEP = 4096
-"""How much is written at a time: of this much, whole lines, nothing that others write comes in
-between (pipe(7), PIPE_BUF).
+"""How much is written at a time. A write of this much is atomic (pipe(7), PIPE_BUF), and consists
+of whole lines.
 """
 _MOST_PENDING = 256 * 1024
 PATIENCE_SECONDS = 5.0
-"""At the end, after how long of taking nothing a reader is not waited for any more."""
+"""At the end, a reader that takes nothing for so long is not waited for any more."""
 _WRITE_SECONDS = 1.0
 """How long a write may take for which the descriptor had room."""
 
 
 class StreamWriter:
-    """A thread that writes to a descriptor of this process what runners print, as fast as its
-    reader takes it.
+    """A thread that writes runners' output to a descriptor of this process, as fast as its reader
+    takes it.
 
     Args:
-        fd: the descriptor; others may share it, so it is not made non-blocking. None is nowhere.
+        fd: the descriptor. Others may share it, so it is not made non-blocking. None discards the
+            output.
         name: for people.
-        wake: called in the thread when there is room again, or something was passed on, after
-            `awaited` was set.
-        kept: what of it can be looked at later.
+        wake: called in the thread when there is room again, or bytes were passed on, if `awaited`
+            was set.
+        excerpt: records a part of the output, to be read later.
     """
 
     def __init__(
@@ -51,26 +56,26 @@ class StreamWriter:
         fd: int | None,
         name: str,
         wake: Callable[[], None],
-        kept: OutputExcerpt | None = None,
+        excerpt: OutputExcerpt | None = None,
     ) -> None:
         self._fd = fd
         self._name = name
         self._wake = wake
-        self._kept = kept
+        self._excerpt = excerpt
         self.awaited = False
         self.accepted = 0
-        """How many bytes were written to it."""
+        """How many bytes were written to this object."""
         self.passed = 0
-        """How many of them need not be waited for any more: the descriptor has taken them, or they
-        are lost.
+        """How many of the accepted bytes are done with: the descriptor has taken them, or they are
+        lost.
         """
         self._is_writing = False
-        """Whether a write is under way that is about to return, or has, and is not counted yet."""
+        """Whether a write is in progress, or has returned and is not counted yet."""
         self._lost = 0
         self._why = ""
         self._failed = False
-        """Whether bytes were lost since they could not be written, and not since their reader was
-        waited for in vain.
+        """Whether bytes were lost because they could not be written. False if they were dropped
+        because their reader was too slow.
         """
         self._pending = bytearray()
         self._changed = threading.Condition()
@@ -79,11 +84,11 @@ class StreamWriter:
 
     @property
     def full(self) -> bool:
-        """Whether more waits for the reader than should."""
+        """Whether too much waits for the reader."""
         return self.accepted - self.passed > _MOST_PENDING
 
     def start(self) -> None:
-        """Start the thread, if it is not there. From Python 3.12 on none starts once the
+        """Start the thread if it does not run. From Python 3.12 on no thread starts once the
         interpreter ends, and jobs may print then.
         """
         with self._changed:
@@ -97,11 +102,11 @@ class StreamWriter:
                 self._thread.start()
 
     def write(self, data: bytes) -> None:
-        """Pass this on when the reader has taken what was written before."""
+        """Queue data for the reader."""
         if not data:
             return
-        if self._kept is not None:
-            self._kept.add(data)
+        if self._excerpt is not None:
+            self._excerpt.add(data)
         with self._changed:
             self.accepted += len(data)
             if self._fd is None:
@@ -112,15 +117,15 @@ class StreamWriter:
             self._changed.notify_all()
 
     def wait(self, mark: int, seconds: float | None) -> bool:
-        """Wait until the first `mark` bytes are passed on, or so many seconds; return whether they
-        are.
+        """Wait until the first `mark` bytes are passed on, at most this many seconds. Return
+        whether they are.
         """
         with self._changed:
             return self._changed.wait_for(lambda: self.passed >= mark, seconds)
 
     def end(self) -> None:
-        """Write nothing more: the thread ends when the reader has taken what there is, and
-        the interpreter's end is a `close`.
+        """Accept nothing more. The thread ends when the reader has taken everything. `close` runs
+        when the interpreter ends.
         """
         with self._changed:
             self._ended = True
@@ -129,8 +134,8 @@ class StreamWriter:
                 atexit.register(self.close)
 
     def close(self) -> None:
-        """Wait for the reader as long as it takes something; what it leaves for `PATIENCE_SECONDS`
-        is dropped. May be called twice.
+        """Wait for the reader as long as it takes something. Drop the rest when it takes nothing
+        for `PATIENCE_SECONDS`. May be called twice.
 
         How much was dropped, or could not be written, is logged.
         """
@@ -147,7 +152,7 @@ class StreamWriter:
         return self._thread is None or self.passed > before
 
     def drop(self, why: str) -> None:
-        """Drop what the reader has not taken; how much, and why, is logged."""
+        """Drop the data that the reader has not taken; log how much, and why."""
         with self._changed:
             self._changed.wait_for(lambda: not self._is_writing, _WRITE_SECONDS)
             if self._thread is not None:
@@ -170,13 +175,11 @@ class StreamWriter:
         atexit.unregister(self.close)
 
     def _is_dropped(self) -> bool:
-        """Whether what this thread was to write is not waited for any more: all about it has been
-        logged.
-        """
+        """Whether this thread's remaining data was dropped, which has been logged."""
         return self._thread is not threading.current_thread()
 
     def _take_pending(self) -> bytes:
-        """Return what there is to pass on, nothing at the end."""
+        """Wait for data and return it; empty at the end."""
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._pending or self._ended)
@@ -187,10 +190,10 @@ class StreamWriter:
                     self._thread = None
                     self._changed.notify_all()
                     return b""
-            self._log_lost()  # before the end: who waits for it may be the interpreter's
+            self._log_lost()  # before the thread ends: the interpreter's end may wait for it
 
     def _write_all(self, piece: memoryview) -> None:
-        """Write what is left to be written, however long its reader takes."""
+        """Write a piece, however long its reader takes."""
         assert self._fd is not None
         room = select.poll()  # unlike select(2) it takes any descriptor
         room.register(self._fd, select.POLLOUT)
@@ -201,9 +204,9 @@ class StreamWriter:
                 if not self._begin_write():
                     return
                 count = write_above(self._fd, piece)
-            except BlockingIOError:  # somebody else has made it non-blocking, and filled it
+            except BlockingIOError:  # another process made the descriptor non-blocking, and full
                 count = 0
-            except OSError as error:  # closed, full or gone; later there may be room again
+            except OSError as error:  # closed, full or gone; later writes may succeed again
                 if self._is_dropped():
                     return
                 count = lost = len(piece)
@@ -217,7 +220,9 @@ class StreamWriter:
                 self._changed.notify_all()
 
     def _begin_write(self) -> bool:
-        """Note that a write begins; return False when it is not to, since all was dropped."""
+        """Note that a write begins. Return False when everything was dropped, so that it
+        must not.
+        """
         with self._changed:
             self._is_writing = not self._is_dropped()
             return self._is_writing
@@ -226,7 +231,7 @@ class StreamWriter:
         why = error.strerror or str(error)
         if self._why != why:
             self._why, self._failed = why, True
-            log.error("what runners print cannot be written to %s: %s", self._name, why)
+            log.error("the output of runners cannot be written to %s: %s", self._name, why)
 
     def _log_lost(self) -> None:
         with self._changed:
@@ -243,21 +248,20 @@ class StreamWriter:
 
 
 def _print_lost(fd: int | None, lost: int) -> None:
-    """Print how much is missing, as a script prints: where that cannot be written either, Python's
-    status at its end is 120.
+    """Print how many bytes are missing, by Python's own stream: if that cannot be written either,
+    Python's exit status is 120, as for a script.
     """
     for stream in (sys.__stdout__, sys.__stderr__):
-        with contextlib.suppress(OSError, ValueError):  # it cannot be written, or is closed
+        with contextlib.suppress(OSError, ValueError):  # the stream is closed, or not writable
             if isinstance(stream, io.TextIOWrapper) and stream.fileno() == fd:
-                stream.reconfigure(
-                    write_through=False
-                )  # `python -u` would forget what it cannot write before the flush at the end
+                # With `python -u` the text would be lost before the flush at the end.
+                stream.reconfigure(write_through=False)
                 stream.write(f"[... {lost} bytes lost ...]\n")
 
 
 def _pieces(data: bytes) -> Iterator[memoryview]:
-    """Cut data into pieces that are written at once: of whole lines, where they are not too
-    long.
+    """Cut data into pieces that are written at once, of whole lines where these are short
+    enough.
     """
     start, view = 0, memoryview(data)
     while start < len(data):
@@ -269,39 +273,39 @@ def _pieces(data: bytes) -> Iterator[memoryview]:
 
 
 def standard_descriptors() -> tuple[int | None, int | None]:
-    """Return those of this process's standard output and error; None for one that was closed when
-    Python began.
+    """Return the descriptors of this process's standard output and error; None for a stream that
+    was closed when Python began.
     """
     return None if sys.__stdout__ is None else 1, None if sys.__stderr__ is None else 2
 
 
 class StandardStreams:
-    """The standard output and error of this process, or what has their place. What is for one that
-    was closed when Python began goes nowhere, as with `print`.
+    """The standard output and error of this process, or descriptors in their place. Output for a
+    stream that was closed when Python began is discarded, as by `print`.
 
     Args:
         wake: see `StreamWriter`.
-        descriptors: what has their place.
-        kept: what of both can be looked at later.
+        descriptors: the descriptors in their place.
+        excerpt: records a part of both, to be read later.
     """
 
     def __init__(
         self,
         wake: Callable[[], None],
         descriptors: tuple[int | None, int | None] | None = None,
-        kept: OutputExcerpt | None = None,
+        excerpt: OutputExcerpt | None = None,
     ) -> None:
         stdout, stderr = descriptors or standard_descriptors()
-        self.stdout = StreamWriter(stdout, "standard output", wake, kept)
-        self.stderr = StreamWriter(stderr, "standard error", wake, kept)
-        self.kept = kept
+        self.stdout = StreamWriter(stdout, "standard output", wake, excerpt)
+        self.stderr = StreamWriter(stderr, "standard error", wake, excerpt)
+        self.excerpt = excerpt
 
     def __iter__(self) -> Iterator[StreamWriter]:
         return iter((self.stdout, self.stderr))
 
     def flush(self, seconds: float | None = None) -> None:
-        """Wait until what was written up to now is passed on, or so many seconds, at most
-        `PATIENCE_SECONDS`.
+        """Wait until everything written up to now is passed on, at most this many seconds and never
+        more than `PATIENCE_SECONDS`.
         """
         until = monotonic() + (
             PATIENCE_SECONDS if seconds is None else min(seconds, PATIENCE_SECONDS)
@@ -318,6 +322,6 @@ class StandardStreams:
             stream.drop(why)
 
     def close(self) -> None:
-        """Wait for the readers, within reason (see `StreamWriter.close`). May be called twice."""
+        """Wait for the readers, within limits (see `StreamWriter.close`). May be called twice."""
         for stream in self:
             stream.close()

@@ -1,5 +1,9 @@
-"""Lines at the foot of the terminal, which progress bars are drawn on, and how all others write
+"""The lines at the foot of the terminal on which progress bars are drawn. All other output appears
 above them.
+
+Rejected: rich's live display. It replaces `sys.stderr`, so that handlers made before it and the
+output of calls bypass it; in notebooks it wants ipywidgets. This module replaces the `write` of the
+streams themselves.
 """
 
 from __future__ import annotations
@@ -16,17 +20,17 @@ from typing import Any, TextIO, TypeGuard
 from msgspec import Struct
 
 STALE_SECONDS = 2.0
-"""After how long one that nobody draws is the first to be left out where there is no room for all:
-of an iterator, say, whose next result nobody waits for.
+"""A line that was last drawn longer ago is the first to be left out when there is no room for all.
+An example is the line of an iterator whose next result nobody waits for.
 """
 MOST_LINES = 8
-"""How many are shown at the most; and never more than half of the terminal."""
+"""How many lines are shown, at most; and never more than half of the terminal."""
 _ERASE, _ERASE_ABOVE = "\r\x1b[2K", "\x1b[1A\x1b[2K"
 
 
 class TerminalLine(Struct, eq=False):
-    """One of the lines at the foot of the terminal that a stream is, in the order in which they
-    were shown first.
+    """A line at the foot of the terminal of a stream. Lines stand in the order in which they were
+    first shown.
     """
 
     stream: TextIO
@@ -35,43 +39,43 @@ class TerminalLine(Struct, eq=False):
 
     @property
     def width(self) -> int:
-        """How many characters fit on it."""
-        # The last column is left free: behind it the cursor would go to the next line.
+        """How many characters fit on the line."""
+        # Leave the last column free: after writing it, the cursor would go to the next line.
         return _size(self.stream)[0] - 1
 
     def show(self, text: str) -> None:
-        """Draw it anew."""
+        """Draw the line anew."""
         self.shown_at = time.monotonic()
         _foot().show(self, text)
 
     def close(self) -> None:
-        """Take it away. May be called twice."""
+        """Remove the line. May be called twice."""
         _foot().remove(self)
 
 
 class Foot:
-    """The foot of the terminal. What this process writes to the terminal, by `sys.stdout` and
-    `sys.stderr`, whoever holds them, or of what calls print, goes above it.
+    """The foot of the terminal. Everything that this process writes to the terminal by `sys.stdout`
+    and `sys.stderr`, in whatever code, and the output of calls, appears above it.
 
-    While somebody's line is not finished nothing is drawn. There is no thread, and the cursor is
-    never hidden: whatever ends the process leaves the terminal as it was.
+    The foot is not drawn while a line above it is incomplete. There is no thread, and the cursor is
+    never hidden: however the process ends, the terminal is left in order.
     """
 
     def __init__(self) -> None:
         self.lines: list[TerminalLine] = []
         self._drawn = 0
-        """How many rows of the terminal are its own."""
+        """How many rows of the terminal the foot occupies now."""
         self.is_at_start = True
-        """Whether what was written last ends with a whole line."""
+        """Whether the last output ended with a whole line."""
         self._owner = os.getpid()
-        # Reentrant: what is collected, or a signal's handler, may print in the midst of it.
+        # Reentrant: a finalizer or a signal handler may print while the lock is held.
         self._lock = threading.RLock()
         self._hooks: dict[TextIO, Callable[[str], int]] = {}
         self._stream: TextIO | None = None
         self._put: Callable[[str], object] = len
 
     def show(self, line: TerminalLine, text: str) -> None:
-        """Draw a line anew, and with it the others."""
+        """Draw a line anew, together with the others."""
         with self._lock:
             if not self.lines:
                 self._hook(line.stream)
@@ -82,7 +86,7 @@ class Foot:
                     line.text = text
 
     def remove(self, line: TerminalLine) -> None:
-        """Take a line away, if it is there; with the last one the streams are given back."""
+        """Remove a line if it is there. After the last one, restore the streams."""
         with self._lock:
             line.text = ""
             if line not in self.lines:
@@ -106,7 +110,7 @@ class Foot:
 
     @contextlib.contextmanager
     def lifted(self) -> Iterator[None]:
-        """Have it taken away for as long as something is written in its place."""
+        """Remove the foot within the block, while something is written in its place."""
         with self._lock:
             if self._drawn:
                 rows, self._drawn = self._drawn, 0
@@ -120,9 +124,7 @@ class Foot:
                     self._print("\n".join(texts))
 
     def _texts(self) -> list[str]:
-        """Return what is to be drawn; where there is no room for all, of those that nobody draws
-        the fewest.
-        """
+        """Return the texts to draw. When there is no room for all, leave out stale lines first."""
         shown = [line for line in self.lines if line.text]
         room = 1 if self._stream is None else max(min(_size(self._stream)[1] // 2, MOST_LINES), 1)
         if len(shown) > room:
@@ -132,7 +134,7 @@ class Foot:
         return [line.text for line in shown]
 
     def _write(self, write: Callable[[str], int], text: str) -> int:
-        """Write for somebody else to one of the streams."""
+        """Write other code's text to one of the streams."""
         if os.getpid() != self._owner or not text:
             return write(text)
         with self.lifted():
@@ -145,7 +147,7 @@ class Foot:
         try:
             self._put(text)
             self._stream.flush()
-        # The terminal is gone, or closed, which is no reason to end what is under way.
+        # The terminal is gone or closed: go on without it.
         except (OSError, ValueError):
             self._drawn = 0
             for line in self.lines:
@@ -153,7 +155,7 @@ class Foot:
 
 
 def is_terminal(stream: Any) -> TypeGuard[TextIO]:
-    """Return whether a stream, or what stands for one, is a terminal; not if it was closed."""
+    """Return whether a stream, or an object that stands for one, is an open terminal."""
     try:
         return bool(stream.isatty())
     except (AttributeError, OSError, ValueError):
@@ -161,8 +163,8 @@ def is_terminal(stream: Any) -> TypeGuard[TextIO]:
 
 
 def write_above(fd: int, data: memoryview) -> int:
-    """Write to a descriptor as `os.write` does, above the lines if it is a terminal that shows
-    some.
+    """Write to a descriptor as `os.write` does; above the foot if it is a terminal that
+    shows one.
     """
     foot = _foot()
     if not foot.lines or not os.isatty(fd):
@@ -177,13 +179,13 @@ def _size(stream: TextIO) -> tuple[int, int]:
     """Return the columns and rows of a terminal."""
     try:
         columns, rows = os.get_terminal_size(stream.fileno())
-    except (OSError, ValueError):  # it is none of this system's
+    except (OSError, ValueError):  # no terminal of this system
         columns = rows = 0
     return columns or 80, rows or 24
 
 
 def _foot() -> Foot:
-    """Return that of this process: one that was forked writes past its parent's."""
+    """Return the foot of this process. A forked process has its own."""
     return _foot_of(os.getpid())
 
 

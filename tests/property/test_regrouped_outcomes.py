@@ -12,7 +12,7 @@ from gridengine.calls.remote import RemoteDispatcher
 from gridengine.dispatcher.core.tasks import CallsFinished, Task
 from gridengine.dispatcher.interface import UnsettledTasks
 from gridengine.serialize import pickling
-from gridengine.wire.messages import ChildrenFinished, FinishedItem
+from gridengine.wire.messages import Finished, FinishedItem
 
 COUNT = 12
 TASK = 7
@@ -41,7 +41,7 @@ class Client:
         values = [(n, b"x" * n) for n in range(start, stop)]
         payload = pickling.dump_values(values)
         item = FinishedItem(TASK, start, stop, len(payload), last=last)
-        self.dispatcher._finished(ChildrenFinished(0, [item]), payload)
+        self.dispatcher._finished(Finished(0, [item]), payload)
 
 
 @given(st.data(), cuts, cuts)

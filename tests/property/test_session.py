@@ -104,7 +104,7 @@ class Conversation(RuleBasedStateMachine):
                     self.deliver(1 - side)
         for side, other in (self.sides, self.sides[::-1]):
             assert side.heard == other.said
-            assert not side.session._kept
+            assert not side.session._unacknowledged
 
 
 TestConversation = Conversation.TestCase

@@ -13,12 +13,12 @@ from gridengine.journal.dispatcher_file import DispatcherFile
 from gridengine.serialize.payload import Buffer
 from gridengine.wire.messages import (
     VERSION,
-    ChildrenFinished,
-    ChildTasks,
     ClientHello,
+    Finished,
     FinishedItem,
     FunctionItem,
     Message,
+    Submit,
     TaskItem,
 )
 
@@ -38,12 +38,12 @@ class Sent:
     def __call__(self, message: Message, buffers: Sequence[Buffer] = ()) -> bool:
         if self.connected:
             self.messages.append(message)
-            if isinstance(message, ChildrenFinished):
+            if isinstance(message, Finished):
                 self.buffers.append(buffers)
         return self.connected
 
-    def outcomes(self) -> list[ChildrenFinished]:
-        return [one for one in self.messages if isinstance(one, ChildrenFinished)]
+    def outcomes(self) -> list[Finished]:
+        return [one for one in self.messages if isinstance(one, Finished)]
 
 
 class Process:
@@ -106,7 +106,7 @@ class Process:
         return [
             task.id
             for message, _ in self.replayed
-            if isinstance(message, ChildTasks)
+            if isinstance(message, Submit)
             for task in message.tasks
         ]
 
@@ -117,7 +117,7 @@ def hand_in(
     function = FunctionItem("f", [], b"/") if defines else None
     tasks = [TaskItem(id, count, **options) for id in ids]  # type: ignore[arg-type]
     buffers = [b"function"] * defines + [b"%d" % id for id in ids]
-    process.record.take(ChildTasks(0, 0, b"digest", tasks, function), buffers)
+    process.record.take(Submit(0, 0, b"digest", tasks, function), buffers)
 
 
 def finish(process: Process, id: int, start: int = 0, stop: int = 1, *, last: bool = True) -> None:

@@ -13,20 +13,20 @@ from typing import Any
 from msgspec.structs import replace
 
 from gridengine.serialize.codecs import CODECS
-from gridengine.wire.client import Client
 from gridengine.wire.connection_file import ClientConnection, load_private
+from gridengine.wire.dispatcher_connection import DispatcherConnection
 from gridengine.wire.messages import (
     NUMBER_BITS,
     VERSION,
-    ChildCancel,
-    ChildrenFinished,
-    ChildrenWelcome,
-    ChildTasks,
+    ClientCancel,
     ClientHello,
+    ClientWelcome,
+    Finished,
     FinishedItem,
     FunctionItem,
     Goodbye,
     Message,
+    Submit,
     TaskItem,
 )
 
@@ -37,7 +37,7 @@ class _End:
     """A connection to a dispatcher, and what has come by it."""
 
     def __init__(self, connection: Any, hello: Message, welcome: type[Message]) -> None:
-        self.client = Client(connection)
+        self.client = DispatcherConnection(connection)
         self.come: deque[tuple[Any, list[Any]]] = deque()
         self.client.send(hello)
         self.welcome = self.wait_for(lambda message: isinstance(message, welcome))[0]
@@ -67,7 +67,7 @@ class NamedClient(_End):
 
     def __init__(self, path: Path, codec: str = "json") -> None:
         hello = ClientHello(VERSION, "other 1.0", VERSION, "", "here", 1, "a script", codec=codec)
-        super().__init__(load_private(path, ClientConnection), hello, ChildrenWelcome)
+        super().__init__(load_private(path, ClientConnection), hello, ClientWelcome)
         self.codec = CODECS[codec]
         self.outcomes: deque[tuple[FinishedItem, list[Any]]] = deque()
         self.numbers = itertools.count((self.welcome.client << NUMBER_BITS) + 1)
@@ -85,13 +85,13 @@ class NamedClient(_End):
         number = next(self.numbers)
         item = TaskItem(number, len(calls), form, submitter=number)
         function = FunctionItem(name, list(path), b"", buffers=0, codec=self.codec.name)
-        tasks = ChildTasks(0, 0, name.encode(), [replace(item, **more)], function)
+        tasks = Submit(0, 0, name.encode(), [replace(item, **more)], function)
         self.client.send(tasks, [self.codec.encode(calls)])
         return number
 
     def cancel(self, task: int) -> None:
         """End a task."""
-        self.client.send(ChildCancel(0, [task], signal.SIGTERM))
+        self.client.send(ClientCancel(0, [task], signal.SIGTERM))
 
     def outcome(self, task: int) -> tuple[FinishedItem, Any]:
         """Return the next outcome of a task, and what came with it."""
@@ -101,7 +101,7 @@ class NamedClient(_End):
                 if item.task == task:
                     self.outcomes.remove(one)
                     return item, self.codec.decode(payload[0]) if payload else None
-            message, buffers = self.wait_for(lambda one: isinstance(one, ChildrenFinished))
+            message, buffers = self.wait_for(lambda one: isinstance(one, Finished))
             for item in message.outcomes:
                 count = item.count_buffers()
                 self.outcomes.append((item, buffers[:count]))

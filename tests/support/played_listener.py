@@ -21,11 +21,11 @@ from gridengine.wire.messages import (
     OLDEST,
     VERSION,
     Beat,
-    ChildrenWelcome,
-    ChildTasks,
     ClientHello,
+    ClientWelcome,
     FunctionItem,
     Message,
+    Submit,
     TaskItem,
 )
 from tests.support.core_play import Play
@@ -116,13 +116,13 @@ class Played:
         """Have a client come; return the first of its numbers."""
         events = self.say(peer, hello(**options))
         [welcome] = self.told(peer)
-        assert isinstance(welcome, ChildrenWelcome)
+        assert isinstance(welcome, ClientWelcome)
         assert events == [ClientJoined(welcome.client, options.get("weight", 1.0))]
         assert (welcome.slots, welcome.protocol) == (7, VERSION)
         return welcome.client << NUMBER_BITS
 
     def submit(self, peer: bytes, *tasks: TaskItem, **options: Any) -> list[Event]:
-        message = ChildTasks(0, 0, b"digest", list(tasks), **options)
+        message = Submit(0, 0, b"digest", list(tasks), **options)
         return self.say(peer, message, *[b"buffer"] * message.count_buffers())
 
     def wait(self, seconds: float, *beating: bytes) -> list[Event]:

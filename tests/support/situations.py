@@ -123,7 +123,7 @@ gridengine.map(call, range(40), scheduler=CLUSTER(max_workers=2), chunksize=1)
 """,
         "skew",
         "Calls of call take very different times: ",
-        "hand in first those that take long",
+        "hand in the long calls first",
         place="call",
     ),
     "a leaking function": Situation(

@@ -112,8 +112,8 @@ def _check_python(python: str, path: Path) -> None:
         raise VersionMismatch(
             f"the dispatcher's journal {path} has calls of Python {python}, and this is Python "
             f"{PYTHON}, which cannot run them",
-            hint=f"start the dispatcher with Python {python} until its clients have what they wait "
-            "for; or move the file away to begin without what it holds",
+            hint=f"start the dispatcher with Python {python} until its clients have their "
+            "results; or move the file away to begin without its calls",
         )
 
 

@@ -32,14 +32,14 @@ from gridengine.wire.messages import (
     DETACHED,
     JOURNALED,
     Beat,
-    ChildCancel,
-    ChildRecall,
-    ChildrenEnded,
-    ChildrenHello,
+    ClientCancel,
     ClientHello,
+    ClientRecall,
     Control,
     Goodbye,
     Message,
+    NestedEnded,
+    NestedHello,
     OutcomesTaken,
     OutputTaken,
     Refuse,
@@ -51,9 +51,9 @@ log = logging.getLogger("gridengine")
 WATCHER = 0
 """The number of all clients that may only look: nothing is theirs."""
 MOST_WATCHERS = 32
-OF_AGENTS = ChildrenHello, ChildrenEnded
+OF_AGENTS = NestedHello, NestedEnded
 """What workers' agents say of their processes, and clients do not."""
-ENDINGS = ChildCancel, ChildRecall
+ENDINGS = ClientCancel, ClientRecall
 """What ends calls."""
 WATCHER_SECONDS, WATCHER_BEATS = 10.0, 3
 """How long who may only look may be silent, and for how many signs of life at the least, then he is

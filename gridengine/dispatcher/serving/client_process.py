@@ -27,12 +27,12 @@ from gridengine.serialize.shared_objects import SharedObject
 from gridengine.wire.messages import (
     NUMBER_BITS,
     AttemptItem,
-    ChildMessage,
-    ChildrenFinished,
-    ChildStarted,
-    ChildTasks,
+    Finished,
     FinishedItem,
     Message,
+    Submit,
+    TaskBegan,
+    TaskPushed,
 )
 
 Send = Callable[[bytes, Message, Payload], None]
@@ -92,7 +92,7 @@ class Client:
         """The outcomes that are still to be passed on."""
         self._failures = FailureNumbers(clients.first_failure)
 
-    def parent(self, state: CoreState, message: ChildTasks) -> int:
+    def parent(self, state: CoreState, message: Submit) -> int:
         """Return the run with which tasks end, 0 for none."""
         return 0
 
@@ -158,20 +158,18 @@ class Client:
 
     def finish(self, items: list[FinishedItem], buffers: list[Buffer]) -> None:
         """Send the outcomes of calls."""
-        self.send(ChildrenFinished(self.runner, items), buffers)
+        self.send(Finished(self.runner, items), buffers)
 
     def began(self, event: TaskStarted) -> None:
         """Pass on that a task has begun."""
-        self.send(ChildStarted(self.runner, event.task, event.pid, event.host, event.attempt))
+        self.send(TaskBegan(self.runner, event.task, event.pid, event.host, event.attempt))
 
     def abandoned(self) -> None:
         """Ignore it: the process knows when its calls end."""
 
     def noted(self, event: TaskMessage) -> None:
         """Pass on a pushed value, or what calls have logged."""
-        self.send(
-            ChildMessage(self.runner, event.task, len(event.payload), event.log), event.payload
-        )
+        self.send(TaskPushed(self.runner, event.task, len(event.payload), event.log), event.payload)
 
 
 class NestedClient(Client):
@@ -179,7 +177,7 @@ class NestedClient(Client):
     the client of these.
     """
 
-    def parent(self, state: CoreState, message: ChildTasks) -> int:
+    def parent(self, state: CoreState, message: Submit) -> int:
         """Return the run whose call submits, if this process is at it: with nothing else can a
         worker, or who has its key, have calls made, detached ones neither.
         """

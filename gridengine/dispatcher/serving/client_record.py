@@ -32,12 +32,12 @@ from gridengine.journal.dispatcher_file import DeferredWrite
 from gridengine.serialize.codecs import PICKLE
 from gridengine.serialize.payload import Buffer, Payload, size_of
 from gridengine.wire.messages import (
-    ChildrenFinished,
-    ChildTasks,
     ClientHello,
     Durable,
+    Finished,
     FinishedItem,
     Message,
+    Submit,
 )
 
 log = logging.getLogger("gridengine")
@@ -88,13 +88,13 @@ class ClientRecord:
         self._unread = False
         """Whether what waits could not be read the last time."""
         self._dump_error = dump_error_by(hello.codec)
-        self._held: dict[int, tuple[ChildrenFinished, Sequence[Buffer]]] = {}
+        self._held: dict[int, tuple[Finished, Sequence[Buffer]]] = {}
         """Of those that wait the messages that are not on disk yet."""
-        self._later: dict[int, tuple[DeferredWrite, ChildrenFinished, Sequence[Buffer]]] = {}
+        self._later: dict[int, tuple[DeferredWrite, Finished, Sequence[Buffer]]] = {}
         """Those that were sent, and are large: in a moment the client may have taken them, and they
         need not be written. What their workers sent is acknowledged when they are, or that is.
         """
-        self._large: dict[int, tuple[ChildrenFinished, Sequence[Buffer]]] = {}
+        self._large: dict[int, tuple[Finished, Sequence[Buffer]]] = {}
         """Those that no row can hold: the next process does not have them."""
 
     # ---------------------------------------------------------------- what the client hands in
@@ -107,7 +107,7 @@ class ClientRecord:
                 message counts all the same.
         """
         refusal = None
-        if isinstance(message, ChildTasks):
+        if isinstance(message, Submit):
             refusal = journal_limits.why_refused_as_sent(message, buffers)
         if refusal is None:
             self._requests.take(message, buffers)
@@ -164,7 +164,7 @@ class ClientRecord:
         apart = self._tells_apart and not self._waiting
         requests.supply(items, buffers)
         self._outcomes[number] = _calls_of(items)
-        message = ChildrenFinished(0, items, number)
+        message = Finished(0, items, number)
         # Before it is written: who waits for it need not wait for that.
         whole = self._are_whole(items)
         sent = (
@@ -196,7 +196,7 @@ class ClientRecord:
             self._write_inserted((insert, rows), committed)
 
     def _in_place_of(
-        self, message: ChildrenFinished, buffers: Sequence[Buffer], *, whole: bool
+        self, message: Finished, buffers: Sequence[Buffer], *, whole: bool
     ) -> list[RowContent]:
         """Return what a row has in place of a result that none can hold: nothing where all calls of
         the task can run again, else an error. Without a row a part of a task would never have an
@@ -284,7 +284,7 @@ class ClientRecord:
             if number > self._journal.committed and number not in self._flying
         }
 
-    def _in_memory(self, number: int) -> tuple[ChildrenFinished, Sequence[Buffer]] | None:
+    def _in_memory(self, number: int) -> tuple[Finished, Sequence[Buffer]] | None:
         if number in self._later:
             return self._later[number][1:]
         return self._held.get(number) or self._large.get(number)

@@ -29,15 +29,15 @@ from gridengine.journal.dispatcher_file import DispatcherFile
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import Buffer
 from gridengine.wire.messages import (
-    ChildCancel,
-    ChildForget,
-    ChildRecall,
-    ChildSupply,
-    ChildTasks,
-    ChildWant,
+    ClientCancel,
+    ClientForget,
+    ClientRecall,
     FinishedItem,
     Message,
+    Submit,
+    Supply,
     TaskItem,
+    Want,
 )
 
 TASKS, DEFINITION, OTHER = range(3)
@@ -48,8 +48,8 @@ Calls: TypeAlias = dict[int, list[tuple[int, int, int]]]
 """Of tasks some calls, as `ranges_of` returns them."""
 Name: TypeAlias = bytes | int
 """Of a function, a shared object, or (a number) a result that calls refer to."""
-Other: TypeAlias = ChildCancel | ChildRecall | ChildForget | ChildWant
-Request: TypeAlias = ChildTasks | ChildSupply | Other
+Other: TypeAlias = ClientCancel | ClientRecall | ClientForget | Want
+Request: TypeAlias = Submit | Supply | Other
 LEAST_OTHERS = 1000
 """When so many more rows wait for older requests it is asked which of them are needed."""
 _FEW_TASKS, _BLOCK_BITS = 16, 10
@@ -128,19 +128,19 @@ class ClientRequests:
 
     def take(self, message: Request, buffers: Sequence[Buffer]) -> None:
         """Take a message."""
-        if isinstance(message, ChildTasks):
+        if isinstance(message, Submit):
             buffers = self._take_definitions(message, buffers)
             message = replace(message, function=None, shared=())
             for tasks, its in portions_of(message.tasks, buffers):
                 part = replace(message, tasks=tasks)
                 self._add(self._insert(TASKS, part, its), part)
                 self._keep(tasks)
-        elif isinstance(message, ChildSupply):
+        elif isinstance(message, Supply):
             self._insert_supply(message, buffers)
         else:
             self._add_other(self._insert(OTHER, message, buffers), message)
 
-    def _take_definitions(self, message: ChildTasks, buffers: Sequence[Buffer]) -> Sequence[Buffer]:
+    def _take_definitions(self, message: Submit, buffers: Sequence[Buffer]) -> Sequence[Buffer]:
         """Note what a message defines, and return the buffers of its tasks."""
         function = message.function
         own = () if function is None else buffers[: function.buffers]
@@ -157,12 +157,10 @@ class ClientRequests:
         self._rows.append((id, self._number, kind, RowContent(message, buffers)))
         return id
 
-    def _insert_definition(
-        self, message: ChildTasks | ChildSupply, buffers: Sequence[Buffer]
-    ) -> None:
+    def _insert_definition(self, message: Submit | Supply, buffers: Sequence[Buffer]) -> None:
         self._define(self._insert(DEFINITION, message, buffers), message)
 
-    def _insert_supply(self, message: ChildSupply, buffers: Sequence[Buffer]) -> None:
+    def _insert_supply(self, message: Supply, buffers: Sequence[Buffer]) -> None:
         """Note what a reference stands for: of a result that no row can hold, that it is lost when
         the dispatcher is started again.
         """
@@ -177,16 +175,16 @@ class ClientRequests:
         return rows
 
     def _add_other(self, id: int, message: Other) -> None:
-        if type(message) is ChildWant and self._find(message.task) is not None:
+        if type(message) is Want and self._find(message.task) is not None:
             # The client of a dispatcher that was started again asks again.
             self.needed.setdefault(message.task, {})[message.index, message.reference] = None
         self._others.append((id, message))
 
-    def _define(self, id: int, message: ChildTasks | ChildSupply) -> None:
+    def _define(self, id: int, message: Submit | Supply) -> None:
         """Note what a row defines."""
         name: Name
         needs: Sequence[Name]
-        if isinstance(message, ChildSupply):
+        if isinstance(message, Supply):
             name, needs = message.reference, ()
         elif (function := message.function) is not None:
             name, needs = message.digest, (*function.needs, *function.after)
@@ -195,7 +193,7 @@ class ClientRequests:
             name, needs = shared.name, shared.needs
         self._definitions.setdefault(name, {})[id] = needs
 
-    def _add(self, id: int, message: ChildTasks) -> _Request:
+    def _add(self, id: int, message: Submit) -> _Request:
         tasks = message.tasks
         uses: set[Name] = {message.digest}
         once = not all(task.retries for task in tasks)
@@ -234,7 +232,7 @@ class ClientRequests:
                     continue  # the client says what became of it
                 raised, cancelled = one.raised or one.failed, one.recalled or one.ended
                 its = payload[: one.buffers or one.failed]
-                supply = ChildSupply(
+                supply = Supply(
                     0, reference, index - one.start, raised, cancelled, one.path, len(its)
                 )
                 self._insert_supply(supply, its)
@@ -289,7 +287,7 @@ class ClientRequests:
         tasks = self._tasks_left()
         uses, left = self._used(tasks), deque[tuple[int, Other]]()
         for id, message in self._others:
-            about, needed = _about(message), uses if isinstance(message, ChildForget) else tasks
+            about, needed = _about(message), uses if isinstance(message, ClientForget) else tasks
             if needed.isdisjoint(about):
                 yield from self._end_other(id, message)
             else:
@@ -300,7 +298,7 @@ class ClientRequests:
 
     def _tasks_left(self) -> set[Name]:
         """Return those of the tasks that rows are about whose requests are left."""
-        rows = (message for _, message in self._others if not isinstance(message, ChildForget))
+        rows = (message for _, message in self._others if not isinstance(message, ClientForget))
         tasks = set(chain.from_iterable(map(_about, rows)))
         return {task for one in self._requests.values() for task in tasks.intersection(one.tasks)}
 
@@ -308,7 +306,7 @@ class ClientRequests:
         """Return what requests that are left name, or want of these tasks, and what that needs."""
         uses = set(chain.from_iterable(one.uses for one in self._requests.values()))
         for _, message in self._others:
-            if isinstance(message, ChildWant) and message.task in tasks:
+            if isinstance(message, Want) and message.task in tasks:
                 uses.add(message.reference)
         names = list(uses)
         while names:
@@ -323,7 +321,7 @@ class ClientRequests:
         from before, since they may be named anew; of results those too that have come since.
         """
         yield id
-        if isinstance(message, ChildForget):
+        if isinstance(message, ClientForget):
             for name in (*message.functions, *message.shared):
                 rows = self._definitions.pop(name, {})
                 later = {row: needs for row, needs in rows.items() if row > id}
@@ -362,7 +360,7 @@ class ClientRequests:
     def _replay_tasks(
         self,
         id: int,
-        content: tuple[ChildTasks, Sequence[Buffer]],
+        content: tuple[Submit, Sequence[Buffer]],
         taken: Calls,
         ended: Calls,
         settled: dict[int, list[tuple[int, int]]],
@@ -394,11 +392,11 @@ class ClientRequests:
 
 def _about(message: Other) -> Iterable[Name]:
     """Return the tasks that a message is about, or the names that it forgets."""
-    if isinstance(message, ChildForget):
+    if isinstance(message, ClientForget):
         return chain(message.functions, message.shared, message.references)
-    if isinstance(message, ChildWant):
+    if isinstance(message, Want):
         return (message.task,)
-    tasks = message.tasks if isinstance(message, ChildCancel) else ()
+    tasks = message.tasks if isinstance(message, ClientCancel) else ()
     return chain(tasks, (task for task, _, _ in message.calls))
 
 

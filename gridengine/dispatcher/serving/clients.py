@@ -37,20 +37,20 @@ from gridengine.errors import GridEngineError, ProtocolError, safe_repr
 from gridengine.resources.demand import ANY, Demand
 from gridengine.serialize.payload import Buffer, Payload
 from gridengine.wire.messages import (
+    CheckDemand,
     Checked,
-    ChildCancel,
-    ChildCheck,
-    ChildForget,
-    ChildRecall,
-    ChildrenEnded,
-    ChildrenHello,
-    ChildrenWelcome,
-    ChildResult,
-    ChildSupply,
-    ChildTasks,
-    ChildWant,
+    ClientCancel,
+    ClientForget,
+    ClientRecall,
+    ClientWelcome,
     FinishedItem,
+    NestedEnded,
+    NestedHello,
+    Submit,
+    Supply,
     TaskItem,
+    Want,
+    WantAnswer,
 )
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class Clients:
         key = peer, message.runner
         client = self._clients.get(key)
         if client is None:
-            if type(message) is not ChildrenHello:
+            if type(message) is not NestedHello:
                 return ()
             client = self.add(NestedClient, key, self._send)
         handler: Callable[[Clients, Client, Any, Payload], Iterable[Event]]
@@ -160,7 +160,7 @@ class Clients:
         if client is not None:
             if not missing:
                 client.references.add(reference)
-            client.send(ChildResult(client.runner, reference, missing))
+            client.send(WantAnswer(client.runner, reference, missing))
 
     def forget(self, peer: bytes) -> None:
         """Forget the processes of a worker that is lost."""
@@ -176,7 +176,7 @@ class Clients:
         """Tell a client its number."""
         epoch = 0 if self.journal is None else self.journal.epoch
         client.send(
-            ChildrenWelcome(
+            ClientWelcome(
                 client.runner,
                 client.number,
                 self._slots,
@@ -205,7 +205,7 @@ class Clients:
         if client.references:
             yield ReferencesReleased(tuple(client.references))
 
-    def _submit(self, client: Client, message: ChildTasks, buffers: Payload) -> Iterator[Event]:
+    def _submit(self, client: Client, message: Submit, buffers: Payload) -> Iterator[Event]:
         parent = client.parent(self._state, message)
         try:
             function, parts = self._decoder.decode(client, message, iter(buffers), parent)
@@ -249,14 +249,14 @@ class Clients:
             client.claims.add(reference)
         return True
 
-    def _cancel(self, client: Client, message: ChildCancel, buffers: Payload) -> Iterator[Event]:
+    def _cancel(self, client: Client, message: ClientCancel, buffers: Payload) -> Iterator[Event]:
         tasks = tuple(filter(client.owns, message.tasks))
         yield CancelRequested(tasks, message.signal, _own_calls(client, message.calls))
 
-    def _recall(self, client: Client, message: ChildRecall, buffers: Payload) -> Iterator[Event]:
+    def _recall(self, client: Client, message: ClientRecall, buffers: Payload) -> Iterator[Event]:
         yield RecallRequested(_own_calls(client, message.calls))
 
-    def _forget(self, client: Client, message: ChildForget, buffers: Payload) -> Iterator[Event]:
+    def _forget(self, client: Client, message: ClientForget, buffers: Payload) -> Iterator[Event]:
         for digest in message.functions:
             client.functions.pop(digest, None)
         for name in message.shared:
@@ -269,14 +269,14 @@ class Clients:
                 del self._claimed[reference]
             yield ReferencesReleased(tuple(its))
 
-    def _want(self, client: Client, message: ChildWant, buffers: Payload) -> Iterator[Event]:
+    def _want(self, client: Client, message: Want, buffers: Payload) -> Iterator[Event]:
         if client.owns(message.task) and message.reference not in self._wanted:
             if not self._claim(client, (message.reference,)):
                 return
             self._wanted[message.reference] = client
             yield ResultWanted(((message.task, message.index, message.reference),))
 
-    def _supply(self, client: Client, message: ChildSupply, buffers: Payload) -> Iterator[Event]:
+    def _supply(self, client: Client, message: Supply, buffers: Payload) -> Iterator[Event]:
         if not self._claim(client, (message.reference,)):
             return
         client.references.add(message.reference)
@@ -290,7 +290,7 @@ class Clients:
         yield Supplied(message.reference, data)
 
     def _answer_check(
-        self, client: Client, message: ChildCheck, buffers: Payload
+        self, client: Client, message: CheckDemand, buffers: Payload
     ) -> Iterable[Event]:
         answer: list[Buffer] = []
         command = None
@@ -312,14 +312,14 @@ def _own_calls(
 
 
 REQUESTS: dict[type, Callable[..., Iterable[Event]]] = {
-    ChildrenHello: Clients.welcome,
-    ChildTasks: Clients._submit,
-    ChildCancel: Clients._cancel,
-    ChildRecall: Clients._recall,
-    ChildForget: Clients._forget,
-    ChildWant: Clients._want,
-    ChildSupply: Clients._supply,
-    ChildCheck: Clients._answer_check,
-    ChildrenEnded: Clients._ended,
+    NestedHello: Clients.welcome,
+    Submit: Clients._submit,
+    ClientCancel: Clients._cancel,
+    ClientRecall: Clients._recall,
+    ClientForget: Clients._forget,
+    Want: Clients._want,
+    Supply: Clients._supply,
+    CheckDemand: Clients._answer_check,
+    NestedEnded: Clients._ended,
 }
 """By the type of a message: what makes events of it."""

@@ -15,8 +15,8 @@ from gridengine.serialize.payload import Buffer, Payload
 from gridengine.wire.messages import (
     OLDEST,
     VERSION,
-    ChildrenFinished,
     ClientHello,
+    Finished,
     FinishedItem,
     Message,
 )
@@ -44,7 +44,7 @@ class RemoteClient(Client):
         """Send the client a message, if it is connected; return whether it is. Who has taken its
         place is told of outcomes alone.
         """
-        if self.connected and (self.peer == self.key[0] or type(message) is ChildrenFinished):
+        if self.connected and (self.peer == self.key[0] or type(message) is Finished):
             super().send(message, buffers)
         return self.connected
 

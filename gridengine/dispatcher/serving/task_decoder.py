@@ -20,7 +20,7 @@ from gridengine.serialize.codecs import PICKLE, is_importable
 from gridengine.serialize.payload import Buffer
 from gridengine.serialize.references import RESULT_NAME_BYTES
 from gridengine.serialize.shared_objects import PayloadWithObjects, SharedObject
-from gridengine.wire.messages import ChildTasks, EncodedDemand, FunctionItem, TaskItem
+from gridengine.wire.messages import EncodedDemand, FunctionItem, Submit, TaskItem
 
 LEAST = 8
 """So many make it worth it."""
@@ -48,7 +48,7 @@ class TaskDecoder:
         self._claim = claim
 
     def decode(
-        self, client: Client, message: ChildTasks, buffers: Iterator[Buffer], parent: int
+        self, client: Client, message: Submit, buffers: Iterator[Buffer], parent: int
     ) -> tuple[Function, list[list[Task] | AlikeTasks]]:
         def take(item: Any) -> list[Buffer]:
             return [next(buffers) for _ in range(item.buffers)]

@@ -1,14 +1,17 @@
-"""The messages that dispatcher, worker, client and runner exchange, by who says them to whom; all
-names are to be had here.
+"""The messages that dispatcher, worker, client and runner exchange, one module for each direction.
+This package exports all names.
 
-A message is a small header, one of the structs of the modules here, and a list of *buffers*:
-pickled functions, arguments and results, which only the caller and the runner ever decode. A header
-has the number of buffers that belong to each of its items. `framing` makes frames of them.
+A message is a small header, a struct of the modules here, and a list of *buffers*: pickled
+functions, arguments and results, which only the caller and the runner ever decode. A header says
+how many buffers belong to each of its items. `framing` turns both into frames.
 
-The modules do without `from __future__ import annotations`: msgspec would evaluate the text of each
-field by itself, and whoever makes a first call, and each worker, would wait for that.
+`tools/protocol_vectors.py` makes docs/protocol/messages.md and the test vectors from these
+definitions; written by hand, both would be out of date within a week. A test compares them.
+
+The modules do without `from __future__ import annotations`: with it, msgspec would evaluate the
+text of each field at import, and every first call and every worker would wait for that.
 """
-# ruff: noqa: I001 - isort would give each renaming import a statement of its own
+# ruff: noqa: I001 - isort would split each `name as name` into a statement of its own
 
 from __future__ import annotations
 
@@ -29,19 +32,19 @@ from gridengine.wire.messages.common import (
     portions as portions,
 )
 from gridengine.wire.messages.from_client import (
-    ChildCancel as ChildCancel,
-    ChildCheck as ChildCheck,
-    ChildForget as ChildForget,
-    ChildRecall as ChildRecall,
-    ChildSupply as ChildSupply,
-    ChildTasks as ChildTasks,
-    ChildWant as ChildWant,
-    ChildrenEnded as ChildrenEnded,
-    ChildrenHello as ChildrenHello,
+    ClientCancel as ClientCancel,
+    CheckDemand as CheckDemand,
+    ClientForget as ClientForget,
+    ClientRecall as ClientRecall,
+    Supply as Supply,
+    Submit as Submit,
+    Want as Want,
+    NestedEnded as NestedEnded,
+    NestedHello as NestedHello,
     ClientHello as ClientHello,
     Control as Control,
     EncodedDemand as EncodedDemand,
-    FromParent as FromParent,
+    FromClient as FromClient,
     FunctionItem as FunctionItem,
     JOURNALED as JOURNALED,
     NUMBER_BITS as NUMBER_BITS,
@@ -82,16 +85,16 @@ from gridengine.wire.messages.from_worker import (
 from gridengine.wire.messages.to_client import (
     AttemptItem as AttemptItem,
     Checked as Checked,
-    ChildMessage as ChildMessage,
-    ChildResult as ChildResult,
-    ChildStarted as ChildStarted,
-    ChildrenFinished as ChildrenFinished,
-    ChildrenWelcome as ChildrenWelcome,
+    TaskPushed as TaskPushed,
+    WantAnswer as WantAnswer,
+    TaskBegan as TaskBegan,
+    Finished as Finished,
+    ClientWelcome as ClientWelcome,
     Controlled as Controlled,
     Durable as Durable,
     FinishedItem as FinishedItem,
     Resumed as Resumed,
-    ToParent as ToParent,
+    ToClient as ToClient,
 )
 from gridengine.wire.messages.to_worker import (
     Allocate as Allocate,
@@ -145,7 +148,7 @@ Message: TypeAlias = (
     | Returned
     | Shortened
     | Goodbye
-    | FromParent
-    | ToParent
-    | ChildrenEnded
+    | FromClient
+    | ToClient
+    | NestedEnded
 )

@@ -1,5 +1,8 @@
-"""What a client says to its dispatcher: one of a stand-alone dispatcher or, by way of its agent, a
-process whose calls make calls. Who may only look, a watcher, says `ClientHello` and `Control`.
+"""Messages from a client to its dispatcher. A client is a process that connects to a stand-alone
+dispatcher or, by way of its agent, a runner whose call submits nested calls. A watcher sends
+`ClientHello` and `Control` only.
+
+Some classes have a `tag` of an older name: the tag is the name on the wire, which does not change.
 """
 
 from collections.abc import Sequence
@@ -20,17 +23,20 @@ from gridengine.wire.messages.common import (
 
 
 class ClientHello(MessageBase, frozen=True):
-    """A client's first message: the process `pid` of `host`, whose script has this name. Answered
-    by `ChildrenWelcome`, or `Refuse`.
+    """A client's first message: the process `pid` of `host`, whose script has the name `script`.
+    Answered by `ClientWelcome`, or `Refuse`.
 
-    It speaks all protocols from `oldest` to `protocol`. `python` is that of its functions, empty
-    where it sends none. `machine` and `started` tell it from any other process, where they can be
-    looked at: which processes can see it, and when it began. `weight` is its part of the turns of
-    all clients. By `codec` the dispatcher tells it of errors of its own. One that `keeps`
-    says by `OutcomesTaken` what it has, and is in the journal until then. One that `resumes` had
-    this number at the process that the dispatcher was before, and so many of its requests are
-    `durable`. One that has a name to `keep` leaves its calls to the next of that name when it is
-    gone, or says goodbye as `DETACHED`; it has those of the clients before it.
+    - The client speaks all protocols from `oldest` to `protocol`.
+    - `python` is the version that its functions need, empty when it sends no Python functions.
+    - `machine` and `started` identify its process, see `wire.processes`.
+    - `weight` is its part of the turns of all clients.
+    - The dispatcher encodes its own errors in `codec`.
+    - With `keeps`, outcomes stay in the journal until the client acknowledges them by
+      `OutcomesTaken`.
+    - With `resumes`, the client had this number at the dispatcher's previous process, and
+      `durable` of its requests were on disk.
+    - `keep` is the name of a named run, or empty. When such a client goes, or says goodbye as
+      `DETACHED`, its calls go on and pass to the next client of the same name.
     """
 
     protocol: int
@@ -51,8 +57,8 @@ class ClientHello(MessageBase, frozen=True):
 
 
 class Control(MessageBase, frozen=True):
-    """A client asks its dispatcher to do or tell something, as JSON says it. Answered by
-    `Controlled`, with this number.
+    """A client asks its dispatcher for an action; `arguments` are JSON. Answered by `Controlled`
+    with the same number.
     """
 
     number: int
@@ -61,21 +67,24 @@ class Control(MessageBase, frozen=True):
 
 
 Calls: TypeAlias = Sequence[tuple[int, int, int]]
-"""The number of each task, its first call that is meant, and the one after the last."""
+"""Ranges of calls: the number of a task, the first call of the range, and the one after its last.
+"""
 
 
 EncodedDemand: TypeAlias = tuple[list[tuple[str, list[Any]]], float]
-"""What `gridengine.resources.encoding` makes of a demand."""
+"""A demand as `gridengine.resources.encoding` encodes it."""
 
 
-class ChildrenHello(OfRunner, frozen=True):
-    """The process's first: its calls are about to make calls. Answered by `ChildrenWelcome`."""
+class NestedHello(OfRunner, frozen=True, tag="ChildrenHello"):
+    """The first message of a runner whose call is about to submit nested calls. Answered by
+    `ClientWelcome`.
+    """
 
 
 class FunctionItem(Item, frozen=True):
-    """A function that the process names for the first time; see `Define`, and the core's
-    `Function`. `needs` are the names of shared objects, those that they need being among them. With
-    a `codec` other than pickle it is known by its `name`, and has no buffers.
+    """A function that the client names for the first time; see `Define`, and the core's `Function`.
+    `needs` are the names of shared objects, including those that these need in turn. With a `codec`
+    other than pickle the function is known by its `name`, and has no buffers.
     """
 
     name: str
@@ -89,7 +98,7 @@ class FunctionItem(Item, frozen=True):
 
 
 class SharedItem(Item, frozen=True):
-    """A shared object that the process names for the first time; those that it needs come
+    """A shared object that the client names for the first time. The objects that it needs come
     before it.
     """
 
@@ -120,9 +129,10 @@ class TaskItem(Item, frozen=True):
     priority: Annotated[int, msgspec.Meta(ge=-(1 << 31), le=1 << 31)] = 0
 
 
-class ChildTasks(OfRunner, frozen=True):
-    """Run these tasks, whose function has this digest, for the call that the process is at: one of
-    `run`. They end with that run, or if they are `detached` with the client whose call it is.
+class Submit(OfRunner, frozen=True, tag="ChildTasks"):
+    """Run these tasks, whose function has this digest. They belong to the call of `run` that
+    submits them, and end with that run; or, if `detached`, to the client, and end with it. `run` 0:
+    no call submits them.
 
     The buffers are those of the function, if it is named for the first time, then of the shared
     objects, then of the tasks.
@@ -140,23 +150,23 @@ class ChildTasks(OfRunner, frozen=True):
         return sum(map(BUFFERS, (*first, *self.shared, *self.tasks)))
 
 
-class ChildCancel(OfRunner, frozen=True):
-    """End these tasks, and of others these calls, by this signal."""
+class ClientCancel(OfRunner, frozen=True, tag="ChildCancel"):
+    """Cancel these tasks, and these calls of others, by this signal."""
 
     tasks: Sequence[int]
     signal: Annotated[int, msgspec.Meta(ge=1, le=64)]
     calls: Calls = ()
 
 
-class ChildRecall(OfRunner, frozen=True):
-    """Take back what has not begun of these calls."""
+class ClientRecall(OfRunner, frozen=True, tag="ChildRecall"):
+    """Take back the calls among these that have not begun."""
 
     calls: Calls
 
 
-class ChildForget(OfRunner, frozen=True):
-    """The process will name none of these functions and shared objects again, or not without
-    sending them again; and refer to none of these results.
+class ClientForget(OfRunner, frozen=True, tag="ChildForget"):
+    """The client will not name these functions and shared objects again without sending them again,
+    and will not refer to these results.
     """
 
     functions: Sequence[bytes] = ()
@@ -164,9 +174,9 @@ class ChildForget(OfRunner, frozen=True):
     references: Sequence[Reference] = ()
 
 
-class ChildWant(OfRunner, frozen=True):
-    """Have a reference stand for the result of a call that was handed in before. Answered by
-    `ChildResult`.
+class Want(OfRunner, frozen=True, tag="ChildWant"):
+    """Let a reference stand for the result of a call that was submitted before. Answered by
+    `WantAnswer`.
     """
 
     task: int
@@ -174,9 +184,10 @@ class ChildWant(OfRunner, frozen=True):
     reference: Reference
 
 
-class ChildSupply(OfRunner, frozen=True):
-    """What a reference stands for, as the core's `ResultData` has it: the value at `item` of a
-    pickled list or, with `raised`, a pickled exception; without buffers the call was `cancelled`.
+class Supply(OfRunner, frozen=True, tag="ChildSupply"):
+    """The result that a reference stands for, as in the core's `ResultData`: the value at `item` of
+    a pickled list or, with `raised`, a pickled exception. With `cancelled`, the call was cancelled
+    and there are no buffers.
     """
 
     reference: Reference
@@ -187,9 +198,9 @@ class ChildSupply(OfRunner, frozen=True):
     buffers: Count = 0
 
 
-class ChildCheck(OfRunner, frozen=True):
-    """Say whether a worker can hold what calls ask for. Answered by `Checked`, with this `number`,
-    when all that was asked before is decided.
+class CheckDemand(OfRunner, frozen=True, tag="ChildCheck"):
+    """Ask whether a worker can hold a demand. Answered by `Checked`, with the same `number`, when
+    all earlier requests are decided.
     """
 
     number: int
@@ -197,43 +208,45 @@ class ChildCheck(OfRunner, frozen=True):
 
 
 class Waits(OfRunner, frozen=True):
-    """The call that the process is at, one of `run`, waits for calls that it has made: it has no
-    slot, and nothing of its allocation, until it is `Resumed`.
+    """The current call of `run` waits for its nested calls. It has no slot, and nothing of its
+    allocation, until it is `Resumed`.
     """
 
     run: int
 
 
 class Resumes(OfRunner, frozen=True):
-    """It waits no more, and asks for its slot. Answered by `Resumed`."""
+    """The call waits no more and asks for a slot. Answered by `Resumed`."""
 
     run: int
 
 
-class ChildrenEnded(OfRunner, frozen=True):
-    """The process has ended: nobody is to be told of its calls any more."""
+class NestedEnded(OfRunner, frozen=True, tag="ChildrenEnded"):
+    """The runner has ended: nobody is to be told of its nested calls any more."""
 
 
 class OutcomesTaken(MessageBase, frozen=True):
-    """A client has the outcomes of these numbers."""
+    """The client has the outcomes with these numbers."""
 
     numbers: Sequence[int]
 
 
-FromParent: TypeAlias = (
-    ChildrenHello
-    | ChildTasks
-    | ChildCancel
-    | ChildRecall
-    | ChildForget
-    | ChildWant
-    | ChildSupply
-    | ChildCheck
+FromClient: TypeAlias = (
+    NestedHello
+    | Submit
+    | ClientCancel
+    | ClientRecall
+    | ClientForget
+    | Want
+    | Supply
+    | CheckDemand
     | Waits
     | Resumes
 )
-"""What a process sends whose calls make calls; the agent adds `ChildrenEnded`."""
-JOURNALED = frozenset({ChildTasks, ChildCancel, ChildRecall, ChildForget, ChildWant, ChildSupply})
-"""What a journal has of a client, and `Durable` counts."""
+"""The messages of a runner whose calls submit nested calls; its agent adds `NestedEnded`."""
+JOURNALED = frozenset({Submit, ClientCancel, ClientRecall, ClientForget, Want, Supply})
+"""The messages of a client that the journal records, and that `Durable` counts."""
 NUMBER_BITS = 40
-"""How many bits the numbers have that such a process counts by itself."""
+"""How many bits of a task's or submitter's number the client counts by itself; the client's number
+stands above them.
+"""

@@ -1,4 +1,4 @@
-"""What a worker says to its dispatcher, and runners to their agent."""
+"""Messages from a worker to its dispatcher, and from runners to their agent."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar
@@ -16,8 +16,8 @@ from gridengine.wire.messages.common import (
 
 
 class HeldRun(Item, frozen=True):
-    """A run of a worker that comes back, as its dispatchers know it by what they have acknowledged:
-    the calls of the task from `done` to `stop` are not answered.
+    """A run that a returning worker holds. Its calls from `done` to `stop` have no outcome that a
+    dispatcher has acknowledged.
     """
 
     run: int
@@ -27,16 +27,15 @@ class HeldRun(Item, frozen=True):
 
 
 class HeldBatch(Item, frozen=True):
-    """The runs that have not ended of one batch, which has this allocation (0: none)."""
+    """The unfinished runs of one batch, with its allocation (0: none)."""
 
     runs: Sequence[HeldRun]
     allocation: int = 0
 
 
 class Held(Item, frozen=True):
-    """What a worker has that comes back to a dispatcher which does not know it: its batches, oldest
-    first, its allocations, the names of what was defined to it, and how many calls it was assigned
-    in its life.
+    """Everything that a returning worker holds: its batches, oldest first, its allocations, the
+    names of its definitions, and how many calls it was assigned in its life.
     """
 
     batches: Sequence[HeldBatch] = ()
@@ -46,11 +45,11 @@ class Held(Item, frozen=True):
 
 
 class Hello(MessageBase, frozen=True):
-    """A worker's first message. `log` is the path of its standard output when that is a file, else
-    empty; `elapsed` for how many seconds its cluster job has run by now; `held` what it has when it
-    comes back. One that announces `functions` is given calls of these alone, by their names, and
-    nobody else is. `resources` is what it holds, the name and the arguments of each kind; when that
-    is empty it holds what its dispatcher's other workers do.
+    """A worker's first message. `log` is the path of its standard output if that is a file, else
+    empty; `elapsed` is the age of its cluster job in seconds; `held` is what it holds when it comes
+    back. A worker that announces `functions` gets calls of these alone, by their names, and no
+    other worker gets them. `resources` are the resources that it has, as the name and arguments of
+    each kind; empty when it has those of the dispatcher's other workers.
     """
 
     protocol: int
@@ -68,8 +67,8 @@ class Hello(MessageBase, frozen=True):
 
 
 class RunnerFigures(Item, frozen=True):
-    """What a worker measures of a runner: its process, the call `index` of the run that it is at
-    (0: none), and the bytes of memory that it has.
+    """A worker's measurement of a runner: its process, the call `index` of the run that it is in
+    (run 0: none), and its memory in bytes.
     """
 
     pid: int
@@ -79,10 +78,11 @@ class RunnerFigures(Item, frozen=True):
 
 
 class Measured(MessageBase, frozen=True):
-    """A sign of life, in the place of a `Beat` now and then, with what the worker measures: its
-    machine's load, the bytes of memory that its agent, and the busy runners, have, what its clock
-    shows, in seconds of the epoch (0: it does not say), and which part of a processor its runners
-    together, and its agent, have used since it looked before (nil: it does not say).
+    """A sign of life with measurements, sent now and then in place of a `Beat`: the load of the
+    worker's machine, the memory in bytes of its agent and of the busy runners, and its clock in
+    seconds since 1970 (0: not given). `processor` and `agent_processor` are the parts of a
+    processor that its runners, together, and its agent have used since the last measurement (nil:
+    not given).
     """
 
     load: Annotated[float, msgspec.Meta(ge=0, le=1e12)]
@@ -101,12 +101,13 @@ class Started(MessageBase, frozen=True):
 
 
 class LoggedRecord(Item, frozen=True):
-    """What a call has logged, or warned of, as it travels: a buffer holds one, in msgpack.
+    """A log record or warning of a call. Each is one buffer, in msgpack.
 
-    `level` and `created` (seconds since 1970) are as `logging` has them, `exception` is the
-    formatted traceback, `call` what people call the call. Of a warning `categories` are the names
-    of its class and those above it, up to `builtins.Warning`. `left_out` is how many were left out
-    before it; one with neither logger nor categories says no more than that.
+    `level` and `created` (seconds since 1970) are as in `logging`, `exception` is the formatted
+    traceback, `call` is the call's label for people. For a warning, `categories` are the names of
+    its class and its base classes, up to `builtins.Warning`. `left_out` is the number of records
+    that were dropped before this one; a record with neither logger nor categories only carries that
+    number.
     """
 
     logger: str
@@ -126,8 +127,8 @@ class LoggedRecord(Item, frozen=True):
 
 
 class Pushed(MessageBase, frozen=True):
-    """A watched run's intermediate value; its buffers are the pickled value. Or, of any run, with
-    `log`, what its calls have logged: each buffer is a `LoggedRecord` in msgpack.
+    """An intermediate value of a watched run; its buffers are the pickled value. With `log`,
+    records that calls of any run have logged: each buffer is a `LoggedRecord` in msgpack.
     """
 
     run: int
@@ -136,8 +137,8 @@ class Pushed(MessageBase, frozen=True):
 
 
 class Output(MessageBase, frozen=True):
-    """What a watched run wrote to its standard output (`stream` 1) or error (2), in one buffer. The
-    dispatcher passes it on to the client that the run is of, if that is in another process.
+    """Text that a watched run wrote to its standard output (`stream` 1) or error (2), in one
+    buffer. A stand-alone dispatcher forwards it to the client of that run.
     """
 
     run: int
@@ -151,13 +152,13 @@ VALUES, RAISED, RETRYABLE, OUT_OF_MEMORY = range(4)
 class Result(Item, frozen=True):
     """The outcome of the calls `start` to `stop` of a run.
 
-    `status` is `VALUES` (the buffers are the pickled list of what they returned), or, for one call,
-    `RAISED` (the pickled exception), `RETRYABLE` (the same, and it is one of those that the caller
-    wants retried) or `OUT_OF_MEMORY` (the same, and it is for want of memory). `seconds` is how
-    long these calls took together. With `output`, the last two buffers are what the call wrote to
-    its standard output and error. `peak_memory` is what the runner had at most meanwhile, in bytes;
-    0 when it did not look. A large value that others need may stay at the worker: then no
-    buffers come, and `held` is its reference and its size in bytes.
+    `status` is `VALUES` (the buffers are the pickled list of return values) or, for one call,
+    `RAISED` (the pickled exception), `RETRYABLE` (a pickled exception that the caller wants
+    retried) or `OUT_OF_MEMORY` (a pickled exception for lack of memory). `seconds` is how long
+    these calls took together. With `output`, the last two buffers are the call's standard output
+    and error. `peak_memory` is the runner's highest memory use meanwhile, in bytes; 0 when not
+    measured. A large value that other calls need may stay at the worker: then there are no buffers,
+    and `held` is its reference and its size in bytes.
     """
 
     run: int
@@ -186,8 +187,8 @@ class Results(MessageBase, frozen=True):
 
 
 class Fetched(MessageBase, frozen=True):
-    """A result that the worker holds; without buffers when it does not. A worker that leaves sends
-    all it still holds.
+    """A result that the worker holds; without buffers when it does not hold the result. A worker
+    that leaves sends every result that it still holds.
     """
 
     name: bytes
@@ -195,12 +196,13 @@ class Fetched(MessageBase, frozen=True):
 
 
 class Crashed(MessageBase, frozen=True):
-    """A runner died in call `index` of `run`, or was killed for the reason given. Its two buffers
+    """A runner died in call `index` of `run`, or was killed for the given reason. Its two buffers
     are standard output and error.
 
     `exitcode` is as `multiprocessing.Process.exitcode`: -n when signal n killed it. `reason` is
-    `CRASH`, `TIMEOUT`, `CANCELLED` or `MEMORY`. `peak_memory` is the runner's in bytes, 0 when not
-    known. `step`: in which of several calls that are made as one it was, from 1; 0 when in none.
+    `CRASH`, `TIMEOUT`, `CANCELLED` or `MEMORY`. `peak_memory` is the runner's in bytes, 0 when
+    unknown. Of several calls that are made as one, `step` is the number of the one that died, from
+    1; 0 when none had begun.
     """
 
     run: int
@@ -219,8 +221,8 @@ PROCESS_LEFT = "the process ended by itself, after its last call"
 
 
 class Returned(MessageBase, frozen=True):
-    """These runs were not started, or not all of them: what was not answered may be handed to
-    another. `reason` is what kept them; `PROCESS_LEFT` is none of the worker's.
+    """These runs are given back: their calls without an outcome may be assigned to another worker.
+    `reason` says why they did not run; with `PROCESS_LEFT` the worker is not at fault.
     """
 
     runs: list[int]
@@ -233,8 +235,8 @@ class Returned(MessageBase, frozen=True):
 
 
 class Shortened(MessageBase, frozen=True):
-    """A run ends at `stop`: its calls from there on have not begun, and may be handed to
-    another.
+    """A run ends at `stop`: its calls from there on have not begun and may be assigned to another
+    worker.
     """
 
     run: int

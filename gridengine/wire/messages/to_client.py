@@ -1,4 +1,6 @@
-"""What a dispatcher says to a client, a watcher, or a process whose calls make calls."""
+"""Messages from a dispatcher to a client, a watcher, or a runner whose call submits nested
+calls.
+"""
 
 from collections.abc import Sequence
 from typing import TypeAlias
@@ -7,21 +9,24 @@ from gridengine.wire.messages.common import VERSION, Count, Item, MessageBase, O
 
 
 class Controlled(MessageBase, frozen=True):
-    """The answer to a `Control`, in JSON; with `failed` what is wrong, as a text."""
+    """The answer to a `Control`, in JSON; with `failed`, a text that says what is wrong."""
 
     number: int
     answer: bytes
     failed: bool = False
 
 
-class ChildrenWelcome(OfRunner, frozen=True):
-    """The numbers of the process's tasks and submitters are `client << NUMBER_BITS | n`; `slots` is
-    how many calls the dispatcher's workers run at a time at the most; `protocol` is the one that
-    both are to speak. `taken`: with a journal, how many of the client's requests are in it; -1
-    without. `epoch` is the number of the process among those that are one dispatcher, started
-    again. `owed` is how many tasks clients of its name have left to it, of which something is to
-    come, and `ready` how many messages with outcomes of these there are by now. `unserved`: there
-    is no worker before somebody starts one.
+class ClientWelcome(OfRunner, frozen=True, tag="ChildrenWelcome"):
+    """The client is accepted.
+
+    - The numbers of its tasks and submitters are `client << NUMBER_BITS | n`.
+    - `slots` is how many calls the dispatcher's workers run at a time, at most.
+    - `protocol` is the version that both ends speak from now on.
+    - `taken` is how many of the client's requests are in the journal; -1 without a journal.
+    - `epoch` is the dispatcher's epoch.
+    - `owed` is how many tasks earlier clients of its name have left that have no outcome yet, and
+      `ready` how many messages with outcomes of such tasks are waiting.
+    - `unserved`: no worker exists before somebody starts one.
     """
 
     client: int
@@ -34,9 +39,9 @@ class ChildrenWelcome(OfRunner, frozen=True):
     unserved: bool = False
 
 
-class ChildResult(OfRunner, frozen=True):
-    """What a reference stands for will be kept when it is there; or it is `missing`, and the
-    process is to supply it.
+class WantAnswer(OfRunner, frozen=True, tag="ChildResult"):
+    """The dispatcher keeps the result of the call for the reference when it arrives; or it is
+    `missing`, and the client must supply it.
     """
 
     reference: int
@@ -44,8 +49,9 @@ class ChildResult(OfRunner, frozen=True):
 
 
 class Checked(OfRunner, frozen=True):
-    """The answer to a `ChildCheck`: with a buffer, the pickled error, when no worker ever can. When
-    somebody has to start one by hand, `command` is what starts it (empty where no command does).
+    """The answer to a `CheckDemand`: with `failed`, the buffer is the pickled error that says why
+    no worker can ever hold the demand. When somebody must start such a worker by hand, `command`
+    starts one (empty where no command does).
     """
 
     number: int
@@ -57,10 +63,9 @@ class Checked(OfRunner, frozen=True):
 
 
 class Resumed(OfRunner, frozen=True):
-    """The call may go on, as one of this allocation, which may be another than before (0: none).
-
-    Or it is refused something, and told why: to wait at all, which it does not any more, or what
-    it had before.
+    """The call may go on, in this allocation, which may be another than before (0: none). Or the
+    dispatcher refuses, and `refused` says why: the call may not wait, or cannot have its allocation
+    back.
     """
 
     run: int
@@ -69,7 +74,7 @@ class Resumed(OfRunner, frozen=True):
 
 
 class AttemptItem(Item, frozen=True):
-    """One run of a call, and how it ended; the fields are those of the core's `Attempt`."""
+    """One attempt at a call, and how it ended; the fields are those of the core's `Attempt`."""
 
     host: str
     job: str
@@ -83,10 +88,10 @@ class AttemptItem(Item, frozen=True):
 
 class FinishedItem(Item, frozen=True):
     """The outcome of calls; the fields are those of the core's `CallsFinished`. Without `buffers`
-    there is no payload. After them comes with `failed` the pickled error, and with `output` what
-    was written to the standard output and error. Calls that failed for the same reason, as all that
-    need one that did, have the same number as their `failure`; 0 is none, or not known. `ended`:
-    somebody ended them, so that what needs them is cancelled.
+    there is no payload. The payload's buffers are followed, with `failed`, by the pickled error
+    and, with `output`, by the standard output and error. Calls that failed for the same reason have
+    the same `failure`, such as all calls that need one that failed; 0 is none, or unknown. With
+    `ended`, somebody ended the calls, so that calls that need their results are cancelled.
     """
 
     task: int
@@ -106,13 +111,13 @@ class FinishedItem(Item, frozen=True):
     ended: bool = False
 
     def count_buffers(self) -> int:
-        """Return how many buffers it has with those of the error and the output."""
+        """Return how many buffers the item has, including those of the error and the output."""
         return self.buffers + self.failed + 2 * self.output
 
 
-class ChildrenFinished(OfRunner, frozen=True):
-    """What came of calls, oldest first. With a `number` it is in the journal, until the client says
-    by `OutcomesTaken` that it has it.
+class Finished(OfRunner, frozen=True, tag="ChildrenFinished"):
+    """Outcomes of calls, oldest first. One with a `number` stays in the journal until the client
+    acknowledges it by `OutcomesTaken`.
     """
 
     outcomes: list[FinishedItem]
@@ -123,14 +128,15 @@ class ChildrenFinished(OfRunner, frozen=True):
 
 
 class Durable(MessageBase, frozen=True):
-    """So many of a client's requests are in the dispatcher's journal, on disk. It counts those that
-    change something: all between `ChildTasks` and `ChildSupply`.
+    """This many of a client's requests are on disk, in the dispatcher's journal. Only requests that
+    change something count: `Submit`, `ClientCancel`, `ClientRecall`, `ClientForget`, `Want` and
+    `Supply`.
     """
 
     requests: int
 
 
-class ChildStarted(OfRunner, frozen=True):
+class TaskBegan(OfRunner, frozen=True, tag="ChildStarted"):
     """A watched task has begun to run."""
 
     task: int
@@ -139,9 +145,9 @@ class ChildStarted(OfRunner, frozen=True):
     attempt: int
 
 
-class ChildMessage(OfRunner, frozen=True):
-    """A watched task has pushed a value, whose pickle these buffers are; or with `log` they are
-    what calls have logged, as those of `Pushed`.
+class TaskPushed(OfRunner, frozen=True, tag="ChildMessage"):
+    """A watched task has pushed a value, whose pickle these buffers are. With `log`, the buffers
+    are log records of calls, as in `Pushed`.
     """
 
     task: int
@@ -149,13 +155,7 @@ class ChildMessage(OfRunner, frozen=True):
     log: bool = False
 
 
-ToParent: TypeAlias = (
-    ChildrenWelcome
-    | ChildrenFinished
-    | ChildStarted
-    | ChildMessage
-    | ChildResult
-    | Checked
-    | Resumed
+ToClient: TypeAlias = (
+    ClientWelcome | Finished | TaskBegan | TaskPushed | WantAnswer | Checked | Resumed
 )
-"""What it is sent."""
+"""The messages to a runner whose calls submit nested calls."""

@@ -1,4 +1,4 @@
-"""What a dispatcher says to a worker, and an agent to its runners."""
+"""Messages from a dispatcher to a worker, and from an agent to its runners."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -18,26 +18,26 @@ from gridengine.wire.messages.common import (
 
 
 class Welcome(MessageBase, frozen=True):
-    """The dispatcher's answer to a `Hello`: the worker is accepted, by the process that has this
-    number among those that are one dispatcher, started again; 0 where there are no others.
+    """The answer to a `Hello`: the worker is accepted, by a dispatcher of this epoch (0: it has no
+    predecessor).
     """
 
     epoch: int = 0
 
 
 class Define(MessageBase, frozen=True):
-    """A function, by its digest; comes before the first assignment that uses it. Its buffers are
-    the pickled function.
+    """A function, named by its digest; sent before the first assignment that uses it. Its buffers
+    are the pickled function.
 
-    Or, `shared`, an object that functions and arguments refer to, by its name; or the `result` of
-    another call, which is loaded anew for each call that has it among its `inputs`.
+    With `shared`, an object that functions and arguments refer to by its name. With `result`, the
+    result of another call, which is loaded anew for each call that has it among its `inputs`.
 
-    `path` and `directory` are the caller's `sys.path`, made absolute, and working directory; in
-    bytes, for the name of a file need not be text. An agent sends its runners buffers that are
-    not in the message but at places of `blocks`, which are files by their paths.
+    `path` and `directory` are the caller's `sys.path`, made absolute, and working directory, as
+    bytes, because the name of a file need not be text. An agent leaves large buffers out of the
+    message to its runners: `blocks` maps the path of each file to the places of buffers in it.
 
-    With a `codec` other than pickle the buffer is the function's name, in UTF-8, and what its calls
-    are given and return is in that form.
+    With a `codec` other than pickle, the buffer is the function's name in UTF-8, and arguments and
+    results of its calls have that codec.
     """
 
     function: bytes
@@ -52,14 +52,14 @@ class Define(MessageBase, frozen=True):
 
 
 class Forget(MessageBase, frozen=True):
-    """Functions that will not be used again."""
+    """Functions and other definitions that will not be used again."""
 
     functions: list[bytes]
 
 
 class Keep(MessageBase, frozen=True):
-    """Others need the result of this call of a run, by this reference: that was not known when it
-    was assigned.
+    """Keep the result of this call of a run: others need it, by this reference. That was not known
+    when the run was assigned.
     """
 
     run: int
@@ -74,18 +74,18 @@ class Fetch(MessageBase, frozen=True):
 
 
 class Reload(MessageBase, frozen=True):
-    """Modules of the caller's have changed: what follows is for runners that have loaded none
-    before.
+    """Modules of the caller have changed: the runs that follow need runners that have loaded no
+    modules yet.
     """
 
 
 class Allocate(MessageBase, frozen=True):
-    """What the calls of an allocation are given, until its release. Its buffers are the pickled
-    resource; with `failed` the exception that keeps it from being pickled.
+    """The resources of an allocation, valid until its release. The buffers are the pickled resource
+    or, with `failed`, the exception that kept it from being pickled.
 
-    `cores` and `gpus` are the numbers in it, counted among what the worker holds, or with `exact`
-    the machine's own; None when none were asked for, an empty list when none are given. `takes` is
-    how many of the worker's slots are not for other calls meanwhile.
+    `cores` and `gpus` are the numbers in the allocation: indices into what the worker has, or with
+    `exact` the machine's own numbers. None means that none were requested, an empty list that none
+    are given. `slots` is how many of the worker's slots are closed to other calls meanwhile.
     """
 
     allocation: int
@@ -104,10 +104,10 @@ class Release(MessageBase, frozen=True):
 
 
 class Input(Item, frozen=True):
-    """The result of another call that a call refers to: the one at `item` of a pickled list of
-    values. It has so many buffers, after those of the calls; or, when `buffers` is 0, it was
-    defined, by the name that `input_name` gives its reference; or, with `run`, a run before this in
-    the same batch makes it, and its runner has it.
+    """The result of another call that a call refers to: the value at `item` of a pickled list. It
+    has this many buffers, after those of the calls. With `buffers` 0 it was defined, by the name
+    that `input_name` gives its reference. With `run`, an earlier run of the same batch makes it,
+    and the runner has it.
     """
 
     reference: int
@@ -117,20 +117,23 @@ class Input(Item, frozen=True):
 
 
 class Assignment(Item, frozen=True):
-    """Run the calls `start` to `stop` (exclusive) of a task, whose buffers are the pickled list of
-    all its calls.
+    """Run the calls `start` to `stop` (exclusive) of a task. The buffers are the pickled list of
+    all calls of the task.
 
-    `run` is unique in the life of a dispatcher: each time calls are handed out they get a new one,
-    so that a late result differs from one that is waited for. `form` is what the list of calls
-    holds: `SINGLE` (one argument each), `STAR` (a tuple of arguments each) or `FULL` (a pair of
-    arguments and keywords each). `timeout` is in seconds and `memory` in bytes, for each call; 0 is
-    no limit. `first` is what people call the task's first call: its number among all calls,
-    or `UNNUMBERED`.
-    `name` is the name of a job; its process has it while the job runs. Calls that are run `once`
-    are never run again: each is answered before the next begins. Of the calls in `kept` others need
-    the results, each by a reference: where there are such, each value is pickled on its own, and
-    for any process to load. `inputs` are the results of other calls that these refer to, whose
-    buffers count too.
+    - `run` is unique in the life of a dispatcher: each assignment gets a new number, so that a late
+      result is told from an awaited one.
+    - `form` says how the list holds the calls: `SINGLE` (one argument each), `STAR` (a tuple of
+      arguments each) or `FULL` (a pair of arguments and keywords each).
+    - `timeout` is in seconds and `memory` in bytes, for each call; 0 is no limit.
+    - `first` is the label of the task's first call for people: its number among all calls, or
+      `UNNUMBERED`.
+    - `name` is the name of a job; its process has that name while the job runs.
+    - `once`: the calls are never run again, so each is answered before the next begins.
+    - `kept` lists the calls whose results other calls need, each with its reference. Each such
+      value is
+      pickled on its own, and so that any process can load it.
+    - `inputs` are the results of other calls that these calls refer to; `buffers` counts theirs
+      too.
     """
 
     run: int
@@ -153,13 +156,13 @@ class Assignment(Item, frozen=True):
 
 
 def large_inputs(assignment: Assignment) -> list[bytes]:
-    """Return the names of the inputs that must have been defined."""
+    """Return the names of the inputs that must have been defined at the worker."""
     return [input_name(one.reference) for one in assignment.inputs if not (one.buffers or one.run)]
 
 
 class Assign(MessageBase, frozen=True):
-    """A batch of work for one runner, to be run in order: one with this allocation, or with none
-    (0) for calls that ask for nothing.
+    """A batch for one runner, to be run in order, in this allocation (0: the calls request
+    nothing).
     """
 
     assignments: list[Assignment]
@@ -170,8 +173,8 @@ class Assign(MessageBase, frozen=True):
 
 
 class Cancel(MessageBase, frozen=True):
-    """End these runs: drop those not started, send `signal` to the runners of the others (and
-    SIGKILL after the grace time).
+    """End these runs: drop those that have not begun, send `signal` to the runners of the others,
+    and SIGKILL after the grace time.
     """
 
     runs: list[int]
@@ -179,20 +182,20 @@ class Cancel(MessageBase, frozen=True):
 
 
 class Recall(MessageBase, frozen=True):
-    """Give back of these runs the calls that have not begun: others have nothing to do. What has
-    begun goes on.
+    """Give back the calls of these runs that have not begun, because other workers are idle. Calls
+    that have begun go on.
     """
 
     runs: list[int]
 
 
 class Stop(MessageBase, frozen=True):
-    """Leave: nothing more will come. What still runs is ended."""
+    """Leave: nothing more will come. Running calls are ended."""
 
 
 class OutputTaken(MessageBase, frozen=True):
-    """So many bytes of what a run wrote have been taken by the streams of who submitted it. A
-    client says so to its dispatcher, too.
+    """The submitter's streams have taken this many bytes of a run's output, so that the worker may
+    send more. A client sends it to its dispatcher, too.
     """
 
     size: Annotated[int, msgspec.Meta(ge=0)]

@@ -13,7 +13,7 @@ import pytest
 from gridengine._version import __version__
 from gridengine.calls.remote import RemoteDispatcher
 from gridengine.wire.connection_file import ClientConnection, replace_private, to_json
-from gridengine.wire.messages import ChildrenWelcome, ClientHello
+from gridengine.wire.messages import ClientHello, ClientWelcome
 from gridengine.wire.server import Server
 from tests.support.pollers import poller_of
 
@@ -36,7 +36,7 @@ def welcoming(file: Path) -> Iterator[None]:
             poller.poll(20)
             for peer, message, _ in server.receive():
                 if isinstance(message, ClientHello):
-                    server.send(peer, ChildrenWelcome(0, 7, 1, taken=message.durable, epoch=1))
+                    server.send(peer, ClientWelcome(0, 7, 1, taken=message.durable, epoch=1))
 
     thread = threading.Thread(target=serve)
     thread.start()

@@ -43,5 +43,6 @@ def test_a_job_says_for_which_children_it_waits(
     go.touch()
     left = job.result(60)
     printed = capfd.readouterr().err
-    assert f"job train waits for what its function left running: {left}" in printed
+    told = f"job train waits for processes or threads that its function left running: {left}"
+    assert told in printed
     assert "before the function returns" in printed

@@ -253,7 +253,7 @@ def test_a_full_disk_is_logged_with_what_was_lost_and_is_the_status_that_python_
         )
         _, err = process.communicate()
     assert err.splitlines()[:2] == [
-        "what runners print cannot be written to standard output: No space left on device",
+        "the output of runners cannot be written to standard output: No space left on device",
         "52000 bytes that runners printed were not written to standard output: No space left on "
         "device",
     ]

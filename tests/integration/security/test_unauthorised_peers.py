@@ -31,8 +31,8 @@ from gridengine._version import __version__
 from gridengine.dispatcher.run_directory import python_version
 from gridengine.errors import ConfigurationError
 from gridengine.settings.values import settings
-from gridengine.wire.client import Client
 from gridengine.wire.connection_file import Connection, make_private_folder
+from gridengine.wire.dispatcher_connection import DispatcherConnection
 from gridengine.wire.framing import MAGIC, decode, encode
 from gridengine.wire.messages import (
     VERSION,
@@ -284,8 +284,10 @@ def test_a_worker_connects_to_no_dispatcher_but_its_own(tmp_path: Path, over_tcp
         port = trap.bind_to_random_port("tcp://127.0.0.1")
         monitor = stack.enter_context(trap.get_monitor_socket())
         place = {"addresses": (f"tcp://127.0.0.1:{port}",), "lease_seconds": 1.0}
-        with pytest.raises(ConfigurationError, match="who listens there is not the dispatcher"):
-            Client(replace(over_tcp.connection, **place))
+        with pytest.raises(
+            ConfigurationError, match="the program that listens there is not the dispatcher"
+        ):
+            DispatcherConnection(replace(over_tcp.connection, **place))
         events: set[zmq.Event] = set()
         while not events & {
             zmq.Event.DISCONNECTED,
@@ -467,7 +469,7 @@ def test_a_thousand_connections_held_open_do_not_stop_the_run(target: Site) -> N
         assert flooder.stdout.readline() == "done\n"
         target.check()
         # Workers that come now are let in too.
-        with contextlib.closing(Client(target.connection)) as late:
+        with contextlib.closing(DispatcherConnection(target.connection)) as late:
             late.send(hello("another run"))
             assert late.socket.poll(PATIENCE_SECONDS * 1000)
 
@@ -629,5 +631,5 @@ def test_no_key_is_logged_or_left_in_the_run_directory(
 def test_a_run_directory_that_anybody_may_replace_is_refused(tmp_path: Path) -> None:
     (tmp_path / "open").mkdir()
     (tmp_path / "open").chmod(0o777)
-    with pytest.raises(ConfigurationError, match=r"everybody may replace what is in .*/open"):
+    with pytest.raises(ConfigurationError, match=r"everybody may replace files in .*/open"):
         make_private_folder(tmp_path / "open" / "runs")

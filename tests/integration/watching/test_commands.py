@@ -114,7 +114,7 @@ def test_what_calls_of_a_script_s_own_processes_print_is_shown(
     process: subprocess.Popen[str],
 ) -> None:
     told = told_at_last("call 2 speaks", "logs", "sweep")
-    assert sorted(told.split("==> what calls have printed <==\n")[1].splitlines()) == [
+    assert sorted(told.split("==> output of calls <==\n")[1].splitlines()) == [
         f"call {number} speaks" for number in range(3)
     ]
 

@@ -141,7 +141,9 @@ def test_a_function_that_raises_is_called_once_and_that_is_logged(
         watch._thread.join(60)
         watch.close()
         watch.close()
-    assert "the function that watches is called no more: it raised ZeroDivisionError" in caplog.text
+    assert (
+        "the watching function is not called any more: it raised ZeroDivisionError" in caplog.text
+    )
 
 
 def test_when_the_scheduler_is_closed_it_is_watched_no_more() -> None:

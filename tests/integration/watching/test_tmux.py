@@ -109,7 +109,7 @@ def test_what_is_typed_and_clicked_changes_what_is_seen(top: Terminal) -> None:
     top.click(lines[titles - 1].index("workers"), titles - 1)
     top.until("[workers]")
     top.click(2, titles + 1)
-    top.until("only what is of '")
+    top.until("only rows of '")
     top.type("h")
     top.until("Any key goes back")
     top.type("h", "p")

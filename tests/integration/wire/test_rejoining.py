@@ -13,8 +13,8 @@ import zmq
 from msgspec.structs import replace
 
 from gridengine.errors import ConfigurationError
-from gridengine.wire.client import Client
 from gridengine.wire.connection_file import Connection
+from gridengine.wire.dispatcher_connection import DispatcherConnection
 from gridengine.wire.framing import encode
 from gridengine.wire.keys import new_keys
 from gridengine.wire.messages import (
@@ -50,7 +50,7 @@ class Restarts:
         self.clock = ManualClock()
         self.server = Server(host="127.0.0.1", epoch=1, clock=self.clock)
         self.epoch = 1
-        self.client = Client(_connection_to(self.server), clock=self.clock)
+        self.client = DispatcherConnection(_connection_to(self.server), clock=self.clock)
         self.client.introduce = self.introduce
         self.introduced = 0
         self.hello = HELLO
@@ -365,7 +365,7 @@ def test_who_may_only_look_is_known_as_such_though_its_first_message_comes_in_pi
     keys = new_keys(watchers=True)
     server = Server(host="127.0.0.1", keys=keys, epoch=1)
     its = {"worker_public": keys.watcher_public, "worker_secret": keys.watcher_secret}
-    client = Client(replace(_connection_to(server), **its), b"w" * 16)
+    client = DispatcherConnection(replace(_connection_to(server), **its), b"w" * 16)
     client._session = Session(8)
     client.send(HELLO)
     come: list[Message] = []

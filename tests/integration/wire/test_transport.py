@@ -24,8 +24,8 @@ import zmq
 
 import gridengine
 from gridengine.errors import ConfigurationError
-from gridengine.wire.client import Client
 from gridengine.wire.connection_file import Connection
+from gridengine.wire.dispatcher_connection import DispatcherConnection
 from gridengine.wire.framing import encode
 from gridengine.wire.messages import (
     Beat,
@@ -80,14 +80,14 @@ def server() -> Iterator[Server]:
 
 
 @contextlib.contextmanager
-def connected(server: Server, *addresses: str) -> Iterator[Client]:
-    client = Client(connection_to(server, *addresses))
+def connected(server: Server, *addresses: str) -> Iterator[DispatcherConnection]:
+    client = DispatcherConnection(connection_to(server, *addresses))
     yield client
     client.close(0)
 
 
 @pytest.fixture
-def client(server: Server) -> Iterator[Client]:
+def client(server: Server) -> Iterator[DispatcherConnection]:
     with connected(server) as client:
         yield client
 
@@ -95,7 +95,7 @@ def client(server: Server) -> Iterator[Client]:
 class Ends:
     """Both ends of conversations in one thread: moves what can be moved until something holds."""
 
-    def __init__(self, server: Server, *clients: Client) -> None:
+    def __init__(self, server: Server, *clients: DispatcherConnection) -> None:
         self.server, self.clients = server, clients
         self.poller = poller_of(server)
         for client in clients:
@@ -150,14 +150,14 @@ def announcing(size: int) -> bytes:
 @pytest.mark.parametrize(
     ("first", "words"),
     [
-        (None, "longer than it said"),
-        (announcing(PIECE * 3), "longer than it said"),
+        (None, "longer than it announced"),
+        (announcing(PIECE * 3), "longer than it announced"),
         (announcing(2**62), r"has 4,611,686,018,427,387,904 bytes, and this machine"),
     ],
     ids=["of its first frame", "more than it announced", "more than there is memory"],
 )
 def test_who_sends_pieces_without_an_end_is_sent_away_and_they_are_not_taken_in(
-    server: Server, client: Client, first: bytes | None, words: str
+    server: Server, client: DispatcherConnection, first: bytes | None, words: str
 ) -> None:
     ends = Ends(server, client)
     ends.greet()
@@ -175,7 +175,7 @@ def test_who_sends_pieces_without_an_end_is_sent_away_and_they_are_not_taken_in(
     assert re.search(words, refused.reason)
 
 
-def test_what_is_sent_to_nobody_is_dropped(server: Server, client: Client) -> None:
+def test_what_is_sent_to_nobody_is_dropped(server: Server, client: DispatcherConnection) -> None:
     ends = Ends(server, client)
     server.send(b"nobody", Welcome())
     server.send(ends.greet(), Stop())
@@ -214,7 +214,7 @@ def test_over_a_connection_that_is_cut_again_and_again_each_message_arrives_once
         assert cable.cuts == 3
 
 
-def close_in_thread(client: Client) -> threading.Thread:
+def close_in_thread(client: DispatcherConnection) -> threading.Thread:
     thread = threading.Thread(target=client.close, args=(PATIENCE_SECONDS,), daemon=True)
     thread.start()
     return thread
@@ -223,7 +223,7 @@ def close_in_thread(client: Client) -> threading.Thread:
 def test_what_is_sent_last_arrives_though_the_connection_breaks_while_it_is_closed(
     server: Server, cable: Cable
 ) -> None:
-    client = Client(connection_to(server, cable.address))
+    client = DispatcherConnection(connection_to(server, cable.address))
     Ends(server, client).greet()
     content = os.urandom(20_000_000)
     client.send(Pushed(1), [content])
@@ -249,7 +249,7 @@ def test_what_is_sent_last_arrives_though_the_connection_breaks_while_it_is_clos
 
 @pytest.mark.parametrize("gone", [False, True])
 def test_who_is_forgotten_or_has_no_dispatcher_does_not_wait_until_all_is_there(
-    server: Server, client: Client, gone: bool
+    server: Server, client: DispatcherConnection, gone: bool
 ) -> None:
     peer = Ends(server, client).greet()
     client.send(Goodbye("to nobody"))
@@ -356,9 +356,9 @@ import sys, time
 from pathlib import Path
 from gridengine.wire.messages import *
 from gridengine.wire.connection_file import Connection
-from gridengine.wire.client import Client
+from gridengine.wire.dispatcher_connection import DispatcherConnection
 
-client = Client(Connection.load(Path(sys.argv[1])))
+client = DispatcherConnection(Connection.load(Path(sys.argv[1])))
 client.send(Hello(1, "1", "3.11", "run", "there", 1, 1, ""))
 
 def serve():
@@ -475,7 +475,7 @@ def test_when_no_address_answers_the_error_names_them_all(server: Server) -> Non
         with pytest.raises(
             ConfigurationError, match=f"{addresses[0]}.*{addresses[1]}(.|\\n)*firewall"
         ):
-            Client(connection_to(server, *addresses, lease_seconds=0.3))
+            DispatcherConnection(connection_to(server, *addresses, lease_seconds=0.3))
 
 
 def test_a_worker_logs_what_it_tried_before_it_is_given_up(
@@ -485,7 +485,7 @@ def test_a_worker_logs_what_it_tried_before_it_is_given_up(
         closed = f"tcp://127.0.0.1:{one.getsockname()[1]}"
     connection = connection_to(server, closed, start_seconds=0.4, lease_seconds=0.5)
     with pytest.raises(ConfigurationError, match="GRIDENGINE_HOST"):
-        Client(connection)
+        DispatcherConnection(connection)
     [logged] = caplog.messages
     assert f"{closed} (Connection refused)" in logged
 

@@ -364,7 +364,9 @@ def test_aimap_refuses_asynchronous_iterables() -> None:
     async def arguments() -> AsyncIterator[int]:
         yield 1
 
-    with pytest.raises(TypeError, match="is an asynchronous iterable: submit to an Executor"):
+    with pytest.raises(
+        TypeError, match="is an asynchronous iterable: submit its items to an Executor"
+    ):
         gridengine.aimap(square, arguments())  # type: ignore[arg-type]
 
 

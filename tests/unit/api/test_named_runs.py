@@ -12,8 +12,8 @@ import pytest
 from gridengine.api import named_runs as module
 from gridengine.api.named_runs import NamedRun, run_named, runs
 from gridengine.errors import JournalError, Pending, PicklingError
-from gridengine.journal.kept_runs import KeptCall, RunSummary
 from gridengine.journal.run_file import FAILED, RETURNED
+from gridengine.journal.stored_runs import RunSummary, StoredCalls
 from gridengine.watching import run_lookup
 
 OK = RunSummary("sweep", "/r/sweep.sqlite", 10, 1e9, "a.py", "login1", 5, 1, 2)
@@ -31,28 +31,28 @@ class File:
     """A run's file: calls, and what came of them by their rows."""
 
     def __init__(self) -> None:
-        self.rows: list[tuple[KeptCall, Any]] = []
+        self.rows: list[tuple[StoredCalls, Any]] = []
         self.classes = 0
         self.needs_classes = 0
 
     def add(self, calls: int, outcome: Any) -> None:
         state = FAILED if isinstance(outcome, Exception) else RETURNED
         row = 0 if outcome is None else len(self.rows) + 1
-        self.rows.append((KeptCall(1, 0, calls, row, state), outcome))
+        self.rows.append((StoredCalls(1, 0, calls, row, state), outcome))
 
     @contextlib.contextmanager
     def reading(self, name: str, path: Path) -> Iterator[File]:
         yield self
 
-    def calls(self, connection: object) -> Iterator[KeptCall]:
+    def calls(self, connection: object) -> Iterator[StoredCalls]:
         return (call for call, _ in self.rows)
 
-    def outcome(self, connection: object, call: KeptCall) -> Any:
+    def outcome(self, connection: object, call: StoredCalls) -> Any:
         if self.needs_classes > self.classes:
             raise PicklingError("its class is the script's")
         return self.rows[call.row - 1][1]
 
-    def check_python(self, connection: object, call: KeptCall) -> None:
+    def check_python(self, connection: object, call: StoredCalls) -> None:
         """It is of this one."""
 
     def load_classes(self, connection: object) -> None:
@@ -63,8 +63,8 @@ class File:
 def file(monkeypatch: pytest.MonkeyPatch) -> File:
     one = File()
     for name in ("reading", "calls", "outcome", "check_python", "load_classes"):
-        monkeypatch.setattr(module.kept_runs, name, getattr(one, name))
-    monkeypatch.setattr(module.kept_runs, "is_under_way", lambda *_: False)
+        monkeypatch.setattr(module.stored_runs, name, getattr(one, name))
+    monkeypatch.setattr(module.stored_runs, "is_under_way", lambda *_: False)
     return one
 
 
@@ -136,9 +136,9 @@ def test_the_latest_run_comes_first_and_one_that_cannot_be_read_is_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     found = {"bad": BAD, "sweep": OK}
-    monkeypatch.setattr(module.kept_runs, "paths", lambda: [Path("bad"), Path("sweep")])
+    monkeypatch.setattr(module.stored_runs, "paths", lambda: [Path("bad"), Path("sweep")])
     monkeypatch.setattr(run_lookup, "run_file", lambda name, journal: Path(name))
-    monkeypatch.setattr(module.kept_runs, "summary", lambda path: found[path.name])
+    monkeypatch.setattr(module.stored_runs, "summary", lambda path: found[path.name])
     assert [one.name for one in runs()] == ["sweep", "bad"]
     assert run_named("sweep").left == 2
     with pytest.raises(JournalError, match="it is corrupt"):

@@ -12,7 +12,7 @@ from gridengine.calls.request_sender import ClientLimits
 from gridengine.dispatcher.core.tasks import CallsFinished, Task
 from gridengine.dispatcher.interface import UnsettledTasks
 from gridengine.errors import ConfigurationError
-from gridengine.wire.messages import ChildrenFinished, FinishedItem
+from gridengine.wire.messages import Finished, FinishedItem
 
 
 def test_more_calls_than_may_be_open_are_an_error_with_the_numbers() -> None:
@@ -47,7 +47,7 @@ def test_an_outcome_that_comes_twice_makes_room_once() -> None:
     client._limits, client._unsettled, client._repeats = limits, unsettled, True
     client._number = 0
     for _ in range(2):
-        client._finished(ChildrenFinished(0, [FinishedItem(1, 0, 1, last=True)]), [])
+        client._finished(Finished(0, [FinishedItem(1, 0, 1, last=True)]), [])
     limits.check(1)
     with pytest.raises(ConfigurationError):
         limits.check(2)

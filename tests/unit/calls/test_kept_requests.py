@@ -10,7 +10,7 @@ from gridengine.calls.remote import RemoteDispatcher
 from gridengine.calls.request_sender import KeptRequests
 from gridengine.dispatcher.core.tasks import Task
 from gridengine.dispatcher.interface import UnsettledTasks
-from gridengine.wire.messages import ChildTasks, ChildWant, ClientHello, Message, TaskItem
+from gridengine.wire.messages import ClientHello, Message, Submit, TaskItem, Want
 
 
 def test_a_task_is_durable_once_its_request_is_on_disk_and_not_while_it_is_on_its_way() -> None:
@@ -26,7 +26,7 @@ def test_a_task_is_durable_once_its_request_is_on_disk_and_not_while_it_is_on_it
     RemoteDispatcher._admit(dispatcher, [task])
     unsettled.add([task], SimpleNamespace(daemon=True))  # type: ignore[arg-type]
     assert not is_durable()  # in the queue of the thread that sends
-    requests.add(ChildTasks(0, 0, b"digest", [TaskItem(5)]), [b"calls"])
+    requests.add(Submit(0, 0, b"digest", [TaskItem(5)]), [b"calls"])
     assert not is_durable()
     requests.taken(1)
     assert is_durable()
@@ -35,7 +35,7 @@ def test_a_task_is_durable_once_its_request_is_on_disk_and_not_while_it_is_on_it
 def test_a_result_that_is_kept_is_asked_for_again_until_that_is_on_disk() -> None:
     requests = KeptRequests()
     requests.keeps = True
-    first, second = [(ChildWant(0, 5, 0, reference), list) for reference in (1, 2)]
+    first, second = [(Want(0, 5, 0, reference), list) for reference in (1, 2)]
     for want in first, second:
         requests.add(want[0], ())
         requests.promised(want)

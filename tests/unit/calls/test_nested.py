@@ -24,23 +24,23 @@ from gridengine.wire.channel import Channel
 from gridengine.wire.messages import (
     Allocate,
     AttemptItem,
+    CheckDemand,
     Checked,
-    ChildCancel,
-    ChildCheck,
-    ChildForget,
-    ChildMessage,
-    ChildrenFinished,
-    ChildrenHello,
-    ChildrenWelcome,
-    ChildResult,
-    ChildStarted,
-    ChildSupply,
-    ChildWant,
+    ClientCancel,
+    ClientForget,
+    ClientWelcome,
+    Finished,
     FinishedItem,
     Message,
+    NestedHello,
     Resumed,
     Resumes,
+    Supply,
+    TaskBegan,
+    TaskPushed,
     Waits,
+    Want,
+    WantAnswer,
 )
 from gridengine.worker.call_context import GVAR
 from tests.support.waiting import wait_until
@@ -103,8 +103,8 @@ class Played:
         self.received.clear()
 
     def _welcome(self) -> None:
-        assert self.next() == ChildrenHello(RUNNER)
-        self.say(ChildrenWelcome(RUNNER, CLIENT, 8))
+        assert self.next() == NestedHello(RUNNER)
+        self.say(ClientWelcome(RUNNER, CLIENT, 8))
 
     def say(self, message: Message, *buffers: bytes) -> None:
         self.channel.deliver(message, buffers)
@@ -136,7 +136,7 @@ def played() -> Iterator[Played]:
 
 
 def finish(played: Played, *items: FinishedItem, buffers: Any = ()) -> None:
-    played.say(ChildrenFinished(RUNNER, list(items)), *buffers)
+    played.say(Finished(RUNNER, list(items)), *buffers)
 
 
 def test_tasks_go_to_the_dispatcher_and_their_outcomes_come_back(played: Played) -> None:
@@ -147,8 +147,8 @@ def test_tasks_go_to_the_dispatcher_and_their_outcomes_come_back(played: Played)
     assert [bytes(one) for one in buffers] == [b"pickled", b"calls"]
     [task] = message.tasks
     assert (task.id, task.id >> 40, task.submitter >> 40) == (id, CLIENT, CLIENT)
-    played.say(ChildStarted(RUNNER, id, 4711, "here", 1))
-    played.say(ChildMessage(RUNNER, id, 1), b"value")
+    played.say(TaskBegan(RUNNER, id, 4711, "here", 1))
+    played.say(TaskPushed(RUNNER, id, 1), b"value")
     attempt = AttemptItem("here", "", 0.0, 1.0, "returned")
     item = FinishedItem(id, 0, 1, 1, output=True, attempts=[attempt], last=True, seconds=1.0)
     finish(played, item, buffers=[b"result", b"out", b"err"])
@@ -171,7 +171,7 @@ def test_a_function_travels_once_and_the_oldest_of_many_is_forgotten(played: Pla
     for number in range(MOST_FUNCTIONS):
         played.submit(digest=b"%d" % number)
         if number == MOST_FUNCTIONS - 1:
-            assert played.next() == ChildForget(RUNNER, [b"f"], [], [])
+            assert played.next() == ClientForget(RUNNER, [b"f"], [], [])
         assert played.next().function is not None
 
 
@@ -186,7 +186,7 @@ def test_a_shared_object_travels_once_until_it_is_released(played: Played) -> No
     played.submit(needs=(shared,))
     assert played.next().shared == []
     shared.release()
-    assert played.next() == ChildForget(RUNNER, [], [shared.name], [])
+    assert played.next() == ClientForget(RUNNER, [], [shared.name], [])
     played.submit(needs=(shared,))
     assert [one.name for one in played.next().shared] == [shared.name]
 
@@ -211,14 +211,14 @@ def test_results_that_are_missing_are_supplied(played: Played) -> None:
         played.dispatcher.want(
             9, 0, reference, lambda reference=reference: missing.append(reference)
         )
-        assert played.next() == ChildWant(RUNNER, 9, 0, reference)
-        played.say(ChildResult(RUNNER, reference, reference == 2))
+        assert played.next() == Want(RUNNER, 9, 0, reference)
+        played.say(WantAnswer(RUNNER, reference, reference == 2))
     wait_until(lambda: missing)
     assert missing == [2]
     played.dispatcher.supply(2, ResultData([b"value"], 3))
     message, buffers = played.next_with_buffers()
     assert (message, [*map(bytes, buffers)]) == (
-        ChildSupply(RUNNER, 2, 3, path=[], buffers=1),
+        Supply(RUNNER, 2, 3, path=[], buffers=1),
         [b"value"],
     )
     played.dispatcher.supply(2, ResultData(error=Cancelled("ended"), path=("f",)))
@@ -234,7 +234,7 @@ def test_what_a_call_leaves_ends_with_it(played: Played) -> None:
     GVAR.at_end()
     assert GVAR.at_end is None
     assert heard.left == 1
-    assert played.next() == ChildCancel(RUNNER, [id], 15, [])
+    assert played.next() == ClientCancel(RUNNER, [id], 15, [])
 
 
 def test_what_is_detached_goes_on(played: Played) -> None:
@@ -246,11 +246,11 @@ def test_what_is_detached_goes_on(played: Played) -> None:
     with ThreadPoolExecutor(1) as threads:
         ended = threads.submit(played.dispatcher.end_call)
         question = played.next()  # the dispatcher is to have them before the call has ended
-        assert isinstance(question, ChildCheck)
+        assert isinstance(question, CheckDemand)
         played.say(Checked(RUNNER, question.number))
         ended.result(60)
     assert heard.left == 0
-    assert played.next() == ChildCancel(RUNNER, [id], 15, [])
+    assert played.next() == ClientCancel(RUNNER, [id], 15, [])
     played.dispatcher.end_call()
 
 
@@ -262,7 +262,7 @@ def test_a_call_that_may_not_wait_has_the_reason_of_all_that_it_waits_for(played
     played.say(Resumed(RUNNER, RUN, refused="too many wait"))
     wait_until(lambda: heard.events)
     assert isinstance(heard.events[0].error, NestingError)
-    assert played.next() == ChildCancel(RUNNER, [id], 15, [])
+    assert played.next() == ClientCancel(RUNNER, [id], 15, [])
     finish(played, FinishedItem(id, 0, 1, last=True))  # too late
     assert played.dispatcher.call_slot.take_again(threading.Lock()) is False
 

@@ -25,13 +25,11 @@ from gridengine.wire.clock import Clock
 from gridengine.wire.framing import decode, encode
 from gridengine.wire.messages import (
     NUMBER_BITS,
-    ChildrenFinished,
-    ChildrenWelcome,
-    ChildSupply,
-    ChildTasks,
     ClientHello,
+    ClientWelcome,
     Control,
     Controlled,
+    Finished,
     FinishedItem,
     Goodbye,
     Message,
@@ -39,6 +37,8 @@ from gridengine.wire.messages import (
     Output,
     OutputTaken,
     Refuse,
+    Submit,
+    Supply,
 )
 from tests.support.manual_clock import ManualClock
 
@@ -87,7 +87,7 @@ class Remote(RemoteDispatcher):
         self._poller = SimpleNamespace(poll=lambda timeout: [])  # type: ignore[assignment]
         self._questions[0] = Question()
         self._send(hello)
-        self.step(ChildrenWelcome(0, CLIENT, 8, epoch=3, taken=0))
+        self.step(ClientWelcome(0, CLIENT, 8, epoch=3, taken=0))
 
     def step(self, *messages: Message) -> None:
         """Send what waits, and take in what the dispatcher says."""
@@ -105,7 +105,7 @@ class Remote(RemoteDispatcher):
     def begin_again(self, taken: int = 0) -> None:
         """Have the dispatcher be started again, with so many requests on its disk."""
         self._resume()
-        self.step(ChildrenWelcome(0, CLIENT, 8, epoch=4, taken=taken))
+        self.step(ClientWelcome(0, CLIENT, 8, epoch=4, taken=taken))
 
 
 class Streams:
@@ -137,7 +137,7 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Any:
     file = SimpleNamespace(name="sweeps", server_key="key", beat_seconds=2.0, addresses=(), pid=0)
     file.is_gone_for_good = lambda: False
     monkeypatch.setattr(remote, "load_private", lambda path, kind: file)
-    monkeypatch.setattr(remote, "Client", Connection)
+    monkeypatch.setattr(remote, "DispatcherConnection", Connection)
     monkeypatch.setattr(remote, "StandardStreams", Streams)
     monkeypatch.setattr(remote, "settings", lambda: Settings(client_lease=60.0))
     monkeypatch.setattr(remote, "atexit", SimpleNamespace(register=lambda act: None))
@@ -163,12 +163,12 @@ def test_what_cannot_be_sent_fails_with_all_that_need_it_and_counts_no_more(make
     events = submit(client, name="\udcff", kept=((0, 77),))
     sent = client.take_sent() + client.take_sent()
     assert "this cannot be handed in" in str(events[0].error)
-    assert [type(message) for message in sent] == [ChildTasks, ChildSupply]
+    assert [type(message) for message in sent] == [Submit, Supply]
     assert sent[0].tasks == []
     assert submit(client) == []
     with pytest.raises(ConfigurationError, match="1 call open, and may have 1"):
         submit(client)
-    assert [type(message) for message in client.take_sent()] == [ChildTasks]
+    assert [type(message) for message in client.take_sent()] == [Submit]
 
 
 def test_tasks_travel_together_and_those_that_cannot_be_sent_fail_alone(make: Any) -> None:
@@ -218,10 +218,10 @@ def test_what_has_ended_counts_no_more_and_is_acknowledged_soon(
     events = submit(client)
     [sent] = client.take_sent()
     item = FinishedItem(sent.tasks[0].id, 0, 1, buffers=1, last=True)
-    client.step(ChildrenFinished(0, [item], number=9))
+    client.step(Finished(0, [item], number=9))
     assert [event.last for event in events] == [True]
     client.begin_again(taken=1)
-    client.step(ChildrenFinished(0, [item], number=9))
+    client.step(Finished(0, [item], number=9))
     submit(client)
     assert taken_of(client) == []  # that would have the dispatcher at work before the call
     monkeypatch.setattr(left_outcomes, "TELL_SECONDS", 0.0)
@@ -235,7 +235,7 @@ def test_outcomes_are_acknowledged_together(make: Any, monkeypatch: pytest.Monke
     client = make()
     for number in range(1, left_outcomes.MOST_UNTOLD + 1):
         assert taken_of(client) == []
-        client.step(ChildrenFinished(0, [], number=number))
+        client.step(Finished(0, [], number=number))
     assert taken_of(client) == [*range(1, left_outcomes.MOST_UNTOLD + 1)]
 
 
@@ -261,7 +261,7 @@ def test_outcomes_of_another_client_are_those_that_it_has_left(
     client = make(keep="night")
     client.left.get_nowait()  # the welcome, with how much there is
     item = FinishedItem((CLIENT - 1) << NUMBER_BITS | 1, 2, 4, buffers=1)
-    client.step(ChildrenFinished(0, [item], number=4))
+    client.step(Finished(0, [item], number=4))
     left = client.left.get_nowait()
     assert (left.number, left.life, left.outcomes[0].start) == (4, 3, 2)
     client.took([left])

@@ -10,11 +10,11 @@ import pytest
 from gridengine.calls.request_sender import MOST_BYTES, joined, take_joinable
 from gridengine.calls.requesting import MOST_TASKS
 from gridengine.wire.framing import decode, encode
-from gridengine.wire.messages import ChildForget, ChildTasks, FunctionItem, SharedItem, TaskItem
+from gridengine.wire.messages import ClientForget, FunctionItem, SharedItem, Submit, TaskItem
 
 
-def message(*ids: int, digest: bytes = b"digest", **options: Any) -> ChildTasks:
-    return ChildTasks(0, 0, digest, [TaskItem(one) for one in ids], **options)
+def message(*ids: int, digest: bytes = b"digest", **options: Any) -> Submit:
+    return Submit(0, 0, digest, [TaskItem(one) for one in ids], **options)
 
 
 def test_they_are_one_message_in_their_order() -> None:
@@ -23,7 +23,7 @@ def test_they_are_one_message_in_their_order() -> None:
     coming = deque([(message(2, 3), [b"two", b"three"]), (message(4), [b"four"])])
     whole, buffers = decode(encode(*joined([first, *take_joinable(first[0], coming)])))
     assert not coming
-    assert isinstance(whole, ChildTasks)
+    assert isinstance(whole, Submit)
     assert whole.function is not None
     assert whole.function.name == "f"
     assert [one.id for one in whole.tasks] == [1, 2, 3, 4]
@@ -37,7 +37,7 @@ def test_they_are_one_message_in_their_order() -> None:
         message(2, function=FunctionItem("f", [], b"/")),
         message(2, shared=[SharedItem(b"object")]),
         message(2, detached=True),
-        ChildForget(0, functions=[b"digest"]),
+        ClientForget(0, functions=[b"digest"]),
     ],
     ids=["function", "new function", "shared object", "detached", "no tasks"],
 )

@@ -28,13 +28,13 @@ from gridengine.serialize.payload import Payload
 from gridengine.wire.framing import encode
 from gridengine.wire.messages import (
     Beat,
+    CheckDemand,
     Checked,
-    ChildCheck,
-    ChildrenHello,
-    ChildrenWelcome,
-    ChildSupply,
-    ChildTasks,
+    ClientWelcome,
     Message,
+    NestedHello,
+    Submit,
+    Supply,
 )
 
 FUNCTION = Function(b"f", (b"pickled",), (), b"/", "f")
@@ -54,8 +54,8 @@ class Requesting(RequestingDispatcher):
         self.refusal: Payload = ()
         self.command: str | None = None
         self.gone = False
-        self.say(ChildrenWelcome(3, 5, 8, unserved=unserved))
-        self._begin(ChildrenHello(3), "reader")
+        self.say(ClientWelcome(3, 5, 8, unserved=unserved))
+        self._begin(NestedHello(3), "reader")
 
     def say(self, message: Message, buffers: Payload = ()) -> None:
         self.incoming.put((message, buffers))
@@ -65,7 +65,7 @@ class Requesting(RequestingDispatcher):
             raise EOFError("nobody is there")
         encode(message, buffers)
         self.sent.append(message)
-        if isinstance(message, ChildCheck):
+        if isinstance(message, CheckDemand):
             refused = bool(self.refusal)
             self.say(Checked(3, message.number, refused, self.command), self.refusal)
 
@@ -125,8 +125,8 @@ def test_what_was_found_possible_is_not_asked_again(dispatcher: Requesting) -> N
     for _ in range(2):
         submit(dispatcher, demand=Demand(Cores(2)))
         submit(dispatcher)
-    assert len(dispatcher.kinds(ChildCheck)) == 1
-    assert len(dispatcher.kinds(ChildTasks)) == 4
+    assert len(dispatcher.kinds(CheckDemand)) == 1
+    assert len(dispatcher.kinds(Submit)) == 4
 
 
 def test_what_is_not_possible_is_raised_and_asked_again(dispatcher: Requesting) -> None:
@@ -134,8 +134,8 @@ def test_what_is_not_possible_is_raised_and_asked_again(dispatcher: Requesting) 
     for _ in range(2):
         with pytest.raises(ConfigurationError, match="too many"):
             submit(dispatcher, demand=Demand(Cores(99)))
-    assert len(dispatcher.kinds(ChildCheck)) == 2
-    assert dispatcher.kinds(ChildTasks) == []
+    assert len(dispatcher.kinds(CheckDemand)) == 2
+    assert dispatcher.kinds(Submit) == []
 
 
 def test_a_task_that_cannot_be_sent_fails_and_so_do_those_that_need_its_result(
@@ -145,10 +145,10 @@ def test_a_task_that_cannot_be_sent_fails_and_so_do_those_that_need_its_result(
     [failed] = events
     assert "cannot be handed in" in str(failed.error)
     assert failed.last
-    [supplied] = dispatcher.kinds(ChildSupply)
+    [supplied] = dispatcher.kinds(Supply)
     assert (supplied.reference, supplied.raised) == (77, True)
     assert submit(dispatcher) == []  # the next is sent, of a function that is known by then
-    defines, calls = dispatcher.kinds(ChildTasks)
+    defines, calls = dispatcher.kinds(Submit)
     assert (defines.tasks, defines.function.name) == ([], "f")
     assert (len(calls.tasks), calls.function) == (1, None)
 
@@ -252,4 +252,4 @@ def test_who_asks_for_nothing_is_warned_once_where_there_was_no_worker_and_is_no
     one.close()
     words = "calls wait: there is no worker; start one: gridengine worker NAME"
     assert caplog.messages == [words] * unserved
-    assert len(one.kinds(ChildCheck)) == unserved
+    assert len(one.kinds(CheckDemand)) == unserved

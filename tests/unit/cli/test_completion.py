@@ -14,8 +14,8 @@ from gridengine.cli.main import main
 from gridengine.dispatcher.core.status import Status
 from gridengine.dispatcher.watch_messages import Answer
 from gridengine.errors import ConfigurationError
-from gridengine.journal import kept_runs
-from gridengine.watching import dispatchers, kept
+from gridengine.journal import stored_runs
+from gridengine.watching import dispatchers, run_answers
 from tests.support.watched import WHO
 
 CONTEXT = click.Context(click.Command("top"))
@@ -26,7 +26,7 @@ NAME = click.Argument(["name"])
 def there(monkeypatch: pytest.MonkeyPatch) -> None:
     """One dispatcher that runs, and a run of another that is over."""
     over = replace(WHO, name="night.py", run_id="20261101-000000-login1-17-0a1b2c", pid=17)
-    monkeypatch.setattr(kept, "kept_answers", lambda: iter([Answer(over, Status())]))
+    monkeypatch.setattr(run_answers, "ended_answers", lambda: iter([Answer(over, Status())]))
     monkeypatch.setattr(
         dispatchers, "answers", lambda seconds: ([Answer(WHO, Status())], ["one is silent"])
     )
@@ -62,5 +62,5 @@ def test_where_something_is_wrong_nothing_is_offered(
     def fail() -> Iterator[object]:
         raise error
 
-    monkeypatch.setattr(kept_runs, "paths", fail)
+    monkeypatch.setattr(stored_runs, "paths", fail)
     assert run_names(CONTEXT, NAME, "") == []

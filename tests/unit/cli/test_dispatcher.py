@@ -78,7 +78,8 @@ def test_what_the_kept_scheduler_does_not_take_is_refused(start: Started) -> Non
     kept = start("--scheduler", "slurm")
     result = start.run("--queue", "all.q")
     assert result.exit_code == 2
-    words = "--queue is for grid_engine, not for slurm, which sweeps has; --scheduler says another"
+    words = "--queue is for grid_engine, not for slurm, the scheduler of sweeps; "
+    words += "--scheduler names another"
     assert words in " ".join(result.output.split())
     assert start() == kept
 

@@ -106,10 +106,10 @@ def test_who_stops_waiting_for_the_end_is_told_that_it_comes_all_the_same(
 @pytest.mark.parametrize(
     ("resources", "told"),
     [
-        ([], "those that people start: gridengine worker mine"),
+        ([], "started by hand: gridengine worker mine"),
         (
             [("Cores", [2, None])],
-            "those that people start: gridengine worker mine, which hold Cores(2) unless they say",
+            "started by hand: gridengine worker mine, with Cores(2) unless told otherwise",
         ),
     ],
 )

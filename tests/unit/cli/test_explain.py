@@ -111,7 +111,7 @@ def test_a_call_that_is_done_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None
     answer = Answer(WHO, Status(functions=[counts]))
     result = explain(monkeypatch, FakeWatched(lambda ask: answer), "sweep", "15")
     assert (result.exit_code, result.output[:16]) == (0, "call 15 is done;")
-    monkeypatch.setattr(module, "kept_answer", lambda name: answer)
+    monkeypatch.setattr(module, "ended_answer", lambda name: answer)
     none = NotKnown("no dispatcher runs")
     assert "call 15 is done" in explain(monkeypatch, none, "sweep", "15").stdout
     assert "'20' is no call" in explain(monkeypatch, none, "sweep", "20").stderr
@@ -125,20 +125,20 @@ def test_what_is_neither_call_nor_worker_is_told_so(monkeypatch: pytest.MonkeyPa
 
 def test_of_a_run_that_is_over_its_end_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     none = NotKnown("no dispatcher runs")
-    monkeypatch.setattr(module, "kept_answer", lambda name: Answer(WHO, FAILED))
+    monkeypatch.setattr(module, "ended_answer", lambda name: Answer(WHO, FAILED))
     result = explain(monkeypatch, none, "sweep")
     assert "ended at" in result.stderr
     assert "call 6 of f failed: bad" in result.stdout
     assert "call 6 of f failed" in explain(monkeypatch, none, "sweep", "6").stdout
     assert "'7' is no call of this run" in explain(monkeypatch, none, "sweep", "7").output
     assert "ended at" in explain(monkeypatch, none).stderr
-    monkeypatch.setattr(module, "kept_answer", lambda name: None)
+    monkeypatch.setattr(module, "ended_answer", lambda name: None)
     assert "no dispatcher runs" in explain(monkeypatch, none).output
 
 
 def test_where_several_are_meant_none_that_is_over_is_told_of(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "kept_answer", lambda name: Answer(WHO, FAILED))
+    monkeypatch.setattr(module, "ended_answer", lambda name: Answer(WHO, FAILED))
     result = explain(monkeypatch, SeveralMeant("several are meant"), "sweep")
     assert (result.exit_code, result.output) == (1, "Error: several are meant\n")

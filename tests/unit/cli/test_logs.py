@@ -48,7 +48,7 @@ def test_what_no_log_has_is_shown_with_its_last_lines(monkeypatch: pytest.Monkey
     found = FoundLogs([], [], may_come=False, printed="a\nb\nc\n")
     monkeypatch.setattr(module, "find_logs", lambda name, which, *, failed: found)
     result = CliRunner().invoke(main, ["logs", "sweep", "--lines", "2"])
-    assert result.output == "==> what calls have printed <==\nb\nc\n"
+    assert result.output == "==> output of calls <==\nb\nc\n"
     assert result.exit_code == 0
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gridengine.cli.onefile import cache_folder, is_for_python, keep_private
+from gridengine.cli.onefile import cache_folder, ensure_private, is_for_python
 from gridengine.errors import ConfigurationError
 
 
@@ -29,7 +29,7 @@ def test_the_cache_is_the_folder_of_all_environments() -> None:
 
 def test_a_cache_that_others_may_write_to_is_closed_to_them(tmp_path: Path) -> None:
     tmp_path.chmod(0o775)
-    keep_private(tmp_path)
+    ensure_private(tmp_path)
     assert tmp_path.stat().st_mode & 0o777 == 0o700
 
 
@@ -37,10 +37,10 @@ def test_a_cache_that_others_may_write_to_is_closed_to_them(tmp_path: Path) -> N
 def test_a_cache_of_another_user_is_refused(tmp_path: Path) -> None:
     os.chown(tmp_path, 12345, 12345)
     with pytest.raises(ConfigurationError, match="belongs to another user") as caught:
-        keep_private(tmp_path)
+        ensure_private(tmp_path)
     assert "PEX_ROOT" in str(caught.value)
 
 
 def test_a_cache_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=f"{tmp_path}/none"):
-        keep_private(tmp_path / "none")
+        ensure_private(tmp_path / "none")

@@ -21,8 +21,8 @@ from gridengine.client.calls_elsewhere import (
 from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder, StartOptions
 from gridengine.errors import DispatcherGone
 from gridengine.journal.handed_calls import origin
-from gridengine.journal.kept_runs import RunSummary
 from gridengine.journal.run_file import RunFile, path_of
+from gridengine.journal.stored_runs import RunSummary
 from gridengine.schedulers.remote import RemoteScheduler
 from gridengine.settings.values import settings
 
@@ -80,7 +80,7 @@ def test_the_runs_are_found_of_which_a_dispatcher_has_calls(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = RunSummary("night", str(path), 10, left=4)
-    monkeypatch.setattr(module.kept_runs, "summary", lambda path: run)
+    monkeypatch.setattr(module.stored_runs, "summary", lambda path: run)
     assert list(runs_at(DispatcherFolder.of("sweeps"))) == [run]
     assert list(runs_at(DispatcherFolder.of("other"))) == []
 

@@ -15,7 +15,7 @@ from gridengine.dispatcher.core.tasks import CallsFinished
 from gridengine.errors import Cancelled, DispatcherGone, JournalError, WorkerCrashed
 from gridengine.journal.handed_calls import HandedCalls
 from gridengine.schedulers.remote import RemoteScheduler
-from gridengine.wire.messages import ChildrenWelcome
+from gridengine.wire.messages import ClientWelcome
 
 
 class Writer:
@@ -82,8 +82,8 @@ def dispatcher(monkeypatch: pytest.MonkeyPatch) -> Dispatcher:
     return one
 
 
-def welcome(owed: int, ready: int) -> ChildrenWelcome:
-    return ChildrenWelcome(0, 1, 4, owed=owed, ready=ready)
+def welcome(owed: int, ready: int) -> ClientWelcome:
+    return ClientWelcome(0, 1, 4, owed=owed, ready=ready)
 
 
 def outcome(start: int, stop: int, *, task: int = 7, last: bool = False, **more: Any) -> Any:

@@ -121,7 +121,7 @@ def test_no_decision_reads_a_clock_that_may_jump() -> None:
     }
     told = {"forget.py", "io_thread.py", "job_dispatcher.py", "lock_file.py", "ls.py"}
     told |= {"run_file.py"}
-    told |= {"figures.py", "watch_answers.py"}  # by how much the clocks of machines differ
+    told |= {"meter.py", "watch_answers.py"}  # by how much the clocks of machines differ
     told.add("remote_client.py")  # days, which go by while no dispatcher runs
     told.add("callers_modules.py")  # when files were changed
     assert readers <= told, "where the time of day is told to people"

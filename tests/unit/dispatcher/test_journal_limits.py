@@ -15,7 +15,7 @@ from gridengine.dispatcher.journal_limits import (
     why_refused_as_sent,
 )
 from gridengine.serialize.shared_objects import SharedObject
-from gridengine.wire.messages import ChildTasks, FunctionItem, SharedItem, TaskItem
+from gridengine.wire.messages import FunctionItem, SharedItem, Submit, TaskItem
 
 
 @pytest.fixture(autouse=True)
@@ -67,7 +67,7 @@ def item(id: int, buffers: int = 1, name: str = "") -> TaskItem:
     return TaskItem(id, buffers=buffers, name=name)
 
 
-MESSAGE = ChildTasks(
+MESSAGE = Submit(
     0,
     0,
     b"digest",

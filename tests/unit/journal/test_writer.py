@@ -143,7 +143,7 @@ def test_who_closes_is_told_what_could_not_be_written(
     made = JournalWriter(refuse, "the file")
     made.write("INSERT INTO t VALUES (?)", [(1,)])
     assert not made.close()
-    told = "1 change could not be written: database is locked; what was to be kept there is lost"
+    told = "1 change could not be written: database is locked; these are lost"
     assert told in caplog.text
 
 

@@ -10,7 +10,7 @@ from gridengine.dispatcher.core.status import Status
 from gridengine.dispatcher.watch_messages import CANCEL, STATUS, Answer
 from gridengine.errors import ClusterError
 from gridengine.page import source as module
-from gridengine.page.source import KEPT_SECONDS, MOST_KEPT, Source
+from gridengine.page.source import MOST_ANSWERS, SHARED_SECONDS, Source
 from tests.support.watched import WHO
 
 
@@ -56,13 +56,13 @@ def test_all_who_look_share_an_answer_for_a_moment(dispatcher: Dispatcher) -> No
     first = source.ask()
     assert source.ask() is first
     assert source.ask(first=1) is not first
-    dispatcher.now += 1.01 * KEPT_SECONDS
+    dispatcher.now += 1.01 * SHARED_SECONDS
     assert source.ask() is not first
 
 
 def test_no_more_answers_are_kept_than_may_be(dispatcher: Dispatcher) -> None:
     source = Source("")
-    for first in range(MOST_KEPT + 1):
+    for first in range(MOST_ANSWERS + 1):
         source.ask(first=first)
     source.ask(first=0)
     assert dispatcher.asked.count((STATUS, 0)) == 1 + 2  # one at its beginning
@@ -78,7 +78,7 @@ def test_one_that_is_gone_is_looked_for_by_its_own_name_after_a_moment(
             source.ask()
     assert (len(dispatcher.asked), dispatcher.closed) == (2, 1)
     dispatcher.fault = ""
-    dispatcher.now += 1.01 * KEPT_SECONDS
+    dispatcher.now += 1.01 * SHARED_SECONDS
     assert source.ask().identity is WHO
     assert dispatcher.names == ["", "sweep.py"]
 

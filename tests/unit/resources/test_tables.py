@@ -11,7 +11,7 @@ import gridengine
 from gridengine.api.named_runs import NamedRun
 from gridengine.client.future import CallFuture
 from gridengine.dispatcher.core.status import FunctionStatus, Status
-from gridengine.journal.kept_runs import RunSummary
+from gridengine.journal.stored_runs import RunSummary
 from gridengine.resources.tables import html_table
 
 

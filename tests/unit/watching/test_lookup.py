@@ -20,13 +20,12 @@ from gridengine.dispatcher.core.status import LaunchStatus, Status, WorkerStatus
 from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder, StartOptions
 from gridengine.dispatcher.watch_messages import Answer, Identity
 from gridengine.errors import ClusterError, ConfigurationError, JournalError
-from gridengine.journal import kept_runs
-from gridengine.journal.kept_runs import RunSummary
+from gridengine.journal import stored_runs
 from gridengine.journal.lock_file import Holder
 from gridengine.journal.run_file import RunFile, path_of
+from gridengine.journal.stored_runs import RunSummary
 from gridengine.settings.values import settings
 from gridengine.watching import lookup
-from gridengine.watching.kept import answer_of
 from gridengine.watching.lookup import (
     by_itself,
     client_file,
@@ -36,6 +35,7 @@ from gridengine.watching.lookup import (
     worker_file,
 )
 from gridengine.watching.names import NotKnown, SeveralMeant
+from gridengine.watching.run_answers import answer_of
 from gridengine.watching.run_lookup import own_run_file, run_file
 from tests.support.watched import FakeWatched
 
@@ -358,7 +358,7 @@ def test_a_script_names_the_dispatcher_that_has_its_run_when_its_client_has_left
         "far": RunSummary("far", path("far"), 1, script="/x/hand_in.py", pid=70, left=3),
         "seen": RunSummary("seen", path("seen"), 1, script="/x/hand_in.py", pid=71),
     }
-    monkeypatch.setattr(kept_runs, "summary", lambda file: runs[file.stem])
+    monkeypatch.setattr(stored_runs, "summary", lambda file: runs[file.stem])
     for word in ("hand_in.py", "hand_in", "70"):
         assert watched(word) == (MAIN, "far")
     runs["seen"] = replace(runs["seen"], left=1)

@@ -55,7 +55,7 @@ def test_each_message_has_somebody_who_sends_it() -> None:
 
 def test_each_message_has_a_vector() -> None:
     assert {one["name"] for one in FILES["messages"]} == {
-        kind.__name__ for kind in get_args(Message)
+        kind.__struct_config__.tag for kind in get_args(Message)
     }
 
 

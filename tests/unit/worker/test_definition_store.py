@@ -139,7 +139,7 @@ def test_where_files_take_no_more_it_is_an_error_and_the_others_stay(tmp_path: P
 
 
 def test_results_that_were_sent_to_an_agent_count_as_those_made_there(tmp_path: Path) -> None:
-    agent = played_agent(kept=KeptBlocks(LARGE, tmp_path))
+    agent = played_agent(result_blocks=KeptBlocks(LARGE, tmp_path))
     for name in (b"1", b"2"):
         agent.handle(Define(name, [], b"", 2, result=True), [b"pickle", name * LARGE])
     assert Path("/proc/self/maps").read_text().count(str(tmp_path)) == 1

@@ -99,7 +99,7 @@ def test_a_worker_knows_from_its_script_whose_its_variables_are(
     monkeypatch.setenv(KEPT, "A=B")
     monkeypatch.setenv(EXPORTED, "PATH=A")
     here = Site.here()
-    assert here.kept == {b"A", b"B"}
+    assert here.set_here == {b"A", b"B"}
     assert here.exported == {b"PATH", b"A"}
     assert not {KEPT, EXPORTED} & os.environ.keys()
     assert here.own == own_variables()

@@ -26,7 +26,7 @@ NAME = contextvars.ContextVar("name", default="nobody")
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], Any]:
     """Run a coroutine as a runner does, and as is done elsewhere."""
     monkeypatch.setattr(GVAR, "in_runner", request.param == "kept")
-    event_loop._kept.cache_clear()
+    event_loop._process_loop.cache_clear()
     return run
 
 
@@ -37,7 +37,7 @@ async def loop_here() -> asyncio.AbstractEventLoop:
 def test_a_runner_keeps_its_loop_and_others_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run(loop_here()) is not run(loop_here())
     monkeypatch.setattr(GVAR, "in_runner", True)
-    event_loop._kept.cache_clear()
+    event_loop._process_loop.cache_clear()
     assert run(loop_here()) is run(loop_here())
 
 

@@ -14,12 +14,12 @@ from gridengine.wire.messages import (
     Assign,
     Assignment,
     Beat,
-    ChildrenHello,
     Crashed,
     Goodbye,
     HeldRun,
     Hello,
     Message,
+    NestedHello,
     Output,
     Result,
     Results,
@@ -175,7 +175,7 @@ def test_a_run_that_is_shortened_to_what_is_answered_has_ended() -> None:
 
 def test_what_calls_say_that_make_calls_is_not_sent_again() -> None:
     held = Held()
-    held.send(ChildrenHello(1))
+    held.send(NestedHello(1))
     held.send(Beat())
     held.send(Goodbye("the end"))
     held.introduced()

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from gridengine.serialize import shared_objects
-from gridengine.worker import multiprocessing_state, parent_requests
+from gridengine.worker import agent_requests, multiprocessing_state
 from gridengine.worker.multiprocessing_state import prepare
 
 PARTS = ("context", "process", "resource_tracker", "shared_memory")
@@ -37,9 +37,9 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[bytes, tuple[bytes
         if hasattr(multiprocessing, part):
             monkeypatch.setattr(multiprocessing, part, getattr(multiprocessing, part))
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
-    monkeypatch.setattr(parent_requests, "connect", lambda descriptor: None)
-    monkeypatch.setattr(parent_requests, "agent_pid", lambda: AGENT)
-    monkeypatch.setattr(parent_requests, "ask", ask)
+    monkeypatch.setattr(agent_requests, "connect", lambda descriptor: None)
+    monkeypatch.setattr(agent_requests, "agent_pid", lambda: AGENT)
+    monkeypatch.setattr(agent_requests, "ask", ask)
     registry = shared_objects.Registry()
     monkeypatch.setattr(shared_objects, "registry", lambda: registry)
     factory = logging.getLogRecordFactory()
@@ -50,7 +50,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[bytes, tuple[bytes
 def test_a_runner_is_a_child_of_its_agent_once_user_code_asks(
     answers: dict[bytes, tuple[bytes, int]],
 ) -> None:
-    answers[parent_requests.AUTHENTICATION_KEY] = b"the caller's", -1
+    answers[agent_requests.AUTHENTICATION_KEY] = b"the caller's", -1
     prepare(-1, 3)
     assert "multiprocessing.process" not in sys.modules
     process = importlib.import_module("multiprocessing.process")
@@ -121,7 +121,7 @@ def test_runners_share_the_callers_tracker_or_start_one(
     module._resource_tracker = tracker  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, module.__name__, module)
     if given is not None:
-        answers[parent_requests.RESOURCE_TRACKER] = given
+        answers[agent_requests.RESOURCE_TRACKER] = given
     prepare(-1, 7)
     assert tracker._fd == found
     answers.clear()

@@ -15,12 +15,12 @@ from gridengine.wire.messages import (
     Assign,
     Assignment,
     Beat,
-    ChildCancel,
-    ChildrenEnded,
-    ChildrenHello,
-    ChildrenWelcome,
+    ClientCancel,
+    ClientWelcome,
     Define,
     Message,
+    NestedEnded,
+    NestedHello,
     Result,
     Results,
     Resumed,
@@ -98,12 +98,12 @@ def told(channel: Channel) -> list[Any]:
 
 def test_what_a_call_and_its_dispatcher_say_is_passed_on(played: Played) -> None:
     runner = played.start(1)
-    played.say(runner, ChildrenHello(runner.id))
-    played.say(runner, ChildCancel(runner.id, [3], 15, []))
-    assert played.sent == [ChildrenHello(runner.id), ChildCancel(runner.id, [3], 15, [])]
-    played.agent.handle(ChildrenWelcome(runner.id, 1, 4))
-    assert told(played.channels[runner.id]) == [ChildrenWelcome(runner.id, 1, 4)]
-    played.agent.handle(ChildrenWelcome(99, 1, 4))  # one that is gone is told nothing
+    played.say(runner, NestedHello(runner.id))
+    played.say(runner, ClientCancel(runner.id, [3], 15, []))
+    assert played.sent == [NestedHello(runner.id), ClientCancel(runner.id, [3], 15, [])]
+    played.agent.handle(ClientWelcome(runner.id, 1, 4))
+    assert told(played.channels[runner.id]) == [ClientWelcome(runner.id, 1, 4)]
+    played.agent.handle(ClientWelcome(99, 1, 4))  # one that is gone is told nothing
     assert played.server.preloaded == 1
 
 
@@ -162,17 +162,17 @@ def test_a_call_goes_on_with_what_it_is_given_then(played: Played) -> None:
 
 def test_the_dispatcher_is_told_when_nobody_is_there_any_more(played: Played) -> None:
     runner = played.start(1)
-    played.say(runner, ChildrenHello(runner.id))
+    played.say(runner, NestedHello(runner.id))
     played.pool.remove(runner)
-    assert played.sent[-1] == ChildrenEnded(runner.id)
+    assert played.sent[-1] == NestedEnded(runner.id)
     other = played.start(2)
-    played.say(other, ChildrenHello(other.id))
+    played.say(other, NestedHello(other.id))
     played.channels[other.id].close()
     played.agent.on_ready()
-    assert played.sent[-1] == ChildrenEnded(other.id)
+    assert played.sent[-1] == NestedEnded(other.id)
 
 
-@pytest.mark.parametrize("message", [Beat(), ChildrenHello(99)])
+@pytest.mark.parametrize("message", [Beat(), NestedHello(99)])
 def test_who_says_what_no_call_says_is_killed(played: Played, message: Message) -> None:
     runner = played.start(1)
     played.say(runner, message)

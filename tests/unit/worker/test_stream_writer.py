@@ -100,7 +100,7 @@ def test_what_cannot_be_written_is_said_with_its_size(
     writer.close()
     os.close(fd)
     assert [record.getMessage() for record in caplog.records] == [
-        f"what runners print cannot be written to standard output: {why}",
+        f"the output of runners cannot be written to standard output: {why}",
         f"20000 bytes that runners printed were not written to standard output: {why}",
     ]
 
@@ -155,5 +155,5 @@ def test_what_of_both_streams_is_kept_is_in_the_order_in_which_it_was_written(
     streams.stdout.write(b"two\n")
     streams.close()
     assert os.read(pipe[0], 100) == b"one\ntwo\n"
-    assert streams.kept is not None
-    assert streams.kept.content() == b"one\noh\ntwo\n"
+    assert streams.excerpt is not None
+    assert streams.excerpt.content() == b"one\noh\ntwo\n"

@@ -27,23 +27,23 @@ from gridengine.journal.dispatcher_file import DispatcherFile
 from gridengine.wire.messages import (
     DETACHED,
     NUMBER_BITS,
-    ChildCancel,
-    ChildForget,
-    ChildRecall,
-    ChildrenEnded,
-    ChildrenFinished,
-    ChildrenHello,
-    ChildrenWelcome,
-    ChildSupply,
-    ChildWant,
+    ClientCancel,
+    ClientForget,
+    ClientRecall,
+    ClientWelcome,
     Control,
+    Finished,
     Goodbye,
     Message,
+    NestedEnded,
+    NestedHello,
     OutcomesTaken,
     OutputTaken,
     Refuse,
     SharedItem,
+    Supply,
     TaskItem,
+    Want,
 )
 from gridengine.wire.processes import started, this_machine
 from tests.support.played_listener import FUNCTION, A, B, C, Played, hello
@@ -51,11 +51,11 @@ from tests.support.played_listener import FUNCTION, A, B, C, Played, hello
 KEPT = {"keep": "sweep/1", "keeps": True}
 
 
-def welcomed(played: Played, peer: bytes, **words: Any) -> ChildrenWelcome:
+def welcomed(played: Played, peer: bytes, **words: Any) -> ClientWelcome:
     """Have one say hello; return what it is told."""
     played.say(peer, hello(**words))
     [welcome] = played.told(peer)
-    assert isinstance(welcome, ChildrenWelcome)
+    assert isinstance(welcome, ClientWelcome)
     return welcome
 
 
@@ -88,7 +88,7 @@ def test_who_may_only_look_submits_nothing_and_ends_nothing(played: Played) -> N
     assert welcomed(played, A).client == 0
     first = played.join(B)
     assert played.submit(A, TaskItem(1), function=FUNCTION) == []
-    assert played.say(A, ChildCancel(0, [first + 1], 15)) == []
+    assert played.say(A, ClientCancel(0, [first + 1], 15)) == []
     played.say(A, Control(1, "status"))
     played.say(A, Control(2, "stop"))
     answers = played.told(A)
@@ -112,10 +112,10 @@ def test_who_may_only_look_ends_no_run_whose_name_it_says(
 def test_a_client_cannot_cancel_or_want_what_is_another_s(played: Played) -> None:
     its = played.join(A)
     played.join(B)
-    assert played.say(B, ChildCancel(0, [its + 1], 15, [(its + 2, 0, 1)])) == [
+    assert played.say(B, ClientCancel(0, [its + 1], 15, [(its + 2, 0, 1)])) == [
         CancelRequested((), 15, ())
     ]
-    assert played.say(B, ChildWant(0, its + 1, 0, 77)) == []
+    assert played.say(B, Want(0, its + 1, 0, 77)) == []
 
 
 @pytest.mark.parametrize("number", [-5, 1, 900, 1 << 40, 1 << 70 >> 7])
@@ -142,7 +142,7 @@ def test_a_client_cannot_submit_with_another_s_numbers(played: Played) -> None:
         assert played.submit(B, task, function=FUNCTION) == []
         played.clients.flush()
         [finished] = played.told(B)
-        assert isinstance(finished, ChildrenFinished)
+        assert isinstance(finished, Finished)
         assert finished.outcomes[0].failed
 
 
@@ -152,9 +152,9 @@ def test_a_client_cannot_read_say_or_release_another_s_result(played: Played) ->
     assert len(played.submit(A, kept, function=FUNCTION)) == 1
     reading = TaskItem(own + 1, submitter=own + 9, after=[50])
     assert played.submit(B, reading, function=FUNCTION) == []
-    assert played.say(B, ChildSupply(0, 50, buffers=1), b"false") == []
-    assert played.say(B, ChildForget(0, references=[50])) == []
-    assert played.say(A, ChildForget(0, references=[50])) == [ReferencesReleased((50,))]
+    assert played.say(B, Supply(0, 50, buffers=1), b"false") == []
+    assert played.say(B, ClientForget(0, references=[50])) == []
+    assert played.say(A, ClientForget(0, references=[50])) == [ReferencesReleased((50,))]
 
 
 def test_a_client_cannot_release_another_s_shared_object(played: Played) -> None:
@@ -163,8 +163,8 @@ def test_a_client_cannot_release_another_s_shared_object(played: Played) -> None
     name = b"n" * 16
     task = TaskItem(its + 1, submitter=its + 9, needs=[name])
     assert len(played.submit(A, task, function=FUNCTION, shared=[SharedItem(name)])) == 1
-    assert played.say(B, ChildForget(0, shared=[name])) == []
-    assert played.say(A, ChildForget(0, shared=[name])) == [Released(name)]
+    assert played.say(B, ClientForget(0, shared=[name])) == []
+    assert played.say(A, ClientForget(0, shared=[name])) == [Released(name)]
 
 
 def test_a_shared_object_cannot_go_by_the_name_of_a_result(played: Played) -> None:
@@ -175,7 +175,7 @@ def test_a_shared_object_cannot_go_by_the_name_of_a_result(played: Played) -> No
 
 
 @pytest.mark.parametrize(
-    "message", [ChildrenHello(0), ChildrenEnded(0), ChildCancel(7, [], 15), ChildrenHello(7)]
+    "message", [NestedHello(0), NestedEnded(0), ClientCancel(7, [], 15), NestedHello(7)]
 )
 def test_a_client_that_plays_a_worker_s_agent_is_sent_away(
     played: Played, message: Message
@@ -300,7 +300,7 @@ def test_the_next_of_a_name_is_told_what_was_left_and_sent_what_comes_of_it(
     [gone] = journaled.listener._absent
     gone.settled(CallsFinished(task, 0, 1, [b"r"], last=True))
     journaled.clients.flush()
-    [finished] = [one for one in journaled.told(B) if isinstance(one, ChildrenFinished)]
+    [finished] = [one for one in journaled.told(B) if isinstance(one, Finished)]
     assert [one.task for one in finished.outcomes] == [task]
     assert ClientLeft(task >> NUMBER_BITS) in journaled.say(B, OutcomesTaken([finished.number]))
     assert not journaled.told(A)
@@ -314,7 +314,7 @@ def test_a_call_that_the_journal_cannot_hold_is_refused_and_its_client_stays(
     large = TaskItem(task, 2, submitter=task)
     assert journaled.submit(A, large, function=FUNCTION) == []
     [refused] = journaled.told(A)
-    assert isinstance(refused, ChildrenFinished)
+    assert isinstance(refused, Finished)
     assert [(one.task, one.stop, one.failed, one.last) for one in refused.outcomes] == [
         (task, 2, True, True)
     ]
@@ -379,7 +379,7 @@ def test_a_client_that_does_not_come_back_to_a_later_process_is_looked_for(tmp_p
     close(second)
 
 
-@pytest.mark.parametrize("ends", [ChildRecall, ChildCancel])
+@pytest.mark.parametrize("ends", [ClientRecall, ClientCancel])
 def test_what_has_ended_is_not_ended_again_by_a_later_process(
     tmp_path: Path, ends: type[Message]
 ) -> None:
@@ -388,7 +388,7 @@ def test_what_has_ended_is_not_ended_again_by_a_later_process(
     task = own + 1
     first.submit(A, TaskItem(task, 3, submitter=own), function=FUNCTION)
     calls = [(task, 0, 3)]
-    first.say(A, ChildRecall(0, calls) if ends is ChildRecall else ChildCancel(0, [], 9, calls))
+    first.say(A, ClientRecall(0, calls) if ends is ClientRecall else ClientCancel(0, [], 9, calls))
     first.clients.finished[first.clients._clients[A, 0]].append(
         CallsFinished(task, 0, 1, [b"r"], last=False)
     )

@@ -17,7 +17,7 @@ from gridengine.journal import writer
 from gridengine.journal.dispatcher_file import DispatcherFile
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import Buffer
-from gridengine.wire.messages import Checked, ChildrenFinished, Durable, FinishedItem
+from gridengine.wire.messages import Checked, Durable, Finished, FinishedItem
 from tests.support.journaled_client import HELLO, Process, again, finish, hand_in
 
 
@@ -48,7 +48,7 @@ def test_an_answer_comes_behind_outcomes_that_wait(other_language: Process) -> N
     assert process.sent.messages == [first]
     process.sync()
     kinds = [type(one) for one in process.sent.messages if type(one) is not Durable]
-    assert kinds == [Checked, ChildrenFinished, Checked]
+    assert kinds == [Checked, Finished, Checked]
 
 
 @pytest.mark.parametrize("apart", [True, False])

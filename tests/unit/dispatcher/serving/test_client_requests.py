@@ -18,17 +18,17 @@ from gridengine.journal.writer import Act
 from gridengine.serialize import pickling
 from gridengine.wire.framing import decode
 from gridengine.wire.messages import (
-    ChildCancel,
-    ChildForget,
-    ChildRecall,
-    ChildSupply,
-    ChildTasks,
-    ChildWant,
+    ClientCancel,
+    ClientForget,
+    ClientRecall,
     Durable,
     FinishedItem,
     FunctionItem,
     SharedItem,
+    Submit,
+    Supply,
     TaskItem,
+    Want,
 )
 from tests.support.journaled_client import Process, again, finish, hand_in
 from tests.support.lines_run import lines_run
@@ -88,7 +88,7 @@ def test_nothing_is_left_of_what_a_client_has_taken_and_no_function_without_a_ta
     process: Process,
 ) -> None:
     hand_in(process, 1, 2)
-    process.record.take(ChildForget(0, functions=[b"digest"]), [])
+    process.record.take(ClientForget(0, functions=[b"digest"]), [])
     finish(process, 1)
     process.record.taken([1])
     assert process.rows("requests") == 3
@@ -103,7 +103,7 @@ def test_that_a_call_has_ended_is_as_much_work_however_many_are_left(together: i
         requests = ClientRequests(1, count().__next__)
         for first in range(0, tasks, together):
             items = [TaskItem(id) for id in range(first, first + together)]
-            requests.take(ChildTasks(0, 0, b"digest", items), [b"1"] * together)
+            requests.take(Submit(0, 0, b"digest", items), [b"1"] * together)
         last = array("q", chain.from_iterable((id, 0, 1, 1) for id in range(tasks)[-together:]))
         lines = lines_run(lambda: requests.end([last]))
         assert requests.owed == tasks - together
@@ -145,7 +145,7 @@ def test_what_needs_a_call_that_was_ended_is_cancelled_after_a_restart_too(
     process.sync()
     other = again(process, tmp_path)
     message, _ = other.replayed[-1]
-    assert isinstance(message, ChildSupply)
+    assert isinstance(message, Supply)
     assert (message.raised, message.cancelled) == (raised, cancelled)
 
 
@@ -153,7 +153,7 @@ def test_a_result_that_was_found_to_be_needed_stays_over_two_restarts(
     process: Process, tmp_path: Path
 ) -> None:
     hand_in(process, 1)
-    process.record.take(ChildWant(0, 1, 0, 50), [])
+    process.record.take(Want(0, 1, 0, 50), [])
     hand_in(process, 2, defines=False, after=[50])
     process.sync()
     first = again(process, tmp_path)
@@ -162,17 +162,17 @@ def test_a_result_that_was_found_to_be_needed_stays_over_two_restarts(
     first.sync()
     second = again(first, tmp_path / "second")
     assert second.tasks() == [2]
-    supplies = [one for one in second.replayed if isinstance(one[0], ChildSupply)]
+    supplies = [one for one in second.replayed if isinstance(one[0], Supply)]
     assert [(one.reference, list(its)) for one, its in supplies] == [(50, [b"result"])]  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("size", [10, client_journal.LARGE])
 def test_a_row_is_a_msgpack_array_of_frames_whatever_its_size(process: Process, size: int) -> None:
-    process.record.take(ChildTasks(0, 0, b"f", [TaskItem(1, buffers=2)]), [bytes(size), b"x" * 9])
+    process.record.take(Submit(0, 0, b"f", [TaskItem(1, buffers=2)]), [bytes(size), b"x" * 9])
     process.sync()
     [(content,)] = process.file.read("SELECT content FROM requests")
     message, buffers = decode(msgspec.msgpack.decode(content))
-    assert isinstance(message, ChildTasks)
+    assert isinstance(message, Submit)
     assert list(map(bytes, buffers)) == [bytes(size), b"x" * 9]
 
 
@@ -182,7 +182,7 @@ def test_what_is_too_long_for_a_row_comes_in_several(
     monkeypatch.setattr(client_journal, "ROW_BYTES", 10)
     tasks = [TaskItem(id) for id in range(1, 8)]
     buffers = [b"%d" % id * 4 for id in range(1, 8)]
-    process.record.take(ChildTasks(0, 0, b"digest", tasks), buffers)
+    process.record.take(Submit(0, 0, b"digest", tasks), buffers)
     assert process.rows("requests") == 4
     process.record.finish([FinishedItem(id, 0, 1, 1, last=True) for id in (1, 2, 3)], buffers[:3])
     assert [len(one.outcomes) for one in process.sent.outcomes()] == [2, 1]
@@ -209,7 +209,7 @@ def test_what_no_row_can_hold_is_refused_and_counts(
     tasks = [TaskItem(1), TaskItem(2, name="fit")]
     shared, function = [SharedItem(b"s" * 16, ())], FunctionItem("f", [], b"/")
     with pytest.raises(ConfigurationError, match=words):
-        process.record.take(ChildTasks(0, 0, b"digest", tasks, function, shared), buffers)
+        process.record.take(Submit(0, 0, b"digest", tasks, function, shared), buffers)
     assert process.rows("requests") == 0
     assert process.sent.messages == [Durable(1)]
 
@@ -220,7 +220,7 @@ def test_a_needed_result_that_no_row_can_hold_is_told_as_lost_after_a_restart(
 ) -> None:
     monkeypatch.setattr(journal_limits, "MOST_BYTES", 5)
     if supplied:
-        process.record.take(ChildSupply(0, 50, buffers=1), [b"result"])
+        process.record.take(Supply(0, 50, buffers=1), [b"result"])
     else:
         hand_in(process, 1, defines=False, kept=[(0, 50)])
         finish(process, 1)
@@ -230,7 +230,7 @@ def test_a_needed_result_that_no_row_can_hold_is_told_as_lost_after_a_restart(
     other = again(process, tmp_path)
     monkeypatch.undo()
     message, buffers = other.replayed[0]
-    assert isinstance(message, ChildSupply)
+    assert isinstance(message, Supply)
     assert (message.reference, message.raised) == (50, True)
     assert "a result of 6 bytes that this call needs is lost" in str(
         pickling.load_exception(buffers)
@@ -258,10 +258,10 @@ def beside_a_long_call(at_once: None, process: Process) -> Process:
 @pytest.mark.parametrize(
     "message",
     [
-        pytest.param(ChildCancel(0, [2], 9, []), id="cancelled"),
-        pytest.param(ChildCancel(0, [], 9, [(2, 0, 1)]), id="cancelled by call"),
-        pytest.param(ChildRecall(0, [(2, 0, 1)]), id="recalled"),
-        pytest.param(ChildWant(0, 2, 0, 50), id="wanted"),
+        pytest.param(ClientCancel(0, [2], 9, []), id="cancelled"),
+        pytest.param(ClientCancel(0, [], 9, [(2, 0, 1)]), id="cancelled by call"),
+        pytest.param(ClientRecall(0, [(2, 0, 1)]), id="recalled"),
+        pytest.param(Want(0, 2, 0, 50), id="wanted"),
     ],
 )
 def test_what_is_said_of_a_call_stays_until_that_has_ended(
@@ -270,13 +270,13 @@ def test_what_is_said_of_a_call_stays_until_that_has_ended(
     process = beside_a_long_call
     hand_in(process, 2, defines=False)
     process.record.take(message, [])
-    process.record.take(ChildCancel(0, [3], 9), [])
+    process.record.take(ClientCancel(0, [3], 9), [])
     process.sync()
     other = again(process, tmp_path)
     assert [one for one, _ in other.replayed[-1:]] == [message]
     finish(process, 2)
     process.record.taken([1])
-    process.record.take(ChildForget(0, references=[50]), [])
+    process.record.take(ClientForget(0, references=[50]), [])
     assert process.rows("requests") == 2
 
 
@@ -287,12 +287,12 @@ def test_a_function_goes_though_an_older_call_of_another_runs(
     for task in range(2, 10):
         digest = b"f%d" % task
         item = FunctionItem(f"f{task}", [], b"/")
-        process.record.take(ChildTasks(0, 0, digest, [TaskItem(task)], item), [b"f", b"1"])
-        process.record.take(ChildForget(0, functions=[digest]), [])
+        process.record.take(Submit(0, 0, digest, [TaskItem(task)], item), [b"f", b"1"])
+        process.record.take(ClientForget(0, functions=[digest]), [])
         finish(process, task)
         process.record.taken([task - 1])
         assert process.rows("requests") == 4
-    process.record.take(ChildCancel(0, [2], 9), [])
+    process.record.take(ClientCancel(0, [2], 9), [])
     assert process.rows("requests") == 2
     other = again(process, tmp_path)
     assert [buffers for _, buffers in other.replayed] == [[b"function"], [b"1"]]
@@ -317,14 +317,14 @@ def test_what_a_call_needs_stays_though_it_was_forgotten(
     function = FunctionItem("f", [], b"/", [b"whole"], [50])
     needs = {b"part": [], b"whole": [b"part"], b"own": [], b"no": []}
     shared = [SharedItem(name, its) for name, its in needs.items()]
-    defines = ChildTasks(0, 0, b"digest", [], function, shared)
+    defines = Submit(0, 0, b"digest", [], function, shared)
     process.record.take(defines, [b"1", b"2", b"3", b"4", b"f"])
     for reference in (50, 51, 52):
-        process.record.take(ChildSupply(0, reference, buffers=1), [b"result"])
+        process.record.take(Supply(0, reference, buffers=1), [b"result"])
     task = TaskItem(1, needs=[b"own"], after=[51])
-    process.record.take(ChildTasks(0, 0, b"digest", [task]), [b"1"])
+    process.record.take(Submit(0, 0, b"digest", [task]), [b"1"])
     assert process.rows("requests") == 9
-    process.record.take(ChildForget(0, **forgotten), [])
+    process.record.take(ClientForget(0, **forgotten), [])
     assert process.rows("requests") == (10 if needed else 7)
     finish(process, 1)
     process.record.taken([1])
@@ -335,15 +335,15 @@ def test_a_function_that_is_named_anew_stays(beside_a_long_call: Process, tmp_pa
     process = beside_a_long_call
     item = FunctionItem("g", [], b"/")
     for task in (2, 3):
-        process.record.take(ChildTasks(0, 0, b"g", [TaskItem(task)], item), [b"%d" % task, b"1"])
-        process.record.take(ChildForget(0, functions=[b"g"]), [])
-    process.record.take(ChildTasks(0, 0, b"g", [TaskItem(4)], item), [b"4", b"1"])
+        process.record.take(Submit(0, 0, b"g", [TaskItem(task)], item), [b"%d" % task, b"1"])
+        process.record.take(ClientForget(0, functions=[b"g"]), [])
+    process.record.take(Submit(0, 0, b"g", [TaskItem(4)], item), [b"4", b"1"])
     for task in (2, 3):
         finish(process, task)
     process.record.taken([1, 2])
     finish(process, 4)
     process.record.taken([3])
-    process.record.take(ChildCancel(0, [2], 9), [])
+    process.record.take(ClientCancel(0, [2], 9), [])
     process.sync()
     other = again(process, tmp_path)
     assert [buffers for _, buffers in other.replayed] == [[b"function"], [b"1"], [b"4"]]
@@ -357,13 +357,13 @@ def test_a_result_goes_that_was_released_before_its_call_had_ended(
         hand_in(process, 9, defines=False)
     hand_in(process, 1, defines=False, kept=[(0, 50)])
     hand_in(process, 2, defines=False, after=[50])
-    process.record.take(ChildForget(0, references=[50]), [])
+    process.record.take(ClientForget(0, references=[50]), [])
     finish(process, 1)
     process.record.taken([1])
     assert process.rows("requests") == long + 3
     finish(process, 2)
     process.record.taken([2])
-    process.record.take(ChildCancel(0, [1], 9), [])
+    process.record.take(ClientCancel(0, [1], 9), [])
     assert process.rows("requests") == long
 
 
@@ -371,10 +371,10 @@ def test_a_result_that_was_wanted_late_is_known_as_released_as_long_as_its_call_
     beside_a_long_call: Process, tmp_path: Path
 ) -> None:
     process = beside_a_long_call
-    wanted, forgotten = ChildWant(0, 1, 0, 50), ChildForget(0, [], [], [50])
+    wanted, forgotten = Want(0, 1, 0, 50), ClientForget(0, [], [], [50])
     process.record.take(wanted, [])
     process.record.take(forgotten, [])
-    process.record.take(ChildCancel(0, [3], 9), [])
+    process.record.take(ClientCancel(0, [3], 9), [])
     process.sync()
     other = again(process, tmp_path)
     assert [one for one, _ in other.replayed[2:]] == [wanted, forgotten]
@@ -389,7 +389,7 @@ def test_a_journal_does_not_grow_as_long_as_a_call_runs(
     most = 0
     for task in range(2, 100):
         hand_in(process, task, defines=False)
-        process.record.take(ChildCancel(0, [task], 9), [])
+        process.record.take(ClientCancel(0, [task], 9), [])
         finish(process, task)
         process.record.taken([task - 1])
         most = max(most, process.rows("requests"))

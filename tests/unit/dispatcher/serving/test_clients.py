@@ -42,25 +42,25 @@ from gridengine.wire.framing import decode, encode
 from gridengine.wire.messages import (
     NUMBER_BITS,
     Cancel,
+    CheckDemand,
     Checked,
-    ChildCancel,
-    ChildCheck,
-    ChildForget,
-    ChildMessage,
-    ChildRecall,
-    ChildrenEnded,
-    ChildrenFinished,
-    ChildrenHello,
-    ChildrenWelcome,
-    ChildResult,
-    ChildStarted,
-    ChildSupply,
-    ChildTasks,
-    ChildWant,
+    ClientCancel,
+    ClientForget,
+    ClientRecall,
+    ClientWelcome,
+    Finished,
     FunctionItem,
     Message,
+    NestedEnded,
+    NestedHello,
     SharedItem,
+    Submit,
+    Supply,
+    TaskBegan,
     TaskItem,
+    TaskPushed,
+    Want,
+    WantAnswer,
 )
 from tests.support.core_play import SQUARE, Play
 
@@ -84,10 +84,10 @@ class Process:
             check,
             slots=7,
         )
-        assert self.say(ChildrenHello(RUNNER)) == []
+        assert self.say(NestedHello(RUNNER)) == []
         [(worker, welcome)] = self.told()
         assert worker == b"w"
-        assert isinstance(welcome, ChildrenWelcome)
+        assert isinstance(welcome, ClientWelcome)
         assert (welcome.runner, welcome.slots) == (RUNNER, 7)
         self.first = welcome.client << NUMBER_BITS
 
@@ -102,7 +102,7 @@ class Process:
         return TaskItem(self.first + number, submitter=self.first + 99, **options)
 
     def submit(self, *tasks: TaskItem, run: int = 0, **options: Any) -> list[Event]:
-        message = ChildTasks(RUNNER, run, b"digest", list(tasks), **options)
+        message = Submit(RUNNER, run, b"digest", list(tasks), **options)
         return self.say(message, *[b"buffer"] * message.count_buffers())
 
 
@@ -121,9 +121,9 @@ def test_what_needs_a_task_that_cannot_be_submitted_is_told_why() -> None:
     assert isinstance(supplied, Supplied)
     assert (supplied.reference, str(supplied.data.error)) == (77, "no worker holds so much")
     [(_, finished)] = process.told()
-    assert isinstance(finished, ChildrenFinished)
+    assert isinstance(finished, Finished)
     assert finished.outcomes[0].failed
-    assert process.say(ChildForget(RUNNER, references=[77])) == [ReferencesReleased((77,))]
+    assert process.say(ClientForget(RUNNER, references=[77])) == [ReferencesReleased((77,))]
 
 
 def test_tasks_are_submitted_for_the_run_that_the_process_is_at_and_a_function_is_sent_once(
@@ -144,7 +144,7 @@ def test_tasks_are_submitted_for_the_run_that_the_process_is_at_and_a_function_i
     [second] = process.submit(process.task(2))
     assert isinstance(second, Submitted)
     assert second.function is event.function
-    process.say(ChildForget(RUNNER, functions=[b"digest"]))
+    process.say(ClientForget(RUNNER, functions=[b"digest"]))
     assert process.submit(process.task(3)) == []
 
 
@@ -191,7 +191,7 @@ def test_what_cannot_be_submitted_is_settled_with_an_error(process: Process, wro
     }[wrong]
     assert process.submit(*tasks, function=None if wrong == "digest" else FUNCTION) == []
     [(_, message, buffers)] = process.sent
-    assert isinstance(message, ChildrenFinished)
+    assert isinstance(message, Finished)
     assert [(one.task, one.stop, one.last, one.failed) for one in message.outcomes] == [
         (one.id, one.count, True, True) for one in tasks
     ]
@@ -207,7 +207,7 @@ def test_shared_objects_are_found_again_by_their_names(process: Process) -> None
     [outer] = first.tasks[0].needs
     [inner] = second.tasks[0].needs
     assert (outer.name, outer.needs) == (b"outer", (inner,))
-    assert process.say(ChildForget(RUNNER, shared=[b"outer", b"never"])) == [Released(b"outer")]
+    assert process.say(ClientForget(RUNNER, shared=[b"outer", b"never"])) == [Released(b"outer")]
 
 
 def test_outcomes_are_told_together_with_all_that_belongs_to_them(process: Process) -> None:
@@ -221,7 +221,7 @@ def test_outcomes_are_told_together_with_all_that_belongs_to_them(process: Proce
         process.unsettled.settle(one)
     process.clients.flush()
     [(_, message, buffers)] = process.sent[1:] if len(process.sent) > 1 else process.sent
-    assert isinstance(message, ChildrenFinished)
+    assert isinstance(message, Finished)
     first, second = message.outcomes
     assert (first.buffers, first.seconds, first.last) == (2, 2.0, False)
     assert (second.failed, second.output, second.exitcode, second.last) == (True, True, -9, True)
@@ -246,7 +246,7 @@ def test_a_result_that_has_stayed_at_a_worker_is_told_once_it_is_here_and_others
     kept.fill(ResultFetched(5, data))
     process.clients.flush()
     [(_, message, [first, *others])] = process.sent
-    assert isinstance(message, ChildrenFinished)
+    assert isinstance(message, Finished)
     assert [(one.start, one.failed, one.exitcode) for one in message.outcomes] == [
         (0, error is not None, int(error is not None)),
         (1, False, 0),
@@ -262,31 +262,31 @@ def test_a_watched_task_s_start_and_messages_are_passed_on(process: Process) -> 
     listener.began(TaskStarted(process.first + 1, 5, "here", 1))
     listener.noted(TaskMessage(process.first + 1, [b"pushed"]))
     assert [message for _, message in process.told()] == [
-        ChildStarted(RUNNER, process.first + 1, 5, "here", 1),
-        ChildMessage(RUNNER, process.first + 1),
+        TaskBegan(RUNNER, process.first + 1, 5, "here", 1),
+        TaskPushed(RUNNER, process.first + 1),
     ]
 
 
 def test_a_process_can_end_and_recall_its_own_calls_alone(process: Process) -> None:
     own = process.first + 1
     calls = [(own, 0, 1), (7, 0, 1)]
-    assert process.say(ChildCancel(RUNNER, [own, 7], 15, calls)) == [
+    assert process.say(ClientCancel(RUNNER, [own, 7], 15, calls)) == [
         CancelRequested((own,), 15, ((own, 0, 1),))
     ]
-    assert process.say(ChildRecall(RUNNER, calls)) == [RecallRequested(((own, 0, 1),))]
+    assert process.say(ClientRecall(RUNNER, calls)) == [RecallRequested(((own, 0, 1),))]
 
 
 def test_results_are_wanted_supplied_and_released(process: Process) -> None:
     own = process.first + 1
     wanted = ResultWanted(((own, 2, 50),))
-    assert process.say(ChildWant(RUNNER, own, 2, 50)) == [wanted]
+    assert process.say(Want(RUNNER, own, 2, 50)) == [wanted]
     process.clients.tell(50, missing=True)
     process.clients.tell(50, missing=True)  # of others' results
-    assert [message for _, message in process.told()] == [ChildResult(RUNNER, 50, True)]
-    [event] = process.say(ChildSupply(RUNNER, 50, raised=True, buffers=1), b"error")
+    assert [message for _, message in process.told()] == [WantAnswer(RUNNER, 50, True)]
+    [event] = process.say(Supply(RUNNER, 50, raised=True, buffers=1), b"error")
     assert isinstance(event, Supplied)
     assert (event.reference, event.data.raised) == (50, True)
-    [event] = process.say(ChildForget(RUNNER, references=[50]))
+    [event] = process.say(ClientForget(RUNNER, references=[50]))
     assert event == ReferencesReleased((50,))
 
 
@@ -295,8 +295,8 @@ def test_what_no_worker_can_hold_is_told() -> None:
         raise ConfigurationError("no worker can")
 
     process = Process(Play(), check)
-    assert process.say(ChildCheck(RUNNER, 5)) == []
-    assert process.say(ChildCheck(RUNNER, 6, encode_demand(Demand(Cores(99))))) == []
+    assert process.say(CheckDemand(RUNNER, 5)) == []
+    assert process.say(CheckDemand(RUNNER, 6, encode_demand(Demand(Cores(99))))) == []
     (_, first, _), (_, second, buffers) = process.sent
     assert (first, second) == (Checked(RUNNER, 5), Checked(RUNNER, 6, True))
     with pytest.raises(ConfigurationError, match="no worker can"):
@@ -316,9 +316,9 @@ def test_a_client_is_told_that_there_is_no_worker_before_somebody_starts_one() -
             lambda demand: None,
             slots=7,
         )
-        list(clients.events(b"w", ChildrenHello(RUNNER), ()))
+        list(clients.events(b"w", NestedHello(RUNNER), ()))
         [welcome] = sent
-        assert isinstance(welcome, ChildrenWelcome)
+        assert isinstance(welcome, ClientWelcome)
         found.append(welcome.unserved)
         play.hello(b"%d" % number)
     assert found == [True, False]
@@ -326,8 +326,8 @@ def test_a_client_is_told_that_there_is_no_worker_before_somebody_starts_one() -
 
 def test_what_somebody_has_to_start_a_worker_for_is_told_with_the_command() -> None:
     process = Process(Play(resources=Cores(1), keeps_others=True))
-    process.say(ChildCheck(RUNNER, 5, encode_demand(Demand(Cores(1)))))
-    process.say(ChildCheck(RUNNER, 6, encode_demand(Demand(Cores(9)))))
+    process.say(CheckDemand(RUNNER, 5, encode_demand(Demand(Cores(1)))))
+    process.say(CheckDemand(RUNNER, 6, encode_demand(Demand(Cores(9)))))
     assert [message for _, message in process.told()] == [
         Checked(RUNNER, 5),
         Checked(RUNNER, 6, command="gridengine worker NAME --cores 9"),
@@ -342,7 +342,7 @@ def test_what_an_ended_process_alone_could_refer_to_is_released(process: Process
         shared=[SharedItem(b"shared")],
     )
     if how == "process":
-        events = process.say(ChildrenEnded(RUNNER))
+        events = process.say(NestedEnded(RUNNER))
     else:
         process.clients.forget(b"w")
         events = process.posted

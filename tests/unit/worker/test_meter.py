@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from gridengine.wire.messages import Beat, Measured
-from gridengine.worker import figures
-from gridengine.worker.figures import MOST_RUNNERS, Meter, processor_seconds, signs_of_life
+from gridengine.worker import meter
+from gridengine.worker.meter import MOST_RUNNERS, Meter, processor_seconds, signs_of_life
 from tests.support.manual_clock import ManualClock
 
 
@@ -19,7 +19,7 @@ from tests.support.manual_clock import ManualClock
 def used(monkeypatch: pytest.MonkeyPatch) -> dict[int, float]:
     """How many seconds of a processor processes have had; 100 is the agent."""
     found = {7: 50.0, 8: 1.0, 100: 2.0}
-    monkeypatch.setattr(figures, "processor_seconds", lambda pid: found.get(pid, 0.0))
+    monkeypatch.setattr(meter, "processor_seconds", lambda pid: found.get(pid, 0.0))
     return found
 
 

@@ -12,8 +12,8 @@ from multiprocessing.process import current_process
 import pytest
 
 from gridengine.wire.socket_pairs import socket_pair
-from gridengine.worker import parent_requests
-from gridengine.worker.parent_requests import (
+from gridengine.worker import agent_requests
+from gridengine.worker.agent_requests import (
     AUTHENTICATION_KEY,
     RESOURCE_TRACKER,
     Answer,
@@ -29,8 +29,8 @@ from gridengine.worker.parent_requests import (
 def agent(monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
     """The agent's end of the socket by which this process makes requests."""
     ours, theirs = socket_pair(socket.SOCK_SEQPACKET)
-    made = parent_requests._AgentSocket()
-    monkeypatch.setattr(parent_requests, "_agent", lambda: made)
+    made = agent_requests._AgentSocket()
+    monkeypatch.setattr(agent_requests, "_agent", lambda: made)
     connect(theirs.detach())
     yield ours
     ours.close()
@@ -93,7 +93,7 @@ def test_why_there_is_no_answer_is_told(agent: socket.socket, error: Exception, 
 
 def test_who_has_asked_and_is_gone_keeps_nobody_up(agent: socket.socket) -> None:
     ours, theirs = socket_pair(socket.SOCK_SEQPACKET)
-    sock = parent_requests._agent().sock
+    sock = agent_requests._agent().sock
     assert sock is not None
     socket.send_fds(sock, [b"x"], [theirs.fileno()])
     ours.close()
@@ -115,7 +115,7 @@ def test_an_agent_that_is_gone_is_said_so(agent: socket.socket) -> None:
 
 
 def test_a_process_that_is_no_runner_has_nobody_to_ask(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parent_requests, "_agent", parent_requests._AgentSocket)
+    monkeypatch.setattr(agent_requests, "_agent", agent_requests._AgentSocket)
     with pytest.raises(LookupError, match="runs no calls for another"):
         ask(b"x")
 

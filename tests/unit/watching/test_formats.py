@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gridengine.watching.figures import memory_to_ask_for, seconds, size
+from gridengine.watching.formats import memory_to_ask_for, seconds, size
 
 GIGABYTE = 2**30
 

@@ -1,6 +1,4 @@
-"""The runs that there are on disk, and what is in them: read by anybody, without the code that they
-are of.
-"""
+"""Read the named runs on disk, without the code that made them."""
 
 from __future__ import annotations
 
@@ -37,14 +35,13 @@ from gridengine.serialize.itemwise_unpickler import Unloadable
 log = logging.getLogger("gridengine")
 
 BESIDE = ("", "-wal", "-shm", "-journal", LOCK)
-"""How the names of a run's files end."""
+"""The suffixes of a run's files."""
 
 
 class RunSummary(Struct, frozen=True):
-    """A run: its name, when it was last begun (seconds since 1970), by which script and where, how
-    many of the calls that were handed in then are done, have failed and are left, its size in
-    bytes, and which process began it. `error` says why its file cannot be read, and then the others
-    say nothing.
+    """A run: its name, when it was last begun (seconds since 1970), by which script, host and
+    process, how many of the calls of that session are done, failed and left, and its size in bytes.
+    `error` says why its file cannot be read; then the other facts are unknown.
     """
 
     name: str
@@ -60,9 +57,9 @@ class RunSummary(Struct, frozen=True):
     pid: int = 0
 
 
-class KeptCall(Struct, frozen=True):
-    """Consecutive calls of a run: those of a block from `start` to `stop`. `row` has their
-    outcomes, whose state it is; 0 is for calls that have none.
+class StoredCalls(Struct, frozen=True):
+    """Consecutive calls of a run: the calls of a block from `start` to `stop`. `row` is the row of
+    their outcomes and `state` its state; `row` 0 means that they have no outcome.
     """
 
     block: int
@@ -92,7 +89,7 @@ def paths() -> list[Path]:
 
 
 def summary(path: Path) -> RunSummary:
-    """Return what there is to say of a run; one that cannot be read is told so."""
+    """Return a summary of a run; its `error` is set when the file cannot be read."""
     name = path.name.removesuffix(SUFFIX)
     size = size_and_time(path)[0]
     try:
@@ -112,18 +109,18 @@ def summary(path: Path) -> RunSummary:
 
 
 def files(path: Path) -> list[Path]:
-    """Return the files of a run that there are."""
+    """Return the existing files of a run."""
     beside = (path.with_name(f"{path.name}{end}") for end in BESIDE)
     return [one for one in beside if one.exists()]
 
 
 def size_and_time(path: Path) -> tuple[int, float]:
-    """Return how large the files of a run are together, in bytes, and when one of them was last
-    written to (seconds since 1970).
+    """Return the total size in bytes of a run's files, and when one of them was last written
+    (seconds since 1970).
     """
     size, time = 0, 0.0
     for one in files(path):
-        with contextlib.suppress(FileNotFoundError):  # who wrote it has just ended
+        with contextlib.suppress(FileNotFoundError):  # its writer has just closed and removed it
             found = one.stat()
             size, time = size + found.st_size, max(time, found.st_mtime)
     return size, time
@@ -131,10 +128,10 @@ def size_and_time(path: Path) -> tuple[int, float]:
 
 @contextlib.contextmanager
 def reading(name: str, path: Path) -> Iterator[sqlite3.Connection]:
-    """Have a connection to the file of a run, as it is at this moment.
+    """Open the file of a run for reading, as it is at this moment.
 
     Raises:
-        JournalError: it cannot be read.
+        JournalError: the file cannot be read.
     """
     with explained(name, path), contextlib.closing(open_to_read(name, path)) as connection:
         connection.execute("BEGIN")
@@ -142,10 +139,10 @@ def reading(name: str, path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def is_under_way(name: str, path: Path) -> bool:
-    """Return whether calls of a run have no result, and a script has the run.
+    """Return whether a script has the run open and some of its calls have no result.
 
     Raises:
-        JournalError: its file cannot be read.
+        JournalError: the file cannot be read.
     """
     if not is_locked(path.with_name(f"{path.name}{LOCK}")):
         return False
@@ -153,9 +150,9 @@ def is_under_way(name: str, path: Path) -> bool:
         return not all(call.row for call in calls(connection))
 
 
-def calls(connection: sqlite3.Connection) -> Iterator[KeptCall]:
-    """Yield the calls of the session that last made any, in the order in which they were handed
-    in.
+def calls(connection: sqlite3.Connection) -> Iterator[StoredCalls]:
+    """Yield the calls of the last session that made any, in the order in which they were
+    handed in.
     """
     states: dict[int, int] = {0: 0}
     rows: dict[int, list[int]] = {}
@@ -174,12 +171,12 @@ def calls(connection: sqlite3.Connection) -> Iterator[KeptCall]:
         found.extend(itertools.repeat(0, stop - start - len(found)))
         for row, same in itertools.groupby(found):
             end = start + sum(1 for _ in same)
-            yield KeptCall(block, start, end, row, states[row])
+            yield StoredCalls(block, start, end, row, states[row])
             start = end
 
 
-def outcome(connection: sqlite3.Connection, call: KeptCall) -> list[Any] | BaseException:
-    """Return the values of calls that have a row, or the error.
+def outcome(connection: sqlite3.Connection, call: StoredCalls) -> list[Any] | BaseException:
+    """Return the values of calls that have a row, or their error.
 
     Raises:
         Exception: they cannot be rebuilt here.
@@ -200,12 +197,12 @@ def outcome(connection: sqlite3.Connection, call: KeptCall) -> list[Any] | BaseE
     return values[first : first + call.stop - call.start]
 
 
-def check_python(connection: sqlite3.Connection, call: KeptCall) -> None:
-    """Check that the function of these calls is of this version of Python, whose code alone can be
-    run here.
+def check_python(connection: sqlite3.Connection, call: StoredCalls) -> None:
+    """Check that the function of these calls was stored by this minor version of Python: no other
+    can load its code.
 
     Raises:
-        VersionMismatch: it is not; the text says what to do.
+        VersionMismatch: it was not; the text says what to do.
     """
     [[name, python]] = connection.execute(
         "SELECT name, python FROM functions WHERE id = (SELECT function FROM blocks WHERE id = ?)",
@@ -221,8 +218,8 @@ def check_python(connection: sqlite3.Connection, call: KeptCall) -> None:
 
 
 def load_classes(connection: sqlite3.Connection) -> None:
-    """Have the classes known here that came with the functions of a run, as results name them;
-    those of another Python stay out.
+    """Load the classes that came with the functions of a run, so that results can refer to them by
+    name. Functions of another version of Python are skipped.
     """
     for python, blob in connection.execute(
         "SELECT python, payload FROM functions WHERE payload IS NOT NULL"
@@ -231,18 +228,18 @@ def load_classes(connection: sqlite3.Connection) -> None:
             continue
         try:
             pickling.load_function(payload_of(blob))
-        except Exception as error:  # a module of the function's, say, is not here
+        except Exception as error:  # such as a module that this machine does not have
             log.debug("a function of the run cannot be rebuilt: %s", error)
 
 
 def arguments(
-    connection: sqlite3.Connection, chosen: Iterable[KeptCall]
-) -> Iterator[tuple[int, int, KeptCall, list[Any] | None]]:
-    """Yield for each of these its function, the form of its calls, it itself, and what the calls
-    were given; None when that is not kept.
+    connection: sqlite3.Connection, chosen: Iterable[StoredCalls]
+) -> Iterator[tuple[int, int, StoredCalls, list[Any] | None]]:
+    """Yield for each of these calls: the number of its function, the form, the calls, and their
+    arguments (None when these were not stored).
 
     Raises:
-        VersionMismatch: the function is of another Python.
+        VersionMismatch: another version of Python has stored the function.
     """
     for call in chosen:
         check_python(connection, call)
@@ -254,7 +251,7 @@ def arguments(
 
 
 def function_of(connection: sqlite3.Connection, number: int) -> tuple[str, Any]:
-    """Return the name of a function and the function itself; None when it is not kept.
+    """Return the name of a function, and the function itself (None when it was not stored).
 
     Raises:
         Exception: it cannot be rebuilt here.
@@ -269,7 +266,7 @@ def forget(path: Path) -> None:
     """Delete a run.
 
     Raises:
-        JournalError: a script has it.
+        JournalError: a script has the run open.
         OSError: it cannot be deleted.
     """
     name = path.name.removesuffix(SUFFIX)

@@ -12,9 +12,9 @@ from msgspec.structs import replace
 from gridengine.dispatcher.core.status import Status
 from gridengine.dispatcher.watch_messages import Answer, Identity
 from gridengine.errors import ClusterError, ConfigurationError
-from gridengine.watching import kept as module
-from gridengine.watching.kept import answer_of, ended_words, heading, kept_answers
+from gridengine.watching import run_answers as module
 from gridengine.watching.names import NotKnown, SeveralMeant
+from gridengine.watching.run_answers import answer_of, ended_answers, ended_words, heading
 
 WHO = Identity(
     *("sweep.py", "20261123-093000-node7-4242-0a1b2c", 4242, "node7", "/s/sweep.py", "/s"),
@@ -59,7 +59,7 @@ def test_a_run_that_is_over_is_found_by_its_names(reports: Path, name: str) -> N
 
 def test_of_several_of_a_name_it_is_the_last_and_others_have_numbers(reports: Path) -> None:
     assert told("17") == (17, False)
-    assert [one.identity.pid for one in kept_answers()] == [4242, 17]
+    assert [one.identity.pid for one in ended_answers()] == [4242, 17]
 
 
 def test_what_is_not_known_is_told_as_not_running(reports: Path) -> None:
@@ -81,7 +81,7 @@ def test_where_others_are_meant_none_that_is_over_takes_their_place(
 @pytest.mark.parametrize("content", [b"", b'{"identity": 1}', b"\xff"])
 def test_a_report_that_cannot_be_read_hides_no_other(reports: Path, content: bytes) -> None:
     (reports / "20261124.json").write_bytes(content)
-    assert [one.identity.pid for one in kept_answers()] == [4242, 17]
+    assert [one.identity.pid for one in ended_answers()] == [4242, 17]
 
 
 def test_it_is_told_when_a_run_was_over() -> None:
@@ -120,7 +120,7 @@ def test_a_run_whose_process_was_killed_is_found_and_told_to_be(
     answer, runs = answer_of("sweep.py")
     assert (answer.identity.pid, answer.killed, runs) == (4243, True, False)
     assert "process 4243 on node7, was killed; it began at" in ended_words(answer)
-    assert [one.identity.pid for one in kept_answers()] == [4243, 4242, 17]
+    assert [one.identity.pid for one in ended_answers()] == [4243, 4242, 17]
 
 
 def test_of_runs_that_were_killed_the_last_are_remembered(
@@ -130,5 +130,5 @@ def test_of_runs_that_were_killed_the_last_are_remembered(
     for pid in (4245, 4246):
         record(records, pid)
     os.utime(records / "4243-0a1b2c.json", (0, 0))
-    assert [one.identity.pid for one in kept_answers() if one.killed] == [4246, 4245]
+    assert [one.identity.pid for one in ended_answers() if one.killed] == [4246, 4245]
     assert sorted(path.name[:4] for path in records.iterdir()) == ["4244", "4245", "4246"]

@@ -1,4 +1,4 @@
-"""What is known of a run, whether it is under way or over."""
+"""The answers of runs: of a running dispatcher by asking it, of an ended one by its report."""
 
 from __future__ import annotations
 
@@ -24,31 +24,33 @@ MOST_KILLED = 20
 
 
 def answer_of(name: str, ask: str = STATUS) -> tuple[Answer, bool]:
-    """Return what a run's dispatcher answers, and True; or of the last run of this name what was
-    kept when it ended, and False. Without a name it is the only one that runs, or the last.
+    """Return the answer of a run's dispatcher, and True; or the report of the last run of this
+    name, and False. Without a name, it is the only running dispatcher, or the last report.
 
     Raises:
-        ConfigurationError: there is neither; or several are meant.
-        ClusterError: it does not answer.
+        ConfigurationError: there is neither, or there are several.
+        ClusterError: the dispatcher does not answer.
     """
     try:
         with connect(name) as watched:
             return watched.ask(ask, most=MOST_SAMPLED), True
     except NotKnown:
-        found = kept_answer(name)
+        found = ended_answer(name)
         if found is None:
             raise
         return found, False
 
 
-def kept_answer(name: str) -> Answer | None:
-    """Return what was kept of the last run of this name, or of the last; None if nothing was."""
+def ended_answer(name: str) -> Answer | None:
+    """Return the report of the last run of this name, or without a name of the last run; None if
+    there is none.
+    """
     word = word_of(name)
-    return next((one for one in kept_answers() if meant(word, [of_answer(one, None)])), None)
+    return next((one for one in ended_answers() if meant(word, [of_answer(one, None)])), None)
 
 
-def kept_answers() -> Iterator[Answer]:
-    """Yield what was kept of runs that have ended, or were killed, the last begun first."""
+def ended_answers() -> Iterator[Answer]:
+    """Yield the reports of ended runs, and the identities of killed ones, the last begun first."""
     killed = sorted(_killed(), key=lambda one: one.identity.run_id, reverse=True)
     return heapq.merge(_reports(), killed, key=lambda one: one.identity.run_id, reverse=True)
 
@@ -83,7 +85,7 @@ def _time_of(path: Path) -> float:
 
 
 def ended_words(answer: Answer) -> str:
-    """Return that a run is over, and when it was."""
+    """Return a sentence that says that a run has ended, and when."""
     who = answer.identity
     end = "was killed; it began" if answer.killed else "ended"
     at = time.localtime(who.since + answer.status.elapsed_seconds)

@@ -1,4 +1,4 @@
-"""What a worker measures of its machine, itself and its runners, for who watches."""
+"""Measure a worker's machine, its agent and its runners, for watchers."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from gridengine.worker.runner_handle import RunnerHandle
 
 MOST_RUNNERS = 256
 EVERY = 5
-"""With each how many-th sign of life a worker elsewhere says what it measures: that of ten thousand
-workers costs the dispatcher a hundredth of a processor.
+"""A worker on another machine sends measurements with every `EVERY`th sign of life. Those of ten
+thousand workers cost the dispatcher a hundredth of a processor.
 """
 
 
 def signs_of_life(meter: Meter, *, every: int = EVERY) -> Iterator[Beat | Measured]:
-    """Yield a worker's signs of life, without end: now and then what is measured, while something
-    runs.
+    """Yield a worker's signs of life without end: now and then, while runs are in progress, a
+    measurement.
     """
     for count in itertools.count(1):
         yield (None if count % every else meter.measure()) or Beat()
@@ -32,10 +32,9 @@ class Meter:
     """Measures a worker.
 
     Args:
-        runners: those that it has at the moment.
-        agent_seconds: returns how much processor time its agent has had, where that is a process of
-            its own.
-        clock: by which it is known how long ago it was measured before.
+        runners: the present runners.
+        agent_seconds: returns the agent's processor time, if the agent is a process of its own.
+        clock: measures the time between two measurements.
     """
 
     def __init__(
@@ -50,10 +49,12 @@ class Meter:
         self._looked_at = clock.monotonic()
         self._agent_used = 0.0 if agent_seconds is None else agent_seconds()
         self._used: dict[int, float] | None = {}
-        """How much each runner had used by then; None where there were too many to look."""
+        """Each runner's processor time at the last measurement; None when there were too many
+        runners.
+        """
 
     def measure(self) -> Measured | None:
-        """Return what is measured; None when nothing runs."""
+        """Return a measurement; None when no run is in progress."""
         processor, agent_processor = self._processors()
         busy = [one for one in self._runners if one.given]
         if not busy:
@@ -72,8 +73,8 @@ class Meter:
         )
 
     def _processors(self) -> tuple[float | None, float | None]:
-        """Return how many processors the runners, and the agent, have used since this was called
-        before; None where that is not known. A process that was not there then has begun since.
+        """Return how many processors the runners, and the agent, have used since the last call;
+        None where that is unknown. A runner that was not there at the last call has begun since.
         """
         now = self._clock.monotonic()
         seconds, self._looked_at = max(now - self._looked_at, 1e-3), now
@@ -91,7 +92,7 @@ class Meter:
 
 
 def processor_seconds(pid: int) -> float:
-    """Return how much processor time a process has had (proc_pid_stat(5)); 0 when it is gone."""
+    """Return a process's processor time in seconds (proc_pid_stat(5)); 0 when it is gone."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
     except OSError:

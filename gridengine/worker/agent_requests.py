@@ -1,8 +1,8 @@
-"""What a runner requests of its worker's agent in the midst of a call: what a child of
-`multiprocessing` is given at its start. Both ends.
+"""Requests of a runner to its worker's agent in the midst of a call: for the things that a child of
+`multiprocessing` gets at its start, and for a socket for nested calls. Both ends.
 
-All runners of a worker share one socket (`AF_UNIX`, `SOCK_SEQPACKET`). A request brings along the
-descriptor that the answer goes to, so that processes which user code forks may send one as well,
+All runners of a worker share one socket (`AF_UNIX`, `SOCK_SEQPACKET`). Each request carries the
+descriptor to which its answer goes. So processes that user code forks may send requests as well,
 and an answer never reaches another runner. Nothing leaves this machine.
 """
 
@@ -17,10 +17,10 @@ from typing import TypeAlias
 
 from gridengine.wire.socket_pairs import socket_pair
 
-AUTHENTICATION_KEY, RESOURCE_TRACKER, DESCRIPTOR, CHILDREN = b"k", b"r", b"d", b"c"
-"""The requests: the key of `multiprocessing`; the descriptor of its resource tracker; that of a
-`Descriptor`, whose name follows; a socket for the calls that calls make, of the runner whose number
-follows.
+AUTHENTICATION_KEY, RESOURCE_TRACKER, DESCRIPTOR, NESTED = b"k", b"r", b"d", b"c"
+"""The kinds of requests: the authentication key of `multiprocessing`; the descriptor of its
+resource tracker; the descriptor of a `Descriptor`, whose name follows; a socket for nested calls,
+for the runner whose number follows.
 """
 _GIVEN, _REFUSED = b"+", b"-"
 _DESCRIPTOR = struct.Struct("i")
@@ -29,14 +29,14 @@ _MOST = 64
 """How many requests are answered at a time."""
 
 Answer: TypeAlias = tuple[bytes, int | None]
-"""A value, or a descriptor that stays the answerer's."""
+"""A value, and a descriptor that the answering process still owns."""
 
 
 # The runner's end
 
 
 class _AgentSocket:
-    """This process's way to its agent, if it is a runner."""
+    """The socket from this process to its agent, if this process is a runner."""
 
     sock: socket.socket | None = None
 
@@ -47,20 +47,19 @@ def _agent() -> _AgentSocket:
 
 
 def connect(descriptor: int) -> None:
-    """Have this process's requests go there."""
+    """Send this process's requests to this socket."""
     _agent().sock = socket.socket(fileno=descriptor)
 
 
 def agent_pid() -> int:
-    """Return the process id of the agent, which has made the socket that leads to it."""
+    """Return the process id of the agent, which has made the socket."""
     sock = _agent().sock
     assert sock is not None
     return struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]  # type: ignore[no-any-return]
 
 
 def ask(request: bytes) -> tuple[bytes, int]:
-    """Return the agent's answer: a value, and a descriptor, -1 where there is none, which is now
-    this process's own.
+    """Return the agent's answer: a value, and a descriptor that this process now owns, -1 if none.
 
     Raises:
         LookupError: there is no answer; the text says why.
@@ -90,7 +89,7 @@ def ask(request: bytes) -> tuple[bytes, int]:
 
 
 def reply(sock: socket.socket, answer: Callable[[bytes], Answer]) -> bool:
-    """Answer the requests that have come; never waits. Return False when none can come any more."""
+    """Answer the requests that have arrived; never waits. Return False when no more can arrive."""
     for _ in range(_MOST):
         try:
             request, descriptor = _receive(sock, socket.MSG_DONTWAIT)
@@ -101,10 +100,8 @@ def reply(sock: socket.socket, answer: Callable[[bytes], Answer]) -> bool:
         if not request:
             return False
         if descriptor != -1:
-            with (
-                contextlib.suppress(OSError),
-                socket.socket(fileno=descriptor) as asker,
-            ):  # who has asked may be gone
+            # The asking process may be gone.
+            with contextlib.suppress(OSError), socket.socket(fileno=descriptor) as asker:
                 _send(asker, request, answer)
     return True
 
@@ -126,7 +123,7 @@ def answer_in_user_process(request: bytes) -> Answer:
     """Answer in the user's own process, for workers of this machine.
 
     Raises:
-        LookupError: what is requested is no more.
+        LookupError: the requested thing no longer exists.
     """
     if request == AUTHENTICATION_KEY:
         from multiprocessing.process import current_process
@@ -140,11 +137,11 @@ def answer_in_user_process(request: bytes) -> Answer:
 
 
 def answer_on_any_machine(request: bytes) -> Answer:
-    """Answer in a worker that may be on any machine: its runners share a resource tracker, and
+    """Answer in a worker that may be on any machine. Its runners share a resource tracker, and get
     nothing of the user's process.
 
     Raises:
-        LookupError: it is something of the user's process.
+        LookupError: the request is for something of the user's process.
     """
     if request != RESOURCE_TRACKER:
         raise LookupError(
@@ -157,8 +154,8 @@ def answer_on_any_machine(request: bytes) -> Answer:
 
 
 def _receive(sock: socket.socket, flags: int = 0) -> tuple[bytes, int]:
-    """Return a message and the descriptor that came with it, -1 without; children that are started
-    meanwhile do not inherit it.
+    """Return a message and the descriptor that came with it, -1 if none. The descriptor is not
+    inherited by children that are started meanwhile.
     """
     data, extras, _, _ = sock.recvmsg(
         _LARGEST, socket.CMSG_SPACE(_DESCRIPTOR.size), flags | socket.MSG_CMSG_CLOEXEC

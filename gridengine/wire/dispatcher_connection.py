@@ -1,7 +1,7 @@
-"""A worker's, or client's, end of its connection to a dispatcher: a DEALER socket of ZeroMQ.
+"""The end of a connection that a worker or client has to its dispatcher: a DEALER socket of ZeroMQ.
 
-ZeroMQ reconnects by itself but loses what was under way when a connection broke: a `Session` at
-each end sends that again.
+ZeroMQ reconnects by itself but loses the messages that were under way when a connection broke. A
+`Session` at each end sends them again.
 """
 
 from __future__ import annotations
@@ -19,25 +19,27 @@ from gridengine.serialize.payload import Buffer
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.connection_file import ClientConnection, Connection, why_unreachable
 from gridengine.wire.framing import decode, encode
-from gridengine.wire.messages import Beat, ChildrenWelcome, Message, Refuse, Rejoin, Welcome
+from gridengine.wire.messages import Beat, ClientWelcome, Message, Refuse, Rejoin, Welcome
 from gridengine.wire.session import Session
 from gridengine.wire.sockets import PIECE, PolledSocket, buffers_of
 
 log = logging.getLogger("gridengine")
 
 _ASK_SECONDS, _LOOK_SECONDS = 0.5, 2.0
-"""How often a worker that is about to close asks how much of what it has sent is there, and after
-how much silence it looks whether anybody listens.
+"""Two intervals while a worker closes. It sends a beat every `_ASK_SECONDS`, and the answers
+acknowledge what has arrived. After `_LOOK_SECONDS` of silence it checks whether the dispatcher's
+port still accepts connections.
 """
 REPORTS = 6
-"""After which part of the time that a worker has to connect it sees what keeps it from that, and
-tells after as long again at most.
+"""A worker that cannot connect logs the reason after this fraction (one sixth) of `start_seconds`,
+and finding the reason takes at most as long again. The dispatcher gives the worker up only after
+that.
 """
 
 
-class Client:
-    """A worker's connection: each message arrives once and in order, over reconnections. All
-    methods are for one thread.
+class DispatcherConnection:
+    """A worker's or client's connection to its dispatcher. Each message arrives once and in order,
+    even over reconnections. All methods are for one thread.
     """
 
     def __init__(
@@ -51,18 +53,18 @@ class Client:
         self._context = zmq.Context()
         self._session = Session(PIECE)
         self.epoch = self.introduced_to = 0
-        """The number of the process that the dispatcher is, to be set when that has taken us in,
-        and of the one that we have introduced ourselves to.
+        """`epoch` is the epoch of the dispatcher that accepted this end; the owner sets it.
+        `introduced_to` is the epoch that was last sent a first message.
         """
         self.introduce: Callable[[], object] | None = None
-        """Called when the dispatcher is another process, which does not know us: is to
-        `begin_again`, and to send the first message, and again what was not `acknowledged`. None
-        takes that for a refusal.
+        """Called when the dispatcher was started again and does not know this end. It must call
+        `begin_again`, send the first message, and send again all messages that were not
+        `acknowledged`. With None, an unknown dispatcher counts as a refusal.
         """
         self._beat_seconds = connection.beat_seconds
         self._beat_at = self._introduced_at = 0.0
         self.sign_of_life: Callable[[], Message] = Beat
-        """Makes what is sent each `beat_seconds`."""
+        """Makes the message that is sent every `beat_seconds`."""
         self.received_at = self._clock.monotonic()
         try:
             self._address = self._first_to_answer(connection)
@@ -72,7 +74,7 @@ class Client:
         self._polled = self._dealer(connection)
         self._send_frames = self._polled.send
         self.fd = self._polled.fd
-        """What to wait for, see `PolledSocket`; `pending` is to be asked before each wait."""
+        """The descriptor to wait for, see `PolledSocket`. Ask `pending` before each wait."""
         self.socket.setsockopt(zmq.IDENTITY, worker_id or secrets.token_bytes(16))
         self.socket.connect(self._address)
 
@@ -85,21 +87,22 @@ class Client:
 
     @property
     def socket(self) -> zmq.Socket[bytes]:
-        """ZeroMQ's own."""
+        """The underlying ZeroMQ socket."""
         return self._polled.socket
 
     @property
     def pending(self) -> bool:
-        """Whether there is something to receive now."""
+        """Whether a message can be received now."""
         return self._polled.pending
 
     def _first_to_answer(self, connection: Connection | ClientConnection) -> str:
-        """Return the address that shakes hands first, found with a socket of its own, so that the
-        real one connects only once. When none has for a while, what was tried is logged: whoever
-        waits for this worker gives it up before the lease is over.
+        """Return the first address that completes the CURVE handshake. A socket of its own probes
+        all addresses, so that the real socket connects only once; a single address is probed too,
+        so that there is one way to connect. When no address has answered after `patience`, the
+        attempts are logged: the dispatcher gives this worker up before its lease is over.
 
         Raises:
-            ConfigurationError: none did within the lease.
+            ConfigurationError: no address answered within the lease.
         """
         patience = min(connection.start_seconds / REPORTS, connection.lease_seconds)
         probe = self._dealer(connection).socket
@@ -121,15 +124,15 @@ class Client:
             probe.close(linger=0)
 
     def send(self, message: Message, buffers: Sequence[Buffer] = ()) -> None:
-        """Send the dispatcher a message; never blocks."""
+        """Send the dispatcher a message. Never blocks."""
         for frames in self._session.number(encode(message, buffers)):
             self._send_frames(frames)
 
     def receive(self) -> list[tuple[Message, list[Buffer]]]:
-        """Return all messages that have come.
+        """Return all messages that have arrived.
 
         Raises:
-            ProtocolError: the dispatcher sent something that is no message.
+            ProtocolError: the dispatcher sent frames that are no message.
         """
         messages: list[tuple[Message, list[Buffer]]] = []
         while frames := self._polled.receive():
@@ -144,10 +147,11 @@ class Client:
         return messages
 
     def rejoin(self, message: Rejoin) -> bool:
-        """Begin again with a dispatcher that does not know us; return whether it wants us: one that
-        has answered us before has forgotten us since.
+        """Introduce this end to a dispatcher of another epoch. Return False when that dispatcher
+        does not want it: it had accepted this end and has forgotten it since.
 
-        What came before this message is to have been acted on, so that the first message says it.
+        All messages that were received before this one must have been handled, because the first
+        message reports the state that they led to.
         """
         if self.introduce is None or message.epoch == self.epoch:
             return False
@@ -162,38 +166,38 @@ class Client:
         return True
 
     def begin_again(self) -> None:
-        """Begin a new session, in which nothing was sent."""
+        """Begin a new, empty session."""
         self._session = Session(PIECE)
 
     def send_again(self) -> None:
-        """Send again what was sent in this session and is not acknowledged; who has it drops it."""
+        """Send all unacknowledged messages of this session again; the receiver drops duplicates."""
         for frames in self._session.again():
             self._send_frames(frames)
 
     @property
     def sent(self) -> int:
-        """A number that grows with what is sent."""
+        """The number of the last message sent in this session."""
         return self._session.sent
 
     @property
     def acknowledged(self) -> int:
-        """Up to which number the dispatcher has all for good."""
+        """The number up to which the dispatcher has acknowledged all messages."""
         return self._session.acknowledged
 
     def tick(self, now: float) -> float:
-        """Send a sign of life when it is time, and return the seconds until the next."""
+        """Send a sign of life when it is due, and return the seconds until the next one."""
         if now >= self._beat_at:
             self._send_frames(self._session.unnumbered(encode(self.sign_of_life())))
             self._beat_at = now + self._beat_seconds
         return self._beat_at - now
 
     def acknowledge(self) -> None:
-        """Have the next `tick` send a sign of life, by which the other end knows what has come."""
+        """Make the next `tick` send a sign of life, which acknowledges all received messages."""
         self._beat_at = 0.0
 
     def move(self, addresses: Sequence[str]) -> None:
-        """Connect to the first of these addresses that takes connections, in place of where this is
-        connected to; if none does, or that is among them, do nothing.
+        """Connect to the first of these addresses that accepts connections, in place of the current
+        address. Do nothing when none accepts, or when the current address is among them.
         """
         if self._address in addresses:
             return
@@ -205,12 +209,12 @@ class Client:
                 return
 
     def close(self, patience_seconds: float = _LOOK_SECONDS) -> bool:
-        """Close the connection once the dispatcher has all that was sent, wants none of it, or is
-        gone; or when it has been silent for so long. Return whether it has, or wants none.
+        """Close the connection when the dispatcher has acknowledged all messages, refuses them, or
+        is gone; or after this much silence. Return whether it acknowledged or refused them.
 
-        ZeroMQ's own linger is no help: it ends when the kernel has taken all, which drops that
-        when the connection breaks, or when something comes meanwhile that nobody reads (RFC 1122,
-        4.2.2.13).
+        ZeroMQ's linger does not serve: it ends when the kernel has taken the data. The data is lost
+        when the connection breaks after that, or when a message arrives meanwhile that nobody reads
+        (RFC 1122, 4.2.2.13).
         """
         try:
             return self._deliver(patience_seconds)
@@ -219,7 +223,7 @@ class Client:
             self._context.term()
 
     def _deliver(self, patience: float) -> bool:
-        self._beat_at, self._beat_seconds = 0.0, _ASK_SECONDS  # the answers say what is there
+        self._beat_at, self._beat_seconds = 0.0, _ASK_SECONDS  # answers acknowledge what arrived
         begun = looked = self._clock.monotonic()
         while self._session.unacknowledged:
             now = self._clock.monotonic()
@@ -232,8 +236,10 @@ class Client:
                 looked = now
             self.socket.poll(math.ceil(1000 * min(self.tick(now), patience - silence)))
             for message, _ in self.receive():
-                if isinstance(message, Welcome | ChildrenWelcome):
-                    self.epoch = message.epoch  # else we would come back when it has forgotten us
+                if isinstance(message, Welcome | ClientWelcome):
+                    # A worker that waits here may be accepted by a new process meanwhile, which
+                    # forgets it as it leaves. Without this it would introduce itself for ever.
+                    self.epoch = message.epoch
                 elif isinstance(message, Refuse) or (
                     isinstance(message, Rejoin) and not self.rejoin(message)
                 ):
@@ -242,11 +248,11 @@ class Client:
 
 
 def _no_answer(connection: Connection | ClientConnection, seconds: float) -> ConfigurationError:
-    """Return the error of a worker, or client, that no address of its dispatcher answers: what
-    became of each in so many seconds.
+    """Return the error of a worker or client whose dispatcher answers at no address. It says for
+    each address why; the checks together take at most this many seconds.
     """
     each = seconds / len(connection.addresses)
-    other = "who listens there is not the dispatcher, or it has other keys"
+    other = "the program that listens there is not the dispatcher, or has other keys"
     tried = [
         f"{address} ({why_unreachable(address, each) or other})" for address in connection.addresses
     ]

@@ -1,4 +1,4 @@
-"""Times and sizes in few characters."""
+"""Format times and sizes in few characters."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ KILO = 1024.0
 
 
 def seconds(value: float | None) -> str:
-    """Return a time: `120.0 ms`, `48.0 s`, `02:03`, `1-01:02:03`; `-` when it is not known. One
-    below zero, as clocks that differ give, is none.
+    """Format a time: `120.0 ms`, `48.0 s`, `02:03`, `1-01:02:03`; `-` when it is unknown. A time
+    below zero, from clocks that differ, counts as zero.
     """
     if value is None:
         return "-"
@@ -22,7 +22,7 @@ def seconds(value: float | None) -> str:
 
 
 def size(value: float | None) -> str:
-    """Return a number of bytes: `640 MB`, `1.2 GB`; `-` when it is not known."""
+    """Format a number of bytes: `640 MB`, `1.2 GB`; `-` when it is unknown."""
     if not value:
         return "-"
     for unit in ("B", "kB", "MB"):
@@ -33,8 +33,8 @@ def size(value: float | None) -> str:
 
 
 def memory_to_ask_for(used: int) -> str:
-    """Return what calls that were seen to use so many bytes should ask for, a quarter more; empty
-    when it is not known.
+    """Return the request for calls that were seen to use this many bytes, with a quarter to spare;
+    empty when unknown.
     """
     if not used:
         return ""

@@ -12,7 +12,7 @@ import pytest
 
 from gridengine.api.named_runs import run_named
 from gridengine.errors import JournalError, VersionMismatch
-from gridengine.journal import kept_runs
+from gridengine.journal import stored_runs
 from gridengine.journal.call_keys import FunctionKey
 from gridengine.journal.run_file import Block, RunFile
 from gridengine.serialize import classes, pickling
@@ -33,14 +33,14 @@ def test_a_run_is_told_of_whose_log_goes_meanwhile(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gone = path.with_name(f"{path.name}-wal")
-    monkeypatch.setattr(kept_runs, "files", lambda path: [path, gone])
-    found = kept_runs.summary(path)
+    monkeypatch.setattr(stored_runs, "files", lambda path: [path, gone])
+    found = stored_runs.summary(path)
     assert (found.error, found.size) == ("", path.stat().st_size)
 
 
 def test_a_run_that_was_forgotten_meanwhile_is_told_so(path: Path) -> None:
     found = run_named("run", journal=path)
-    kept_runs.forget(path)
+    stored_runs.forget(path)
     with pytest.raises(JournalError, match="the run 'run' cannot be read"):
         found.results()
     assert not path.exists()
