@@ -1,4 +1,10 @@
-"""The answers of runs: of a running dispatcher by asking it, of an ended one by its report."""
+"""The answers of runs: of a running dispatcher by asking it, of an ended one by its report.
+
+A process that is killed writes no report. It leaves the record beside its socket, which says who it
+was: without that, the report of an older run of the same name would be shown in its place.
+Rejected: writing a report every few seconds. The folder of reports may be on a slow file server,
+and the I/O thread, on which all calls depend, would wait for it.
+"""
 
 from __future__ import annotations
 
