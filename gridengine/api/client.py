@@ -11,13 +11,11 @@ from typing import Any, TypeVar, cast
 from gridengine.api.executor import Executor
 from gridengine.api.map import map as map_calls
 from gridengine.api.map import starmap
-from gridengine.api.named_runs import NamedRun, run_named, runs
+from gridengine.api.named_runs import NamedRun, run_of, runs_of
 from gridengine.calls.remote import RemoteDispatcher
 from gridengine.client.connect import dispatcher_of
-from gridengine.client.left_calls import flush_handed, leave_runs, take_what_has_ended
+from gridengine.client.left_calls import flush_handed, leave_runs
 from gridengine.errors import ConfigurationError, GridEngineError, trimmed
-from gridengine.journal import stored_runs
-from gridengine.journal.run_file import SUFFIX
 from gridengine.resources.units import flag, text
 from gridengine.schedulers.remote import RemoteScheduler
 
@@ -175,9 +173,7 @@ class Client(RemoteScheduler):
         """Return the runs with a name, the latest first, as `gridengine.runs` does, including the
         outcomes that this dispatcher has by now.
         """
-        for path in stored_runs.paths():
-            take_what_has_ended(path.name.removesuffix(SUFFIX), path, self)
-        return runs()
+        return runs_of(self)
 
     @trimmed
     def run_named(self, name: str, *, journal: str | os.PathLike[str] | None = None) -> NamedRun:
@@ -187,8 +183,4 @@ class Client(RemoteScheduler):
         Raises:
             JournalError: there is no such run, or its file cannot be read or written.
         """
-        from gridengine.watching.run_lookup import run_file  # few ask
-
-        path = run_file(name, journal)
-        take_what_has_ended(path.name.removesuffix(SUFFIX), path, self)
-        return run_named(name, journal=journal)
+        return run_of(self, name, journal)

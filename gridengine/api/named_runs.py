@@ -9,13 +9,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gridengine.client.calls_elsewhere import take_by_now
 from gridengine.errors import JournalError, Pending, PicklingError, VersionMismatch, trimmed
 from gridengine.journal import stored_runs
-from gridengine.journal.run_file import RETURNED
+from gridengine.journal.run_file import RETURNED, SUFFIX
 from gridengine.journal.stored_runs import RunSummary, StoredCalls
 from gridengine.resources.tables import html_table
 from gridengine.resources.units import flag
 from gridengine.schedulers.base import SchedulerSpec
+from gridengine.schedulers.remote import RemoteScheduler
 from gridengine.serialize.classes import known_classes
 
 if TYPE_CHECKING:
@@ -23,8 +25,8 @@ if TYPE_CHECKING:
     from gridengine.client.options import Raisable
     from gridengine.resources.base import Resource
 
-LOOK_SECONDS = 0.2
-"""How often the file is checked while results are awaited."""
+LEAST_LOOK_SECONDS, MOST_LOOK_SECONDS = 0.2, 1.0
+"""How often the file is checked while results are awaited: at first, and later."""
 
 
 class NamedRun:
@@ -35,7 +37,8 @@ class NamedRun:
     `path`. `error` says why it cannot be read, and is empty when it can.
     """
 
-    def __init__(self, summary: RunSummary) -> None:
+    def __init__(self, summary: RunSummary, client: RemoteScheduler | None = None) -> None:
+        self._client = client
         self.name, self.path, self.size = summary.name, Path(summary.path), summary.size
         self.when, self.script, self.host = summary.when, summary.script, summary.host
         self.done, self.failed, self.left = summary.done, summary.failed, summary.left
@@ -57,18 +60,22 @@ class NamedRun:
     @trimmed
     def results(self, timeout: float | None = None) -> list[Any]:
         """Return the results in the order of the calls, with the exception of a failed call in its
-        place. While a script has the run, missing results are waited for, up to `timeout` seconds.
-        Then, or where no script has it, `Pending` stands in their places.
+        place. While a script has the run, or a stand-alone dispatcher has its calls, missing
+        results are waited for, up to `timeout` seconds. Then, or where nobody has them, `Pending`
+        stands in their places.
 
         Raises:
-            JournalError: the file cannot be read.
+            JournalError: the file cannot be read, or not be written where a dispatcher has results.
+            DispatcherGone: this object is of a client, whose dispatcher has ended.
             PicklingError: a result cannot be rebuilt here, for example because its class is one of
             the script's.
             VersionMismatch: it cannot be rebuilt because another version of Python has stored it.
         """
         end = math.inf if timeout is None else time.monotonic() + timeout
-        while stored_runs.is_under_way(self.name, self.path) and time.monotonic() < end:
-            time.sleep(min(LOOK_SECONDS, max(end - time.monotonic(), 0.0)))
+        pause = LEAST_LOOK_SECONDS
+        while self._more_may_come() and time.monotonic() < end:
+            time.sleep(min(pause, max(end - time.monotonic(), 0.0)))
+            pause = min(2 * pause, MOST_LOOK_SECONDS)
         missing = Pending("the call has no result yet")
         made: list[Any] = []
         for call, values in self._outcomes():
@@ -77,6 +84,10 @@ class NamedRun:
             else:
                 made += [missing if values is None else values] * (call.stop - call.start)
         return made
+
+    def _more_may_come(self) -> bool:
+        under_way = stored_runs.is_under_way(self.name, self.path)
+        return under_way or take_by_now(self.name, self.path, self._client)
 
     @trimmed
     def failures(self) -> dict[int, BaseException]:
@@ -163,21 +174,40 @@ class NamedRun:
 
 def runs() -> list[NamedRun]:
     """Return the runs with a name in the run directory, the latest first."""
-    found = [NamedRun(stored_runs.summary(path)) for path in stored_runs.paths()]
+    return runs_of(None)
+
+
+def runs_of(client: RemoteScheduler | None) -> list[NamedRun]:
+    """Return the same, including the outcomes that the dispatcher of a client has by now."""
+    paths = stored_runs.paths()
+    if client is not None:
+        for path in paths:
+            take_by_now(path.name.removesuffix(SUFFIX), path, client)
+    found = [NamedRun(stored_runs.summary(path), client) for path in paths]
     return sorted(found, key=lambda run: run.when, reverse=True)
 
 
 @trimmed
 def run_named(name: str, *, journal: str | os.PathLike[str] | None = None) -> NamedRun:
-    """Return a run, whichever script made it, by its name or whatever else names it (see
+    """Return a run, whichever script made it, including the outcomes that stand-alone dispatchers
+    of yours have by now. It is given by its name or whatever else names it (see
     `docs/watching.md`), such as its file's path; `journal` as it was given there.
 
     Raises:
         JournalError: there is no such run, or its file cannot be read.
     """
+    return run_of(None, name, journal)
+
+
+def run_of(
+    client: RemoteScheduler | None, name: str, journal: str | os.PathLike[str] | None
+) -> NamedRun:
+    """Return the same, of dispatchers with what that of a client has, if one is given."""
     from gridengine.watching.run_lookup import run_file  # few ask
 
-    summary = stored_runs.summary(run_file(name, journal))
+    path = run_file(name, journal)
+    take_by_now(path.name.removesuffix(SUFFIX), path, client)
+    summary = stored_runs.summary(path)
     if summary.error:
         raise JournalError(summary.error)
-    return NamedRun(summary)
+    return NamedRun(summary, client)

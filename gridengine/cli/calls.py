@@ -16,9 +16,20 @@ from gridengine.dispatcher.core.status import FailureStatus, RunStatus, Status
 from gridengine.watching.causes import cause_of
 from gridengine.watching.formats import seconds, size
 from gridengine.watching.pickled import call_arguments
-from gridengine.watching.run_answers import answer_of, ended_words
+from gridengine.watching.run_answers import answer_of, heading
 
-COLUMNS = ("call", "arguments", "state", ">time", "host", "job", ">attempts", ">memory", "why")
+COLUMNS = (
+    "id",
+    "call",
+    "arguments",
+    "state",
+    ">time",
+    "host",
+    "job",
+    ">attempts",
+    ">memory",
+    "why",
+)
 
 
 class Call(Struct, frozen=True):
@@ -61,7 +72,8 @@ Examples:
 def command(
     name: str, failed: bool, running: bool, slow: bool, as_json: bool, as_csv: bool
 ) -> None:
-    """List calls that run, and that have failed lately, with their arguments.
+    """List calls that run, and that have failed lately, with their arguments. Their ids name them
+    for `explain`, `logs` and `cancel`.
 
     NAME is whatever `gridengine ls` prints of a dispatcher, or the name of a run whose calls it
     runs; also of one that has ended, if there is a report of it: see `gridengine report`. Of very
@@ -72,7 +84,7 @@ def command(
     answer, runs = answer_of(name)
     status = answer.status
     if not runs:
-        click.echo(ended_words(answer), err=True)
+        click.echo(heading(answer, name), err=True)
     rows = list(_rows(status, failed=failed, running=running, slow=slow))
     if as_json:
         print_json(rows)
@@ -138,6 +150,7 @@ def _failed(one: FailureStatus) -> Call:
 
 def _shown(one: Call) -> tuple[object, ...]:
     return (
+        one.id,
         one.call,
         one.arguments,
         one.state,

@@ -30,8 +30,8 @@ def command(name: str, calls: tuple[str, ...], yes: bool) -> None:
 
     NAME is whatever `gridengine ls` prints of a dispatcher. It may also be the name of a run, or
     the script or process id of a client: then only their calls are ended. CALL is a number among a
-    map's calls, an id of `gridengine calls --json`, or a job's name. The exit status is 1 when
-    nothing was ended.
+    map's calls, an id of `gridengine calls`, or a job's name. The exit status is 1 when nothing was
+    ended.
     """
     with connect(name) as watched:
         answer = watched.ask(most=0)
@@ -44,5 +44,6 @@ def command(name: str, calls: tuple[str, ...], yes: bool) -> None:
             click.confirm(f"End all {whose}?", abort=True)
         ended = watched.ask(CANCEL, words=calls).count
     none = f"no such call waits or runs; `gridengine calls {name}` lists those that run"
-    click.echo(f"{plural(ended, 'call')} ended" if ended else none)
+    others = "; the others neither wait nor run" if 0 < ended < len(calls) else ""
+    click.echo(f"{plural(ended, 'call')} ended{others}" if ended else none)
     sys.exit(0 if ended else 1)

@@ -151,7 +151,19 @@ def stop(folder: DispatcherFolder, *, now: bool, again: bool = False) -> str:
         raise
     if not ended:
         background.end_processes(folder, CLOSE_SECONDS)
-    return f"dispatcher {folder.name} has ended"
+    kept = [] if again else _kept(folder)
+    words = f"dispatcher {folder.name} has ended"
+    if kept:
+        goes_on = "or what they gave, and goes on with them once it is started again"
+        words += f"; it keeps {' and '.join(kept)}, {goes_on}"
+    return words
+
+
+def _kept(folder: DispatcherFolder) -> list[str]:
+    """Return of which runs a dispatcher keeps calls whose results nobody has."""
+    from gridengine.client.calls_elsewhere import runs_at
+
+    return [f"{plural(run.left, 'call')} of the run {run.name!r}" for run in runs_at(folder)]
 
 
 _COLUMNS = (
@@ -167,7 +179,7 @@ def show_all(found: Sequence[Mapping[str, Any]]) -> None:
     out, rows = console(), []
     columns = _COLUMNS if out.width >= _WITH_CALLS else _COLUMNS[:_NARROW]
     for one in found:
-        short = {**one, "clients": len(one["clients"])} if "clients" in one else one
+        short = {**one, "clients": len(_processes(one["clients"]))} if "clients" in one else one
         rows.append([_shown(short, column.removeprefix(">")) for column in columns])
     out.print(table(columns, rows))
 
@@ -178,15 +190,20 @@ def show(found: Mapping[str, Any]) -> None:
         click.echo(f"{name:10} {_shown(found, name)}")
 
 
+def _processes(clients: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return which processes the clients are: one with runs of a name is a client for each."""
+    told = (
+        f"{one['script'] or 'python'}: process {one['pid']} on {one['host']}" for one in clients
+    )
+    return list(dict.fromkeys(told))
+
+
 def _shown(found: Mapping[str, Any], name: str) -> str:
     value = found.get(name)
     if name == "since" and value is not None:
         return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(value))
     if name == "clients" and isinstance(value, list):
-        clients = (
-            f"{one['script'] or 'python'}: process {one['pid']} on {one['host']}" for one in value
-        )
-        return "; ".join(clients) or "none"
+        return "; ".join(_processes(value)) or "none"
     if name == "left_runs" and isinstance(value, list):
         runs = (f"{one['run']}: {plural(one['calls'], 'call')}" for one in value)
         return "; ".join(runs) or "none"

@@ -19,6 +19,7 @@ from gridengine.cli import dispatcher_checks
 from gridengine.cli.trial_job import try_job
 from gridengine.errors import ConfigurationError
 from gridengine.schedulers.checks import Finding, State, setting_of
+from gridengine.schedulers.detect import this_allocation
 from gridengine.schedulers.registry import STARTERS, entry_of
 from gridengine.settings.values import settings, sources
 
@@ -83,9 +84,14 @@ def _check_machine() -> Iterator[Finding]:
         yield _finding("settings", State.BROKEN, words, getattr(error, "hint", None) or "set HOME")
         return
     words = "read; `gridengine settings` shows them"
-    if (one := setting_of("scheduler")).value:
+    one = setting_of("scheduler")
+    if one.value:
         words += f"; {one.by} says {one.value}: no other is looked at without --scheduler"
     yield _finding("settings", State.OK, words)
+    if (allocation := this_allocation()) is not None:
+        words = f"this process has {allocation}"
+        words += "" if one.value else ": calls run on these where no scheduler is named"
+        yield _finding("batch job", State.OK, words)
     yield _check_run_directory(folder)
     yield check_encryption()
     yield from dispatcher_checks.findings()

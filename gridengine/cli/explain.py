@@ -10,9 +10,9 @@ import click
 
 from gridengine.cli.completion import seen_names
 from gridengine.cli.console import folded, print_json
-from gridengine.dispatcher.core.status import Status
-from gridengine.dispatcher.watch_messages import CALLS, REASONS, Answer
+from gridengine.dispatcher.watch_messages import CALLS, REASONS, REPORT, Answer
 from gridengine.errors import ConfigurationError
+from gridengine.watching.ended_calls import explain_ended
 from gridengine.watching.explanation import (
     explain,
     explain_call,
@@ -22,7 +22,7 @@ from gridengine.watching.explanation import (
 from gridengine.watching.lookup import connect
 from gridengine.watching.names import NotKnown
 from gridengine.watching.phrases import Explanation
-from gridengine.watching.run_answers import ended_answer, ended_words
+from gridengine.watching.run_answers import ended_answer, heading
 from gridengine.watching.watched import Watched
 
 MOST_SAMPLED = 1000
@@ -48,8 +48,8 @@ def command(name: str, which: str, as_json: bool) -> None:
     """Say why calls wait, or what is odd, each with the next step.
 
     NAME is whatever `gridengine ls` prints of a dispatcher, or the name of a run whose calls it
-    runs. CALL is a number among a map's calls, or a job's name; WORKER a host, a process id or a
-    cluster job.
+    runs. CALL is a number among a map's calls, an id of `gridengine calls`, or a job's name;
+    WORKER a host, a process id or a cluster job.
 
     For a run that has ended it says what was odd at its end, and why its last calls have failed.
 
@@ -71,18 +71,21 @@ def _explanations(name: str, which: str) -> list[Explanation]:
         answer = ended_answer(name)
         if answer is None:
             raise
-        click.echo(ended_words(answer), err=True)
-        return _of_ended(answer.status, which) if which else explain(answer.status)
+        click.echo(heading(answer, name), err=True)
+        return _of_ended(answer, which) if which else explain(answer)
     with watched:
-        status = status_with_reasons(watched).status
-        return _look_up(watched, status, which) if which else explain(status)
+        answer = status_with_reasons(watched)
+        return _look_up(watched, answer, which) if which else explain(answer)
 
 
-def _of_ended(status: Status, which: str) -> list[Explanation]:
-    found = explain_call(status, which)
+def _of_ended(answer: Answer, which: str) -> list[Explanation]:
+    found = explain_call(answer, which) or explain_ended(answer, which)
     if found:
         return found
-    raise ConfigurationError(f"{which!r} is no call of this run that has failed lately")
+    raise ConfigurationError(
+        f"{which!r} is no call of this run",
+        hint=f"`gridengine calls {answer.identity.run_id}` lists those that failed last",
+    )
 
 
 def status_with_reasons(watched: Watched, words: Sequence[str] = ()) -> Answer:
@@ -102,15 +105,17 @@ def status_with_reasons(watched: Watched, words: Sequence[str] = ()) -> Answer:
     return answer
 
 
-def _look_up(watched: Watched, status: Status, which: str) -> list[Explanation]:
-    found = [*explain_call(status, which), *explain_worker(status, which)]
+def _look_up(watched: Watched, answer: Answer, which: str) -> list[Explanation]:
+    found = [*explain_call(answer, which), *explain_worker(answer.status, which)]
     if found:
         return found
     named = [one for one in watched.ask(CALLS, words=[which]).calls if one.state != "ended"]
     if named:
         waits = [explain_waiting(one) for one in named]
-        return waits if named[0].missing else [*waits, *explain(status)]
+        return waits if named[0].missing else [*waits, *explain(answer)]
+    if ended := explain_ended(watched.ask(REPORT), which):
+        return ended
     raise ConfigurationError(
-        f"{which!r} is no call that waits, runs or has failed lately, and no worker",
-        hint="`gridengine calls NAME` lists them",
+        f"{which!r} is no call that waits, runs or has ended, and no worker",
+        hint=f"`gridengine calls {answer.identity.name}` lists those that run, and have failed",
     )

@@ -58,7 +58,9 @@ def command(name: str, which: str, failed: bool, follow: bool, lines: int) -> No
     The exit status is 1 when there is no log.
     """
     find = functools.partial(find_logs, name, which, failed=failed)
-    told, paths, may_come, printed = find()
+    told, paths, may_come, printed, why, heading = find()
+    if heading:
+        click.echo(heading, err=True)
     for line in told:
         click.echo(line)
     if printed:
@@ -71,11 +73,7 @@ def command(name: str, which: str, failed: bool, follow: bool, lines: int) -> No
     if follow and (paths or may_come):
         _follow(paths, find)
     if not (told or paths or printed):
-        click.echo(
-            "there is no such log; the output of calls in this machine's processes goes to the "
-            "output of the script, and `gridengine logs` without a call or worker shows its end",
-            err=True,
-        )
+        click.echo(why or "there is no such log", err=True)
         sys.exit(1)
 
 

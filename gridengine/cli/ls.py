@@ -31,7 +31,8 @@ WITH_SCRIPT = 100
 
 class Ended(Struct, frozen=True):
     """A run that has ended: its identity, when it ended (seconds since 1970), how long it took, and
-    how many of its calls were done and failed.
+    how many of its calls were done and failed. Of a run whose process was `killed`, only its
+    identity and its beginning are known.
     """
 
     identity: Identity
@@ -39,6 +40,7 @@ class Ended(Struct, frozen=True):
     elapsed_seconds: float
     done: int
     failed: int
+    killed: bool = False
 
 
 @click.command(
@@ -59,8 +61,8 @@ Examples:
 def command(as_json: bool) -> None:
     """List your dispatchers on this machine, stand-alone ones on other machines, and scripts that
     run on other machines (from the run directory), with their progress. A dispatcher is in the
-    process of a script or notebook, or stands alone. Below are the last runs that took over ten
-    seconds and have ended.
+    process of a script or notebook, or stands alone. Below are the last runs that have ended: those
+    that took over ten seconds, or in which a call failed, or whose process was killed.
 
     The exit status is 1 when none runs.
     """
@@ -114,23 +116,21 @@ def _row(one: Answer) -> tuple[object, ...]:
         f"{status.failed:,}",
         f"{status.worker_count:,}",
         seconds(status.left_seconds),
-        _script(who),
+        who.script,
     )
-
-
-def _script(who: Identity) -> str:
-    return "" if who.script == who.name else who.script
 
 
 def _ended(one: Answer) -> Ended:
     who, status = one.identity, one.status
     ended = who.since + status.elapsed_seconds
-    return Ended(who, ended, status.elapsed_seconds, status.done, status.failed)
+    return Ended(who, ended, status.elapsed_seconds, status.done, status.failed, one.killed)
 
 
 def _ended_row(one: Ended) -> tuple[object, ...]:
     who = one.identity
+    names = who.name, short_id(who.run_id), who.pid, who.host
+    if one.killed:
+        return (*names, "killed", "-", "-", "-", who.script)
     ended = time.strftime("%Y-%m-%d %H:%M", time.localtime(one.ended))
     took, done, failed = seconds(one.elapsed_seconds), f"{one.done:,}", f"{one.failed:,}"
-    names = who.name, short_id(who.run_id), who.pid, who.host
-    return (*names, ended, took, done, failed, _script(who))
+    return (*names, ended, took, done, failed, who.script)

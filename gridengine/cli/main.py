@@ -181,7 +181,7 @@ Examples:
 @click.option(
     "--scheduler",
     type=SchedulerChoice(STARTERS),
-    help="The scheduler that starts them (default: the setting, else the best that is here).",
+    help="The scheduler that starts them (default: the one that starts its other workers).",
 )
 @resource_options
 @click.option(
@@ -217,17 +217,20 @@ def up(
     no_run = dry and not names
     files = up.files_for_dry_run(say) if no_run else up.connection_files(names, say)
     resources = resources_of(**asked)
-    with _scheduler(scheduler, count) as chosen, contextlib.ExitStack() as stack:
-        counts = [count or up.default_count(chosen, file) for file in files]
+    with contextlib.ExitStack() as stack:
+        said = [scheduler or up.scheduler_of(file) for file in files]
+        made = {one: stack.enter_context(_scheduler(one, count)) for one in set(said)}
+        chosen = [made[one] for one in said]
+        counts = [count or up.default_count(*each) for each in zip(chosen, files, strict=True)]
         if dry:
-            for file, number in zip(files, counts, strict=True):
-                plan = up.plan(chosen, file, number, resources)
+            for one, file, number in zip(chosen, files, counts, strict=True):
+                plan = up.plan(one, file, number, resources)
                 click.echo(json.dumps(plan._asdict(), indent=1) if as_json else str(plan))
             return
         signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))
         groups = [
-            stack.enter_context(up.extra_workers(chosen, file, resources, _say_of(file, files)))
-            for file in files
+            stack.enter_context(up.extra_workers(one, file, resources, _say_of(file, files)))
+            for one, file in zip(chosen, files, strict=True)
         ]
         up.run_all(list(zip(groups, counts, strict=True)))
         sys.exit(1 if any(workers.failed for workers in groups) else 0)

@@ -9,8 +9,9 @@ import click
 from gridengine.cli.completion import seen_names
 from gridengine.cli.console import write_file
 from gridengine.dispatcher.watch_messages import REPORT
+from gridengine.errors import ConfigurationError
 from gridengine.watching.report import page
-from gridengine.watching.run_answers import answer_of
+from gridengine.watching.run_answers import answer_of, heading
 
 
 @click.command(
@@ -35,11 +36,15 @@ def command(name: str, output: Path | None) -> None:
 
     NAME is whatever `gridengine ls` prints of a dispatcher, also of one that has ended, or the name
     of a run whose calls it runs. Without a NAME it is the last. Reports of runs that took over ten
-    seconds are stored (the setting `keep_reports`).
+    seconds, or in which a call failed, are stored (the setting `keep_reports`).
 
     The exit status is 1 when there is no such dispatcher or run.
     """
-    answer, _ = answer_of(name, REPORT)
+    answer, runs = answer_of(name, REPORT)
+    if not runs:
+        click.echo(heading(answer, name), err=True)
+    if answer.killed:
+        raise ConfigurationError("nothing is kept of its calls that a page could show")
     path = output or Path(f"{Path(answer.identity.name).stem}.html")
     write_file(path, page(answer).encode())
     click.echo(f"{path}: {answer.identity.name}, {answer.identity.run_id}")

@@ -6,6 +6,7 @@ import csv
 import dataclasses
 import io
 import json
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,10 +14,12 @@ from typing import Any
 
 import click
 
-from gridengine.api.named_runs import run_named
+from gridengine.api.named_runs import NamedRun, run_named
 from gridengine.cli.completion import run_names
 from gridengine.cli.console import write_file
-from gridengine.errors import ConfigurationError, short_repr
+from gridengine.client.calls_elsewhere import how_left_go_on, who_has
+from gridengine.errors import ConfigurationError, Pending, short_repr
+from gridengine.resources.units import plural
 from gridengine.serialize.by_value import Pickler
 
 
@@ -41,9 +44,26 @@ Examples:
     "-o", "--output", type=click.Path(path_type=Path), help="The file; default standard output."
 )
 @click.option("--journal", help="Where the run is, if not in the run directory.")
-def command(name: str, form: str | None, output: Path | None, journal: str | None) -> None:
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="How long to wait for calls that somebody runs (default: until they have ended).",
+)
+@click.option("--now", is_flag=True, help="Do not wait: as --timeout 0.")
+def command(
+    name: str,
+    form: str | None,
+    output: Path | None,
+    journal: str | None,
+    timeout: float | None,
+    now: bool,
+) -> None:
     """Write the results of the run NAME, in the order of its calls. NAME is whatever `gridengine
     runs` prints of it, or `gridengine ls` of the dispatcher that runs its calls.
+
+    While a script has the run, or a stand-alone dispatcher has its calls, the command waits for the
+    calls that have not ended.
 
     jsonl: a line of JSON for each call: {"result": ...}, or {"error": "..."} for a call that failed
         or has no result yet; NaN and infinity are null. csv: a row for each result, which is a
@@ -56,14 +76,34 @@ def command(name: str, form: str | None, output: Path | None, journal: str | Non
     """
     ending = "" if output is None else output.suffix
     form = form or {".pickle": "pickle", ".pkl": "pickle", ".csv": "csv"}.get(ending, "jsonl")
-    results = run_named(name, journal=journal).results()
+    run = run_named(name, journal=journal)
+    seconds = 0.0 if now else timeout
+    if seconds != 0 and (who := who_has(run.name, run.path)):
+        calls = plural(run.left, "call")
+        click.echo(f"waiting for {calls} that {who} has; --now takes what there is", err=True)
+    results = run.results(seconds)
     content = WRITERS[form](results)
     if output is None:
         sys.stdout.buffer.write(content)
     else:
         write_file(output, content)
-    if missing := sum(isinstance(one, BaseException) for one in results):
-        click.echo(f"{missing} of {len(results)} calls have no result", err=True)
+    if words := _missing(run, results):
+        click.echo(words, err=True)
+
+
+def _missing(run: NamedRun, results: Sequence[Any]) -> str:
+    """Return how many calls have no result, why, and what gives them one; empty if all have."""
+    left = sum(isinstance(one, Pending) for one in results)
+    failed = sum(isinstance(one, BaseException) for one in results) - left
+    parts = []
+    if failed:
+        again = f"`gridengine retry {shlex.quote(run.name)} --failed` runs these again"
+        parts.append(f"{failed:,} failed ({again})")
+    if left:
+        parts.append(f"{left:,} left ({how_left_go_on(run.name, run.path)})")
+    total = plural(len(results), "call")
+    have = "has" if failed + left == 1 else "have"
+    return f"{failed + left:,} of {total} {have} no result: {', '.join(parts)}" if parts else ""
 
 
 def _json(result: Any) -> str:

@@ -10,6 +10,7 @@ import click
 from gridengine.api.named_runs import run_named
 from gridengine.cli.completion import dispatcher_names, run_names
 from gridengine.cli.scheduler_options import arguments_of, scheduler_options
+from gridengine.client.calls_elsewhere import dispatchers_with
 from gridengine.errors import short_repr
 from gridengine.resources.units import plural
 from gridengine.schedulers.base import Scheduler
@@ -57,6 +58,10 @@ def command(
     if not count:
         click.echo(f"{name}: nothing has failed{'' if failed else ', and nothing is left'}")
         return
+    for folder in [] if failed else dispatchers_with(name, run.path):
+        if folder.name != dispatcher:
+            words = "has calls of it without a result, and makes them too while it runs"
+            click.echo(f"the dispatcher {folder.name} {words}", err=True)
     if dispatcher and any(given.values()):
         raise click.UsageError("either --dispatcher, or options of a scheduler")
     if not yes:

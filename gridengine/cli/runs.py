@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from pathlib import Path
 
 import click
 
@@ -43,10 +45,24 @@ def command(as_json: bool) -> None:
     elif found:
         console().print(table(COLUMNS, [_row(one) for one in found]))
         for one in found:
-            if one.error:
-                click.echo(one.error, err=True)
+            for words in _notes(one):
+                click.echo(words, err=True)
     else:
         click.echo('no run has a name: gridengine.map(f, xs, name="sweep") gives it one')
+
+
+def _notes(one: RunSummary) -> Iterator[str]:
+    """Yield what else there is to say of a run."""
+    if one.error:
+        yield one.error
+    elif one.left:
+        from gridengine.client.calls_elsewhere import dispatchers_with
+
+        for folder in dispatchers_with(one.name, Path(one.path)):
+            yield (
+                f"{one.name}: the dispatcher {folder.name} has calls of it; `gridengine results "
+                f"{one.name}` takes what has come of them"
+            )
 
 
 def _row(one: RunSummary) -> tuple[object, ...]:

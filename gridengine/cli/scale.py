@@ -6,6 +6,7 @@ import click
 
 from gridengine.cli import dispatcher_control
 from gridengine.cli.completion import dispatcher_names
+from gridengine.resources.units import plural
 from gridengine.watching.lookup import by_itself
 
 
@@ -37,4 +38,6 @@ def command(name: str, workers: int | None, *, auto: bool) -> None:
     folder = by_itself(name)
     bounds = {} if workers is None else {"minimum": workers, "maximum": workers}
     told = dispatcher_control.ask(folder, "scale", **bounds)
-    click.echo(f"dispatcher {folder.name}: between {told['minimum']} and {told['maximum']} workers")
+    least, most = told["minimum"], told["maximum"]
+    words = plural(most, "worker") if least == most else f"between {least} and {most} workers"
+    click.echo(f"dispatcher {folder.name}: {words}")

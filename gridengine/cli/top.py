@@ -121,7 +121,7 @@ def _column(view: str, title: str) -> int | None:
 
 def _print(answer: Answer, view: View, *, as_json: bool) -> None:
     if as_json:
-        print_json({**msgspec.to_builtins(answer), "explanations": explain(answer.status)})
+        print_json({**msgspec.to_builtins(answer), "explanations": explain(answer)})
         return
     columns, lines = shutil.get_terminal_size(PLAIN_SIZE) if sys.stdout.isatty() else PLAIN_SIZE
     click.echo("\n".join(frame(answer, view, width=columns, height=lines)).rstrip() + "\n")

@@ -24,6 +24,7 @@ from gridengine.schedulers.launcher import (
     WorkerStatus,
 )
 from gridengine.schedulers.local_process import TcpProcessLauncher
+from gridengine.schedulers.registry import STARTERS
 from gridengine.settings.values import settings
 from gridengine.watching.lookup import worker_file
 from gridengine.wire.connection_file import Connection, make_private_folder
@@ -88,6 +89,14 @@ def files_for_dry_run(say: Callable[[str], None]) -> list[Path]:
     except ConfigurationError:
         say("no run is under way; for one in a folder RUN:")
         return [settings().runs / "RUN" / CONNECTION]
+
+
+def scheduler_of(file: Path) -> str | None:
+    """Return what starts the workers that a dispatcher has; None where nothing does, or that is not
+    known.
+    """
+    found = Connection.load(file).scheduler if file.exists() else ""
+    return found if found in STARTERS else None
 
 
 def _written(file: Path) -> float:

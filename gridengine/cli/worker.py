@@ -10,8 +10,11 @@ import click
 
 from gridengine.cli.completion import dispatcher_names
 from gridengine.cli.scheduler_options import held_options, resources_of
+from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder
+from gridengine.errors import ConfigurationError
 from gridengine.resources.base import Resource, is_nothing
 from gridengine.resources.kinds import Cores, GPUs
+from gridengine.schedulers.registry import BATCH_SYSTEMS
 
 
 @click.command(
@@ -54,6 +57,8 @@ def command(dispatcher: str, count: int | None, **held: Any) -> None:
 
     resources = _held(count, **held)
     file = worker_file(dispatcher)
+    if not is_nothing(resources):
+        _check_shared(DispatcherFolder(file.parent))
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))
     with (
         ProcessScheduler() as scheduler,
@@ -62,6 +67,25 @@ def command(dispatcher: str, count: int | None, **held: Any) -> None:
         default = up.default_count(scheduler, file) if is_nothing(resources) else 1
         up.run_all([(workers, count or default)])
         sys.exit(1 if workers.failed else 0)
+
+
+def _check_shared(folder: DispatcherFolder) -> None:
+    """Check that the calls of a stand-alone dispatcher share workers, as far as its files tell.
+
+    Raises:
+        ConfigurationError: each worker has what the calls ask for that it was started for.
+    """
+    if not folder.options_file.exists():
+        return
+    options = folder.options()
+    if options.scheduler in {one.name for one in BATCH_SYSTEMS} and not options.resources:
+        raise ConfigurationError(
+            f"the dispatcher {folder.name} takes no workers that say what they hold: its calls "
+            "have cluster jobs of their own, each with what its calls ask for",
+            hint="leave out --cores and its like; or start the dispatcher with what its workers "
+            "hold, for calls to share them: gridengine dispatcher start "
+            f"{folder.name} --cores 4",
+        )
 
 
 def _held(count: int | None, **given: Any) -> Resource:

@@ -16,7 +16,6 @@ from gridengine.errors import Cancelled, GridEngineError, JournalError
 from gridengine.journal.handed_calls import (
     forget_handed,
     handed_calls,
-    has_handed,
     origin,
     places_of,
 )
@@ -68,10 +67,10 @@ def _fault_of(path: str, writer: JournalWriter) -> tuple[str, str]:
     return ("", "") if failure is None else (path, str(failure))
 
 
-def take_left(file: RunFile, place: RemoteScheduler, *, wait: bool = True) -> None:
+def take_left(file: RunFile, place: RemoteScheduler, *, wait: bool = True) -> bool:
     """Write the outcomes that earlier processes have left at a dispatcher to the file of their run:
     all of them, or without `wait` those that have arrived by now. If they cannot be written, they
-    stay at the dispatcher.
+    stay at the dispatcher. Return whether there is more to come.
 
     Raises:
         JournalError: they cannot be written.
@@ -79,7 +78,7 @@ def take_left(file: RunFile, place: RemoteScheduler, *, wait: bool = True) -> No
     """
     dispatcher = cast(RemoteDispatcher, dispatcher_of(place))
     try:
-        _LeftCalls(file, dispatcher).take(wait=wait)
+        return _LeftCalls(file, dispatcher).take(wait=wait)
     except BaseException:
         dispatcher.close(detach=True)
         raise
@@ -120,8 +119,10 @@ class _LeftCalls:
         been taken.
         """
 
-    def take(self, *, wait: bool) -> None:
-        """Write the outcomes, and have the dispatcher delete them."""
+    def take(self, *, wait: bool) -> bool:
+        """Write the outcomes, and have the dispatcher delete them; return whether there is more to
+        come.
+        """
         self._begin(self._next())
         if wait and self._owed:
             log.info("%s: waiting for calls that an earlier process has handed in", self._file.what)
@@ -133,6 +134,7 @@ class _LeftCalls:
         if self._taken:
             what, taken = self._file.what, plural(self._taken, "result")
             log.info("%s: %s of an earlier process taken from the dispatcher", what, taken)
+        return self._owed > 0
 
     def _next(self) -> ClientWelcome | Left:
         left = self._dispatcher.left
@@ -172,21 +174,22 @@ class _LeftCalls:
         self._written = []
 
 
-def take_what_has_ended(name: str, path: Path, client: RemoteScheduler) -> None:
+def take_what_has_ended(name: str, path: Path, client: RemoteScheduler) -> bool:
     """Write the outcomes of a run that its dispatcher has by now to the run's file. Do nothing if
-    another process has the run: that process gets them.
+    another process has the run: that process gets them. Return whether there is more to
+    come.
     """
-    if not has_handed(name, path):
-        return
     try:
         file = open_run(name, path, wait=False)
     except JournalError as error:  # if the file cannot be read either, its reader reports that
         log.debug("nothing is taken from the dispatcher: %s", error)
-        return
+        return False
     try:
-        if client.path not in file.keepers:
-            with client.keeping(origin(file)) as place:
-                take_left(file, place, wait=False)
-                cast(RemoteDispatcher, dispatcher_of(place)).close(detach=True)
+        if client.path in file.keepers:
+            return False
+        with client.keeping(origin(file)) as place:
+            more = take_left(file, place, wait=False)
+            cast(RemoteDispatcher, dispatcher_of(place)).close(detach=True)
+            return more
     finally:
         release(file)

@@ -313,7 +313,10 @@ class DispatcherThread(PostingDispatcher):
 
         watched = self._watched()
         return open_watch_server(
-            self._settings.watch_directory, watched.answer, watched.streams.remove
+            self._settings.watch_directory,
+            watched.answer,
+            watched.streams.remove,
+            b"" if self._home else watched.record(),
         )
 
     def watched(

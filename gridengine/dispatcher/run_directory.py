@@ -25,6 +25,7 @@ from gridengine.errors import ConfigurationError
 from gridengine.schedulers.base import Scheduler, adopt_none
 from gridengine.schedulers.launcher import MARGIN_SECONDS, LaunchContext
 from gridengine.schedulers.logs import is_empty
+from gridengine.schedulers.registry import SCHEDULERS
 from gridengine.settings.values import Settings
 from gridengine.wire.connection_file import (
     Connection,
@@ -155,10 +156,10 @@ def _may_go(folder: Path, least: float, now: float) -> bool:
     if SUCCEEDED not in files:
         least = now - FAILED_FACTOR * (now - least)
     # The last act of a run that ends is to remove files from its folder, so this is when it ended.
-    return facts.st_mtime < least and (files <= {LOGS, SUCCEEDED} or _was_killed(folder))
+    return facts.st_mtime < least and (files <= {LOGS, SUCCEEDED} or was_killed(folder))
 
 
-def _was_killed(folder: Path) -> bool:
+def was_killed(folder: Path) -> bool:
     """Return whether a run was killed before it could remove its files: its process ran on this
     machine, and is gone. For other machines nobody can know.
     """
@@ -269,6 +270,7 @@ def _connection(
         server_key=server.keys.public,
         worker_public=server.keys.peer_public,
         worker_secret=server.keys.peer_secret,
+        scheduler=next((one.name for one in SCHEDULERS if one.is_of(scheduler)), ""),
     )
 
 

@@ -68,7 +68,7 @@ UNIQUE = *ACTS, FOLLOW
 MOST_SAMPLED = 1000
 MOST_NODES = 5000
 REPORT_SECONDS = 10.0
-"""A dispatcher leaves a report if it ran for at least this long."""
+"""A dispatcher leaves a report if it ran for at least this long, or if a call failed."""
 MOST_NAMED = 1000
 UNWRITTEN = "unwritten data stays in memory, and is lost if the process ends before"
 MOST_ASKED = 5
@@ -203,7 +203,19 @@ class WatchAnswers:
     def report(self, request: Request, now: float) -> Answer:
         """Return everything that is known of a run, for a report that is stored."""
         timeline = [
-            Ended(one.function, one.worker, now - one.ended, one.seconds, one.calls, one.failed)
+            Ended(
+                one.function,
+                f"{one.host} {one.job or one.pid}",
+                now - one.ended,
+                one.seconds,
+                one.calls,
+                one.failed,
+                one.id,
+                one.call,
+                one.host,
+                one.job,
+                one.log,
+            )
             for one in self._state.sample.kept
         ]
         said = {name: str(value) for name, value in asdict(self._settings).items()}
@@ -212,12 +224,16 @@ class WatchAnswers:
         answer = self.status(request, now)
         return replace(answer, timeline=timeline, settings=said, printed=printed)
 
+    def record(self) -> bytes:
+        """Return what is left of this run when its process is killed."""
+        return msgspec.json.encode(self._identity)
+
     def leave_report(self) -> None:
         """Store a report of the run, for `gridengine report`, if the dispatcher ran for long
-        enough.
+        enough, or if a call failed.
         """
         now, state = self._clock.monotonic(), self._state
-        if now - self._began < REPORT_SECONDS or not (state.done or state.failed):
+        if not (state.failed or (state.done and now - self._began >= REPORT_SECONDS)):
             return
         answer = self.report(Request(REPORT, MOST_SAMPLED), now)
         keep(self._identity.run_id, msgspec.json.encode(answer), int(self._settings.keep_reports))
@@ -262,8 +278,11 @@ class WatchAnswers:
             left = [one for one in self._state.open_tasks.values() if self._is_of(one, request.run)]
             self._post(CancelRequested([one.task.id for one in left], signal.SIGTERM))
             return Answer(self._identity, count=sum(one.unsettled for one in left))
-        named = [one for one in self._named(request.words) if self._is_of(one[0], request.run)]
-        calls = [(one.task.id, index, index + 1) for one, index in named]
+        calls = [
+            (one.task.id, index, index + 1)
+            for one, index in self._named(request.words)
+            if not one.is_settled(index) and self._is_of(one, request.run)
+        ]
         self._post(CancelRequested((), signal.SIGTERM, calls))
         return Answer(self._identity, count=len(calls))
 
@@ -317,14 +336,17 @@ def identity_here(
 
 
 def _script() -> str:
-    """Return the script of this process, as its user would name it; empty for a prompt, and for a
+    """Return the path of this process's script; empty for a prompt, and for a
     program of this package.
     """
     program = sys.argv[0] if sys.argv else ""
     if "ipykernel" in program:
         return os.environ.get("JPY_SESSION_NAME", "") or "notebook"
     ours = Path(program).is_relative_to(Path(__file__).parents[1])
-    return "" if ours or program in ("", "-c", "-") else program
+    if ours or program in ("", "-c", "-"):
+        return ""
+    path = Path(program)
+    return str(path.absolute()) if path.exists() else program
 
 
 def _directory() -> str:

@@ -83,7 +83,8 @@ class Line(Struct, frozen=True):
 
 class Ended(Struct, frozen=True):
     """Calls that have ended: their function and worker, how long ago they ended, how long they
-    took, how many they were, and whether the last of them failed.
+    took, how many they were, and whether the only one of them failed. id, call: of the first of
+    them, as in `RunStatus`. host, job, log: of the worker.
     """
 
     function: str
@@ -92,6 +93,11 @@ class Ended(Struct, frozen=True):
     seconds: float
     calls: int = 1
     failed: bool = False
+    id: str = ""
+    call: str = ""
+    host: str = ""
+    job: str = ""
+    log: str = ""
 
 
 class Answer(Struct, frozen=True):
@@ -107,6 +113,7 @@ class Answer(Struct, frozen=True):
     received, sent: how many messages workers have sent, and were sent, by kind; one message may
     carry several.
     printed: the beginning and the end of what calls have printed, if no log has it.
+    killed: the dispatcher's process was killed, and only its identity is known.
     error: why the request was refused; empty if it was not.
     """
 
@@ -124,3 +131,4 @@ class Answer(Struct, frozen=True):
     graph: GraphStatus | None = None
     printed: str = ""
     error: str = ""
+    killed: bool = False

@@ -26,7 +26,8 @@ from msgspec.structs import replace
 from gridengine.dispatcher.core.run_log import EventRecorder, Position, RunLog
 from gridengine.dispatcher.core.status import Status
 from gridengine.dispatcher.watch_messages import Answer, Request
-from gridengine.wire.runtime_folder import SOCKET, make_runtime_folder
+from gridengine.wire.connection_file import write_private
+from gridengine.wire.runtime_folder import RECORD, SOCKET, make_runtime_folder
 from gridengine.worker.poller import Poller
 
 log = logging.getLogger("gridengine")
@@ -235,6 +236,8 @@ class WatchServer:
         path: of the socket.
         answer: returns the answer to a line of a watcher.
         forget: called when a watcher, which may follow, is gone.
+        record: the content of a file beside the socket, which stays when this process is killed;
+            empty for no file.
 
     Raises:
         OSError: the socket cannot be made.
@@ -245,8 +248,9 @@ class WatchServer:
         path: Path,
         answer: Callable[[bytes, Watcher], bytes],
         forget: Callable[[Watcher], object],
+        record: bytes = b"",
     ) -> None:
-        self.path = path
+        self.path, self._record = path, path.with_suffix(RECORD)
         self._answer, self._forget = answer, forget
         self._watchers: dict[int, Watcher] = {}
         self._listener = socket.socket(socket.AF_UNIX)
@@ -258,6 +262,8 @@ class WatchServer:
             self._listener.bind(str(hidden))
             hidden.chmod(0o600)
             self._listener.listen(MOST_WATCHERS)
+            if record:
+                write_private(self._record, record)
             hidden.rename(path)
         except OSError:
             self._listener.close()
@@ -274,7 +280,8 @@ class WatchServer:
             self.drop(watcher)
         self._poller.close()
         self._listener.close()
-        self.path.unlink(missing_ok=True)
+        for path in (self.path, self._record):
+            path.unlink(missing_ok=True)
 
     def _accept(self) -> None:
         """Accept a watcher of the same user; drop watchers that have not read their answer in
@@ -348,13 +355,15 @@ def open_watch_server(
     given: Path,
     answer: Callable[[bytes, Watcher], bytes],
     forget: Callable[[Watcher], object],
+    record: bytes = b"",
 ) -> WatchServer | None:
     """Return a server in this user's own folder, or in the folder `given` by the setting
     `watch_directory`. Log the reason and return None if there can be none.
     """
     try:
         folder = make_runtime_folder(os.environ, given)
-        return WatchServer(folder / f"{os.getpid()}-{os.urandom(3).hex()}{SOCKET}", answer, forget)
+        path = folder / f"{os.getpid()}-{os.urandom(3).hex()}{SOCKET}"
+        return WatchServer(path, answer, forget, record)
     except OSError as error:
         # A warning, because a setting asked for that folder.
         level = logging.DEBUG if given == Path() else logging.WARNING

@@ -55,14 +55,15 @@ def origin(file: RunFile) -> str:
     return name
 
 
-def has_handed(name: str, path: Path) -> bool:
-    """Return whether calls of a run were handed to a dispatcher and some of their outcomes are
-    missing. False also when the file cannot be read.
+def handed_to(name: str, path: Path) -> set[str]:
+    """Return the public keys of the dispatchers that calls of a run were handed to and whose
+    outcomes the file lacks in part. None also when the file cannot be read.
     """
     with contextlib.suppress(JournalError, OSError), reading(name, path) as connection:
         [[tables]] = connection.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'handed'")
-        return bool(tables and connection.execute("SELECT 1 FROM handed LIMIT 1").fetchone())
-    return False
+        if tables:
+            return {key for [key] in connection.execute("SELECT DISTINCT dispatcher FROM handed")}
+    return set()
 
 
 def handed_calls(file: RunFile, dispatcher: str) -> dict[int, list[HandedCalls]]:

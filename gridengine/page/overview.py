@@ -67,7 +67,7 @@ def overview(answer: Answer, *, actions: bool) -> Overview:
             "lost workers": f"{status.lost_workers:,}",
             "memory": size(answer.memory),
         },
-        explanations=explain(status),
+        explanations=explain(answer),
         cpu_seconds=answer.cpu_seconds,
         elapsed_seconds=status.elapsed_seconds,
         actions=actions,

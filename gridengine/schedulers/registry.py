@@ -61,6 +61,10 @@ class SchedulerEntry(NamedTuple):
     def scheduler_class(self) -> type[Scheduler]:
         return cast("type[Scheduler]", _imported(self.path, self.package))
 
+    def is_of(self, scheduler: Scheduler) -> bool:
+        """Return whether a scheduler is of this class, or of one that is derived from it."""
+        return any(one.__name__ == self.class_name for one in type(scheduler).__mro__)
+
     def make(self, **options: Any) -> Scheduler:
         """Return a scheduler with these options, as `max_workers=4`."""
         return self.scheduler_class()(**options)

@@ -147,8 +147,9 @@ class Settings(Struct, frozen=True):
         the run directory (0, the default: a quarter of the machine's memory).
     keep_runs: after how many days the folder of an ended run is deleted, if there are logs in it;
         after four times as many if the run failed (default 14).
-    keep_reports: of how many runs that took over ten seconds a report is stored, for `gridengine
-        report`, below XDG_STATE_HOME or `~/.local/state` (default 50; 0 stores none).
+    keep_reports: of how many runs that took over ten seconds, or in which a call failed, a report
+        is stored, for `gridengine report`, below XDG_STATE_HOME or `~/.local/state` (default 50; 0
+        stores none).
     metrics_file: file for a dispatcher's metrics, as OpenMetrics text, written every ten seconds;
         `{pid}` in it is the process's id (default: none).
     watch_directory: folder of this user alone (mode 0700) on this machine, with the sockets by

@@ -19,11 +19,16 @@ def sockets() -> list[Path]:
     """Return the sockets of this user's dispatchers on this machine, including leftovers of killed
     ones.
     """
+    return runtime_files(SOCKET)
+
+
+def runtime_files(end: str) -> list[Path]:
+    """Return what this user's dispatchers on this machine have by names that end so."""
     found = []
     for folder in runtime_folders(os.environ, settings().watch_directory):
         if is_private(folder):
             with contextlib.suppress(OSError):  # the folder has just been removed
-                found += [one for one in folder.iterdir() if one.name.endswith(SOCKET)]
+                found += [one for one in folder.iterdir() if one.name.endswith(end)]
     return found
 
 

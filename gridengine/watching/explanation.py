@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Callable, Iterator
 
 from msgspec.structs import replace
@@ -13,20 +15,41 @@ from gridengine.dispatcher.core.status import (
     RunStatus,
     Status,
 )
+from gridengine.dispatcher.watch_messages import Answer, Identity
 from gridengine.resources.units import format_seconds, plural
-from gridengine.watching.causes import cause_of, causes
+from gridengine.watching.causes import Cause, cause_of, causes
 from gridengine.watching.next_steps import failure_step, next_step
 from gridengine.watching.oddities import oddities, silence
-from gridengine.watching.phrases import Explanation, ago, are, ordinal, were, where
+from gridengine.watching.phrases import Explanation, ago, are, clock, names_of, ordinal, were, where
+
+NAME = re.compile(r"(?<=gridengine )([a-z]+ (?:[a-z]+ )?)NAME\b")
+"""The place of the dispatcher's name in a command line of this package."""
+MOST_CAUSES = 5
+"""How many causes of failures are told, the most frequent first."""
 
 
-def explain(status: Status) -> list[Explanation]:
+def explain(answer: Answer) -> list[Explanation]:
     """Return why calls wait, and whatever else is odd, the most important first."""
-    found = [*_unwritable(status), *_waiting(status), *oddities(status), *_failing(status)]
+    status, who = answer.status, answer.identity
+    if answer.killed:
+        return [_killed(who)]
+    found = [*_unwritable(status), *_waiting(status, who), *oddities(status), *_failing(status)]
     if found:
-        return found
+        name = shlex.quote(who.name)
+        steps = (NAME.sub(lambda match: match[1] + name, one.next_step) for one in found)
+        return [replace(one, next_step=step) for one, step in zip(found, steps, strict=True)]
     done = f"{plural(status.done, 'call')} done, {status.failed:,} failed"
     return [Explanation("nothing", f"Nothing waits, and nothing runs: {done}")]
+
+
+def _killed(who: Identity) -> Explanation:
+    return Explanation(
+        "killed",
+        f"The process {who.pid} was killed before it could keep how its calls were",
+        "was it `kill -9`, too little memory (`dmesg`), or a batch job's limit? "
+        + (f"The workers' logs are below {who.folder}" if who.folder else "Nothing else is kept"),
+        who.host,
+    )
 
 
 def _unwritable(status: Status) -> Iterator[Explanation]:
@@ -41,7 +64,7 @@ def _unwritable(status: Status) -> Iterator[Explanation]:
         )
 
 
-def _waiting(status: Status) -> Iterator[Explanation]:
+def _waiting(status: Status, who: Identity) -> Iterator[Explanation]:
     if status.blocked:
         yield Explanation(
             "blocked",
@@ -54,7 +77,23 @@ def _waiting(status: Status) -> Iterator[Explanation]:
             launches = next(
                 (one for one in status.launches if one.request == queue.launches), LaunchStatus("")
             )
-            yield _of_queue(status, queue, launches)
+            found = _of_queue(status, queue, launches)
+            step = _room(status, who) if found.cause == "max_workers" else ""
+            yield replace(found, next_step=step or found.next_step)
+
+
+def _room(status: Status, who: Identity) -> str:
+    """Return what can be done about max_workers where no script has said it; else nothing."""
+    if who.home and not status.local:
+        return "`gridengine scale NAME N` has N workers there, if there is room; or wait"
+    if who.home:
+        return "wait; or stop it, and `gridengine dispatcher start NAME --max-workers N`"
+    if status.local:
+        return (
+            "wait; a larger max_workers= helps calls that do not compute all the time (unless the "
+            "script says it, it is the number of processors)"
+        )
+    return ""
 
 
 def _of_queue(status: Status, queue: QueueStatus, launches: LaunchStatus) -> Explanation:
@@ -177,23 +216,33 @@ def _failing(status: Status) -> Iterator[Explanation]:
         if run.history:
             yield _repeated(run)
             break
-    real = [one for one in status.failures if not one.cancelled]
-    if real:
-        first, *others = causes(real)
-        last = first.last
-        more = f", and {plural(len(others), 'other cause')}" if others else ""
-        yield Explanation(
-            "failures",
-            f"{plural(status.failed, 'call')} failed or {were(status.failed)} cancelled; of the "
-            f"last {sum(one.calls for one in real)}, {first.count} by: {first.words} ({last.call}"
-            f"{', ' + where(last.host, last.job) if last.host else ''}){more}",
-            _then(
-                failure_step(first.words, last.hint),
-                "`gridengine calls NAME --failed` lists them, and `gridengine logs NAME --failed` "
-                "shows what their workers wrote",
-            ),
-            last.host,
-        )
+    found = causes(one for one in status.failures if not one.cancelled)
+    told = [_of_cause(one) for one in found[:MOST_CAUSES]]
+    if not told:
+        return
+    cancelled = sum(one.calls for one in status.failures if one.cancelled)
+    rest = status.failed - cancelled - sum(one.count for one in found[:MOST_CAUSES])
+    others = f"; {plural(rest, 'other call')} failed too" if rest else ""
+    if cancelled:
+        others += f"; {plural(cancelled, 'call')} {were(cancelled)} cancelled"
+    logs = ", and `gridengine logs NAME --failed` shows what their workers wrote"
+    where_to_look = "`gridengine calls NAME --failed` lists them" + logs * any(
+        one.log for one in status.failures
+    )
+    yield from told[:-1]
+    last = told[-1]
+    step = _then(last.next_step, where_to_look)
+    yield replace(last, text=last.text + others, next_step=step)
+
+
+def _of_cause(cause: Cause) -> Explanation:
+    """Return how many calls failed for one cause, and the last of them."""
+    one = cause.last
+    place = f" on {where(one.host, one.job)}" if one.host else ""
+    text = f"{one.call} failed{place}: {cause.words}"
+    if cause.count > 1:
+        text = f"{cause.count:,} calls failed, the last, {one.call},{place}: {cause.words}"
+    return Explanation("failures", text, failure_step(cause.words, one.hint), one.host)
 
 
 def _then(*steps: str) -> str:
@@ -211,11 +260,12 @@ def _repeated(run: RunStatus) -> Explanation:
     )
 
 
-def explain_call(status: Status, call: str) -> list[Explanation]:
+def explain_call(answer: Answer, call: str) -> list[Explanation]:
     """Return what is known of a call. It may be named by a job's name, a call's id, its number or
     its label.
     """
     found: list[Explanation] = []
+    status = answer.status
     for run in status.runs:
         if call in (run.id, *names_of(run.call)):
             state = "waits there for calls that it has made" if run.waits else "runs"
@@ -228,7 +278,7 @@ def explain_call(status: Status, call: str) -> list[Explanation]:
     for one in status.failures:
         if call in (one.id, *names_of(one.call)):
             place = f" on {where(one.host, one.job)}" if one.host else ""
-            text = f"{one.call} failed{place}, {ago(one.seconds_ago)} ago: {cause_of(one)}"
+            text = f"{one.call} failed{place} at {clock(answer, one.seconds_ago)}: {cause_of(one)}"
             before = f"; attempts: {'; '.join(one.history)}" if one.history else ""
             log = f"its worker's log is {one.log}" if one.log else ""
             step = _then(failure_step(cause_of(one), one.hint), log)
@@ -268,16 +318,6 @@ def explain_waiting(one: CallStatus) -> Explanation:
     asks = f" that ask for {one.request}" if one.request else ""
     text = f"{since}, and waits, one of {plural(one.waiting, 'call')}{asks}, for a worker{before}"
     return Explanation("waiting", text)
-
-
-def names_of(call: str) -> tuple[str, ...]:
-    """Return the names by which users may refer to a call: its label, and the number in `call 7 of
-    f` or the name in `job x`.
-    """
-    kind, _, rest = call.partition(" ")
-    if kind == "job":
-        return call, rest
-    return call, rest.partition(" ")[0] if kind == "call" else call
 
 
 def _job(one: LaunchStatus) -> str:

@@ -195,7 +195,7 @@ def _head(answer: Answer, cpu: float | None, width: int, height: int) -> list[st
     there = {**status.statuses, "queued": sum(one.queued for one in status.launches)}
     states = ", ".join(f"{count:,} {name}" for name, count in there.items() if count)
     waits = status.waiting or status.blocked
-    why = next((one for one in explain(status) if waits or status.faults), None)
+    why = next((one for one in explain(answer) if waits or status.faults), None)
     lines = [
         f"{who.name}: process {who.pid} on {who.host}, {who.scheduler}, for "
         f"{seconds(status.elapsed_seconds)}{left}",

@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import NamedTuple
 
-from gridengine.dispatcher.core.status import Status
 from gridengine.dispatcher.run_directory import CONNECTION, LOGS, is_under_way
-from gridengine.dispatcher.watch_messages import REPORT
-from gridengine.watching.explanation import names_of
-from gridengine.watching.formats import seconds
+from gridengine.dispatcher.watch_messages import REPORT, Answer
+from gridengine.watching.ended_calls import ended_calls, explain_ended
+from gridengine.watching.explanation import explain_call
 from gridengine.watching.names import NotKnown, meant, word_of
 from gridengine.watching.other_runs import known_folder, run_folders
-from gridengine.watching.run_answers import answer_of
+from gridengine.watching.phrases import clock, names_of
+from gridengine.watching.run_answers import answer_of, heading
+
+NO_LOG = (
+    "what calls of this machine's processes print goes to the output of the script, not to a log; "
+    "`gridengine logs {}` shows the last of it"
+)
 
 
 class FoundLogs(NamedTuple):
     """The last lines of a dispatcher's own log (if all logs are requested), the paths of workers'
-    logs, whether the first of these may still come, and output of calls that is in no log.
+    logs, whether the first of these may still come, and output of calls that is in no log. why:
+    the reason where there is none of these. heading: that the run has ended, and when.
     """
 
     told: list[str]
     paths: list[Path]
     may_come: bool
     printed: str = ""
+    why: str = ""
+    heading: str = ""
 
 
 def find_logs(name: str, which: str, *, failed: bool) -> FoundLogs:
@@ -41,26 +50,63 @@ def find_logs(name: str, which: str, *, failed: bool) -> FoundLogs:
         if not found or failed:
             raise
         folder = found[0].thing  # the last begun
-        named = [path for path in logs_in(folder) if which in path.name]
+        named = [path for path in logs_in(folder) if not which or _is_named(path, which)]
         return FoundLogs([], named, not which and is_under_way(folder / CONNECTION))
     logs = logs_in(Path(answer.identity.folder)) if answer.identity.folder else []
-    may_come = runs and bool(answer.identity.folder)
+    told: list[str] = []
     if failed:
-        return FoundLogs([], _paths([one.log for one in answer.status.failures]), may_come)
-    if which:
-        named = _paths(_logs_of(answer.status, which))
-        return FoundLogs([], named or [path for path in logs if which in path.name], False)
-    told = [f"{seconds(one.seconds_ago)} ago: {one.text}" for one in answer.lines]
-    return FoundLogs(told, logs, may_come, answer.printed)
+        logs = _paths([one.log for one in answer.status.failures])
+    elif which:
+        logs = _paths(_logs_of(answer, which)) or [path for path in logs if _is_named(path, which)]
+    else:
+        told = [f"{clock(answer, one.seconds_ago)} {one.text}" for one in answer.lines]
+    return FoundLogs(
+        told,
+        logs,
+        runs and bool(answer.identity.folder) and not which,
+        "" if failed or which else answer.printed,
+        _why_none(answer, which),
+        "" if runs else heading(answer, name),
+    )
 
 
-def _logs_of(status: Status, which: str) -> list[str]:
+def _logs_of(answer: Answer, which: str) -> list[str]:
+    """Return the logs of a call, and of workers of this id, process, cluster job or host; those
+    that have left are known by what they ran.
+    """
+    status = answer.status
     calls = [(one.id, one.call, one.log) for one in status.runs]
     calls += [(one.id, one.call, one.log) for one in status.failures]
-    workers = [
+    logs = [log for id, call, log in calls if which in (id, *names_of(call))]
+    logs += [one.log for one in ended_calls(answer, which)]
+    logs += [
         one.log for one in status.workers if which in (one.id, str(one.pid), one.job, one.host)
     ]
-    return [log for id, call, log in calls if which in (id, *names_of(call))] + workers
+    left = [(one.job, one.host, one.log) for one in status.failures]
+    left += [(one.job, one.host, one.log) for one in answer.timeline]
+    return logs + [log for *words, log in left if which in words]
+
+
+def _is_named(path: Path, which: str) -> bool:
+    """Return whether a log is meant by its file's name: never by a number alone, which is a
+    call's.
+    """
+    return which in (str(path), path.name, path.stem)
+
+
+def _why_none(answer: Answer, which: str) -> str:
+    """Return why there is no log, of a call or worker if one is named."""
+    if answer.killed:
+        return "what its calls were is not kept, since its process was killed"
+    found = explain_call(answer, which) or explain_ended(answer, which)
+    words = [str(one).rstrip(".") for one in found[:1]]
+    if which and not found:
+        words.append(f"{which!r} is no call that runs or has ended, no worker, and no log's name")
+    if answer.status.local and not answer.identity.home:
+        words.append(NO_LOG.format(shlex.quote(answer.identity.name)))
+    elif found or not which:
+        words.append("its worker has left no log" if which else "no worker has written a log")
+    return "; ".join(words)
 
 
 def _paths(logs: list[str]) -> list[Path]:

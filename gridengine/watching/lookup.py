@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from gridengine.dispatcher.run_directory import CLIENT, CONNECTION, WATCHER, WORKER
+from gridengine.dispatcher.run_directory import CLIENT, CONNECTION, WATCHER, WORKER, was_killed
 from gridengine.dispatcher.standalone.dispatcher_folder import (
     OPTIONS,
     DispatcherFolder,
@@ -36,7 +36,8 @@ from gridengine.watching.other_runs import known_folder, run_folders
 from gridengine.watching.watched import ANSWER_SECONDS, Watched, process_of
 
 NONE_RUNS = "no dispatcher of yours runs on this machine"
-LISTS = "`gridengine ls` lists those that run, and the last runs that have ended"
+NOT_KEPT = "nothing is kept of runs under ten seconds in which no call failed"
+LISTS = f"`gridengine ls` lists those that run, and the last runs that have ended; {NOT_KEPT}"
 
 TAKES_NONE = (
     "takes no workers from elsewhere: its calls run on its own machine alone, where "
@@ -209,9 +210,9 @@ def _none(
                 f"the dispatcher {one.title!r} does not run",
                 hint=f"start it: gridengine dispatcher start {one.title}",
             )
-        if one.thing.socket is None and one.thing.worker_file is None:
-            words = f"{one.thing.folder} has no {CONNECTION}: that run has ended"
-            return NotKnown(words, hint=LISTS)
+        if one.thing.socket is None and _is_over(one.thing):
+            hint = f"`gridengine logs {one.title}` shows what its workers wrote; {NOT_KEPT}"
+            return NotKnown(f"the run {one.title} has ended", hint=hint)
         return ConfigurationError(f"{one.title} ({one.about}) {why_not}", hint=LISTS)
     if word.text.isdecimal() and int(word.text) in silent:
         return silent[int(word.text)]
@@ -223,6 +224,10 @@ def _none(
             hint=next(iter(silent.values())).hint,
         )
     return None
+
+
+def _is_over(place: Place) -> bool:
+    return place.worker_file is None or (place.folder is not None and was_killed(place.folder))
 
 
 def _unknown(text: str, candidates: Sequence[Known[Place]]) -> NotKnown:
@@ -253,7 +258,7 @@ def connect(text: str = "") -> Watched:
         ClusterError: it does not answer, or may be one of those that do not.
     """
     if text:
-        found = find(text, lambda place: place.is_watchable, "can be asked on its machine alone")
+        text, found = _watchable(text)
     else:
         found = _the_only_one()
     try:
@@ -262,6 +267,25 @@ def connect(text: str = "") -> Watched:
         raise ClusterError(f"{found.title} has just ended") from error
     watched.run = calls_meant(word_of(text), found)
     return watched
+
+
+def _watchable(text: str) -> tuple[str, Known[Place]]:
+    """Return the dispatcher that a word names; where it names one by a run that was begun by that
+    script or process, the run's name with it.
+    """
+    why_not = "can be asked on its machine alone"
+    try:
+        return text, find(text, lambda place: place.is_watchable, why_not)
+    except NotKnown as error:
+        from gridengine.watching.known_runs import run_begun_by  # imports SQLite
+
+        run = run_begun_by(word_of(text))
+        try:
+            if run:
+                return run, find(run, lambda place: place.is_watchable, why_not)
+        except NotKnown:
+            pass
+        raise error from None
 
 
 def _the_only_one() -> Known[Place]:

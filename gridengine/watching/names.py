@@ -91,7 +91,13 @@ def of_answer(answer: Answer, thing: T) -> Known[T]:
     return Known(
         who.name,
         thing,
-        f"process {who.pid} on {who.host}" + "".join(f", run {name!r}" for name in who.runs),
+        ", ".join(
+            [
+                f"process {who.pid} on {who.host}",
+                *([who.script] if os.sep in who.script else []),
+                *(f"run {name!r}" for name in who.runs),
+            ]
+        ),
         (short_id(who.run_id), str(who.pid), who.run_id),
         {Path(who.name).stem, Path(who.script).name, who.script, script, *jobs} - {""},
         {

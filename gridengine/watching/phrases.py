@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import time
+
 from msgspec import Struct
 
+from gridengine.dispatcher.watch_messages import Answer
 from gridengine.resources.units import format_seconds
 
 RESUME = (
@@ -37,6 +40,26 @@ def ago(seconds: float) -> str:
     """Format a time. A time below zero, as of a worker that should have left, counts as zero."""
     seconds = max(seconds, 0.0)
     return f"{seconds:.1f} s" if seconds < 60 else format_seconds(seconds)
+
+
+def clock(answer: Answer, seconds_ago: float) -> str:
+    """Return when something happened that an answer tells as so many seconds ago: the time of day,
+    and of another day than today its date too.
+    """
+    told_at = answer.identity.since + answer.status.elapsed_seconds
+    then = time.localtime(told_at - seconds_ago)
+    today = time.localtime()[:3] == then[:3]
+    return time.strftime("%H:%M:%S" if today else "%Y-%m-%d %H:%M:%S", then)
+
+
+def names_of(call: str) -> tuple[str, ...]:
+    """Return by which names users may call a call: `call 7 of f` by that, and by 7; `job x` by
+    x.
+    """
+    kind, _, rest = call.partition(" ")
+    if kind == "job":
+        return call, rest
+    return call, rest.partition(" ")[0] if kind == "call" else call
 
 
 def are(count: int) -> str:

@@ -15,6 +15,7 @@ from gridengine.resources.units import plural
 from gridengine.watching.causes import causes
 from gridengine.watching.explanation import explain
 from gridengine.watching.formats import memory_to_ask_for, seconds, size
+from gridengine.watching.phrases import clock
 from gridengine.watching.timeline import Bar, Timeline, timeline_of
 
 LABEL, WIDTH, ROW = 200, 1000, 14
@@ -52,16 +53,13 @@ def page(answer: Answer) -> str:
             f"{status.retried:,} attempts followed by another; "
             f"{plural(status.connected_workers, 'worker')} connected, {status.lost_workers:,} lost."
         ),
-        *_section("Findings", _list(map(str, explain(status)))),
+        *_section("Findings", _list(map(str, explain(answer)))),
         *_section("Timeline", _timeline(answer)),
         *_section("Functions", _functions(status.functions)),
         *_section("Failures, by cause", _failures(answer)),
         *_section(
             "Log",
-            _list(
-                f"{seconds(one.seconds_ago)} before this was written: {one.text}"
-                for one in answer.lines
-            ),
+            _list(f"{clock(answer, one.seconds_ago)}: {one.text}" for one in answer.lines),
         ),
         *_section("Settings and versions", _settings(answer)),
     ]

@@ -12,7 +12,7 @@ from typing import Any
 from gridengine.errors import GridEngineError, JournalError
 from gridengine.journal import stored_runs
 from gridengine.journal.run_file import SUFFIX, path_of
-from gridengine.journal.stored_runs import RunSummary
+from gridengine.watching.known_runs import known_runs
 from gridengine.watching.lookup import connect
 from gridengine.watching.names import Known, SeveralMeant, Word, listed, only, word_of
 from gridengine.watching.run_answers import ended_answer
@@ -31,7 +31,7 @@ def run_file(text: str, journal: Any = None) -> Path:
         return stored_runs.find(text, journal)
     if os.sep not in text and (path := path_of(text)).is_file():
         return path
-    runs = [_of_summary(stored_runs.summary(path)) for path in stored_runs.paths()]
+    runs = known_runs()
     by_itself = [one._replace(other=()) for one in runs]
     found = only(word, by_itself, "run") or _of_dispatcher(word, runs) or only(word, runs, "run")
     if found is not None:
@@ -57,14 +57,6 @@ def own_run_file(text: str, journal: Any = None) -> Path:
             hint=f"gridengine forget {name}",
         )
     return path
-
-
-def _of_summary(one: RunSummary) -> Known[Path]:
-    script = Path(one.script)
-    words = {one.script, script.name, script.stem, str(one.pid)} - {"", "0"}
-    about = f"begun by {one.script} on {one.host}"
-    path = Path(one.path)
-    return Known(one.name, path, about, other=words, paths=(os.path.realpath(path),))
 
 
 def _of_dispatcher(word: Word, runs: Sequence[Known[Path]]) -> Known[Path] | None:

@@ -57,7 +57,7 @@ class Connection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     The keys are CURVE keys in Z85: the dispatcher's public key, and the pair that all workers of
     this run use. With `returns`, a worker comes back to a dispatcher that was killed and started
     again. `resources` overrides the resources that the worker announces in `Hello`; the file leaves
-    it empty.
+    it empty. `scheduler` is the name of the scheduler that starts its workers, empty for none.
     """
 
     run_id: str
@@ -77,6 +77,7 @@ class Connection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kept_bytes: int = 0
     returns: bool = False
     resources: list[tuple[str, list[Any]]] = []
+    scheduler: str = ""
 
     role: ClassVar[str] = "worker"
     hint: ClassVar[str] = UNREACHABLE

@@ -11,6 +11,8 @@ from pathlib import Path
 
 SOCKET = ".sock"
 """The suffix of the sockets' names; the process id and a unique text stand before it."""
+RECORD = ".json"
+"""The suffix of the file beside a socket that tells whose it is; it outlives a killed process."""
 
 
 def runtime_folders(environment: Mapping[str, str], given: Path) -> Iterator[Path]:

@@ -49,7 +49,7 @@ SITUATIONS: Mapping[str, Situation] = {
         "gridengine.map(hold, range(5), scheduler=CLUSTER(max_workers=2), chunksize=1)",
         "max_workers",
         "3 calls wait for a free slot: 2 calls are at workers with 2",
-        "raise max_workers=",
+        "max_workers=",
         began=2,
     ),
     "two maps that share": Situation(
@@ -91,8 +91,8 @@ def call(index):
 gridengine.map(call, range(6), scheduler=CLUSTER(max_workers=2), chunksize=1, reraise=False)
 """,
         "failures",
-        "exited with status 9 (call 3 of call, ",
-        "gridengine logs NAME --failed",
+        "exited with status 9",
+        "gridengine calls sweep.py --failed",
         place="host",
     ),
     "a full disk": Situation(
@@ -108,7 +108,7 @@ gridengine.map(
 )
 """,
         "failures",
-        "OSError: [Errno 28] No space left on device (call 3 of call, ",
+        "OSError: [Errno 28] No space left on device",
         "make room on that disk",
         place="host",
     ),

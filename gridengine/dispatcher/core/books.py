@@ -24,10 +24,17 @@ from gridengine.dispatcher.core.provisioner import Provisioner
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.states import NEXT_PHASES, READY, Phase
 from gridengine.dispatcher.core.tasks import MOST_PRIORITY
+from gridengine.errors import UNNUMBERED
 
 
-def open_tasks(submitter: Submitter, function: RemoteObject, tasks: int, calls: int) -> None:
-    """Count new tasks of a submitter, with so many calls together."""
+def open_tasks(
+    submitter: Submitter, function: RemoteObject, tasks: int, calls: int, first: int
+) -> None:
+    """Count new tasks of a submitter with so many calls together, the first of which has this
+    number in its map.
+    """
+    if first != UNNUMBERED and first + calls > function.counts.numbered:
+        function.counts.numbered = first + calls
     submitter.open += tasks
     function.open += tasks
     submitter.client.unsettled += calls

@@ -125,7 +125,7 @@ def _open(
     submitter = state.submitters.get(task.submitter)
     if submitter is None or submitter.function is not function:
         submitter = _submitter_of(state, task, function, parent, detached)
-    books.open_tasks(submitter, function, 1, task.count)
+    books.open_tasks(submitter, function, 1, task.count, task.first)
     state.last_order += 1
     state.open_tasks[task.id] = one = OpenTask(
         task, function, task.count, submitter, submitter.pace, needs, state.last_order, state.now
@@ -145,7 +145,7 @@ def submitted_alike(state: CoreState, event: events.SubmittedAlike) -> None:
         raise ValueError(f"a task of {task.id} to {task.id + count} was submitted twice")
     function = objects.use_function(state, event.function)
     submitter = _submitter_of(state, task, function, None, False)
-    books.open_tasks(submitter, function, count, count)
+    books.open_tasks(submitter, function, count, count, task.first)
     order, pace = state.last_order + 1, submitter.pace
     block = TaskBlock(event.alike, function, submitter, pace, order, state.now, state.blocks)
     state.last_order += count

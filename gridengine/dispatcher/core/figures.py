@@ -60,6 +60,8 @@ class FunctionCounts:
     peak_memory: int = 0
     asked_memory: int = 0
     grown_memory: int = 0
+    numbered: int = 0
+    """Calls of maps have numbers below this; 0 when none has a number."""
     lasting: list[int] | None = None
 
     def note_seconds(self, seconds: float, calls: int, peak_memory: int = 0) -> None:
@@ -95,10 +97,18 @@ MOST_SAMPLED = 2000
 
 
 class EndedCall(Struct, frozen=True, gc=False):
-    """Calls of a run that have ended."""
+    """Calls of a run that have ended: the id and words of the first (as in `RunStatus`), where they
+    ran, when they ended, and how long they took together. `failed`: the attempt of the only one
+    failed.
+    """
 
+    id: str
+    call: str
     function: str
-    worker: str
+    host: str
+    job: str
+    pid: int
+    log: str
     ended: float
     seconds: float
     calls: int

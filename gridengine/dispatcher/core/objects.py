@@ -17,6 +17,7 @@ from gridengine.dispatcher.core.events import Released, Send
 from gridengine.dispatcher.core.model import Worker
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.tasks import Function, Task
+from gridengine.errors import UNNUMBERED
 from gridengine.serialize.payload import Buffer, Payload, size_of
 from gridengine.serialize.shared_memory import KEPT_BYTES
 from gridengine.serialize.shared_objects import SharedObject, all_needed
@@ -305,7 +306,7 @@ def _open_again(state: CoreState, awaited: AwaitedResult) -> list[AwaitedResult]
     if submitter is None:
         submitter = maker.submitter
         books.add_submitter(state, submitter)
-    books.open_tasks(submitter, function, 1, 1)
+    books.open_tasks(submitter, function, 1, 1, UNNUMBERED)
     needs = objects.use_shared(state, function.function, task)
     one = OpenTask(task, function, 1, submitter, maker.pace, needs, maker.order, maker.since)
     one.remade, one.kept = True, awaited if task.count == 1 else {index: awaited}

@@ -42,6 +42,8 @@ class FunctionStatus(Struct, frozen=True):
     grown_memory: int = 0
     waiting: int = 0
     running: int = 0
+    numbered: int = 0
+    """The numbers of its calls in maps are below this; 0 when none has a number."""
 
 
 class QueueStatus(Struct, frozen=True):

@@ -136,7 +136,7 @@ def _function(one: FunctionCounts) -> status.FunctionStatus:
     memory, histogram = (one.peak_memory, one.asked_memory), one.histogram()
     left = one.unsettled - one.running, one.running
     return status.FunctionStatus(
-        one.name, *calls, *times, *memory, histogram, one.grown_memory, *left
+        one.name, *calls, *times, *memory, histogram, one.grown_memory, *left, one.numbered
     )
 
 

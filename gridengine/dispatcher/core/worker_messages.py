@@ -94,10 +94,21 @@ def _result(state: CoreState, run: Run, result: messages.Result, payload: Payloa
 
 
 def _sample(state: CoreState, run: Run, result: messages.Result) -> None:
-    worker, calls = run.worker, result.stop - result.start
-    where = f"{worker.hello.host} {worker.job or worker.hello.pid}"
-    name, failed = run.span.open_task.function.function.name, result.status != messages.VALUES
-    state.sample.add(EndedCall(name, where, state.now, result.seconds, calls, failed))
+    one, start, worker = run.span.open_task, result.start, run.worker
+    ended = EndedCall(
+        f"{one.task.id}.{start}",
+        failures.name_of(run.span, start),
+        one.function.function.name,
+        worker.hello.host,
+        worker.job,
+        worker.hello.pid,
+        worker.hello.log,
+        state.now,
+        result.seconds,
+        result.stop - start,
+        result.status != messages.VALUES,
+    )
+    state.sample.add(ended)
 
 
 def _is_retried(state: CoreState, span: Span, result: messages.Result) -> bool:

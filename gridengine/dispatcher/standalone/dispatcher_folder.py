@@ -76,10 +76,15 @@ class _Addresses(msgspec.Struct):
     addresses: tuple[str, ...] = ()
 
 
+class _PublicKey(msgspec.Struct, frozen=True):
+    public: str = ""
+
+
 class _Run(msgspec.Struct):
     """The part of `server.json` that may be shown."""
 
     run_id: str = ""
+    clients: _PublicKey = _PublicKey()
 
 
 class DispatcherFolder(NamedTuple):
@@ -170,10 +175,19 @@ class DispatcherFolder(NamedTuple):
 
     def run_id(self) -> str:
         """Return the run id, which survives restarts; empty if the dispatcher has never run."""
+        return self._identity().run_id
+
+    def server_key(self) -> str:
+        """Return the public key by which clients know it, which it keeps over restarts; empty when
+        it has never run.
+        """
+        return self._identity().clients.public
+
+    def _identity(self) -> _Run:
         try:
-            return msgspec.json.decode((self.path / SERVER).read_bytes(), type=_Run).run_id
+            return msgspec.json.decode((self.path / SERVER).read_bytes(), type=_Run)
         except (OSError, msgspec.DecodeError):
-            return ""
+            return _Run()
 
     def answers(self) -> bool:
         """Return whether somebody accepts connections at the dispatcher's latest addresses."""

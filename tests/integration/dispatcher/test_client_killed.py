@@ -148,14 +148,14 @@ def test_a_script_that_is_killed_right_after_it_has_handed_over_loses_none_of_it
 BACK = """executor = gridengine.Executor(scheduler=client, name="sweep", retries=0)
     futures = [executor.submit(work, n) for n in range(8)]
     client.disconnect(detach=True)
-    results = gridengine.Client(sys.argv[1]).run_named("sweep").results()
+    results = gridengine.Client(sys.argv[1]).run_named("sweep").results(timeout=0)
     assert isinstance(results[7], gridengine.Pending), results
     executor.shutdown()
     print("back", flush=True)"""
 
 
 def test_who_has_left_a_run_may_look_at_it_at_once(scripts: Scripts) -> None:
-    """Nobody has the run then, so that nobody waits for its calls."""
+    """No script has the run then: only the dispatcher, for which nobody has to wait."""
     scripts.write(BACK)
     said, errors = scripts.start().communicate()
     assert said == "back\n", errors
@@ -183,6 +183,21 @@ def test_what_a_client_leaves_is_there_for_the_next(scripts: Scripts) -> None:
     wait_until(lambda: look() == ["7 0 ['sweep']", GIVEN.strip()])
     assert scripts.calls() == list(range(8))
     wait_until(lambda: scripts.rows("absent") == scripts.rows("outcomes") == 0)
+
+
+WAIT = 'print(client.run_named("sweep").results(), flush=True)'
+
+
+def test_results_of_calls_that_the_dispatcher_runs_are_waited_for(scripts: Scripts) -> None:
+    scripts.write(SINGLE)
+    _, errors = scripts.start("detach").communicate()
+    assert not errors
+    scripts.write(WAIT)
+    waiting = scripts.start()
+    wait_until(lambda: scripts.in_file("SELECT ifnull(sum(stop - start), 0) FROM results") >= 4)
+    (scripts.folder / "go").touch()
+    said, errors = waiting.communicate()
+    assert said == GIVEN, errors
 
 
 def test_the_calls_of_a_killed_client_outlive_their_dispatcher(tmp_path: Path) -> None:

@@ -224,7 +224,7 @@ def test_the_command_line_writes_results(run: Runner) -> None:
     assert table.splitlines() == ["x,y", "0,0.5", "1,0.5", "3,0.5"]
     file = run.folder / "points.pickle"
     done = command(run, "results", "points", "-o", str(file))
-    assert "1 of 4 calls have no result" in done.stderr
+    assert "1 of 4 calls has no result: 1 failed" in done.stderr
     results = pickle.loads(file.read_bytes())
     assert [getattr(one, "x", None) for one in results] == [0, 1, None, 3]
 

@@ -85,7 +85,7 @@ def test_calls_are_listed_with_what_they_were_given_and_why_they_failed(
 
 def test_why_calls_wait_is_said(process: subprocess.Popen[str]) -> None:
     told = told_at_last("3 calls wait for a free slot", "explain", "sweep.py")
-    assert "ValueError: zero is bad (call 0 of slow" in told
+    assert "call 0 of slow failed on " in told
     [one] = json.loads(gridengine("explain", str(process.pid), "1", "--json"))
     assert one["text"].startswith("call 1 of slow runs on ")
 
@@ -105,7 +105,9 @@ def test_calls_are_ended_by_their_numbers_and_all_when_that_is_meant(
 
 def test_the_log_of_the_dispatcher_is_shown(process: subprocess.Popen[str]) -> None:
     assert "launched 1 worker for slow" in gridengine("logs", "sweep")
-    assert "there is no such log" in gridengine("logs", "sweep", "nobody", status=1)
+    assert "'nobody' is no call that runs or has ended" in gridengine(
+        "logs", "sweep", "nobody", status=1
+    )
 
 
 def test_what_calls_of_a_script_s_own_processes_print_is_shown(

@@ -121,7 +121,7 @@ def test_two_dispatchers_of_a_script_are_told_apart_and_named_by_what_is_listed(
     (tmp_path / "over").touch()
     assert twins.communicate(timeout=100)[0] == "[1]\n"
     for word in ("seen", run["path"], run["script"], str(run["pid"])):
-        assert "1 of 1 calls have no result" in command("results", word)
+        assert "1 of 1 call has no result: 1 left (run the " in command("results", word)
         assert gridengine.run_named(word).path == Path(run["path"])
     told = command("explain", "seen", status=1)
     assert "no dispatcher runs calls of the run 'seen' now" in told

@@ -79,6 +79,26 @@ def test_results_are_in_the_order_of_the_calls_with_errors_in_their_places(file:
     assert results[5:] == [error]
 
 
+def test_calls_that_a_dispatcher_has_are_waited_for(
+    file: File, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file.add(1, None)
+    client: Any = object()
+    asked: list[Any] = []
+
+    def take_by_now(*what: Any) -> bool:
+        asked.append(what)
+        if len(asked) == 2:
+            file.rows.clear()
+            file.add(1, [7])
+        return len(asked) < 2
+
+    monkeypatch.setattr(module, "take_by_now", take_by_now)
+    monkeypatch.setattr(module, "LEAST_LOOK_SECONDS", 0.0)
+    assert NamedRun(OK, client).results() == [7]
+    assert asked == [("sweep", Path("/r/sweep.sqlite"), client)] * 2
+
+
 def test_failures_have_the_numbers_of_their_calls(file: File) -> None:
     error = NoBool()
     file.add(2, [1, 2])

@@ -62,3 +62,8 @@ def test_where_nothing_was_ended_the_status_says_so(watched: FakeWatched) -> Non
         1,
         "no such call waits or runs; `gridengine calls sweep` lists those that run\n",
     )
+
+
+def test_of_calls_that_are_named_it_is_told_that_some_had_ended(watched: FakeWatched) -> None:
+    result = call("sweep", "15", "190", "191")
+    assert result.output == "2 calls ended; the others neither wait nor run\n"

@@ -42,7 +42,7 @@ def test_names_that_begin_as_was_typed_are_offered(typed: str, names: list[str])
 
 def test_each_is_told_with_what_it_is() -> None:
     [one] = watched_names(CONTEXT, NAME, "")
-    assert one.help == "process 4242 on login1"
+    assert one.help == "process 4242 on login1, /sweep.py"
 
 
 def test_runs_that_are_over_are_offered_by_both_of_their_names() -> None:

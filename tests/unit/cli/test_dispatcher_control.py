@@ -11,6 +11,7 @@ import pytest
 from gridengine.calls import remote
 from gridengine.cli import dispatcher_control
 from gridengine.cli.dispatcher_control import show, show_all, words
+from gridengine.client import calls_elsewhere
 from gridengine.dispatcher.standalone import background
 from gridengine.dispatcher.standalone.dispatcher_folder import StartOptions, State
 
@@ -21,6 +22,7 @@ FOUND: dict[str, Any] = {
     "clients": [
         {"script": "a.py", "pid": 7, "host": "login1"},
         {"script": "", "pid": 8, "host": "login2"},
+        {"script": "a.py", "pid": 7, "host": "login1"},
     ],
     "addresses": ["tcp://login1:1", "tcp://login1:2"],
     "left_runs": [{"run": "night", "calls": 1}],
@@ -72,6 +74,19 @@ def test_several_are_shown_a_line_for_each(capsys: pytest.CaptureFixture[str]) -
     _, first, second = (line.split() for line in capsys.readouterr().out.splitlines())
     assert first == ["sweeps", "running", "[slurm]", "2", "0"]
     assert second == ["old", "ended", "processes"]
+
+
+def test_of_what_it_keeps_the_end_tells(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = [SimpleNamespace(name="night", left=3), SimpleNamespace(name="day", left=1)]
+    monkeypatch.setattr(dispatcher_control, "ask", lambda *args, **kwargs: None)
+    monkeypatch.setattr(background, "wait_for_end", lambda folder, seconds: True)
+    monkeypatch.setattr(calls_elsewhere, "runs_at", lambda folder: kept)
+    folder: Any = SimpleNamespace(name="sweeps", state=lambda: State.RUNNING)
+    assert dispatcher_control.stop(folder, now=False) == (
+        "dispatcher sweeps has ended; it keeps 3 calls of the run 'night' and 1 call of the run "
+        "'day', or what they gave, and goes on with them once it is started again"
+    )
+    assert dispatcher_control.stop(folder, now=False, again=True).endswith("sweeps has ended")
 
 
 def test_who_stops_waiting_for_the_end_is_told_that_it_comes_all_the_same(

@@ -60,6 +60,13 @@ def test_the_scheduler_of_the_settings_is_looked_at_alone_unless_another_is_aske
     assert "GRIDENGINE_SCHEDULER says processes" in found[1].text
 
 
+def test_in_a_batch_job_it_is_told_what_that_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "this_allocation", lambda: "the 4 cores of Slurm job 12")
+    monkeypatch.setattr(doctor, "try_job", lambda *_: FINE)
+    told = [one.text for one in doctor.examine("processes", os.environ, wait=1)]
+    assert any(text.startswith("this process has the 4 cores of Slurm job 12") for text in told)
+
+
 def test_with_settings_that_cannot_be_read_no_scheduler_is_looked_at(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

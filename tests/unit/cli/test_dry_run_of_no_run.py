@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from gridengine.cli.main import main
 from gridengine.schedulers.command import CommandRunner
 from gridengine.settings.values import settings
+from gridengine.wire.connection_file import Connection
 
 
 @pytest.fixture(autouse=True)
@@ -35,3 +36,14 @@ def test_what_would_be_submitted_is_shown_though_no_run_is_under_way(
     told = CliRunner().invoke(main, ["up", "--dry", "--scheduler", scheduler])
     assert told.exit_code == 0, told.output
     assert "RUN/connection.json" in told.output
+
+
+def test_of_a_run_that_slurm_runs_a_slurm_job_is_shown(tmp_path: Path) -> None:
+    words = dict.fromkeys(("run_id", "version", "python", "server_key"), "x")
+    keys = {"worker_public": "x", "worker_secret": "x", "addresses": ("tcp://10.0.0.7:4711",)}
+    numbers = {f"{name}_seconds": 1.0 for name in ("beat", "lease", "start", "grace")}
+    connection = Connection(**words, **keys, **numbers, slots=1, output_bytes=0, scheduler="slurm")
+    connection.save(tmp_path / "connection.json")
+    told = CliRunner().invoke(main, ["up", str(tmp_path / "connection.json"), "--dry"])
+    assert told.exit_code == 0, told.output
+    assert "sbatch" in told.output

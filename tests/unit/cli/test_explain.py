@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -14,6 +15,7 @@ from gridengine.cli.main import main
 from gridengine.dispatcher.core.status import (
     CallStatus,
     FailureStatus,
+    FunctionStatus,
     LaunchStatus,
     Status,
 )
@@ -88,7 +90,7 @@ def test_scripts_have_each_cause_with_its_next_step(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("which", ["6", "1.6", "call 6 of f"])
 def test_a_call_that_failed_is_looked_up(monkeypatch: pytest.MonkeyPatch, which: str) -> None:
     result = explain(monkeypatch, FakeWatched(lambda ask: Answer(WHO, FAILED)), "sweep", which)
-    assert result.output.startswith("call 6 of f failed, 2.0 s ago: bad")
+    assert re.match(r"call 6 of f failed at [-\d: ]+: bad", result.output)
 
 
 def test_a_call_that_waits_is_looked_up_and_one_that_has_ended_is_none(
@@ -104,6 +106,17 @@ def test_a_call_that_waits_is_looked_up_and_one_that_has_ended_is_none(
     assert line.startswith("call 7 of g was submitted 5.0 s ago, and waits for 2 results")
 
 
+def test_a_call_that_is_done_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = FunctionStatus("f", done=20, numbered=20)
+    answer = Answer(WHO, Status(functions=[counts]))
+    result = explain(monkeypatch, FakeWatched(lambda ask: answer), "sweep", "15")
+    assert (result.exit_code, result.output[:16]) == (0, "call 15 is done;")
+    monkeypatch.setattr(module, "ended_answer", lambda name: answer)
+    none = NotKnown("no dispatcher runs")
+    assert "call 15 is done" in explain(monkeypatch, none, "sweep", "15").stdout
+    assert "'20' is no call" in explain(monkeypatch, none, "sweep", "20").stderr
+
+
 def test_what_is_neither_call_nor_worker_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
     result = explain(monkeypatch, FakeWatched(), "sweep", "nosuch")
     assert result.exit_code == 1
@@ -115,7 +128,7 @@ def test_of_a_run_that_is_over_its_end_is_told(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(module, "ended_answer", lambda name: Answer(WHO, FAILED))
     result = explain(monkeypatch, none, "sweep")
     assert "ended at" in result.stderr
-    assert "1 call failed" in result.stdout
+    assert "call 6 of f failed: bad" in result.stdout
     assert "call 6 of f failed" in explain(monkeypatch, none, "sweep", "6").stdout
     assert "'7' is no call of this run" in explain(monkeypatch, none, "sweep", "7").output
     assert "ended at" in explain(monkeypatch, none).stderr

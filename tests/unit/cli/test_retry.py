@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +16,7 @@ from gridengine.cli.main import main
 class Run:
     """A run with a name, whose calls give these results when they are made again."""
 
-    name = "sweep"
+    name, path = "sweep", Path("/r/sweep.sqlite")
 
     def __init__(self, failed: int, left: int, *results: Any) -> None:
         self.failed, self.left, self.results = failed, left, list(results)
@@ -63,6 +65,15 @@ def test_where_there_is_nothing_to_be_done_nothing_is_asked(
 ) -> None:
     result = retry(monkeypatch, Run(0, 0), *words)
     assert (result.exit_code, result.output) == (0, f"sweep: {told}\n")
+
+
+def test_that_a_dispatcher_makes_calls_too_is_told_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    folders = [SimpleNamespace(name="sweeps"), SimpleNamespace(name="night")]
+    monkeypatch.setattr(module, "dispatchers_with", lambda name, path: folders)
+    refused = retry(monkeypatch, Run(1, 2), "--dispatcher", "night", typed="n\n")
+    assert "the dispatcher sweeps has calls of it without a result" in refused.stderr
+    assert "the dispatcher night" not in refused.stderr
+    assert "has calls" not in retry(monkeypatch, Run(1, 2), "--failed", typed="n\n").stderr
 
 
 def test_a_dispatcher_has_a_scheduler_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

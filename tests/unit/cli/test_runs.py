@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner, Result
 
 from gridengine.cli import runs as module
 from gridengine.cli.main import main
+from gridengine.client import calls_elsewhere
 from gridengine.journal import stored_runs
 from gridengine.journal.stored_runs import RunSummary
 
@@ -42,6 +44,15 @@ def test_the_latest_comes_first_and_one_that_cannot_be_read_says_why() -> None:
     assert (old[0], old[3:]) == ("old", ["1,000", "1", "2", "2", "kB", "a.py"])
     assert bad == ["bad", "3", "B", "cannot", "be", "read"]
     assert result.stderr == "it is of a newer version\n"
+
+
+def test_that_a_dispatcher_has_calls_of_a_run_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def dispatchers_with(name: str, path: Path) -> list[SimpleNamespace]:
+        return [SimpleNamespace(name="sweeps")] if name == "old" else []
+
+    monkeypatch.setattr(calls_elsewhere, "dispatchers_with", dispatchers_with)
+    [told, _] = runs().stderr.splitlines()
+    assert told.startswith("old: the dispatcher sweeps has calls of it; `gridengine results old`")
 
 
 def test_scripts_have_all_that_is_known() -> None:

@@ -53,3 +53,9 @@ def test_what_is_not_said_once_is_refused(
     asked: list[dict[str, Any]], words: tuple[str, ...]
 ) -> None:
     assert (scale(*words).exit_code, asked) == (2, [])
+
+
+def test_two_bounds_that_are_the_same_are_one_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "by_itself", lambda name: SimpleNamespace(name=name))
+    monkeypatch.setattr(dispatcher_control, "ask", lambda folder, action, **bounds: bounds)
+    assert scale("3").output == "dispatcher sweeps: 3 workers\n"

@@ -137,12 +137,13 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     return folders
 
 
-def save(folder: Path, began: float, *addresses: str) -> None:
+def save(folder: Path, began: float, *addresses: str, scheduler: str = "") -> None:
     file = folder / "connection.json"
     words = dict.fromkeys(("run_id", "version", "python", "server_key"), "x")
     numbers = {f"{name}_seconds": 1.0 for name in ("beat", "lease", "start", "grace")}
     keys = {"worker_public": "x", "worker_secret": "x"}
-    Connection(**words, **keys, **numbers, addresses=addresses, slots=1, output_bytes=0).save(file)
+    facts = {"addresses": addresses, "slots": 1, "output_bytes": 0, "scheduler": scheduler}
+    Connection(**words, **keys, **numbers, **facts).save(file)
     os.utime(file, (began, began))
 
 
@@ -225,3 +226,14 @@ def test_a_batch_system_that_cannot_be_used_is_the_error_and_leaves_no_folder(
     ):
         pass
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("kept", "found"), [("slurm", "slurm"), ("", None), ("inline", None), ("other", None)]
+)
+def test_workers_are_started_by_what_starts_those_that_a_dispatcher_has(
+    tmp_path: Path, kept: str, found: str | None
+) -> None:
+    save(tmp_path, 1.0, scheduler=kept)
+    assert up.scheduler_of(tmp_path / "connection.json") == found
+    assert up.scheduler_of(tmp_path / "none.json") is None

@@ -8,13 +8,16 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
 from gridengine.cli import up
 from gridengine.cli.main import main
+from gridengine.dispatcher.standalone.dispatcher_folder import StartOptions
 from gridengine.resources.base import ZERO, Resource
 from gridengine.resources.kinds import Cores, GPUs, Memory, Token
+from gridengine.watching import lookup
 
 
 @pytest.fixture
@@ -78,3 +81,29 @@ def test_what_cannot_be_held_is_refused(
     result = worker(*words)
     assert (result.exit_code, started) == (2, [])
     assert told in " ".join(result.output.split())
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "resources", "words", "exit_code"),
+    [
+        ("slurm", [], ("--cores", "1"), 1),
+        ("slurm", [], (), 0),
+        ("slurm", [("Cores", [2, None])], ("--cores", "1"), 0),
+        ("none", [], ("--cores", "1"), 0),
+    ],
+)
+def test_where_calls_do_not_share_workers_none_is_started_that_says_what_it_holds(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    started: Any,
+    scheduler: str,
+    resources: Any,
+    words: Any,
+    exit_code: int,
+) -> None:
+    options = StartOptions(scheduler, resources=resources)
+    (tmp_path / "options.json").write_bytes(msgspec.json.encode(options))
+    monkeypatch.setattr(lookup, "worker_file", lambda name: tmp_path / "worker.json")
+    result = CliRunner().invoke(main, ["worker", *words, "sweeps"])
+    assert (result.exit_code, bool(started)) == (exit_code, not exit_code), result.output
+    assert ("leave out --cores" in result.output) is bool(exit_code)

@@ -105,7 +105,7 @@ def test_what_came_of_calls_is_written_where_they_belong_and_then_forgotten(
     dispatcher.left.put(left(5, outcome(0, 3)))
     crash = WorkerCrashed("it crashed")
     dispatcher.left.put(left(6, outcome(3, 4, error=crash, last=True)))
-    take_left(file, PLACE)
+    assert not take_left(file, PLACE)
     assert file.written == [((1, 10, 13, 0), [b"values"]), ((1, 13, 14, 0), crash)]
     assert (dispatcher.taken, dispatcher.forgotten) == ([5, 6], ["sweeps"])
     assert file.writer.flushes
@@ -126,7 +126,7 @@ def test_calls_that_never_ran_and_those_of_which_nothing_is_known_are_not_writte
 def test_who_does_not_wait_takes_what_is_ready_alone(file: Any, dispatcher: Any) -> None:
     dispatcher.left.put(welcome(owed=1, ready=1))
     dispatcher.left.put(left(5, outcome(0, 1)))
-    take_left(file, PLACE, wait=False)
+    assert take_left(file, PLACE, wait=False)  # there is more to come
     assert (dispatcher.taken, dispatcher.forgotten) == ([5], [])
 
 

@@ -29,8 +29,9 @@ from gridengine.resources.kinds import Cores, Memory
 from gridengine.schedulers.base import Scheduler, adopt_none
 from gridengine.schedulers.by_hand import HandStartedScheduler
 from gridengine.schedulers.launcher import LaunchContext
+from gridengine.schedulers.slurm.scheduler import SlurmScheduler
 from gridengine.settings.values import Settings
-from gridengine.wire.connection_file import ServerKeys
+from gridengine.wire.connection_file import Connection, ServerKeys
 
 KEYS = ServerKeys("server's", "secret", "workers'", "workers' secret", 4711)
 SERVER: Any = SimpleNamespace(addresses=("tcp://10.0.0.7:4711",), keys=KEYS)
@@ -151,3 +152,11 @@ def test_where_people_start_all_workers_none_may_be_asked_for(settings: Settings
     policy = policy_of(HandStartedScheduler(worker_resources=Memory(4)), settings, run)
     assert (policy.max_workers, policy.pooled) == (0, False)
     assert policy.resources == Cores(1) & Memory(4)
+
+
+@pytest.mark.parametrize(("kind", "name"), [(SlurmScheduler, "slurm"), (HandStartedScheduler, "")])
+def test_the_file_says_what_starts_the_workers(
+    settings: Settings, kind: type[Scheduler], name: str
+) -> None:
+    run = write_connection(SERVER, kind(), settings, "some-run")
+    assert Connection.load(run.connection).scheduler == name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +12,7 @@ import msgspec
 import pytest
 
 from gridengine.dispatcher.core.events import CancelRequested, Event
+from gridengine.dispatcher.kept_reports import kept
 from gridengine.dispatcher.named_calls import NamedCalls
 from gridengine.dispatcher.watch_answers import WatchAnswers
 from gridengine.dispatcher.watch_messages import Answer, Identity, Request
@@ -141,3 +143,36 @@ def test_a_file_that_a_client_cannot_write_is_told_with_whose_it_is(played: Play
     [fault] = status["faults"]
     assert (fault["path"], fault["error"]) == ("/night.sqlite", "disk full")
     assert fault["loss"].startswith("the file belongs to client 7; ")
+
+
+def test_only_calls_that_have_not_ended_are_counted_as_cancelled(played: Played) -> None:
+    played.play.done(played.play.running(3))
+    counts = [
+        msgspec.json.decode(played.ask("cancel", words), type=Answer).count
+        for words in (["0"], ["0", "2"])
+    ]
+    assert counts == [0, 1]
+
+
+def test_of_calls_that_have_ended_it_is_told_which_they_were_and_where(played: Played) -> None:
+    played.play.done(played.play.running(3, first=10))
+    report = msgspec.json.decode(played.ask("report"), type=Answer)
+    [ended] = report.timeline
+    assert (ended.id, ended.call, ended.calls) == ("1.0", "call 10 of square", 1)
+    assert (ended.host, ended.job, ended.log) == ("node-w", "41", "/runs/x/1.log")
+    assert report.status.functions[0].numbered == 13
+
+
+@pytest.mark.parametrize(("exitcode", "reports"), [(0, 0), (1, 1)])
+def test_of_a_short_run_a_report_is_left_when_a_call_failed(
+    played: Played, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, exitcode: int, reports: int
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    run = played.play.running(1, retries=0)
+    if exitcode:
+        played.play.crash(run, 0)
+    else:
+        played.play.done(run)
+    monkeypatch.setattr(played.answers, "_began", played.answers._clock.monotonic())
+    played.answers.leave_report()
+    assert len(kept()) == reports

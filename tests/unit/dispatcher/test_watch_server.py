@@ -207,3 +207,11 @@ def test_whoever_finds_a_socket_finds_one_that_listens(
     assert path.exists()
     server.close()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_beside_its_socket_it_says_who_it_is_until_it_ends(tmp_path: Path) -> None:
+    server = WatchServer(tmp_path / "1.sock", lambda *asked: b"", lambda watcher: None, b"me")
+    record = tmp_path / "1.json"
+    assert (record.read_bytes(), stat.S_IMODE(record.stat().st_mode)) == (b"me", 0o600)
+    server.close()
+    assert list(tmp_path.iterdir()) == []

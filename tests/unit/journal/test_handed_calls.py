@@ -11,7 +11,7 @@ from gridengine.journal.handed_calls import (
     HandedCalls,
     forget_handed,
     handed_calls,
-    has_handed,
+    handed_to,
     origin,
     places_of,
 )
@@ -43,27 +43,27 @@ def test_the_calls_of_one_dispatcher_are_found_and_forgotten_without_the_others(
     file.add_handed((8, 0, 1, 3, 0), "other")
     assert file.writer.flush()
     assert handed_calls(file, "one") == {7: [(7, 0, 4, 1, 10), (7, 4, 6, 2, 0)]}
-    assert has_handed("a", file.path)
+    assert handed_to("a", file.path) == {"one", "other"}
     forget_handed(file, "one")
     assert file.writer.flush()
     assert handed_calls(file, "one") == {}
-    assert has_handed("a", file.path)
+    assert handed_to("a", file.path) == {"other"}
     forget_handed(file, "other")
     assert file.writer.flush()
-    assert not has_handed("a", file.path)
+    assert not handed_to("a", file.path)
 
 
-def test_a_run_that_no_dispatcher_had_or_that_cannot_be_read_has_handed_none(
+def test_a_run_that_no_dispatcher_had_or_that_cannot_be_read_handed_to_none(
     file: RunFile, tmp_path: Path
 ) -> None:
-    assert not has_handed("a", file.path)  # there is no file yet
+    assert not handed_to("a", file.path)  # there is no file yet
     file.begin()
     assert file.writer.flush()
-    assert not has_handed("a", file.path)
+    assert not handed_to("a", file.path)
     (tmp_path / "b.sqlite").write_bytes(b"no database" * 100)
-    assert not has_handed("b", tmp_path / "b.sqlite")
+    assert not handed_to("b", tmp_path / "b.sqlite")
     (tmp_path / "c.sqlite").mkdir()
-    assert not has_handed("c", tmp_path / "c.sqlite")
+    assert not handed_to("c", tmp_path / "c.sqlite")
 
 
 HANDED = [HandedCalls(7, 0, 4, 1, 10), HandedCalls(7, 6, 8, 2, 0)]

@@ -9,23 +9,26 @@ import pytest
 from msgspec.structs import replace
 
 from gridengine.dispatcher.core.events import Explained, Launched, LaunchFailed
-from gridengine.dispatcher.core.status import FileFault, Status
+from gridengine.dispatcher.core.status import FailureStatus, FileFault, Status
 from gridengine.dispatcher.core.status_views import status_of
+from gridengine.dispatcher.watch_messages import Answer
 from gridengine.errors import SubmissionRefused
 from gridengine.resources import Cores, Memory
 from gridengine.resources.demand import Demand, encode_demand
 from gridengine.schedulers.launcher import Handle, WorkerStatus
-from gridengine.watching.explanation import explain, explain_call, explain_worker, names_of
+from gridengine.watching.explanation import explain, explain_call, explain_worker
+from gridengine.watching.phrases import names_of
 from gridengine.watching.watched import full_folder
 from gridengine.wire.messages import Measured, RunnerFigures
 from tests.support.core_play import Play, failing_starts
+from tests.support.watched import WHO
 
 LOG = "/runs/x/1.log"
 DISABLED = 'queue instance "all.q@node7" dropped because it is disabled'
 
 
-def told(play: Play) -> Status:
-    return status_of(play.core.state, 100.0, play.now, most=100)
+def told(play: Play) -> Answer:
+    return Answer(WHO, status_of(play.core.state, 100.0, play.now, most=100))
 
 
 def causes(play: Play) -> list[str]:
@@ -52,15 +55,17 @@ def test_what_no_worker_holds_is_told_with_the_command_that_starts_one() -> None
     assert [(one.text, one.next_step) for one in explain(told(play))] == [
         (
             "5 calls that ask for Memory(200) wait: no worker holds Memory(200)",
-            "start one: gridengine worker NAME --memory 200",
+            "start one: gridengine worker sweep.py --memory 200",
         ),
-        ("1 call waits: there is no worker", "start one: gridengine worker NAME"),
+        ("1 call waits: there is no worker", "start one: gridengine worker sweep.py"),
     ]
     play.hello()
     [one] = explain(told(play))
     assert one.cause == "no_worker"
     play.submit()
-    assert explain(told(play))[1].next_step.endswith("start more workers: gridengine worker NAME")
+    assert explain(told(play))[1].next_step.endswith(
+        "start more workers: gridengine worker sweep.py"
+    )
 
 
 def test_a_job_in_the_queue_is_told_with_the_batch_systems_reason_and_what_to_do() -> None:
@@ -82,8 +87,8 @@ def test_without_a_reason_that_is_said() -> None:
 
 
 def test_a_script_whose_own_job_holds_what_its_workers_wait_for_is_told_so() -> None:
-    status = replace(told(queued()[0]), allocation="the 4 cores of Slurm job 12")
-    [one] = explain(status)
+    status = replace(told(queued()[0]).status, allocation="the 4 cores of Slurm job 12")
+    [one] = explain(Answer(WHO, status))
     assert one.text.endswith(
         "; the script itself holds the 4 cores of Slurm job 12, and they may wait for these"
     )
@@ -127,8 +132,9 @@ def test_that_max_workers_holds_calls_is_told() -> None:
 def test_max_workers_is_what_its_user_has_said(pooled: bool, most: int) -> None:
     play = Play(max_workers=1, slots=4, pooled=pooled)
     play.running(9)
-    status = told(play)
-    assert f"max_workers={most} allows no more" in explain(status)[0].text
+    answer = told(play)
+    status = answer.status
+    assert f"max_workers={most} allows no more" in explain(answer)[0].text
     words = "1 of at most 1" if pooled else "1, max_workers=4 here"
     assert status.worker_words == words
     assert dict(status.facts())["workers"] == f"{words}, 1 busy"
@@ -176,17 +182,54 @@ def test_a_repeated_call_is_told_with_what_was_before() -> None:
     assert "SIGSEGV" in found["retried"].text
 
 
-def test_failures_are_grouped_by_their_cause() -> None:
-    play = Play()
-    play.submit(1, 1, retries=0)
-    play.hello()
-    for _ in range(2):
-        [one] = play.assigned()
-        play.crash(one, 0)
-    [one] = explain(told(play))
-    assert one.cause == "failures"
-    assert "of the last 2, 2 by: WorkerCrashed: the process that ran a call of square" in one.text
-    assert "`gridengine logs NAME --failed`" in one.next_step
+@pytest.mark.parametrize(
+    ("pooled", "home", "step"),
+    [
+        (True, "", "raise max_workers="),
+        (True, "/home/sweeps", "`gridengine scale sweep.py N` has N workers"),
+        (False, "", "it is the number of processors"),
+        (False, "/home/sweeps", "`gridengine dispatcher start sweep.py --max-workers N`"),
+    ],
+)
+def test_where_there_is_no_more_room_who_can_make_it_is_told_how(
+    pooled: bool, home: str, step: str
+) -> None:
+    play = Play(max_workers=1, pooled=pooled)
+    play.running(9)
+    answer = told(play)
+    [first, *_] = explain(replace(answer, identity=replace(WHO, home=home)))
+    assert step in first.next_step
+
+
+def test_each_cause_of_failures_is_told_with_how_often_and_the_last_with_where_to_look() -> None:
+    failed = [
+        FailureStatus("1.0", "call 0 of f", "f", 1, 1.0, error="bad", host="n1", log="/1.log"),
+        FailureStatus("1.1", "call 1 of f", "f", 1, 1.0, error="killed by SIGKILL", hint="Memory"),
+        FailureStatus("1.2", "call 2 of f", "f", 1, 1.0, error="bad", host="n2"),
+        FailureStatus("1.3", "call 3 of f", "f", 1, 1.0, error="Cancelled", cancelled=True),
+    ]
+    bad, killed = explain(Answer(WHO, Status(failed=9, failures=failed)))
+    assert (bad.cause, killed.cause) == ("failures", "failures")
+    assert str(bad) == "2 calls failed, the last, call 2 of f, on n2: bad."
+    assert killed.text == (
+        "call 1 of f failed: killed by SIGKILL; 5 other calls failed too; 1 call was cancelled"
+    )
+    assert killed.next_step == (
+        "Memory; `gridengine calls sweep.py --failed` lists them, and "
+        "`gridengine logs sweep.py --failed` shows what their workers wrote"
+    )
+
+
+def test_of_a_run_whose_process_was_killed_only_that_is_told() -> None:
+    [one] = explain(Answer(replace(WHO, folder="/runs/x"), killed=True))
+    assert (one.cause, one.place) == ("killed", "login1")
+    assert "The workers' logs are below /runs/x" in one.next_step
+
+
+def test_where_calls_have_no_logs_none_are_named() -> None:
+    failed = [FailureStatus("1.0", "call 0 of f", "f", 1, 1.0, error="bad")]
+    [one] = explain(Answer(WHO, Status(failed=1, failures=failed)))
+    assert one.next_step == "`gridengine calls sweep.py --failed` lists them"
 
 
 def test_what_to_try_comes_with_the_error_that_says_it() -> None:
@@ -195,7 +238,9 @@ def test_what_to_try_comes_with_the_error_that_says_it() -> None:
     error = SubmissionRefused("Slurm refuses the job: it has words", hint="name one of `sinfo`")
     play.play(LaunchFailed(error))
     [one] = explain(told(play))
-    assert one.next_step.startswith("name one of `sinfo`; `gridengine calls NAME --failed` lists")
+    assert one.next_step.startswith(
+        "name one of `sinfo`; `gridengine calls sweep.py --failed` lists"
+    )
     [call] = explain_call(told(play), "0")
     assert call.next_step == "name one of `sinfo`"
 
@@ -225,14 +270,14 @@ def test_a_worker_is_found_by_its_host_its_process_and_its_cluster_job() -> None
     play = Play()
     play.running(1)
     for name in ("node-w", "7", "41"):
-        [one] = explain_worker(told(play), name)
+        [one] = explain_worker(told(play).status, name)
         assert "is busy, with 1 of 1 slot in use" in one.text
 
 
 def test_of_a_worker_it_is_told_what_it_holds() -> None:
     play = Play(resources=Cores(1), keeps_others=True, max_workers=0)
     play.hello(resources=encode_demand(Demand(Memory(20)))[0])
-    [one] = explain_worker(told(play), "node-w")
+    [one] = explain_worker(told(play).status, "node-w")
     assert one.text.endswith("; it holds Memory(20) & Cores(1)")
 
 
@@ -248,7 +293,8 @@ def test_that_much_more_memory_is_asked_for_than_is_used_is_told() -> None:
 
 def test_what_cannot_be_written_is_told_first_with_its_place() -> None:
     fault = FileFault("/runs/named/kept.sqlite", "database or disk is full", "it is lost")
-    first, *_ = explain(replace(told(queued()[0]), faults=[fault]))
+    answer = told(queued()[0])
+    first, *_ = explain(replace(answer, status=replace(answer.status, faults=[fault])))
     assert (first.cause, first.place) == ("disk", fault.path)
     assert (
         first.text

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
-from gridengine.dispatcher.core.status import FailureStatus, RunStatus, Status, WorkerStatus
-from gridengine.dispatcher.watch_messages import Answer, Identity, Line
+from gridengine.dispatcher.core.status import (
+    FailureStatus,
+    FunctionStatus,
+    RunStatus,
+    Status,
+    WorkerStatus,
+)
+from gridengine.dispatcher.watch_messages import Answer, Ended, Identity, Line
 from gridengine.watching import logs as module
 from gridengine.watching.logs import find_logs
 from gridengine.watching.names import NotKnown, SeveralMeant
@@ -39,13 +46,21 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "logs"
 
 
+def known(folder: Path, **changes: object) -> None:
+    """Have the run under way answer otherwise."""
+    answer, runs = module.answer_of("sweep", "report")
+    changed = replace(answer, **changes)
+    module.answer_of = lambda name, ask: (changed, runs)  # the fixture puts it back
+
+
 def found(which: str = "", *, failed: bool = False) -> list[str]:
     return [path.name for path in find_logs("sweep", which, failed=failed)[1]]
 
 
 def test_all_are_those_of_the_folder_after_the_dispatchers_own_lines(folder: Path) -> None:
-    told, paths, may_come, _ = find_logs("sweep", "", failed=False)
-    assert told == ["3.0 s ago: it begins"]
+    told, paths, may_come, *_ = find_logs("sweep", "", failed=False)
+    [line] = told
+    assert re.fullmatch(r"[\d -]*\d\d:\d\d:57 it begins", line)
     assert [path.name for path in paths] == list(NAMES)
     assert may_come
     assert not find_logs("sweep", "nosuch", failed=False).may_come
@@ -56,13 +71,33 @@ def test_all_are_those_of_the_folder_after_the_dispatchers_own_lines(folder: Pat
     [
         *(("5", NAMES[:1]), ("1.5", NAMES[:1]), ("call 5 of f", NAMES[:1]), ("6", NAMES[1:2])),
         *(("node1", NAMES[:1]), ("4711.1", NAMES[:1]), ("w1", NAMES[:1])),
-        *(("4712", NAMES[2:]), ("worker.4711", NAMES[:2]), ("nosuch", ())),
+        *(("worker.4712.1", NAMES[2:]), (NAMES[2], NAMES[2:]), ("nosuch", ())),
+        *(("4712", ()), ("1", ()), ("4712.1", ())),
     ],
 )
 def test_they_are_named_by_call_worker_or_the_files_name(
     folder: Path, which: str, names: tuple[str, ...]
 ) -> None:
     assert found(which) == list(names)
+
+
+def test_the_log_of_a_call_that_is_done_is_that_of_the_worker_that_ran_it(folder: Path) -> None:
+    log = str(folder / NAMES[2])
+    done = Ended("f", "n 4712.1", 1.0, 2.0, 3, False, "1.10", "call 10 of f", "n", "4712.1", log)
+    known(folder, timeline=[done])
+    for which in ("10", "call 10 of f", "12", "1.11", "4712.1", "n"):
+        assert found(which) == [NAMES[2]]
+    assert found("13") == found("9") == found("1.13") == []
+
+
+def test_of_a_call_without_a_log_it_is_told_why(folder: Path) -> None:
+    known(folder, status=Status(functions=[FunctionStatus("f", done=20, numbered=20)]))
+    assert find_logs("sweep", "4", failed=False).why.startswith(
+        "call 4 is done; which worker ran it is kept of an even sample of calls alone"
+    )
+    assert "'44' is no call" in find_logs("sweep", "44", failed=False).why
+    known(folder, status=Status(local=True))
+    assert "goes to the output of the script" in find_logs("sweep", "44", failed=False).why
 
 
 def test_those_where_calls_failed_are_told_once(folder: Path) -> None:
@@ -88,7 +123,7 @@ def test_of_a_run_of_which_nothing_else_is_known_they_are_in_its_folder(
     monkeypatch.setattr(module, "answer_of", unknown)
     monkeypatch.setattr(module, "run_folders", lambda: [run])
     for name in (run.name, "20261123", "0a1b2c", "17", str(run)):
-        told, paths, may_come, _ = find_logs(name, "4712", failed=False)
+        told, paths, may_come, *_ = find_logs(name, "worker.4712.1", failed=False)
         assert (told, [path.name for path in paths], may_come) == ([], [NAMES[2]], False)
     for other, failed in (("nosuch", False), ("", False), ("17", True)):
         with pytest.raises(NotKnown, match="no dispatcher runs"):
@@ -104,7 +139,7 @@ def test_what_no_log_has_is_told_by_the_run_or_by_what_was_kept_of_it(
     )
     answer = Answer(who, printed="call 5 speaks\n")
     monkeypatch.setattr(module, "answer_of", lambda name, ask: (answer, runs))
-    assert find_logs("sweep", "", failed=False) == ([], [], False, "call 5 speaks\n")
+    assert find_logs("sweep", "", failed=False)[:4] == ([], [], False, "call 5 speaks\n")
     assert find_logs("sweep", "5", failed=False).printed == ""  # nobody knows whose lines they are
 
 

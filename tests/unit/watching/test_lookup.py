@@ -20,8 +20,10 @@ from gridengine.dispatcher.core.status import LaunchStatus, Status, WorkerStatus
 from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder, StartOptions
 from gridengine.dispatcher.watch_messages import Answer, Identity
 from gridengine.errors import ClusterError, ConfigurationError, JournalError
+from gridengine.journal import stored_runs
 from gridengine.journal.lock_file import Holder
 from gridengine.journal.run_file import RunFile, path_of
+from gridengine.journal.stored_runs import RunSummary
 from gridengine.settings.values import settings
 from gridengine.watching import lookup
 from gridengine.watching.lookup import (
@@ -300,8 +302,19 @@ def test_a_script_on_another_machine_is_asked_there_and_takes_workers(world: Wor
     (world.night / "connection.json").unlink()
     for word in (NIGHT, str(world.night)):
         for take in (connect, worker_file):
-            with pytest.raises(NotKnown, match="that run has ended"):
+            with pytest.raises(NotKnown, match="has ended"):
                 take(word)
+
+
+def test_of_a_run_whose_process_was_killed_it_is_told_that_nothing_was_kept(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.answers.clear()
+    monkeypatch.setattr(lookup, "was_killed", lambda folder: folder == world.night)
+    for word in ("55", NIGHT):
+        with pytest.raises(NotKnown, match=f"the run {NIGHT} has ended") as it:
+            connect(word)
+        assert f"`gridengine logs {NIGHT}` shows what its workers wrote" in str(it.value.hint)
 
 
 def test_one_that_is_silent_is_told_of_where_no_other_is_found(world: World) -> None:
@@ -336,3 +349,20 @@ def test_without_a_word_it_is_the_only_one(world: World, monkeypatch: pytest.Mon
     monkeypatch.setattr(lookup, "Watched", gone)
     with pytest.raises(ClusterError, match=r"a\.py has just ended"):
         connect()
+
+
+def test_a_script_names_the_dispatcher_that_has_its_run_when_its_client_has_left(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = {
+        "far": RunSummary("far", path("far"), 1, script="/x/hand_in.py", pid=70, left=3),
+        "seen": RunSummary("seen", path("seen"), 1, script="/x/hand_in.py", pid=71),
+    }
+    monkeypatch.setattr(stored_runs, "summary", lambda file: runs[file.stem])
+    for word in ("hand_in.py", "hand_in", "70"):
+        assert watched(word) == (MAIN, "far")
+    runs["seen"] = replace(runs["seen"], left=1)
+    with pytest.raises(SeveralMeant, match="several runs are meant"):
+        connect("hand_in.py")
+    runs.update(far=replace(runs["far"], script="/x/other.py", pid=0))
+    assert watched("hand_in.py") == (NIGHT, "seen")

@@ -6,7 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from gridengine.dispatcher.core.status import FunctionStatus, Status, WorkerStatus
+from gridengine.dispatcher.watch_messages import Answer
 from gridengine.watching.explanation import explain
+from tests.support.watched import WHO
 
 BUSY = WorkerStatus(
     *("w1", "node1", 7, "4711.1", "/logs/4711", "busy", 60.0, 1.0, None, 1, 5, 1, 0, 0)
@@ -14,7 +16,7 @@ BUSY = WorkerStatus(
 
 
 def causes(status: Status) -> dict[str, str]:
-    return {one.cause: str(one) for one in explain(status)}
+    return {one.cause: str(one) for one in explain(Answer(WHO, status))}
 
 
 def functions(**facts: object) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import msgspec
@@ -13,7 +14,7 @@ from gridengine.dispatcher.watch_messages import Answer, Identity
 from gridengine.errors import ClusterError, ConfigurationError
 from gridengine.watching import run_answers as module
 from gridengine.watching.names import NotKnown, SeveralMeant
-from gridengine.watching.run_answers import answer_of, ended_answers, ended_words
+from gridengine.watching.run_answers import answer_of, ended_answers, ended_words, heading
 
 WHO = Identity(
     *("sweep.py", "20261123-093000-node7-4242-0a1b2c", 4242, "node7", "/s/sweep.py", "/s"),
@@ -27,6 +28,7 @@ LAST = Answer(WHO, Status(done=3))
 def reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with the reports of two runs, of which none is under way."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setattr(module, "runtime_files", lambda end: [])
     folder = tmp_path / "gridengine" / "reports"
     folder.mkdir(parents=True)
     for one in (OLD, LAST):
@@ -86,3 +88,47 @@ def test_it_is_told_when_a_run_was_over() -> None:
     words = ended_words(Answer(WHO, Status(elapsed_seconds=60.0)))
     assert words.startswith("sweep.py, process 4242 on node7, ended at 19")
     assert words.endswith(":01:00")
+
+
+def test_above_what_is_told_it_is_said_which_runs_are_not_kept() -> None:
+    assert heading(LAST, "4242") == heading(LAST, WHO.run_id) == ended_words(LAST)
+    assert heading(LAST, "").startswith("the last run of which something is kept: sweep.py, ")
+    assert heading(LAST, "sweep").startswith("the last run 'sweep' of which something is kept: ")
+    assert "nothing is kept of runs under ten seconds" in heading(LAST, "sweep")
+
+
+@pytest.fixture
+def records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of this machine's dispatchers: process 4243 was killed, 4244 runs."""
+    folder = tmp_path / "sockets"
+    folder.mkdir(mode=0o700)
+    monkeypatch.setattr(module, "runtime_files", lambda end: list(folder.glob(f"*{end}")))
+    monkeypatch.setattr(module, "started", lambda pid: int(pid == 4244))
+    for pid in (4243, 4244):
+        record(folder, pid)
+    return folder
+
+
+def record(folder: Path, pid: int) -> None:
+    who = replace(WHO, pid=pid, run_id=f"20261123-094500-node7-{pid}-0a1b2d")
+    (folder / f"{pid}-0a1b2c.json").write_bytes(msgspec.json.encode(who))
+
+
+def test_a_run_whose_process_was_killed_is_found_and_told_to_be(
+    reports: Path, records: Path
+) -> None:
+    answer, runs = answer_of("sweep.py")
+    assert (answer.identity.pid, answer.killed, runs) == (4243, True, False)
+    assert "process 4243 on node7, was killed; it began at" in ended_words(answer)
+    assert [one.identity.pid for one in ended_answers()] == [4243, 4242, 17]
+
+
+def test_of_runs_that_were_killed_the_last_are_remembered(
+    reports: Path, records: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOST_KILLED", 2)
+    for pid in (4245, 4246):
+        record(records, pid)
+    os.utime(records / "4243-0a1b2c.json", (0, 0))
+    assert [one.identity.pid for one in ended_answers() if one.killed] == [4246, 4245]
+    assert sorted(path.name[:4] for path in records.iterdir()) == ["4244", "4245", "4246"]
