@@ -138,14 +138,12 @@ class WorkerStatus(Struct, frozen=True):
 class RunStatus(Struct, frozen=True):
     """Calls of a task that a worker has.
 
-    id: the task's number, and the first call that has not ended. call: what people call that.
-    calls: how many have not ended. seconds: since the last of them ended, or they were assigned.
-    attempt, attempts: which attempt it is, and how many there may be. limit: the seconds that each
-        may take, None when nothing limits them.
-    late: whether they take longer than was thought. waits: for calls that they have made.
-    history: how earlier attempts ended.
-    arguments: the pickled list of calls, if it is short, and the call's place in it.
-    memory: the bytes that its process has; 0 when not known.
+    id: the task's number, and the first unsettled call. call: what people call that. calls: how
+    many are unsettled. seconds: since the last of them ended, or they were assigned. attempt,
+    attempts: which attempt it is, of how many. limit: the seconds that each may take, or None.
+    late: they take longer than expected. waits: for their children. history: how earlier attempts
+    ended. arguments: the pickled calls, if short, and the call's place among them. memory: the
+    bytes of its process; 0 if unknown.
     """
 
     id: str
@@ -172,10 +170,9 @@ class RunStatus(Struct, frozen=True):
 class FailureStatus(Struct, frozen=True):
     """Calls that ended without a value.
 
-    error, hint: the kind of error and its words, and what to try, where the dispatcher knows them;
-        else `exception` is the beginning of the pickled one.
-    seconds_ago, seconds: when it ended, and how long its last attempt took.
-    cancelled: somebody ended it.
+    error, hint: the kind of error with its words, and what to try, if the dispatcher knows them;
+    else `exception` is the beginning of the pickled one. seconds_ago, seconds: when it ended, and
+    how long its last attempt took. cancelled: somebody ended it.
     """
 
     id: str
