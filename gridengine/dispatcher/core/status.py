@@ -231,16 +231,14 @@ class FileFault(Struct, frozen=True):
 
 
 class WatchEvent(Struct, frozen=True):
-    """Something that has happened to calls or workers, told to who follows a dispatcher.
+    """Something that has happened to calls or workers, told to those who follow a dispatcher.
 
-    kind: `call waiting` (they were submitted), `call started` (a worker was assigned them), `call
-        done`, `call failed`, `call retried`; `worker requested`, `worker queued` (the batch system
-        has the job), `worker running` (it runs the job), `worker connected`, `worker idle`, `worker
-        silent`, `worker leaving`, `worker left`, `worker lost`; `scheduler` (its words).
-    count: how many calls or workers.
-    call: what people call the first of the calls. function: whose they are.
-    seconds: how long they took; None when not known.
-    reason: why, or with what, in words; empty when there is nothing to say.
+    kind: `call waiting` (submitted), `call started` (assigned), `call done`, `call failed`, `call
+    retried`; `worker requested`, `worker queued` and `worker running` (by the batch system),
+    `worker connected`, `worker idle`, `worker silent`, `worker leaving`, `worker left`, `worker
+    lost`; `scheduler` (its words). count: how many calls or workers. call: what people call the
+    first of the calls. function: whose they are. seconds: how long they took, or None. reason: why,
+    or with what, in words.
     """
 
     kind: str
@@ -370,15 +368,12 @@ class ClientCounts(Struct, frozen=True):
 class Snapshot(Struct, frozen=True):
     """The state of a dispatcher at one moment. Nothing in it changes, so any thread may read it.
 
-    waiting: calls that wait for a worker. running: runs (calls of one task that travel together)
-        that workers have, or of one submitter its batches. workers: how many are connected.
-    batches: by submitter, the batches that workers have.
-    calls_running, done, failed, retried: calls that workers have; calls that have ended since the
-        start, with a value or otherwise; attempts that were followed by another.
-    statuses: how many workers are `requested` of the scheduler, `launched` and not connected yet,
-        and of those connected `idle`, `busy`, `silent`, `stopping`.
-    demands: the calls by what they ask for. clients: those of each client that has joined or has
-        calls here, by its number; 0 is the dispatcher's own process.
+    waiting: calls that wait for a worker. running: runs that workers have, or of one submitter its
+    batches; batches: those of each submitter. workers: how many are connected. calls_running: calls
+    that workers have. done, failed, retried: calls that ended with a value, or otherwise; attempts
+    that another followed. statuses: how many workers are `requested`, `launched` and not connected
+    yet, and of those connected `idle`, `busy`, `silent`, `stopping`. demands: calls by what they
+    ask for. clients: calls of each client, by number; 0 is the dispatcher's own process.
     """
 
     waiting: int = 0
