@@ -48,8 +48,8 @@ def link(state: CoreState, one: OpenTask) -> bool:
         elif outcomes.has_failed(awaited.data):
             failed = awaited
     one.inputs, one.missing = tuple(inputs), missing
-    if missing:
-        outcomes.note_move(state, one.only_span(), "missing")
+    if missing and state.story is not None:
+        state.story.move(one.only_span(), "missing")
     if failed is not None:
         outcomes.settle_failed_input(state, one, failed)
     elif missing and (one.kept in inputs or (early and not early.isdisjoint(after))):
@@ -259,7 +259,8 @@ def begin_waiting(state: CoreState, awaited: AwaitedResult) -> None:
         elif not one.missing:  # before others: what its inputs take is free the sooner
             span = one.only_span()
             demand = span.demand
-            outcomes.note_move(state, span, "waiting", "its inputs are there")
+            if state.story is not None:
+                state.story.move(span, "waiting", "its inputs are there")
             queue = state.common_queue if demand is ANY else state.queue_for(demand)
             queue.put_back(span)
             state.agenda.begun[queue] = one

@@ -172,12 +172,8 @@ class Worker:
 
     def spare(self) -> list[Run]:
         """Return the runs with calls that have not begun, as far as is known here."""
-        begun = self.under_way()
-        return [
-            run
-            for run in self.runs.values()
-            if run.number not in begun or run.span.stop - run.done > 1
-        ]
+        begun, runs = self.under_way(), self.runs.values()
+        return [run for run in runs if run.number not in begun or run.span.stop - run.done > 1]
 
     def under_way(self) -> set[int]:
         """Return the runs that its runners are at, as far as is known: of each batch the first open
@@ -280,7 +276,8 @@ class TaskQueue:
             if not listed:
                 return None
             spans = self.waiting.begin_turn()
-            if not may_go_ahead(spans[0] if type(spans[0]) is Span else first_of(spans)):
+            span = spans[0] if type(spans[0]) is Span else first_of(spans)
+            if not may_go_ahead(span):
                 return None
         group, _ = listed.popitem()
         group.listed = None
@@ -325,7 +322,11 @@ class TaskQueue:
         """Queue calls before all others of their submitter."""
         one = span.open_task
         level = self.waiting.level(one.submitter, one.task.priority)
-        level.setdefault(one.submitter, deque()).appendleft(span)
+        spans = level.get(one.submitter)
+        if spans is None:
+            level[one.submitter] = deque((span,))
+        else:
+            spans.appendleft(span)
         self.calls += span.stop - span.start
 
     def take_out(

@@ -140,14 +140,12 @@ class WorkerStatus(Struct, frozen=True):
 class RunStatus(Struct, frozen=True):
     """Calls of a task that a worker has.
 
-    id: the task's number, and the first call that has not ended. call: what people call that.
-    calls: how many have not ended. seconds: since the last of them ended, or they were assigned.
-    attempt, attempts: which attempt it is, and how many there may be. limit: the seconds that each
-        may take, None when nothing limits them.
-    late: whether they take longer than was thought. waits: for calls that they have made.
-    history: how earlier attempts ended.
-    arguments: the pickled list of calls, if it is short, and the call's place in it.
-    memory: the bytes that its process has; 0 when not known.
+    id: the task's number, and the first unsettled call. call: what people call that. calls: how
+    many are unsettled. seconds: since the last of them ended, or they were assigned. attempt,
+    attempts: which attempt it is, of how many. limit: the seconds that each may take, or None.
+    late: they take longer than expected. waits: for their children. history: how earlier attempts
+    ended. arguments: the pickled calls, if short, and the call's place among them. memory: the
+    bytes of its process; 0 if unknown.
     """
 
     id: str
@@ -174,10 +172,9 @@ class RunStatus(Struct, frozen=True):
 class FailureStatus(Struct, frozen=True):
     """Calls that ended without a value.
 
-    error, hint: the kind of error and its words, and what to try, where the dispatcher knows them;
-        else `exception` is the beginning of the pickled one.
-    seconds_ago, seconds: when it ended, and how long its last attempt took.
-    cancelled: somebody ended it.
+    error, hint: the kind of error with its words, and what to try, if the dispatcher knows them;
+    else `exception` is the beginning of the pickled one. seconds_ago, seconds: when it ended, and
+    how long its last attempt took. cancelled: somebody ended it.
     """
 
     id: str
@@ -236,16 +233,14 @@ class FileFault(Struct, frozen=True):
 
 
 class WatchEvent(Struct, frozen=True):
-    """Something that has happened to calls or workers, told to who follows a dispatcher.
+    """Something that has happened to calls or workers, told to those who follow a dispatcher.
 
-    kind: `call waiting` (they were submitted), `call started` (a worker was assigned them), `call
-        done`, `call failed`, `call retried`; `worker requested`, `worker queued` (the batch system
-        has the job), `worker running` (it runs the job), `worker connected`, `worker idle`, `worker
-        silent`, `worker leaving`, `worker left`, `worker lost`; `scheduler` (its words).
-    count: how many calls or workers.
-    call: what people call the first of the calls. function: whose they are.
-    seconds: how long they took; None when not known.
-    reason: why, or with what, in words; empty when there is nothing to say.
+    kind: `call waiting` (submitted), `call started` (assigned), `call done`, `call failed`, `call
+    retried`; `worker requested`, `worker queued` and `worker running` (by the batch system),
+    `worker connected`, `worker idle`, `worker silent`, `worker leaving`, `worker left`, `worker
+    lost`; `scheduler` (its words). count: how many calls or workers. call: what people call the
+    first of the calls. function: whose they are. seconds: how long they took, or None. reason: why,
+    or with what, in words.
     """
 
     kind: str
@@ -375,15 +370,12 @@ class ClientCounts(Struct, frozen=True):
 class Snapshot(Struct, frozen=True):
     """The state of a dispatcher at one moment. Nothing in it changes, so any thread may read it.
 
-    waiting: calls that wait for a worker. running: runs (calls of one task that travel together)
-        that workers have, or of one submitter its batches. workers: how many are connected.
-    batches: by submitter, the batches that workers have.
-    calls_running, done, failed, retried: calls that workers have; calls that have ended since the
-        start, with a value or otherwise; attempts that were followed by another.
-    statuses: how many workers are `requested` of the scheduler, `launched` and not connected yet,
-        and of those connected `idle`, `busy`, `silent`, `stopping`.
-    demands: the calls by what they ask for. clients: those of each client that has joined or has
-        calls here, by its number; 0 is the dispatcher's own process.
+    waiting: calls that wait for a worker. running: runs that workers have, or of one submitter its
+    batches; batches: those of each submitter. workers: how many are connected. calls_running: calls
+    that workers have. done, failed, retried: calls that ended with a value, or otherwise; attempts
+    that another followed. statuses: how many workers are `requested`, `launched` and not connected
+    yet, and of those connected `idle`, `busy`, `silent`, `stopping`. demands: calls by what they
+    ask for. clients: calls of each client, by number; 0 is the dispatcher's own process.
     """
 
     waiting: int = 0
