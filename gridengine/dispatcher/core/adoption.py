@@ -18,7 +18,7 @@ from gridengine.dispatcher.core import allocator, books, failures, outcomes
 from gridengine.dispatcher.core.calls import OpenTask, Span
 from gridengine.dispatcher.core.events import Restored, Send
 from gridengine.dispatcher.core.model import Batch, Run, SlotGroup, TaskQueue, Worker
-from gridengine.dispatcher.core.outcomes import begin_run, end_run, note_move, requeue
+from gridengine.dispatcher.core.outcomes import end_run, note_move, requeue
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.states import Phase
 from gridengine.wire.messages import NAME_BYTES, Cancel, Forget, Held, HeldBatch, HeldRun, Release
@@ -107,8 +107,15 @@ def _take_out(state: CoreState, waiting: Mapping[int, Ranges], tasks: Collection
 def _begin(
     state: CoreState, number: int, span: Span, group: SlotGroup, batch: Batch, now: float
 ) -> None:
-    """Note that a worker has a run."""
-    begin_run(state, number, span, group, batch, now)
+    """Note that a worker has a run, as `assigner` does (a call more for each run would be felt)."""
+    one, worker, hard = span.open_task, group.worker, group.queue.hard
+    limit = one.task.timeout
+    if hard is not None:
+        limit = hard if limit is None else min(limit, hard)
+    run = Run(number, span, group, batch, span.start, now, now, limit)
+    state.runs[number] = worker.runs[number] = run
+    one.runs = {**one.runs, number: None}
+    note_move(state, span, "assigned", f"to {worker.id.hex()[:8]} as run {number}")
     if batch.runs:
         books.count_running(group, span.open_task, span.calls)
     else:

@@ -15,7 +15,6 @@ from gridengine.dispatcher.core.events import Send
 from gridengine.dispatcher.core.failures import name_of
 from gridengine.dispatcher.core.model import Batch, Run, SlotGroup, TaskQueue, Worker, may_go_ahead
 from gridengine.dispatcher.core.outcomes import (
-    begin_run,
     has_failed,
     note_move,
     settle_failed_input,
@@ -116,7 +115,17 @@ def _begin_run(
         if worker.id not in shared.workers:
             objects.define(state, worker, shared)
     state.last_run = number = state.last_run + 1
-    run = begin_run(state, number, span, group, batch, state.now)
+    hard, limit, now = group.queue.hard, task.timeout, state.now
+    if hard is not None:
+        limit = hard if limit is None else min(limit, hard)
+    run = Run(number, span, group, batch, span.start, now, now, limit)
+    state.runs[number] = worker.runs[number] = run
+    if one.runs:
+        one.runs[number] = None
+    else:
+        one.runs = {number: None}
+    if state.story is not None:
+        state.story.move(span, "assigned", f"to {worker.id.hex()[:8]} as run {number}")
     events = state.log.events
     if events is not None and events.takes(STARTED, span.calls):
         events.add(_started(run))
@@ -133,7 +142,7 @@ def _begin_run(
         task.form,
         task.watched,
         task.controlled,
-        run.limit,
+        limit,
         0 if span.demand is ANY else span.demand.memory_limit,
         task.first,
         len(payload) - begin,

@@ -19,7 +19,7 @@ from gridengine.dispatcher.core.calls import (
     shown_calls,
 )
 from gridengine.dispatcher.core.events import ResultKept, Warn
-from gridengine.dispatcher.core.model import Batch, Run, SlotGroup, TaskQueue, Worker
+from gridengine.dispatcher.core.model import Run, TaskQueue, Worker
 from gridengine.dispatcher.core.provisioner import Provisioner
 from gridengine.dispatcher.core.run_log import DONE, FAILED
 from gridengine.dispatcher.core.state import CoreState
@@ -31,25 +31,6 @@ from gridengine.serialize.kept_payload import KeptPayload
 from gridengine.serialize.payload import Payload
 
 # ------------------------------------------------------------------ runs
-
-
-def begin_run(
-    state: CoreState, number: int, span: Span, group: SlotGroup, batch: Batch, now: float
-) -> Run:
-    """Note a run that a worker is given."""
-    one, worker, hard = span.open_task, group.worker, group.queue.hard
-    limit = one.task.timeout
-    if hard is not None:
-        limit = hard if limit is None else min(limit, hard)
-    run = Run(number, span, group, batch, span.start, now, now, limit)
-    state.runs[number] = worker.runs[number] = run
-    if one.runs:
-        one.runs[number] = None
-    else:
-        one.runs = {number: None}
-    if state.story is not None:
-        state.story.move(span, "assigned", f"to {worker.id.hex()[:8]} as run {number}")
-    return run
 
 
 def end_run(state: CoreState, run: Run) -> None:
