@@ -50,14 +50,15 @@ def run_command(
         starts the command as a child.
     """
     until = time.monotonic() + seconds
-    with subprocess.Popen(
+    process = subprocess.Popen(
         command,
         env=environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         start_new_session=True,
-    ) as process:
+    )
+    try:
         while True:
             try:
                 output, errors = process.communicate(
@@ -66,18 +67,26 @@ def run_command(
                 return subprocess.CompletedProcess(command, process.returncode, output, errors)
             except subprocess.TimeoutExpired as error:
                 if (waiting and waiting in (error.stderr or b"")) or time.monotonic() >= until:
-                    _kill_group(process)
                     raise
-            except BaseException:
-                _kill_group(process)
-                raise
+    except BaseException:
+        _abandon(process)
+        raise
 
 
-def _kill_group(process: subprocess.Popen[bytes]) -> None:
-    """Kill a process, unless it has been waited for, and the others of the group that it leads."""
+def _abandon(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process, unless it has been waited for, and the others of the group that it leads.
+
+    A command that runs as another user (OAR's) cannot be killed: it is left alone, since it may
+    wait for ever.
+    """
     if process.returncode is None:  # else another group may have its number
-        with contextlib.suppress(ProcessLookupError):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
+    for pipe in (process.stdout, process.stderr):
+        if pipe is not None:
+            pipe.close()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(LOOK_SECONDS)
 
 
 def ask(command: Sequence[str], environment: Mapping[str, str], seconds: float) -> Answer:

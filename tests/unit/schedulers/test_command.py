@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import select
+import signal
 import subprocess
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import pytest
 
 from gridengine.schedulers import command as module
 from gridengine.schedulers.command import Answer, ask, run_command
+from tests.support.waiting import wait_until
 
 
 def script(folder: Path, text: str) -> str:
@@ -42,6 +45,24 @@ def test_a_command_that_says_that_it_only_waits_is_ended_with_its_children(
 def test_a_command_over_its_time_is_a_failure_that_names_it(tmp_path: Path) -> None:
     command = script(tmp_path, "exec sleep 600")
     assert ask([command], os.environ, 0) == Answer("", f"{command} gives no answer within 0 s")
+
+
+def test_a_command_of_another_user_that_cannot_be_killed_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    groups: list[int] = []
+
+    def refuse(group: int, number: int) -> None:
+        groups.append(group)
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module.os, "killpg", refuse)
+        with pytest.raises(subprocess.TimeoutExpired):
+            run_command([script(tmp_path, "exec sleep 600")], os.environ, 0.1)
+    [group] = groups
+    os.killpg(group, signal.SIGKILL)  # it was still there
+    wait_until(lambda: os.waitpid(group, os.WNOHANG)[0] == group)
 
 
 @pytest.mark.parametrize(
