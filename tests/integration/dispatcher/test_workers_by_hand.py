@@ -95,7 +95,7 @@ def test_calls_wait_for_the_worker_that_holds_what_they_ask_for_and_explain_says
     assert script.stdout.readline() == "waiting\n"
     explained = " ".join(shell.done("explain", "mine").split())
     assert "5 calls that ask for Memory(4) wait: no worker holds Memory(4)." in explained
-    assert "Next: start one: gridengine worker NAME --token licence." in explained
+    assert "Next: start one: gridengine worker mine --token licence." in explained
     in_a_job = {"SLURM_JOB_ID": "7", "SLURMD_NODENAME": "here", "SLURM_CPUS_ON_NODE": "2"}
     shell.environment = {**shell.environment, **in_a_job, "OMP_NUM_THREADS": "5"}
     adding = [
