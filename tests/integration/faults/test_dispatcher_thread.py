@@ -143,7 +143,7 @@ def fail_at(
     ("owner", "name", "at"),
     [
         (state_machine._HANDLERS, Received, 2),
-        (state_machine._HANDLERS, Received, 5),
+        (state_machine._HANDLERS, Received, 3),
         (UnsettledTasks, "settle", 1),
         (UnsettledTasks, "settle", 3),
         (LocalWorkers, "send", 2),
