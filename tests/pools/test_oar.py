@@ -14,7 +14,12 @@ from typing import Any
 import pytest
 
 from tests.support.agent_driver import alive
-from tests.support.pools import Pool, pool_of, processes
+from tests.support.pools import (
+    Pool,
+    check_foreign_configuration_is_left_alone,
+    pool_of,
+    processes,
+)
 from tests.support.waiting import wait_until
 
 CONFIGURATION = Path("/etc/oar/oar.conf")
@@ -124,10 +129,4 @@ def test_down_ends_jobs_and_daemons_and_up_refuses_an_oar_of_others(pool: Pool) 
     assert not CONFIGURATION.exists()
     assert not any(map(os.path.lexists, LINKS))
     assert "nothing done" in pool.bring("down")
-    CONFIGURATION.write_text("# of this site\n")
-    refused = pool.call("up", "--yes")
-    left = CONFIGURATION.read_text()
-    CONFIGURATION.unlink()
-    assert refused.returncode == 1
-    assert "leaving it alone" in refused.stderr
-    assert left == "# of this site\n"
+    check_foreign_configuration_is_left_alone(pool, CONFIGURATION)

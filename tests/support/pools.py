@@ -92,6 +92,17 @@ def processes(name: str) -> set[int]:
     }
 
 
+def check_foreign_configuration_is_left_alone(pool: Pool, configuration: Path) -> None:
+    """Check that `up` refuses where the configuration is another's, and changes none of it."""
+    configuration.write_text("# of this site\n")
+    refused = pool.call("up", "--yes")
+    left = configuration.read_text()
+    configuration.unlink()
+    assert refused.returncode == 1
+    assert "leaving it alone" in refused.stderr
+    assert left == "# of this site\n"
+
+
 def pool_of(name: str, mark: Path) -> Iterator[Pool]:
     """Give a batch system that is up, and leave it as it was found: up, if its mark is there."""
     if os.getuid() or shutil.which("apt-get") is None:
