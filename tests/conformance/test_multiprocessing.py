@@ -54,5 +54,16 @@ def _start_method() -> Iterator[None]:
     scheduler().close()
 
 
+@pytest.fixture(autouse=True)
+def _new_processes(request: pytest.FixtureRequest) -> Iterator[None]:
+    """One test fills its process's descriptors up to 255, and ours serve further jobs; another
+    needs a process whose 50th descriptor is free.
+    """
+    yield
+    if request.node.name == "test_large_fd_transfer":
+        scheduler().close()
+        scheduler.cache_clear()
+
+
 def test_each_expected_failure_is_a_test_of_cpython() -> None:
     assert [name for name in MULTIPROCESSING if not is_test(name, globals())] == []

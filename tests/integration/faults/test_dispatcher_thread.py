@@ -6,6 +6,7 @@ import concurrent.futures
 import itertools
 import threading
 import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -116,24 +117,26 @@ class Handed:
     def noted(self, event: TaskMessage) -> None: ...
 
 
-def fail_at(
-    monkeypatch: pytest.MonkeyPatch, owner: Any, name: Any, at: int, failure: BaseException
-) -> None:
-    """Have the handler of an event in a table, or a method of a class, fail when it is called for
-    the time `at`, counted from 1.
+def fail_in(monkeypatch: pytest.MonkeyPatch, owner: Any, name: Any) -> Callable[..., None]:
+    """Wrap the handler of an event in a table, or a method of a class. Return what has it fail when
+    a thread calls it for the time `at` from then on, counted from 1: dispatchers of other tests may
+    live in this process.
     """
     in_table = isinstance(owner, dict)
-    count, plain = itertools.count(1), owner[name] if in_table else getattr(owner, name)
+    plain = owner[name] if in_table else getattr(owner, name)
+    due: list[tuple[threading.Thread, Iterator[int], int, BaseException]] = []
 
     def one(*arguments: Any) -> Any:
-        if next(count) == at:
-            raise failure
+        for thread, count, at, failure in due:
+            if threading.current_thread() is thread and next(count) == at:
+                raise failure
         return plain(*arguments)
 
     if in_table:
         monkeypatch.setitem(owner, name, one)
     else:
         monkeypatch.setattr(owner, name, one)
+    return lambda thread, at, failure: due.append((thread, itertools.count(1), at, failure))
 
 
 @pytest.mark.parametrize(
@@ -142,20 +145,20 @@ def fail_at(
 @pytest.mark.parametrize(
     ("owner", "name", "at"),
     [
-        (state_machine._HANDLERS, Received, 2),
-        (state_machine._HANDLERS, Received, 3),
+        (state_machine._HANDLERS, Received, 1),
         (UnsettledTasks, "settle", 1),
         (UnsettledTasks, "settle", 3),
-        (LocalWorkers, "send", 2),
+        (LocalWorkers, "send", 1),
     ],
 )
 def test_whatever_the_thread_fails_at_each_call_fails_once(
     monkeypatch: pytest.MonkeyPatch, owner: Any, name: Any, at: int, failure: BaseException
 ) -> None:
-    handed = Handed()
+    handed, fail = Handed(), fail_in(monkeypatch, owner, name)
     with gridengine.ProcessScheduler(2) as scheduler:
-        fail_at(monkeypatch, owner, name, at, failure)
-        one = dispatcher_of(scheduler)
+        assert gridengine.map(abs, [-1, -2], scheduler=scheduler) == [1, 2]
+        one: Any = dispatcher_of(scheduler)
+        fail(one._thread, at, failure)
         tasks = [Task(one.new_id(), pickling.dump_calls(list(range(8))), 8) for _ in range(4)]
         one.submit(make_function(slowly), tasks, handed)
         deadline = 120.0
@@ -259,7 +262,9 @@ def test_when_the_thread_fails_whoever_waits_in_whatever_way_gets_an_error(
     results = pool.map_async(slowly, range(500), chunksize=1)
     lazily = gridengine.imap(slowly, range(500), scheduler=scheduler)
     assert next(lazily) == 0
-    fail_at(monkeypatch, state_machine._HANDLERS, Received, 1, KeyboardInterrupt("a fault of ours"))
+    one: Any = dispatcher_of(scheduler)
+    fail = fail_in(monkeypatch, state_machine._HANDLERS, Received)
+    fail(one._thread, 1, KeyboardInterrupt("a fault of ours"))
     with pytest.raises(gridengine.GridEngineError):
         results.get(120)
     with pytest.raises(gridengine.GridEngineError):
