@@ -21,12 +21,18 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 import msgspec
 
-from gridengine.api.progress_displays import ProgressSpec, check_progress
-from gridengine.api.progress_watch import show_progress
-from gridengine.client.chunking import length_of, zipped
+from gridengine.api.progress import ProgressSpec, check_progress, show_progress
 from gridengine.client.future import CallFuture
 from gridengine.client.initializer import initializer_of
-from gridengine.client.options import CallOptions, Raisable, RunKeywords, given, run_options
+from gridengine.client.options import (
+    CallOptions,
+    Raisable,
+    RunKeywords,
+    given,
+    length_of,
+    run_options,
+    zipped,
+)
 from gridengine.client.submitter import Submitter
 from gridengine.errors import trimmed
 from gridengine.resources.base import Resource

@@ -9,8 +9,7 @@ import signal
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from gridengine.api.job_handle import JobHandle, exitcode_of
-from gridengine.api.job_result import Host, JobResult
+from gridengine.api.job_result import Host, JobHandle, JobResult, exitcode_of
 from gridengine.api.job_target import Target, accepts_controller, run_job
 from gridengine.client.connect import connect
 from gridengine.client.dependencies import introduce

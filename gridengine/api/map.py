@@ -11,8 +11,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 
-from gridengine.client.chunking import argument_tuples, length_of, zipped
-from gridengine.client.options import RunKeywords, run_options
+from gridengine.client.options import RunKeywords, argument_tuples, length_of, run_options, zipped
 from gridengine.errors import trim, trimmed
 from gridengine.schedulers import default_scheduler, named_scheduler
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
@@ -20,7 +19,7 @@ from gridengine.serialize.payload import STAR
 
 if TYPE_CHECKING:
     from gridengine.api.map_results import AsyncResultIterator, ResultIterator
-    from gridengine.api.progress_displays import ProgressSpec
+    from gridengine.api.progress import ProgressSpec
     from gridengine.client.options import Raisable
     from gridengine.client.submission import MapRequest
     from gridengine.resources.base import Resource
@@ -299,7 +298,7 @@ def _check_keywords(called: str, keywords: RunKeywords, progress: Any) -> None:
         TypeError: there is no such keyword, or `progress` is not True, False, None or a bar.
     """
     if progress is not None:
-        from gridengine.api.progress_displays import check_progress
+        from gridengine.api.progress import check_progress
 
         check_progress(progress)
     for name in keywords.keys() - RunKeywords.__annotations__.keys():

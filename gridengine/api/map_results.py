@@ -8,10 +8,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Any, Generic, Self, TypeVar
 
-from gridengine.api.progress import REFRESH_SECONDS, ProgressBar
-from gridengine.api.progress_displays import ProgressSpec
-from gridengine.client.chunking import SHARES, SMALLEST_WINDOW
-from gridengine.client.map_run import MapRun
+from gridengine.api.progress import REFRESH_SECONDS, ProgressBar, ProgressSpec
+from gridengine.client.map_run import SHARES, SMALLEST_WINDOW, MapRun
 from gridengine.client.outcomes import warn_of_exit
 from gridengine.client.submission import MapRequest, Submission
 from gridengine.dispatcher.call_slot import WithoutSlot, without_slot

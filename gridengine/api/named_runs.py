@@ -1,4 +1,4 @@
-"""`runs`, `run_named`: read named runs, from any script."""
+"""`runs`, `run_named`: read named runs, from any script, and make their calls again."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gridengine.client.calls_elsewhere import take_by_now
+from gridengine.client.left_calls import take_by_now
 from gridengine.errors import JournalError, Pending, PicklingError, VersionMismatch, trimmed
 from gridengine.journal import stored_runs
 from gridengine.journal.run_file import RETURNED, SUFFIX
@@ -21,9 +21,53 @@ from gridengine.schedulers.remote import RemoteScheduler
 from gridengine.serialize.classes import known_classes
 
 if TYPE_CHECKING:
-    from gridengine.api.progress_displays import ProgressSpec
+    from gridengine.api.progress import ProgressSpec
     from gridengine.client.options import Raisable
     from gridengine.resources.base import Resource
+
+
+class CallsToMake(NamedTuple):
+    """Consecutive calls of one function: the function, the form of the calls, their arguments, and
+    the place of each in the run's file, for `RunOptions.places`.
+    """
+
+    function: Any
+    form: int
+    given: list[Any]
+    places: list[tuple[int, int]]
+
+
+def calls_to_make(name: str, path: Path, failed_only: bool) -> list[CallsToMake]:
+    """Return the calls of a run that have failed and, without `failed_only`, those that have no
+    outcome.
+
+    Raises:
+        JournalError: see `NamedRun.resubmit`.
+    """
+    groups: list[CallsToMake] = []
+    with stored_runs.reading(name, path) as connection:
+        meant = [
+            one
+            for one in stored_runs.calls(connection)
+            if (one.state != RETURNED if one.row else not failed_only)
+        ]
+        before = None
+        for number, form, call, given in stored_runs.arguments(connection, meant):
+            if before != (number, form):
+                before = number, form
+                told, function = stored_runs.function_of(connection, number)
+                groups.append(CallsToMake(function, form, [], []))
+            if function is None or given is None:
+                what = f"the function {told} is" if function is None else "its arguments are"
+                raise JournalError(
+                    f"a call of {told} cannot be made again: {what} not stored, because of its "
+                    "size or because it refers to other calls",
+                    hint="run the script again: it continues where it stopped",
+                )
+            groups[-1].given.extend(given)
+            groups[-1].places.extend((call.block, at) for at in range(call.start, call.stop))
+    return groups
+
 
 LEAST_LOOK_SECONDS, MOST_LOOK_SECONDS = 0.2, 1.0
 """How often the file is checked while results are awaited: at first, and later."""
@@ -155,9 +199,10 @@ class NamedRun:
             are not stored: they were large, or refer to the results of other calls.
         """
         from gridengine.api.map_results import gather
-        from gridengine.api.progress_displays import check_progress
+        from gridengine.api.progress import check_progress
         from gridengine.client.options import CallOptions, RunOptions
-        from gridengine.client.resubmission import calls_to_make
+
+        pass
         from gridengine.client.submission import MapRequest
 
         check_progress(progress)

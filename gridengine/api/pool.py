@@ -11,14 +11,20 @@ from multiprocessing import TimeoutError
 from typing import Any, Generic, Literal, Self, TypeVar, Unpack, overload
 
 from gridengine.api.map_results import ResultIterator
-from gridengine.api.progress_displays import ProgressSpec, check_progress
-from gridengine.api.progress_watch import show_progress
-from gridengine.client.chunking import argument_tuples, length_of, zipped
+from gridengine.api.progress import ProgressSpec, check_progress, show_progress
 from gridengine.client.dependencies import CallSource, Found, pickled
 from gridengine.client.future import CallFuture, call_safely
 from gridengine.client.initializer import initializer_of
 from gridengine.client.map_run import MapRun
-from gridengine.client.options import CallOptions, Raisable, RunKeywords, run_options
+from gridengine.client.options import (
+    CallOptions,
+    Raisable,
+    RunKeywords,
+    argument_tuples,
+    length_of,
+    run_options,
+    zipped,
+)
 from gridengine.client.submitter import Submitter
 from gridengine.dispatcher.core.tasks import ResultData
 from gridengine.dispatcher.interface import Dispatcher

@@ -26,9 +26,8 @@ from gridengine.client.future import (
     Failed,
     UndecodedResult,
 )
-from gridengine.client.graph import Node
-from gridengine.client.named_run_graph import RunGraph
-from gridengine.client.node_calls import WrittenCall, key_text, written
+from gridengine.client.graph import Node, WrittenCall, key_text, written
+from gridengine.client.named_run_calls import RunGraph
 from gridengine.client.outcomes import OutcomeListener
 from gridengine.dispatcher.core.tasks import CallsFinished, ResultData, Task
 from gridengine.errors import UNNUMBERED, CallError, call_words

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from gridengine.client.chunking import next_size
 from gridengine.client.outcomes import Outcome, warn_of_exit
 from gridengine.client.submission import LOOK_SECONDS, Submission
 from gridengine.dispatcher.call_slot import without_slot
@@ -21,6 +20,22 @@ GATHER_SECONDS = 0.001
 
 MOST_UNSENT = 10_000_000
 """When a map fails early, its results have entries for unsent calls up to this total."""
+
+SMALL_BLOCK, LARGE_BLOCK = 64 * 1024, 256 * 1024
+"""Blocks of calls grow until their pickle has at least `SMALL_BLOCK` bytes, and shrink when it has
+more than `LARGE_BLOCK`.
+"""
+TINY_BLOCK = 2 * 1024
+"""A block up to this size may as well be sent again for each of its parts that goes to another
+worker.
+"""
+GROWTH = 8
+SHARES = 4
+"""A map of known length is cut into at least this many blocks for each slot, unless the blocks are
+tiny.
+"""
+SMALLEST_WINDOW = 16
+"""An `imap` may always have this many calls handed over, however few the slots."""
 
 
 class Results:
@@ -234,3 +249,15 @@ class MapRun:
             raise
         finally:
             self.submission.cancel()
+
+
+def next_size(size: int, pickled: int, total: int | None, slots: int) -> int:
+    """Return how many calls the next block gets, after a block of `size` calls with `pickled`
+    bytes. Blocks grow only so far that every slot gets some.
+    """
+    if pickled < TINY_BLOCK:
+        return GROWTH * size
+    if pickled < SMALL_BLOCK:
+        most = LARGE_BLOCK if total is None else max(-(-total // (SHARES * slots)), 1)
+        return min(GROWTH * size, most)
+    return max(size // 2, 1) if pickled > LARGE_BLOCK else size

@@ -1,22 +1,23 @@
-"""The options of calls (timeout, retries, memory escalation, resources), and those of named
-runs.
+"""A user's request: the arguments of many calls, the options of calls (timeout, retries, memory
+escalation, resources), and the options of named runs.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal, TypeAlias, TypedDict
 
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from gridengine.dispatcher.core.tasks import MOST_PRIORITY, Task
-from gridengine.errors import ConfigurationError
+from gridengine.errors import ConfigurationError, short_repr
 from gridengine.resources.base import Resource, is_nothing
 from gridengine.resources.demand import ANY, Demand
 from gridengine.resources.units import MOST, flag, number, whole
-from gridengine.serialize.payload import SINGLE, Payload
+from gridengine.schedulers.base import Scheduler
+from gridengine.serialize.payload import SINGLE, STAR, Payload
 from gridengine.serialize.shared_objects import needs_of
 from gridengine.settings.values import settings
 
@@ -196,3 +197,43 @@ def run_options(keywords: RunKeywords, called: Callable[..., object]) -> RunOpti
             f"{said[0]}= is for a named run, and name= is missing", hint="give name= too"
         )
     return None
+
+
+def zipped(f: Callable[..., Any], iterables: Sequence[Iterable[Any]]) -> tuple[int, Iterator[Any]]:
+    """Return the form of the calls, and an iterator over them."""
+    if not iterables:
+        raise TypeError(f"nothing to call {f!r} with: at least one iterable is needed")
+    for one in iterables[1:]:
+        if isinstance(one, Scheduler) or (isinstance(one, type) and issubclass(one, Scheduler)):
+            raise TypeError(f"a scheduler is given by name, scheduler={short_repr(one)}")
+    return (
+        (SINGLE, iter(iterables[0]))
+        if len(iterables) == 1
+        else (STAR, zip(*iterables, strict=False))
+    )
+
+
+def argument_tuples(iterable: Iterable[Iterable[Any]]) -> Iterator[tuple[Any, ...]]:
+    """Yield the arguments of each call of a `starmap`.
+
+    Raises:
+        TypeError: an element is not iterable; the text says which.
+    """
+    for index, element in enumerate(iterable):
+        try:
+            arguments = iter(element)
+        except TypeError:
+            shown = short_repr(element)
+            raise TypeError(
+                f"starmap takes tuples of arguments, and element {index} of the iterable is "
+                f"{shown}; for calls with one argument each use map, or ({shown},)"
+            ) from None
+        yield element if type(element) is tuple else tuple(arguments)
+
+
+def length_of(iterables: Sequence[Iterable[Any]]) -> int | None:
+    """Return how many calls there will be; None if that is unknown."""
+    try:
+        return min(map(len, iterables))  # type: ignore[arg-type]
+    except TypeError:  # no length; an array without dimensions raises too
+        return None

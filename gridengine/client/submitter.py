@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from gridengine.client.batcher import Batcher
 from gridengine.client.connect import connect
 from gridengine.client.dependencies import introduce
-from gridengine.client.function_cache import FunctionCache
-from gridengine.client.functions import make_function
+from gridengine.client.functions import FunctionCache, make_function
 from gridengine.client.future import CallFuture, CallTemplate, Failed
 from gridengine.client.graph import Graph, fuse, read
 from gridengine.client.graph_submission import FunctionTemplates, GraphSubmission

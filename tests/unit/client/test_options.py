@@ -1,4 +1,4 @@
-"""The limits of calls, as users say them."""
+"""What users say of their calls: their options, those of named runs, and arguments."""
 
 from __future__ import annotations
 
@@ -10,7 +10,14 @@ import pytest
 
 import gridengine
 from gridengine import Job, JobDispatcher, Memory
-from gridengine.client.options import CallOptions, given
+from gridengine.client.options import (
+    CallOptions,
+    argument_tuples,
+    given,
+    length_of,
+    run_options,
+)
+from gridengine.errors import ConfigurationError
 from gridengine.resources.demand import ANY, Demand
 from tests.support.fake_dispatcher import FakeScheduler
 
@@ -143,3 +150,58 @@ def test_inline_too_a_call_is_made_again_when_the_caller_says_so() -> None:
         assert job.result() == 3
         raised_twice = ["it raised an exception of those to be retried"] * 2
         assert [one.outcome for one in job.attempts] == [*raised_twice, "it returned"]
+
+
+def test_without_a_name_there_is_no_run() -> None:
+    assert run_options({}, gridengine.map) is None
+    assert run_options({"name": None}, gridengine.map) is None
+
+
+@pytest.mark.parametrize("said", [{"resume": False}, {"wait": True}, {"journal": "a.sqlite"}])
+def test_what_is_said_of_a_run_without_a_name_is_refused(said: Any) -> None:
+    with pytest.raises(ConfigurationError, match="is for a named run, and name= is missing"):
+        run_options(said, gridengine.map)
+
+
+@pytest.mark.parametrize("resume", ["perhaps", 0, 1, None])
+def test_what_resume_may_be_is_checked(resume: Any) -> None:
+    with pytest.raises(ConfigurationError, match='True, False or "anyway", not'):
+        run_options({"name": "a", "resume": resume}, gridengine.map)
+
+
+@pytest.mark.parametrize("kind", [gridengine.Executor, gridengine.Pool, gridengine.JobDispatcher])
+def test_other_keywords_are_refused(kind: Any) -> None:
+    words = rf"{kind.__name__}\(\) got an unexpected keyword argument"
+    with pytest.raises(TypeError, match=rf"{words} 'nme'; did you mean 'name'\?"):
+        kind(nme="a")
+    with pytest.raises(TypeError, match=rf"{words} 'timout'; did you mean 'timeout'\?"):
+        kind(timout=1)
+    with pytest.raises(TypeError, match=rf"{words} 'xyz'; help\(gridengine.{kind.__name__}\)"):
+        kind(xyz=1)
+
+
+class Endless:
+    def __len__(self) -> int:
+        raise TypeError
+
+
+def test_the_length_is_that_of_the_shortest_when_all_have_one() -> None:
+    assert length_of([[1, 2], range(5)]) == 2
+    assert length_of([[1, 2], iter([])]) is None
+    assert length_of([Endless()]) is None  # type: ignore[list-item]
+
+
+def test_the_arguments_of_each_call_are_a_tuple() -> None:
+    assert [*argument_tuples([(1, 2), [3, 4], iter([5])])] == [(1, 2), (3, 4), (5,)]
+
+
+def test_an_element_that_is_no_arguments_is_told_with_its_number() -> None:
+    calls = argument_tuples([(1,), 7])  # type: ignore[list-item]
+    assert next(calls) == (1,)
+    with pytest.raises(TypeError, match=r"element 1 of the iterable is 7; .* use map, or \(7,\)"):
+        next(calls)
+
+
+def test_what_an_element_raises_by_itself_is_raised() -> None:
+    with pytest.raises(TypeError, match=r"^bad operand"):
+        next(argument_tuples([(-text for text in "a")]))  # type: ignore[operator]
