@@ -10,10 +10,14 @@ Each class or function is a thin layer over `client`, which turns calls into tas
 into values. Read `map` first, then `map_results`. A `Job` is in `job` (its API), `job_target` (the
 part that runs on a worker), `job_handle` (what the host knows while it runs) and `job_result`.
 
-Keep in step: the signatures of `map`, `starmap`, `imap`, `imap_unordered` and `aimap`, of which
-`map` documents all options; and `gridengine/__init__.py`, which lists public names twice, for type
-checkers and for the interpreter (a test compares the lists: one list would cost either quick
-imports or typed ones).
+The options of calls stand in one table (`client.options`, `CallKeywords`), and `map` documents
+them. Functions that take them have `**keywords: Unpack[...]` for type checkers; the decorator
+`takes` writes the options out in the signature that `inspect` and `help` show.
+
+Keep in step: `CallKeywords`, its twin `CallChanges` (where None is allowed), and the fields of
+`CallOptions`, which checks the values; and `gridengine/__init__.py`, which lists public names
+twice, for type checkers and for the interpreter (tests compare the lists: one list would cost
+either quick imports or typed ones).
 
 Rejected:
 

@@ -11,13 +11,13 @@ import operator
 from collections.abc import Callable, Generator, Iterator, Set
 from concurrent.futures import Future
 from contextvars import ContextVar
-from typing import Any, NoReturn, overload
+from typing import Any, NoReturn, Unpack, overload
 from weakref import WeakKeyDictionary
 
 from gridengine.api.executor import Executor
 from gridengine.client.future import CallFuture
 from gridengine.client.loop_tasks import start_task, value_of
-from gridengine.client.options import Raisable, given
+from gridengine.client.options import CallChanges, given, takes
 from gridengine.errors import ConfigurationError, short_repr
 from gridengine.resources.base import Resource
 from gridengine.resources.units import flag, whole
@@ -432,28 +432,15 @@ class DelayedFunction:
 def delayed(function: Callable[..., Any], /) -> DelayedFunction: ...
 @overload
 def delayed(
-    *,
-    nout: int | None = None,
-    resources: Resource | None = None,
-    retries: int | None = None,
-    timeout: float | None = None,
-    retry_on: Raisable | None = None,
-    escalate_memory: float | None = None,
-    priority: int | None = None,
-    forward_logging: bool | None = None,
+    *, nout: int | None = None, **options: Unpack[CallChanges]
 ) -> Callable[[Callable[..., Any]], DelayedFunction]: ...
+@takes(CallChanges, {})
 def delayed(
     function: Callable[..., Any] | None = None,
     /,
     *,
     nout: int | None = None,
-    resources: Resource | None = None,
-    retries: int | None = None,
-    timeout: float | None = None,
-    retry_on: Raisable | None = None,
-    escalate_memory: float | None = None,
-    priority: int | None = None,
-    forward_logging: bool | None = None,
+    **options: Unpack[CallChanges],
 ) -> Any:
     """Return a function whose calls are submitted when they are made, and return a `Delayed`. Use
     it as a decorator, with or without arguments, or on an existing function.
@@ -468,19 +455,11 @@ def delayed(
     """
     if nout is not None:
         whole("nout", nout, least=0)
-    options = given(
-        resources=resources,
-        retries=retries,
-        timeout=timeout,
-        retry_on=retry_on,
-        escalate_memory=escalate_memory,
-        priority=priority,
-        forward_logging=forward_logging,
-    )
+    said = given(delayed, options)
 
     def make(function: Callable[..., Any]) -> DelayedFunction:
         if not callable(function):
             raise TypeError(f"delayed takes a function, not {function!r}; see delayedval")
-        return DelayedFunction(function, nout, options)
+        return DelayedFunction(function, nout, said)
 
     return make if function is None else make(function)

@@ -7,17 +7,16 @@ import itertools
 import os
 import signal
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from gridengine.api.job_result import Host, JobHandle, JobResult, exitcode_of
 from gridengine.api.job_target import Target, accepts_controller, run_job
 from gridengine.client.connect import connect
 from gridengine.client.dependencies import introduce
 from gridengine.client.functions import make_function
-from gridengine.client.options import CallOptions, Raisable, given
+from gridengine.client.options import CallChanges, CallOptions, given, takes
 from gridengine.dispatcher.core.tasks import Function, Task
 from gridengine.errors import UNNUMBERED, trimmed
-from gridengine.resources.base import Resource
 from gridengine.resources.tables import html_table
 from gridengine.resources.units import flag
 from gridengine.schedulers import scheduler_of_jobs
@@ -79,6 +78,7 @@ class Job(JobResult):
 
     _numbers = itertools.count(1)
 
+    @takes(CallChanges, {})
     @trimmed
     def __init__(
         self,
@@ -91,26 +91,12 @@ class Job(JobResult):
         daemon: bool | None = None,
         scheduler: SchedulerSpec = None,
         mutable: bool = False,
-        retries: int | None = None,
-        timeout: float | None = None,
-        retry_on: Raisable | None = None,
-        escalate_memory: float | None = None,
-        resources: Resource | None = None,
-        priority: int | None = None,
-        forward_logging: bool | None = None,
+        **options: Unpack[CallChanges],
     ) -> None:
         _require(group is None, "group argument must be None for now")
         if target is not None and not callable(target):
             raise TypeError(f"target {target!r} is not callable")
-        self._options = given(
-            retries=retries,
-            timeout=timeout,
-            retry_on=retry_on,
-            escalate_memory=escalate_memory,
-            resources=resources,
-            priority=priority,
-            forward_logging=forward_logging,
-        )
+        self._options = given(type(self), options)
         self._target = target
         self._args = tuple(args)
         self._kwargs = dict(kwargs or {})

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from gridengine.api.job_result import JobResult
 from gridengine.client.connect import connect
-from gridengine.client.options import Raisable, RunKeywords, given, run_options
+from gridengine.client.options import CallChanges, JobKeywords, given, run_options, takes
 from gridengine.dispatcher.interface import Dispatcher
 from gridengine.errors import ConfigurationError, TimeoutError, trimmed
-from gridengine.resources.base import Resource
 from gridengine.resources.units import plural
 from gridengine.schedulers.base import SchedulerSpec
 
@@ -37,35 +36,22 @@ class JobDispatcher:
         TypeError, ConfigurationError: an argument is not what it should be; the text names it.
     """
 
+    @takes(JobKeywords, {})
     @trimmed
     def __init__(
         self,
         scheduler: SchedulerSpec = None,
-        *,
-        retries: int | None = None,
-        timeout: float | None = None,
-        retry_on: Raisable | None = None,
-        escalate_memory: float | None = None,
-        resources: Resource | None = None,
-        priority: int | None = None,
-        forward_logging: bool | None = None,
-        **run: Unpack[RunKeywords],
+        **keywords: Unpack[JobKeywords],
     ) -> None:
-        self._options = given(
-            retries=retries,
-            timeout=timeout,
-            retry_on=retry_on,
-            escalate_memory=escalate_memory,
-            resources=resources,
-            priority=priority,
-            forward_logging=forward_logging,
-        )
-        options = run_options(run, type(self)) if run else None
+        run: Any = {**keywords}
+        options: Any = {name: run.pop(name) for name in CallChanges.__annotations__ if name in run}
+        self._options = given(type(self), options)
+        named_run = run_options(run, type(self))
         self._named_run: RunJobs | None = None
-        if options is not None:
+        if named_run is not None:
             from gridengine.client.named_run_calls import RunJobs  # few need it
 
-            self._named_run = RunJobs(options, scheduler)
+            self._named_run = RunJobs(named_run, scheduler)
             scheduler = self._named_run.place
         try:
             self._dispatcher, self._scheduler, self._own = connect(scheduler)

@@ -7,9 +7,10 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 from gridengine.client.left_calls import take_by_now
+from gridengine.client.options import CallKeywords, RunOptions, call_options, takes
 from gridengine.errors import JournalError, Pending, PicklingError, VersionMismatch, trimmed
 from gridengine.journal import stored_runs
 from gridengine.journal.run_file import RETURNED, SUFFIX
@@ -22,8 +23,6 @@ from gridengine.serialize.classes import known_classes
 
 if TYPE_CHECKING:
     from gridengine.api.progress import ProgressSpec
-    from gridengine.client.options import Raisable
-    from gridengine.resources.base import Resource
 
 
 class CallsToMake(NamedTuple):
@@ -169,6 +168,7 @@ class NamedRun:
                     stored_runs.load_classes(connection)
                     yield call, stored_runs.outcome(connection, call)
 
+    @takes(CallKeywords)
     @trimmed
     def resubmit(
         self,
@@ -178,13 +178,7 @@ class NamedRun:
         reraise: bool = False,
         chunksize: int | None = None,
         progress: ProgressSpec = None,
-        retries: int = 2,
-        timeout: float | None = None,
-        retry_on: Raisable = (),
-        escalate_memory: float = 1,
-        resources: Resource | None = None,
-        priority: int = 0,
-        forward_logging: bool | None = None,
+        **options: Unpack[CallKeywords],
     ) -> list[Any]:
         """Run the failed calls again, and the calls that have no result. Return their results, in
         their order, with each exception in its call's place unless `reraise`. The run stores the
@@ -200,19 +194,17 @@ class NamedRun:
         """
         from gridengine.api.map_results import gather
         from gridengine.api.progress import check_progress
-        from gridengine.client.options import CallOptions, RunOptions
 
         pass
         from gridengine.client.submission import MapRequest
 
         check_progress(progress)
-        limits = retries, timeout, retry_on, escalate_memory, resources, priority
-        options = CallOptions(*limits, forward_logging=forward_logging)
+        checked = call_options(NamedRun.resubmit, options)
         results: list[Any] = []
         only_failures = flag("failed_only", failed_only)
         for function, form, given, places in calls_to_make(self.name, self.path, only_failures):
             kept = RunOptions(self.name, self.path, places=tuple(places))
-            how = scheduler, reraise, chunksize, options, kept
+            how = scheduler, reraise, chunksize, checked, kept
             results += gather(MapRequest(function, form, *how), iter(given), len(given), progress)
         return results
 

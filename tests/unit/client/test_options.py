@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,10 @@ import pytest
 
 import gridengine
 from gridengine import Job, JobDispatcher, Memory
+from gridengine.api.named_runs import NamedRun
 from gridengine.client.options import (
+    CallChanges,
+    CallKeywords,
     CallOptions,
     argument_tuples,
     given,
@@ -106,7 +110,9 @@ def test_a_task_travels_with_its_limits() -> None:
 
 
 def test_what_is_none_is_not_given() -> None:
-    assert given(retries=None, timeout=3.0, retry_on=None) == {"timeout": 3.0}
+    assert given(gridengine.Job, {"retries": None, "timeout": 3.0, "retry_on": None}) == {
+        "timeout": 3.0
+    }
 
 
 def test_the_calls_of_a_map_are_numbered_through() -> None:
@@ -205,3 +211,61 @@ def test_an_element_that_is_no_arguments_is_told_with_its_number() -> None:
 def test_what_an_element_raises_by_itself_is_raised() -> None:
     with pytest.raises(TypeError, match=r"^bad operand"):
         next(argument_tuples([(-text for text in "a")]))  # type: ignore[operator]
+
+
+def test_the_tables_of_keywords_have_what_is_checked() -> None:
+    checked = CallOptions.__struct_fields__[: len(CallKeywords.__annotations__)]
+    assert tuple(CallKeywords.__annotations__) == tuple(CallChanges.__annotations__) == checked
+
+
+DEFAULTS = dict(zip(CallOptions.__struct_fields__, CallOptions.__struct_defaults__, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("called", "unset"),
+    [
+        (gridengine.map, False),
+        (gridengine.starmap, False),
+        (gridengine.imap, False),
+        (gridengine.imap_unordered, False),
+        (gridengine.aimap, False),
+        (gridengine.Executor, False),
+        (gridengine.Pool, False),
+        (gridengine.dask_get, False),
+        (NamedRun.resubmit, False),
+        (gridengine.Executor.with_options, True),
+        (gridengine.Job, True),
+        (gridengine.JobDispatcher, True),
+        (gridengine.delayed, True),
+    ],
+)
+def test_a_signature_shows_each_option_with_its_default(called: Any, unset: bool) -> None:
+    parameters = inspect.signature(called).parameters
+    shown = {name: parameters[name].default for name in CallKeywords.__annotations__}
+    assert shown == {name: None if unset else DEFAULTS[name] for name in shown}
+    table: Any = CallChanges if unset else CallKeywords
+    kinds = {name: kind.__forward_arg__ for name, kind in table.__annotations__.items()}
+    assert kinds == {name: parameters[name].annotation for name in kinds}
+
+
+@pytest.mark.parametrize(
+    "called",
+    [
+        lambda **options: gridengine.map(abs, [1], **options),
+        lambda **options: gridengine.starmap(pow, [(1, 2)], **options),
+        lambda **options: gridengine.imap(abs, [1], **options),
+        lambda **options: gridengine.imap_unordered(abs, [1], **options),
+        lambda **options: gridengine.aimap(abs, [1], **options),
+        lambda **options: gridengine.Executor(scheduler=FakeScheduler(), **options),
+        lambda **options: gridengine.Pool(scheduler=FakeScheduler(), **options),
+        lambda **options: gridengine.dask_get({}, [], **options),
+        lambda **options: NamedRun.resubmit(None, **options),  # type: ignore[arg-type]
+        lambda **options: gridengine.Executor.with_options(None, **options),  # type: ignore[arg-type]
+        Job,
+        JobDispatcher,
+        gridengine.delayed,
+    ],
+)
+def test_an_option_that_is_misspelt_is_named_with_the_right_one(called: Any) -> None:
+    with pytest.raises(TypeError, match=r"unexpected keyword argument 'retrys'.*'retries'"):
+        called(retrys=1)
