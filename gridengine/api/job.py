@@ -138,13 +138,19 @@ class Job(JobResult):
             return None
         return self._target, (self._args, self._kwargs)
 
-    def start_at(self, dispatcher: Dispatcher, defaults: Mapping[str, Any] | None = None) -> None:
+    def start_at(
+        self,
+        dispatcher: Dispatcher,
+        defaults: Mapping[str, Any] | None = None,
+        submit: Callable[..., None] | None = None,
+    ) -> None:
         """Submit the job to this dispatcher, whatever its own scheduler. The caller keeps the
         dispatcher's scheduler alive.
 
         defaults: options for those that the job does not set itself.
+        submit: is called in the place of the dispatcher's own.
         """
-        self._start(CallOptions(**{**(defaults or {}), **self._options}), dispatcher)
+        self._start(CallOptions(**{**(defaults or {}), **self._options}), dispatcher, submit)
 
     @trimmed
     def join(self, timeout: float | None = None) -> None:
@@ -293,7 +299,12 @@ class Job(JobResult):
 
     # -------------------------------------------------------------- how
 
-    def _start(self, options: CallOptions, dispatcher: Dispatcher | None) -> None:
+    def _start(
+        self,
+        options: CallOptions,
+        dispatcher: Dispatcher | None,
+        submit: Callable[..., None] | None = None,
+    ) -> None:
         """Submit the job to this dispatcher, or to that of its own scheduler. The job is pickled
         before the scheduler is made.
         """
@@ -315,7 +326,8 @@ class Job(JobResult):
                 *introduce(function.payload, dispatcher),
                 *introduce(make_task.keywords["payload"], dispatcher),
             ]
-            handle.submit(function, functools.partial(make_task, after=numbers(references)))
+            task = functools.partial(make_task, after=numbers(references))
+            handle.submit(function, task, submit)
         except BaseException:
             forget()
             host.handle = None

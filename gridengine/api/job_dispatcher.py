@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 from gridengine.api.job_result import JobResult
 from gridengine.client.connect import connect
 from gridengine.client.options import CallChanges, JobKeywords, given, run_options, takes
-from gridengine.dispatcher.interface import Dispatcher
 from gridengine.errors import ConfigurationError, TimeoutError, trimmed
 from gridengine.resources.units import plural
 from gridengine.schedulers.base import SchedulerSpec
 
 if TYPE_CHECKING:
     from gridengine.api.job import Job
-    from gridengine.client.named_run_calls import RunJobs
+    from gridengine.client.named_run_calls import RunJobs, Submit
 
 
 class JobDispatcher:
@@ -102,7 +101,7 @@ class JobDispatcher:
             start_time = time.time()
             try:
                 for job in chosen:
-                    job.start_at(self._place_of(job), self._options)
+                    job.start_at(self._dispatcher, self._options, self._submit_of(job))
                     started.append(job)
             except BaseException:
                 for job in started:
@@ -111,11 +110,12 @@ class JobDispatcher:
             self._jobs, self.start_time, self.end_time = chosen, start_time, None
             self._began = now
 
-    def _place_of(self, job: Job) -> Dispatcher:
+    def _submit_of(self, job: Job) -> Submit | None:
+        """Return a function that submits a job in a named run; None if the job is in none."""
         call = None if self._named_run is None else job.target_call()
         if self._named_run is None or call is None:
-            return self._dispatcher
-        return self._named_run.place_of(*call, self._dispatcher)
+            return None
+        return self._named_run.submit_of(*call, self._dispatcher)
 
     @trimmed
     def join(self, timeout: float | None = None) -> list[Any]:

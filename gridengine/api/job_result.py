@@ -68,15 +68,21 @@ class JobHandle(OutcomeListener):
         self._scheduler = scheduler
         self.ours = ours
 
-    def submit(self, function: Function, make_task: Callable[[int], Task]) -> None:
-        """Submit the job's one call; `make_task` makes its task for a number.
+    def submit(
+        self,
+        function: Function,
+        make_task: Callable[[int], Task],
+        submit: Callable[..., None] | None = None,
+    ) -> None:
+        """Submit the job's one call; `make_task` makes its task for a number. `submit` is called in
+        the place of the dispatcher's own, if it is given.
 
         Raises:
             ConfigurationError: as `Dispatcher.submit`.
         """
         task = make_task(self.task)
         self._named = JOB.format(name=task.name)
-        self.dispatcher.submit(function, [task], self)
+        (submit or self.dispatcher.submit)(function, [task], self)
 
     def settled(self, event: CallsFinished) -> None:
         error: BaseException | None = event.error

@@ -33,6 +33,7 @@ from gridengine.client.future import (
     UndecodedResult,
 )
 from gridengine.client.initializer import Initializer
+from gridengine.client.outcomes import OutcomeRecorder
 from gridengine.client.settlement import Settlement
 from gridengine.dispatcher.call_slot import without_slot
 from gridengine.dispatcher.core.tasks import CallsFinished
@@ -63,19 +64,6 @@ class TrackedCalls(Protocol):
         after its last.
         """
         ...
-
-
-class OutcomeRecorder(Protocol):
-    """Records the outcomes of single calls in the file of a named run."""
-
-    def handed_over(self, task: int, batch: Batch, payload: Payload) -> None:
-        """Note, before a batch is handed over, which task it is."""
-
-    def settled(self, futures: Sequence[CallFuture], event: CallsFinished) -> None:
-        """Record the outcome of calls; in the I/O thread."""
-
-    def close(self) -> None:
-        """Close the file: all calls have ended."""
 
 
 class Batcher(Settlement):
@@ -366,8 +354,6 @@ class Batcher(Settlement):
         bound: list[tuple[int, int]] = []
         try:
             payload = batch.payload()
-            if self.recorder is not None:
-                self.recorder.handed_over(id, batch, payload)
             # Before `submit`, because an outcome may arrive before it returns.
             for place, future in enumerate(batch.futures, id * MOST_CALLS):
                 future.place = place
@@ -384,7 +370,10 @@ class Batcher(Settlement):
                 kept=tuple(bound),
             )
             self._batches[id] = batch
-            self.dispatcher.submit(template.function, [task], batch)
+            if self.recorder is None:
+                self.dispatcher.submit(template.function, [task], batch)
+            else:
+                self.recorder.submit(self.dispatcher, template.function, [task], batch)
         except BaseException as error:
             for future in batch.running():
                 self._settle([future], Failed(error), batch.load)
@@ -401,14 +390,12 @@ class Batcher(Settlement):
             self.broken = self._initializer.failure_in(raised)
 
     def _on_event(self, batch: Batch, event: CallsFinished) -> None:
-        """Handle the outcome of calls of a batch: record it, learn from the duration, and settle
-        the futures.
+        """Handle the outcome of calls of a batch: learn from the duration, and settle the
+        futures.
         """
         if event.raised and event.payload is not None:
             self.note_raised(event.payload)
         futures = batch.futures[event.start : event.stop]
-        if self.recorder is not None:
-            self.recorder.settled(futures, event)
         batch.unsettled -= len(futures)
         if not batch.unsettled:
             self._batches.pop(event.task, None)

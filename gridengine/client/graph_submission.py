@@ -235,7 +235,10 @@ class GraphSubmission(OutcomeListener):
                 self._dispatcher.supply(reference, data)
             for template, tasks in self._groups:
                 references += [reference for task in tasks for _, reference in task.kept]
-                self._dispatcher.submit(template.function, tasks, self)
+                if self.recorder is None:
+                    self._dispatcher.submit(template.function, tasks, self)
+                else:
+                    self.recorder.submit(self._dispatcher, template.function, tasks, self)
         finally:
             self._dispatcher.release_references(references)
 
@@ -261,8 +264,6 @@ class GraphSubmission(OutcomeListener):
         """Settle the future of a task, if it has one. Name the node in errors. When nobody waits
         for the remaining tasks, recall them.
         """
-        if self.recorder is not None:
-            self.recorder.settled(event)
         if event.raised and event.payload is not None:
             self._batcher.note_raised(event.payload)
         batch, key = self._unsettled.pop(event.task, None), self._keys.pop(event.task, None)

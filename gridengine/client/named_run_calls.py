@@ -18,7 +18,7 @@ from gridengine.client.batch import Batch
 from gridengine.client.batcher import Batcher
 from gridengine.client.future import CallFuture, CallTemplate, UndecodedResult
 from gridengine.client.graph import Node, key_text
-from gridengine.client.named_run import OpenRun, RunFunction, RunUser
+from gridengine.client.named_run import OpenRun, Place, RunFunction, RunUser
 from gridengine.client.options import RunOptions
 from gridengine.client.outcomes import Outcome, outcomes_of
 from gridengine.client.submission import MapRequest, Submission
@@ -29,7 +29,6 @@ from gridengine.journal.call_keys import is_plain
 from gridengine.journal.known_calls import Piece
 from gridengine.schedulers.base import SchedulerSpec
 from gridengine.serialize import pickling
-from gridengine.serialize.kept_payload import KeptPayload
 from gridengine.serialize.payload import FULL, Payload
 from gridengine.serialize.references import Reference
 from gridengine.serialize.shared_objects import identity
@@ -53,6 +52,7 @@ class RunGraph:
         template_of: Callable[[Callable[..., Any]], CallTemplate],
     ) -> None:
         self._run = run
+        self.submit, self.close = run.submit, run.close
         self._numbers = numbers
         self._template_of = template_of
         self._functions: dict[int, RunFunction] = {}
@@ -60,10 +60,6 @@ class RunGraph:
         self._numbered: dict[Node, int] = {}
         self._blocks: dict[Node, tuple[int, int]] = {}
         """The places in the file of calls that were made before and are made again."""
-        self._places: dict[int, tuple[RunFunction, int, int, bool]] = {}
-        """For each task: its function, where its outcome is recorded (block and offset), and
-        whether the user asked for its key.
-        """
         self._added: list[tuple[Node, int]] = []
 
     def left(self, wanted: Iterable[Node], calls: Sequence[Node]) -> list[Node]:
@@ -152,7 +148,7 @@ class RunGraph:
             self._added.append((node, task))
 
     def hand_over(self) -> None:
-        """Record, before the tasks are handed over, where their outcomes will be."""
+        """Note, before the tasks are handed over, where their outcomes are recorded."""
         by_function: dict[RunFunction, list[tuple[Node, int]]] = {}
         for node, task in self._added:
             run_function = self._known[node][0]
@@ -170,20 +166,8 @@ class RunGraph:
         self._added.clear()
 
     def _place(self, node: Node, task: int, block: int, offset: int) -> None:
-        run_function = self._known[node][0]
-        self._places[task] = run_function, block, offset, node.is_wanted
-        run_function.hand_over(task, 0, 1, block, offset)
-
-    def settled(self, event: CallsFinished) -> None:
-        """Record the outcome of a task, in the I/O thread. Leave out failures that come from
-        another task, and large results that stay at their worker and that the user did not ask for.
-        """
-        place = self._places.pop(event.task, None)
-        if place is None or event.path:
-            return
-        run_function, block, offset, is_wanted = place
-        if is_wanted or type(event.payload) is not KeptPayload:
-            run_function.note(block, offset, offset + 1, event)
+        # A large result that stays at its worker is not fetched for the file alone.
+        self._run.expect(task, [Place(0, 1, block, offset, only_here=not node.is_wanted)])
 
 
 Add: TypeAlias = Callable[[Sequence[Any], int], int]
@@ -192,9 +176,9 @@ Add: TypeAlias = Callable[[Sequence[Any], int], int]
 class RunSubmission(Submission):
     """A submission whose results are recorded in a named run. Call `record_in` first."""
 
+    _run: OpenRun
     _run_function: RunFunction
-    _run: OpenRun | None = None
-    """The use of the run to close with this submission."""
+    _closes_run = False
 
     @classmethod
     def of(cls, request: MapRequest) -> Self:
@@ -207,39 +191,34 @@ class RunSubmission(Submission):
         run = OpenRun(request.named_run, request.scheduler)
         try:
             made = super().of(replace(request, scheduler=run.place))
-            made._run = run
-            made.run_name = request.named_run.name
-            made.record_in(run.function(request.f, made._function), run.first)
+            made.run_name, made._closes_run = request.named_run.name, True
+            made.record_in(run, run.function(request.f, made._function), run.first)
         except BaseException:
             run.close()
             raise
         return made
 
-    def record_in(self, run_function: RunFunction, first: int) -> None:
+    def record_in(self, run: OpenRun, run_function: RunFunction, first: int) -> None:
         """Record the outcomes of these calls. The first of them is number `first` of the run."""
+        self._run = self.recorder = run
         self._run_function = run_function
         self._first = first
-        self._places: dict[int, tuple[int, int]] = {}
-        """For each task: the block of its calls, and the place of its first call there."""
-        self._is_adding = False
 
     def add(self, calls: Sequence[Any], first: int) -> int:
         """Add the calls that are not known as tasks; the others get their outcomes at once."""
-        return self._add_unknown(calls, first, super().add)
+        return self._add_unknown(calls, first, self._add)
 
     def add_what_can_travel(self, calls: Sequence[Any], first: int) -> int:
-        return self._add_unknown(calls, first, super().add_what_can_travel)
+        return self._add_unknown(calls, first, self._add_what_can_travel)
 
     def _add_unknown(self, calls: Sequence[Any], first: int, add: Add) -> int:
         """Look up calls, put the outcomes of known ones into the queue, and add the others. Return
         the size of the calls in bytes.
         """
         run_function = self._run_function
-        pieces = (
-            None if self._is_adding else run_function.take(calls, self._form, self._first + first)
-        )
+        pieces = run_function.take(calls, self._form, self._first + first)
         if pieces is None:
-            return add(calls, first) if self._is_adding else self._add_halves(calls, first, add)
+            return self._add_halves(calls, first, add)
         size = 0
         for piece in pieces:
             outcomes = self._outcomes(piece, first)
@@ -256,14 +235,7 @@ class RunSubmission(Submission):
             half = len(calls) // 2
             size = self._add_unknown(calls[:half], first, add)
             return size + self._add_unknown(calls[half:], first + half, add)
-        return self._add(calls, first, add)
-
-    def _add(self, calls: Sequence[Any], first: int, add: Add) -> int:
-        self._is_adding = True
-        try:
-            return add(calls, first)
-        finally:
-            self._is_adding = False
+        return add(calls, first)
 
     def _outcomes(self, piece: Piece, first: int) -> list[Outcome] | None:
         """Return the outcomes of known calls; None if they must be made."""
@@ -275,8 +247,8 @@ class RunSubmission(Submission):
         return [Outcome(first + piece.start, first + piece.stop, found, None)]
 
     def _add_new(self, calls: Sequence[Any], first: int, piece: Piece, add: Add) -> int:
-        """Add the calls of an unknown piece, and record their tasks and, if they are new, their
-        block.
+        """Add the calls of an unknown piece, and note where the outcomes of their tasks are
+        recorded: in their block or, if they are new, in a block that is added.
         """
         first += piece.start
         block, keys = piece.block, None
@@ -285,29 +257,17 @@ class RunSubmission(Submission):
             if keys is None:
                 return self._add_halves(calls, first, add)
         before = len(self._added)
-        size = self._add(calls, first, add)
+        size = add(calls, first)
         tasks = self._added[before:]
-        if self._run is not None:
-            self._run.note_submitter(self.dispatcher, self._submitter)
         if not block:
             arguments = tasks[0].payload if len(tasks) == 1 else None
             block = self._run_function.new_block(
                 calls, self._form, self._first + first, arguments, keys
             )
         for task in tasks:
-            at = piece.offset + task.first - first
-            self._places[task.id] = block, at
-            self._run_function.hand_over(task.id, 0, task.count, block, at)
+            place = Place(0, task.count, block, piece.offset + task.first - first)
+            self._run.expect(task.id, [place])
         return size
-
-    def settled(self, event: CallsFinished) -> None:
-        place = self._places.pop(event.task, None)
-        if place is not None:
-            if not event.last:
-                self._places[event.task] = place
-            start = place[1] + event.start
-            self._run_function.note(place[0], start, start + event.stop - event.start, event)
-        super().settled(event)
 
     def note_all_sent(self) -> None:
         super().note_all_sent()
@@ -318,7 +278,7 @@ class RunSubmission(Submission):
         try:
             super().close()
         finally:
-            if self._run is not None:
+            if self._closes_run:
                 self._run.close()
 
 
@@ -383,21 +343,24 @@ class RunCalls(RunUser):
         """Return a submission of many calls, which count as one map of the run."""
         made = TrackedRunSubmission(template, batcher, references)
         with self._lock:
-            made.record_in(self._run.function(f, template.function), self._run.begin())
+            run_function = self._run.function(f, template.function)
+            made.record_in(self._run, run_function, self._run.begin())
         return made
 
     def graph(self, template_of: Callable[[Callable[..., Any]], CallTemplate]) -> RunGraph:
         """Return the recorder for a graph's calls."""
         return RunGraph(self._run, self._numbers, template_of)
 
-    def handed_over(self, task: int, batch: Batch, payload: Payload) -> None:
-        """Record which calls are handed over, before they are."""
+    def submit(
+        self, dispatcher: Dispatcher, function: Function, tasks: Sequence[Task], batch: Batch
+    ) -> None:
+        """Submit a batch as its one task, and record the outcomes of its calls."""
+        [task] = tasks
         new = [one for one in batch.futures if isinstance(one, RunFuture) and not one.block]
         if new:
-            self._add_block(new, batch, payload)
-        if self._run.left_at:
-            for item, stop, first in _in_a_row(batch.futures):
-                first.run_function.hand_over(task, item, stop, first.block, first.offset)
+            self._add_block(new, batch, task.payload)
+        self._run.expect(task.id, [*_places(batch.futures)])
+        self._run.submit(dispatcher, function, tasks, batch)
 
     def _add_block(self, new: list[RunFuture], batch: Batch, payload: Payload) -> None:
         arguments = payload if len(new) == len(batch.futures) else None
@@ -407,24 +370,18 @@ class RunCalls(RunUser):
         for offset, one in enumerate(new):
             one.block, one.offset = block, offset
 
-    def settled(self, futures: Sequence[CallFuture], event: CallsFinished) -> None:
-        """Record the outcome of these calls; in the I/O thread."""
-        for item, stop, first in _in_a_row(futures):
-            first.run_function.note(
-                first.block, first.offset, first.offset + stop - item, event, item=item
-            )
 
-
-def _in_a_row(futures: Iterable[CallFuture]) -> Iterator[tuple[int, int, RunFuture]]:
-    """Group calls that ended together into rows whose places in the file are consecutive. Yield the
-    first and last index of each row, exclusive, and its first call.
-    """
-    numbered = [(place, one) for place, one in enumerate(futures) if isinstance(one, RunFuture)]
-    for _, group in itertools.groupby(
+def _places(futures: Iterable[CallFuture]) -> Iterator[Place]:
+    """Yield a place for each row of calls whose places in the file are consecutive."""
+    numbered = [(item, one) for item, one in enumerate(futures) if isinstance(one, RunFuture)]
+    for (block, _), group in itertools.groupby(
         numbered, lambda pair: (pair[1].block, pair[1].offset - pair[0])
     ):
         row = list(group)
-        yield row[0][0], row[-1][0] + 1, row[0][1]
+        yield Place(row[0][0], row[-1][0] + 1, block, row[0][1].offset)
+
+
+Submit: TypeAlias = Callable[[Function, Sequence[Task], Listener], None]
 
 
 class RunJobs(RunUser):
@@ -433,76 +390,32 @@ class RunJobs(RunUser):
     _submitter = 0
     """The submitter's number of all jobs, once there are any."""
 
-    def place_of(self, target: Any, call: Any, dispatcher: Dispatcher) -> Dispatcher:
-        """Return the dispatcher to submit a job to, given its target and the target's call: one
-        that records the outcome, or one that has it. If the job cannot be recorded, return
-        `dispatcher`.
+    def submit_of(self, target: Any, call: Any, dispatcher: Dispatcher) -> Submit | None:
+        """Return a function that submits a job to this dispatcher and records its outcome or, if
+        the outcome is known, settles the job with it. `call` is the call of the job's target. If
+        the job cannot be recorded, return None.
         """
         digest, payload = pickling.dump_function(target)
         run_function = self._run.function(target, Function(digest, payload, (), b"", ""))
         keys = run_function.keys_of([call], FULL)
         if keys is None:
-            return dispatcher
-        if not self._submitter:
-            self._submitter = dispatcher.new_id()
-            self.note_submitter(dispatcher, self._submitter)
+            return None
         number = next(self._numbers)
         piece, found = run_function.look_up(keys[0], number)
-        place: Any = _RunDispatcher(dispatcher, run_function, self._submitter)
-        if isinstance(found, CallsFinished):
-            place.end = found
-        elif found is not None:
-            place.end = CallsFinished(0, 0, 1, pickling.dump_values(found))
-        elif piece.block:
-            place.place = piece.block, piece.offset
-        else:
+        if found is not None:
+            if not isinstance(found, CallsFinished):
+                found = CallsFinished(0, 0, 1, pickling.dump_values(found))
+            end = found
+            return lambda function, tasks, listener: listener.settled(end)
+        block, offset = piece.block, piece.offset
+        if not block:
             arguments = pickling.dump_calls([call])
-            place.place = run_function.add_block(FULL, [number], arguments, keys[0]), 0
-        return place  # type: ignore[no-any-return]
+            block = run_function.add_block(FULL, [number], arguments, keys[0])
+        submitter = self._submitter = self._submitter or dispatcher.new_id()
 
+        def submit(function: Function, tasks: Sequence[Task], listener: Listener) -> None:
+            [task] = tasks
+            self._run.expect(task.id, [Place(0, 1, block, offset)])
+            self._run.submit(dispatcher, function, [replace(task, submitter=submitter)], listener)
 
-class _RunDispatcher:
-    """A dispatcher that one job is submitted to. `place` is where the outcome is recorded, `end` is
-    the outcome if it is known.
-    """
-
-    end: CallsFinished | None = None
-    place = 0, 0
-
-    def __init__(self, dispatcher: Dispatcher, run_function: RunFunction, submitter: int) -> None:
-        self._dispatcher = dispatcher
-        self._run_function = run_function
-        self._submitter = submitter
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._dispatcher, name)
-
-    def submit(self, function: Function, tasks: Sequence[Task], listener: Listener) -> None:
-        if self.end is not None:
-            listener.settled(self.end)
-        else:
-            for one in tasks:
-                self._run_function.hand_over(one.id, 0, 1, *self.place)
-            tasks = [replace(one, submitter=self._submitter) for one in tasks]
-            self._dispatcher.submit(
-                function, tasks, _RecordingListener(listener, self._run_function, self.place)
-            )
-
-
-class _RecordingListener:
-    """Passes on the events of a job's listener, and records the job's outcome."""
-
-    def __init__(
-        self, listener: Listener, run_function: RunFunction, place: tuple[int, int]
-    ) -> None:
-        self.daemon = listener.daemon
-        self.began, self.noted = listener.began, listener.noted
-        self.abandoned = listener.abandoned
-        self._settled = listener.settled
-        self._run_function = run_function
-        self._place = place
-
-    def settled(self, event: CallsFinished) -> None:
-        block, offset = self._place
-        self._run_function.note(block, offset, offset + 1, event)
-        self._settled(event)
+        return submit

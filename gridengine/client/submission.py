@@ -13,7 +13,7 @@ from gridengine.client.connect import connect
 from gridengine.client.functions import function_of_map
 from gridengine.client.log_relay import RELAYS, drain_logs
 from gridengine.client.options import CallOptions, RunOptions
-from gridengine.client.outcomes import Outcome, OutcomeListener, outcomes_of
+from gridengine.client.outcomes import Outcome, OutcomeListener, OutcomeRecorder, outcomes_of
 from gridengine.dispatcher.call_slot import WithoutSlot
 from gridengine.dispatcher.core.status import Snapshot
 from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
@@ -132,6 +132,7 @@ class Submission(OutcomeListener):
         self._discards = False
         self._events: queue.SimpleQueue[tuple[int, CallsFinished] | Outcome] = queue.SimpleQueue()
         self._unread: tuple[int, CallsFinished] | Outcome | None = None
+        self.recorder: OutcomeRecorder | None = None
         self._wake: Callable[[], object] | None = None
         """Wakes the task of an event loop that waits for outcomes."""
 
@@ -176,7 +177,7 @@ class Submission(OutcomeListener):
         """
         return None if self.has_room() else LOOK_SECONDS
 
-    def add(self, calls: Sequence[Any], first: int) -> int:
+    def _add(self, calls: Sequence[Any], first: int) -> int:
         """Add a task, to be sent by `flush`; `first` is the number of its first call. Return the
         size of the calls in bytes, with the data that they share with other calls.
 
@@ -214,6 +215,8 @@ class Submission(OutcomeListener):
         self._added_bytes += size
         return pickled + repeated.named - named
 
+    add = _add
+
     def _introduce(self, payload: Payload) -> tuple[Reference, ...]:
         from gridengine.client.dependencies import introduce  # imported here, as in `functions`
 
@@ -227,24 +230,26 @@ class Submission(OutcomeListener):
         for index, call in enumerate(calls):
             alone = self._needed_by_all or awaited_in(pickling.dump_calls([call]))
             if alone and start < index:
-                size += self.add(calls[start:index], first + start)
+                size += self._add(calls[start:index], first + start)
             if alone:
-                size += self.add([call], first + index)
+                size += self._add([call], first + index)
                 start = index + 1
-        return size + (self.add(calls[start:], first + start) if start < len(calls) else 0)
+        return size + (self._add(calls[start:], first + start) if start < len(calls) else 0)
 
-    def add_what_can_travel(self, calls: Sequence[Any], first: int) -> int:
+    def _add_what_can_travel(self, calls: Sequence[Any], first: int) -> int:
         """Like `add`, but if calls cannot be pickled, they are left out and get the error as their
         outcome.
         """
         try:
-            return self.add(calls, first)
+            return self._add(calls, first)
         except PicklingError as error:
             if len(calls) == 1:
                 return self.add_failed(error, calls, first)
         half = len(calls) // 2
-        size = self.add_what_can_travel(calls[:half], first)
-        return size + self.add_what_can_travel(calls[half:], first + half)
+        size = self._add_what_can_travel(calls[:half], first)
+        return size + self._add_what_can_travel(calls[half:], first + half)
+
+    add_what_can_travel = _add_what_can_travel
 
     def add_failed(self, error: Exception, calls: Sequence[Any], first: int) -> int:
         """Like `add`, for calls that fail with this error and are not sent."""
@@ -255,7 +260,10 @@ class Submission(OutcomeListener):
         """Send the tasks that were added."""
         if self._added:
             tasks, self._added = self._added, []
-            self.dispatcher.submit(self._function, tasks, self)
+            if self.recorder is None:
+                self.dispatcher.submit(self._function, tasks, self)
+            else:
+                self.recorder.submit(self.dispatcher, self._function, tasks, self)
             self._needed_by_added.clear()
 
     def settled(self, event: CallsFinished) -> None:

@@ -101,8 +101,6 @@ class Submitter:
             detach=detach and dispatcher.call_slot is not None,
         )
         self.batcher.recorder = self._named_run
-        if self._named_run is not None:
-            self._named_run.note_submitter(dispatcher, self.batcher.submitter)
         self._initializer = initializer
         self._set_options(options)
 

@@ -13,13 +13,13 @@ import pytest
 import gridengine
 from gridengine.client.future import CallTemplate
 from gridengine.client.graph import Node, read
+from gridengine.client.named_run import Place
 from gridengine.client.named_run_calls import RunGraph
 from gridengine.client.options import CallOptions
 from gridengine.dispatcher.core import tasks
 from gridengine.dispatcher.core.tasks import CallsFinished
 from gridengine.journal.known_calls import Piece
 from gridengine.journal.run_file import files_in_use
-from gridengine.serialize.kept_payload import KeptPayload
 from gridengine.serialize.payload import SINGLE
 from gridengine.serialize.pickling import dump_exception
 from tests.support.fake_dispatcher import FakeDispatcher, FakeScheduler
@@ -246,8 +246,6 @@ class Function:
     def __init__(self, run: Run, name: str) -> None:
         self.run, self.identity = run, name.encode()
         self.blocks: list[Sequence[int]] = []
-        self.handed: list[tuple[int, int, int]] = []
-        self.noted: list[tuple[int, int, int]] = []
 
     def keys_of(self, calls: list[Any], form: int) -> list[bytes] | None:
         [call] = calls
@@ -261,12 +259,6 @@ class Function:
         self.blocks.append(numbers)
         return 100 + len(self.blocks)
 
-    def hand_over(self, task: int, first: int, stop: int, block: int, start: int) -> None:
-        self.handed.append((task, block, start))
-
-    def note(self, block: int, start: int, stop: int, event: CallsFinished) -> None:
-        self.noted.append((event.task, block, start))
-
 
 class Run:
     """A run in which these calls of a graph, by their keys in that, have pieces and outcomes."""
@@ -276,6 +268,10 @@ class Run:
         self.outcomes: dict[int, Any] = {}
         self.names: dict[bytes, str] = {}
         self.functions: dict[str, Function] = {}
+        self.places: dict[int, list[Place]] = {}
+        self.expect = self.places.__setitem__
+
+    submit = close = None
 
     def function(self, f: Any, travels: object) -> Function:
         return self.functions.setdefault(f.__name__, Function(self, f.__name__))
@@ -347,53 +343,37 @@ def test_what_needs_a_call_without_a_key_has_none_and_is_made(run: Run) -> None:
     for task, node in enumerate(calls):
         kept.added(node, task)
     kept.hand_over()
-    assert run.functions["double"].handed == [(2, 101, 0)]
+    assert run.places == {2: [Place(0, 1, 101, 0)]}
 
 
-def test_calls_of_one_function_are_a_block_in_their_order_and_their_outcomes_go_there(
-    run: Run,
-) -> None:
+def test_calls_of_one_function_are_a_block_in_their_order(run: Run) -> None:
     kept, calls = left(run, GRAPH, "c", "other")
     for task, node in reversed(list(enumerate(calls))):
         kept.added(node, task)
     kept.hand_over()
-    doubles = run.functions["double"]
-    [numbers] = doubles.blocks
+    [numbers] = run.functions["double"].blocks
     assert list(numbers) == sorted(numbers)
-    tasks = [task for task, node in enumerate(calls) if node.function is double]
-    assert sorted((task, block) for task, block, _ in doubles.handed) == [
-        (task, 101) for task in tasks
-    ]
-    for task in tasks:
-        kept.settled(CallsFinished(task, 0, 1, [b"value"]))
-        kept.settled(CallsFinished(task, 0, 1, [b"again"]))
-    assert sorted(doubles.noted) == sorted(doubles.handed)
+    doubles = [task for task, node in enumerate(calls) if node.function is double]
+    places = [place for task in doubles for place in run.places[task]]
+    assert [place.block for place in places] == [101] * len(doubles)
+    assert sorted(place.offset for place in places) == list(range(len(doubles)))
 
 
-def test_a_call_that_is_made_again_is_handed_over_at_its_old_place(run: Run) -> None:
+def test_a_call_that_is_made_again_is_recorded_at_its_old_place(run: Run) -> None:
     run.pieces["b"] = Piece(0, 1, 5, 7)
     kept, calls = left(run, GRAPH, "b")
     for task, node in enumerate(calls):
         kept.added(node, task)
     kept.hand_over()
-    assert run.functions["double"].handed == [(1, 5, 7)]
-    kept.settled(CallsFinished(1, 0, 1, [b"value"]))
-    assert run.functions["double"].noted == [(1, 5, 7)]
+    assert run.places[1] == [Place(0, 1, 5, 7)]
 
 
-def test_only_what_is_wanted_is_kept_of_what_has_stayed_at_a_worker_and_of_failures_their_own(
-    run: Run,
-) -> None:
+def test_a_result_that_nobody_asks_for_is_recorded_only_if_it_is_here(run: Run) -> None:
     kept, calls = left(run, GRAPH, "c")
     for task, node in enumerate(calls):
         kept.added(node, task)
     kept.hand_over()
-    large = KeptPayload(1, 10**6, b"w")
-    kept.settled(CallsFinished(0, 0, 1, large))
-    kept.settled(CallsFinished(1, 0, 1, None, path=("call of one", "double")))
-    kept.settled(CallsFinished(2, 0, 1, large))
-    assert run.functions["one"].noted == []
-    assert [task for task, _, _ in run.functions["double"].noted] == [2]
+    assert [run.places[task][0].only_here for task in range(3)] == [True, True, False]
 
 
 def outcomes_of_jobs(
