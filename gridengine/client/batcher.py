@@ -14,10 +14,8 @@ from __future__ import annotations
 import signal
 import threading
 import time
-import types
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 from gridengine.client.batch import Batch, Window
 from gridengine.client.future import (
@@ -35,6 +33,7 @@ from gridengine.client.future import (
 from gridengine.client.initializer import Initializer
 from gridengine.client.outcomes import OutcomeRecorder
 from gridengine.client.settlement import Settlement
+from gridengine.client.submission import HandedTask
 from gridengine.dispatcher.call_slot import without_slot
 from gridengine.dispatcher.core.tasks import CallsFinished
 from gridengine.dispatcher.interface import Dispatcher
@@ -53,17 +52,6 @@ MOST_BYTES = 64 * 1024
 
 ENDLESS = 1 << 32
 """More slots than calls can be nested."""
-NO_BATCHES: Mapping[int, Batch] = types.MappingProxyType({})
-
-
-class TrackedCalls(Protocol):
-    """Calls without futures of their own, which a batcher ends and waits for with its others."""
-
-    def unsettled_calls(self) -> list[tuple[int, int, int]]:
-        """Return the tasks that have not ended: the number of each, its first call and the one
-        after its last.
-        """
-        ...
 
 
 class Batcher(Settlement):
@@ -98,8 +86,10 @@ class Batcher(Settlement):
         """The submitter's number, which all calls share: by it they take turns with others."""
         self._waiting: deque[CallFuture] = deque()
         self._prioritised: deque[CallFuture] = deque()
-        self._batches: dict[int, Batch] = {}
-        self._submissions: set[TrackedCalls] = set()
+        self._handed: dict[int, Batch | HandedTask] = {}
+        """All tasks that were handed over and have not ended, by their numbers: those whose calls
+        have futures as a batch.
+        """
         # An inline dispatcher runs calls as they are submitted, and a call that submits others
         # waits for them itself. Detached calls go at once, because after the end of their parent
         # nobody may be there to hand over more.
@@ -144,15 +134,36 @@ class Batcher(Settlement):
         ):
             self.hand_over()
 
-    def begin(self, submission: TrackedCalls, batches: Mapping[int, Batch] = NO_BATCHES) -> None:
-        """Add a submission: its calls are waited for, cancelled and killed with the others. Its
+    def begin(self, batches: Mapping[int, Batch]) -> None:
+        """Begin a submission: its calls are waited for, cancelled and killed with the others. Its
         calls with a future of their own are batches of one, by task.
         """
         with self.lock:
             self.check()
-            self._submissions.add(submission)
-            self._batches.update(batches)
+            self._handed.update(batches)
             self._open += 1 + len(batches)
+            if self.tally is not None and batches:
+                self.tally.add(len(batches))
+
+    def note_handed(self, tasks: Mapping[int, HandedTask]) -> None:
+        """Note, before a submission hands them over, tasks whose calls have no futures.
+
+        Raises:
+            RuntimeError: the batcher is closed.
+        """
+        self.check()
+        self._handed.update(tasks)
+        if self.tally is not None:
+            with self.lock:
+                self.tally.add(sum(task.count for task in tasks.values()))
+
+    def note_ended(self, task: int | None, calls: int, *, failed: bool) -> None:
+        """Note that calls without futures have ended and, if it is given, their task."""
+        if task is not None:
+            self._handed.pop(task, None)
+        if self.tally is not None:
+            with self.lock:
+                self.tally.end(calls, failed=failed)
 
     def settle(
         self, task: int, batch: Batch, outcome: FutureOutcome | Phase, path: Sequence[str] = ()
@@ -161,24 +172,14 @@ class Batcher(Settlement):
         that it needs was cancelled.
         """
         [future] = batch.futures
-        self._batches.pop(task, None)
+        self._handed.pop(task, None)
         if outcome is CANCELLED:
             self._cancel([future], 0, path)
         elif not isinstance(outcome, Phase):
             self._settle([future], outcome, 0)
 
-    def count(self, added: int, ended: int = 0, *, failed: bool = False) -> None:
-        """Count calls that have no future of their own, if a progress display wants to know."""
-        if self.tally is not None:
-            with self.lock:
-                if added:
-                    self.tally.add(added)
-                self.tally.end(ended, failed=failed)
-
-    def end(self, submission: TrackedCalls, future: CallFuture) -> None:
+    def end(self, future: CallFuture) -> None:
         """Note that all calls of a submission have ended, and settle its future."""
-        with self.lock:
-            self._submissions.discard(submission)
         self._settle([future], Done(), 0)
 
     def cancel_waiting(self) -> None:
@@ -189,12 +190,9 @@ class Batcher(Settlement):
         with self._handing_over:
             with self.lock:
                 self._cancels = True
-                submissions, batches = list(self._submissions), list(self._batches.items())
+                handed = list(self._handed.items())
             self.withdraw_waiting()
-        calls = [(task, 0, len(batch.futures)) for task, batch in batches]
-        for submission in submissions:
-            calls += submission.unsettled_calls()
-        self.dispatcher.recall(calls)
+        self.dispatcher.recall([(task, 0, one.count) for task, one in handed])
 
     def join(self, timeout: float | None = None) -> bool:
         """Wait until all calls have ended; return whether they have within `timeout` seconds."""
@@ -220,8 +218,8 @@ class Batcher(Settlement):
     def _find(self, future: CallFuture) -> tuple[int, int, Batch | None]:
         with self._handing_over:  # the lock: another thread may be handing it over just now
             task, index = divmod(future.place, MOST_CALLS)
-        batch = self._batches.get(task)
-        return task, index, batch
+        batch = self._handed.get(task)
+        return task, index, batch if type(batch) is Batch else None
 
     def note_cancelled(self) -> None:
         if self.tally is not None:
@@ -258,12 +256,9 @@ class Batcher(Settlement):
             with self.lock:
                 self._killed = True
                 waiting = [*self._prioritised, *self._waiting]
-                tasks = list(self._batches)
-                submissions = list(self._submissions)
+                tasks = list(self._handed)
             for future in waiting:
                 self.kill(future)
-        for submission in submissions:
-            tasks += [task for task, _, _ in submission.unsettled_calls()]
         self.dispatcher.cancel(tasks, signal.SIGKILL)
 
     # ---------------------------------------------------------------- handing over
@@ -369,7 +364,7 @@ class Batcher(Settlement):
                 after=numbers(first.references) if needs else (),
                 kept=tuple(bound),
             )
-            self._batches[id] = batch
+            self._handed[id] = batch
             if self.recorder is None:
                 self.dispatcher.submit(template.function, [task], batch)
             else:
@@ -377,7 +372,7 @@ class Batcher(Settlement):
         except BaseException as error:
             for future in batch.running():
                 self._settle([future], Failed(error), batch.load)
-            self._batches.pop(id, None)
+            self._handed.pop(id, None)
             if not isinstance(error, Exception):
                 self.dispatcher.cancel([id], signal.SIGKILL)  # Ctrl-C may come after `submit`
                 raise
@@ -398,7 +393,7 @@ class Batcher(Settlement):
         futures = batch.futures[event.start : event.stop]
         batch.unsettled -= len(futures)
         if not batch.unsettled:
-            self._batches.pop(event.task, None)
+            self._handed.pop(event.task, None)
         if event.seconds is not None:
             batch.template.pace.measured(len(futures), event.seconds)
             self._recall_slow(batch)
@@ -443,9 +438,9 @@ class Batcher(Settlement):
             self._recalled_at = now
             self.dispatcher.recall(
                 [
-                    (task, 0, len(one.futures))
-                    for task, one in list(self._batches.items())
-                    if one.template is template and one.load
+                    (task, 0, one.count)
+                    for task, one in list(self._handed.items())
+                    if type(one) is Batch and one.template is template and one.load
                 ]
             )
 

@@ -29,6 +29,7 @@ from gridengine.client.future import (
 from gridengine.client.graph import Node, WrittenCall, key_text, written
 from gridengine.client.named_run_calls import RunGraph
 from gridengine.client.outcomes import OutcomeListener
+from gridengine.client.submission import HandedTask
 from gridengine.dispatcher.core.tasks import CallsFinished, ResultData, Task
 from gridengine.errors import UNNUMBERED, CallError, call_words
 from gridengine.serialize import pickling
@@ -206,14 +207,17 @@ class GraphSubmission(OutcomeListener):
             self.recorder.hand_over()
         batches = {task: one for task, one in self._unsettled.items() if one is not None}
         self._wanted = len(batches)
-        self._batcher.begin(self, batches)
-        self._batcher.count(len(self._unsettled))
+        self._batcher.begin(batches)
+        others = {task: HandedTask(0, 1, 1, 0) for task in self._unsettled.keys() - batches.keys()}
+        self._batcher.note_handed(others)
         try:
             self._send()
         except BaseException as error:
             self._dispatcher.cancel(list(self._unsettled), signal.SIGKILL)
             for task, batch in batches.items():
                 self._batcher.settle(task, batch, Failed(error))
+            for task in self._unsettled.keys() & others.keys():
+                self._batcher.note_ended(task, 1, failed=True)
             self._unsettled.clear()
             if not isinstance(error, Exception):
                 raise
@@ -252,13 +256,7 @@ class GraphSubmission(OutcomeListener):
             self._futures[node] = future
         return future
 
-    # -------------------------------------------------- for the batcher, and in the I/O thread
-
-    def unsettled_calls(self) -> list[tuple[int, int, int]]:
-        """Return the calls without a future that have not ended: the number of the task of each,
-        its first call and the one after its last.
-        """
-        return [(task, 0, 1) for task, one in list(self._unsettled.items()) if one is None]
+    # -------------------------------------------------- in the I/O thread
 
     def settled(self, event: CallsFinished) -> None:
         """Settle the future of a task, if it has one. Name the node in errors. When nobody waits
@@ -284,9 +282,10 @@ class GraphSubmission(OutcomeListener):
             self._batcher.settle(event.task, batch, outcome, event.path)
             self._wanted -= 1
             if not self._wanted and self._unsettled:  # nobody asks for the results of the others
-                self._dispatcher.recall(self.unsettled_calls())
+                self._dispatcher.recall([(task, 0, 1) for task in list(self._unsettled)])
         else:
-            self._batcher.count(0, 1, failed=event.raised or event.error is not None)
+            failed = event.raised or event.error is not None
+            self._batcher.note_ended(event.task, 1, failed=failed)
         self._end_if_all_settled()
 
     def _with_node(self, event: CallsFinished, node: str) -> CallsFinished:
@@ -304,7 +303,7 @@ class GraphSubmission(OutcomeListener):
 
     def _end_if_all_settled(self) -> None:
         if not self._unsettled and not self.end.done():
-            self._batcher.end(self, self.end)
+            self._batcher.end(self.end)
 
 
 def _dumped(node: Node, call: Any, form: int) -> Payload:

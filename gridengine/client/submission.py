@@ -81,9 +81,9 @@ LOOK_SECONDS = 0.1
 """How often a thread that waits for room checks whether workers have taken calls."""
 
 
-class _Block(Struct):
-    """A task: the number of its first call, how many calls it has, how many of them are unsettled,
-    and its size in bytes.
+class HandedTask(Struct):
+    """A task that was handed over: the number of its first call, how many calls it has, how many of
+    them have no outcome, and its size in bytes.
     """
 
     first: int
@@ -125,7 +125,7 @@ class Submission(OutcomeListener):
         """The references to results of other calls, in the function and in the tasks that were
         added.
         """
-        self._blocks: dict[int, _Block] = {}
+        self._tasks: dict[int, HandedTask] = {}
         self._repeated = RepeatedArrays()
         # Each of the two threads has a counter of its own, so that no lock is needed.
         self._added_bytes = self._settled_bytes = 0
@@ -154,7 +154,7 @@ class Submission(OutcomeListener):
     @property
     def finished(self) -> bool:
         """Whether the outcomes of all calls have been read."""
-        return not self._blocks and self._unread is None and self._events.empty()
+        return not self._tasks and self._unread is None and self._events.empty()
 
     def snapshot(self) -> Snapshot:
         """Return the dispatcher's state, where only these calls count as running."""
@@ -164,12 +164,12 @@ class Submission(OutcomeListener):
         """Return whether more calls may be added: those that wait for a worker fit into the window.
         There is always room for one task.
         """
-        held, blocks = self._added_bytes - self._settled_bytes, len(self._blocks)
-        if held <= WINDOW_BYTES or not blocks:
+        held, tasks = self._added_bytes - self._settled_bytes, len(self._tasks)
+        if held <= WINDOW_BYTES or not tasks:
             return True
-        # Nobody says which blocks wait, so their average size stands for the size of each.
-        waiting = max(blocks - self.snapshot().running, 0)
-        return waiting * held <= WINDOW_BYTES * blocks
+        # Nobody says which tasks wait, so their average size stands for the size of each.
+        waiting = max(tasks - self.snapshot().running, 0)
+        return waiting * held <= WINDOW_BYTES * tasks
 
     def wait_seconds(self) -> float | None:
         """Return how long to wait for outcomes before checking for room again; None to wait until
@@ -211,7 +211,7 @@ class Submission(OutcomeListener):
         )
         pickled = size_of(payload)
         size = pickled + repeated.stored - stored
-        self._blocks[id] = _Block(first, len(calls), len(calls), size)
+        self._tasks[id] = HandedTask(first, len(calls), len(calls), size)
         self._added_bytes += size
         return pickled + repeated.named - named
 
@@ -267,18 +267,18 @@ class Submission(OutcomeListener):
             self._needed_by_added.clear()
 
     def settled(self, event: CallsFinished) -> None:
-        block = self._blocks.get(event.task)
-        if block is None:
+        task = self._tasks.get(event.task)
+        if task is None:
             return
         if not self._discards:
             # In this order: the reader sees the outcome before `finished` can become True.
-            self._events.put((block.first, event))
+            self._events.put((task.first, event))
             if (wake := self._wake) is not None:
                 wake()
-        block.unsettled -= event.stop - event.start
-        if not block.unsettled:
-            del self._blocks[event.task]
-            self._settled_bytes += block.size
+        task.unsettled -= event.stop - event.start
+        if not task.unsettled:
+            del self._tasks[event.task]
+            self._settled_bytes += task.size
 
     def note_all_sent(self) -> None:
         """Note that no more calls will be added."""
@@ -324,25 +324,19 @@ class Submission(OutcomeListener):
         finally:
             self._wake = None
 
-    def unsettled_calls(self) -> list[tuple[int, int, int]]:
-        """Return the tasks that have not ended: the number of each, its first call and the one
-        after its last.
-        """
-        return [(task, 0, block.count) for task, block in list(self._blocks.items())]
-
     def cancel_after(self, index: int) -> None:
         """Cancel the tasks that begin after this call."""
         self.dispatcher.cancel(
-            [task for task, block in list(self._blocks.items()) if block.first > index]
+            [task for task, one in list(self._tasks.items()) if one.first > index]
         )
 
     def cancel(self) -> None:
         """Cancel all calls that have not settled, and discard their outcomes."""
         self._discards = True
         for task in self._added:
-            self._blocks.pop(task.id, None)  # missing if Ctrl-C came during `add`
+            self._tasks.pop(task.id, None)  # missing if Ctrl-C came during `add`
         self._added.clear()
-        if tasks := list(self._blocks):
+        if tasks := list(self._tasks):
             self.dispatcher.cancel(tasks)
 
     def close(self) -> None:
@@ -351,7 +345,7 @@ class Submission(OutcomeListener):
         """
         self.note_all_sent()
         try:
-            if self._blocks:
+            if self._tasks:
                 self.cancel()
         finally:
             if self._ours and self._scheduler is not None:

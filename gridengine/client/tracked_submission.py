@@ -35,7 +35,7 @@ class TrackedSubmission(Submission):
         self._batcher = batcher
         self._ending = threading.Lock()
         self._all_sent = False
-        batcher.begin(self)
+        batcher.begin({})
 
     def flush(self) -> None:
         """Send the tasks that were added. If the dispatcher raises an exception, it is the outcome
@@ -44,17 +44,16 @@ class TrackedSubmission(Submission):
         Raises:
             RuntimeError: the batcher was closed meanwhile.
         """
-        self._batcher.check()
-        tasks = list(self._added)
-        self._batcher.count(sum(task.count for task in tasks))
+        tasks = {task.id: self._tasks[task.id] for task in self._added}
+        self._batcher.note_handed(tasks)
         try:
             super().flush()
         except BaseException as error:
-            self.dispatcher.cancel([task.id for task in tasks])
-            for task in tasks:
-                if (block := self._blocks.pop(task.id, None)) is not None:
-                    self._added_bytes -= block.size
-                    self._batcher.count(0, task.count, failed=True)
+            self.dispatcher.cancel(list(tasks))
+            for id, task in tasks.items():
+                if self._tasks.pop(id, None) is not None:
+                    self._added_bytes -= task.size
+                    self._batcher.note_ended(id, task.count, failed=True)
                     stop = task.first + task.count
                     self._events.put(Outcome(task.first, stop, (), error))
             if not isinstance(error, Exception):
@@ -64,8 +63,9 @@ class TrackedSubmission(Submission):
         if event.raised and event.payload is not None:
             self._batcher.note_raised(event.payload)
         failed = event.raised or event.payload is None
-        self._batcher.count(0, event.stop - event.start, failed=failed)
         super().settled(event)
+        ended = None if event.task in self._tasks else event.task
+        self._batcher.note_ended(ended, event.stop - event.start, failed=failed)
         if event.seconds is not None:
             self._pace.measured(event.stop - event.start, event.seconds)
         self._end_if_all_settled()
@@ -76,8 +76,8 @@ class TrackedSubmission(Submission):
         self._end_if_all_settled()
 
     def _end_if_all_settled(self) -> None:
-        if self._all_sent and not self._blocks:
+        if self._all_sent and not self._tasks:
             with self._ending:
                 if self.end.done():
                     return
-                self._batcher.end(self, self.end)
+                self._batcher.end(self.end)
