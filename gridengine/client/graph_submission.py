@@ -9,7 +9,7 @@ import pickle
 import signal
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
@@ -27,8 +27,7 @@ from gridengine.client.future import (
     UndecodedResult,
 )
 from gridengine.client.graph import Node, WrittenCall, key_text, written
-from gridengine.client.named_run_calls import RunGraph
-from gridengine.client.outcomes import OutcomeListener
+from gridengine.client.outcomes import OutcomeListener, OutcomeRecorder
 from gridengine.client.submission import HandedTask
 from gridengine.dispatcher.core.tasks import CallsFinished, ResultData, Task
 from gridengine.errors import UNNUMBERED, CallError, call_words
@@ -42,6 +41,16 @@ from gridengine.serialize.unpicklable import name_of
 
 FunctionTemplates: TypeAlias = tuple[tuple[CallTemplate, ...], tuple[Reference, ...]]
 """The templates of a function's calls, for each form, and the references in the function itself."""
+
+
+class GraphRecorder(OutcomeRecorder, Protocol):
+    """Records the outcomes of a graph's calls in the file of a named run."""
+
+    def added(self, node: Node, task: int) -> None:
+        """Note which task makes a call."""
+
+    def hand_over(self) -> None:
+        """Note, before the tasks are handed over, where their outcomes are recorded."""
 
 
 class GraphSubmission(OutcomeListener):
@@ -85,7 +94,7 @@ class GraphSubmission(OutcomeListener):
         """The references of tasks that have a future and that other tasks need."""
         self._failed: dict[int, tuple[Any, str]] = {}
         """Failures of calls that failed by themselves, by `id`, each with the name of its node."""
-        self.recorder: RunGraph | None = None
+        self.recorder: GraphRecorder | None = None
         """Records the outcomes of the calls, if they belong to a named run."""
         self._wanted = 0
         """How many tasks with a future have not ended."""

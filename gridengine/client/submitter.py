@@ -250,8 +250,8 @@ class Submitter:
         each = options.timeout or options.exceptions or options.demand.resources.get(WTime)
         submission = GraphSubmission(self.batcher, self._functions.find, self._unsent)
         if self._named_run is not None:
-            submission.recorder = self._named_run.graph(self._template_of)
-            calls = submission.recorder.left(wanted, calls)
+            known = submission.recorder = self._named_run.graph(self._template_of)
+            calls = known.left(wanted, calls)
         for node in fuse(calls) if fuses and not each else calls:
             submission.add(node)
         return submission.hand_over(wanted)
