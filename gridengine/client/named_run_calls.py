@@ -16,13 +16,13 @@ from msgspec.structs import replace
 
 from gridengine.client.batch import Batch
 from gridengine.client.batcher import Batcher
+from gridengine.client.executor_submissions import TrackedSubmission
 from gridengine.client.future import CallFuture, CallTemplate, UndecodedResult
 from gridengine.client.graph import Node, key_text
 from gridengine.client.named_run import OpenRun, Place, RunFunction, RunUser
 from gridengine.client.options import RunOptions
 from gridengine.client.outcomes import Outcome, outcomes_of
 from gridengine.client.submission import MapRequest, Submission
-from gridengine.client.tracked_submission import TrackedSubmission
 from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
 from gridengine.dispatcher.interface import Dispatcher, Listener
 from gridengine.journal.call_keys import is_plain

@@ -14,7 +14,6 @@ from gridengine.client.future import (
     RUNNING,
     CallFuture,
     Done,
-    FutureBatcher,
     FutureOutcome,
     Phase,
     UndecodedResult,
@@ -22,6 +21,7 @@ from gridengine.client.future import (
     is_failure,
     release,
 )
+from gridengine.client.lifetime import Lifetime
 from gridengine.dispatcher.interface import Dispatcher
 from gridengine.schedulers.base import Scheduler
 from gridengine.serialize.references import Reference
@@ -76,7 +76,7 @@ class Tally:
         self.total -= count
 
 
-class Settlement(FutureBatcher):
+class Settlement(Lifetime):
     """The settlement of calls that were handed over to a dispatcher; see `Lifetime` for the
     rest.
     """

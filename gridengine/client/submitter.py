@@ -12,15 +12,18 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from gridengine.client.batcher import Batcher
 from gridengine.client.connect import connect
 from gridengine.client.dependencies import introduce
+from gridengine.client.executor_submissions import (
+    FunctionTemplates,
+    GraphSubmission,
+    TrackedSubmission,
+)
 from gridengine.client.functions import FunctionCache, make_function
 from gridengine.client.future import CallFuture, CallTemplate, Failed
 from gridengine.client.graph import Graph, fuse, read
-from gridengine.client.graph_submission import FunctionTemplates, GraphSubmission
 from gridengine.client.initializer import Initializer, Prepared
 from gridengine.client.map_run import MapRun
 from gridengine.client.options import CallOptions, RunOptions
 from gridengine.client.submission import MapRequest, check_chunksize, check_function
-from gridengine.client.tracked_submission import TrackedSubmission
 from gridengine.dispatcher.core.tasks import Function
 from gridengine.dispatcher.interface import Dispatcher
 from gridengine.errors import ConfigurationError

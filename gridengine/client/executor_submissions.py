@@ -1,5 +1,5 @@
-"""Submit the calls of a graph: all are handed to a dispatcher at once, each with the calls that it
-waits for. The keys that the user asks for get futures.
+"""The maps and graphs of an executor: their calls are ended and waited for together with the
+executor's single calls.
 """
 
 from __future__ import annotations
@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import pickle
 import signal
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from typing import Any, Protocol, TypeAlias
@@ -27,8 +28,8 @@ from gridengine.client.future import (
     UndecodedResult,
 )
 from gridengine.client.graph import Node, WrittenCall, key_text, written
-from gridengine.client.outcomes import OutcomeListener, OutcomeRecorder
-from gridengine.client.submission import HandedTask
+from gridengine.client.outcomes import Outcome, OutcomeListener, OutcomeRecorder
+from gridengine.client.submission import HandedTask, Submission
 from gridengine.dispatcher.core.tasks import CallsFinished, ResultData, Task
 from gridengine.errors import UNNUMBERED, CallError, call_words
 from gridengine.serialize import pickling
@@ -38,6 +39,76 @@ from gridengine.serialize.payload import ATOMS, FULL, Payload
 from gridengine.serialize.references import Reference, awaited_in, new_number, numbers
 from gridengine.serialize.shared_objects import identity, needs_of
 from gridengine.serialize.unpicklable import name_of
+
+
+class TrackedSubmission(Submission):
+    """A submission that a batcher waits for, cancels and kills together with its other calls. The
+    future `end` is done once all calls have ended.
+    """
+
+    def __init__(
+        self, template: CallTemplate, batcher: Batcher, references: tuple[Reference, ...]
+    ) -> None:
+        super().__init__(
+            batcher.dispatcher,
+            template.function,
+            template.form,
+            template.options,
+            batcher.submitter,
+        )
+        self._needed_by_all = references
+        self.end = CallFuture(template, None, RUNNING)
+        self._pace = template.pace
+        self._batcher = batcher
+        self._ending = threading.Lock()
+        self._all_sent = False
+        batcher.begin({})
+
+    def flush(self) -> None:
+        """Send the tasks that were added. If the dispatcher raises an exception, it is the outcome
+        of their calls.
+
+        Raises:
+            RuntimeError: the batcher was closed meanwhile.
+        """
+        tasks = {task.id: self._tasks[task.id] for task in self._added}
+        self._batcher.note_handed(tasks)
+        try:
+            super().flush()
+        except BaseException as error:
+            self.dispatcher.cancel(list(tasks))
+            for id, task in tasks.items():
+                if self._tasks.pop(id, None) is not None:
+                    self._added_bytes -= task.size
+                    self._batcher.note_ended(id, task.count, failed=True)
+                    stop = task.first + task.count
+                    self._events.put(Outcome(task.first, stop, (), error))
+            if not isinstance(error, Exception):
+                raise
+
+    def settled(self, event: CallsFinished) -> None:
+        if event.raised and event.payload is not None:
+            self._batcher.note_raised(event.payload)
+        failed = event.raised or event.payload is None
+        super().settled(event)
+        ended = None if event.task in self._tasks else event.task
+        self._batcher.note_ended(ended, event.stop - event.start, failed=failed)
+        if event.seconds is not None:
+            self._pace.measured(event.stop - event.start, event.seconds)
+        self._end_if_all_settled()
+
+    def note_all_sent(self) -> None:
+        super().note_all_sent()
+        self._all_sent = True
+        self._end_if_all_settled()
+
+    def _end_if_all_settled(self) -> None:
+        if self._all_sent and not self._tasks:
+            with self._ending:
+                if self.end.done():
+                    return
+                self._batcher.end(self.end)
+
 
 FunctionTemplates: TypeAlias = tuple[tuple[CallTemplate, ...], tuple[Reference, ...]]
 """The templates of a function's calls, for each form, and the references in the function itself."""
