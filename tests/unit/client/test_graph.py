@@ -12,7 +12,7 @@ import pytest
 from gridengine.client.call_sequence import CallSequence
 from gridengine.client.graph import Node, fuse, key_text, read, written
 from gridengine.serialize.payload import FULL, SINGLE, STAR
-from tests.unit.client.test_graph_submission import add, inc
+from tests.unit.client.test_executor_submissions import add, inc
 
 DEEP = 100_000
 
