@@ -3,12 +3,12 @@
 
     map, imap, aimap --------> client.submission --+
     Executor, Pool, dask_get -> client.submitter --+--> a dispatcher --> workers
-    Job ----------------------> job_handle --------+
+    Job ----------------------> job_result --------+
     results in order, as they come, or the caller's own exceptions  <--+
 
 Each class or function is a thin layer over `client`, which turns calls into tasks and outcomes back
 into values. Read `map` first, then `map_results`. A `Job` is in `job` (its API), `job_target` (the
-part that runs on a worker), `job_handle` (what the host knows while it runs) and `job_result`.
+part that runs on a worker) and `job_result` (the host's side: its handle, and its results).
 
 The options of calls stand in one table (`client.options`, `CallKeywords`), and `map` documents
 them. Functions that take them have `**keywords: Unpack[...]` for type checkers; the decorator
@@ -28,7 +28,7 @@ Rejected:
   `Executor`, a process would have an environment that the script may still change. A process that
   started early is not used when the environment has changed all the same.
 - A thread that draws the bar of a map. The thread that waits for the map draws it. Executors have a
-  thread (`progress_watch`), as long as calls are open: their users wait by `concurrent.futures`, or
+  thread (`ProgressWatcher`), as long as calls are open: their users wait by `concurrent.futures`, or
   not at all. Calls are counted where their futures are settled, under a lock that is held there
   anyway; where no progress is wanted nothing is counted.
 - Progress in a log after two seconds, as on a terminal. Piped output is often read by programs, and

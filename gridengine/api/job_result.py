@@ -36,7 +36,7 @@ from gridengine.serialize.payload import Payload
 from gridengine.serialize.references import Reference, ResultHolder
 
 Outcome: TypeAlias = tuple[Any, BaseException | None]
-"""What a call returned, and what it raised."""
+"""The return value of a job, and its exception."""
 UNPRINTED = PicklingError.__name__, OutOfMemory.__name__
 """The names of errors that arise after a job has printed its exception, and so are not in its
 output.
@@ -241,7 +241,7 @@ def _wait_and_do(handle: JobHandle, act: Callable[[], object]) -> None:
 def _read(
     event: CallsFinished, name: str
 ) -> tuple[dict[str, Any] | None, Any, BaseException | None]:
-    """Return the attributes that a mutable job left, and what a job returned and raised."""
+    """Return the attributes that a mutable job left, or None; its return value; its exception."""
     [end] = outcomes_of(event, name, JOB)
     value, error = end.values[0] if end.values else None, end.error
     if not isinstance(value, JobOutcome):
@@ -308,14 +308,14 @@ class JobResult(ResultHolder):
         return self._outcome_within(timeout)[1]
 
     def stdout(self) -> str:
-        """Wait for the end. Return what the job, and all processes it started, wrote to standard
-        output; the middle of very much is left out.
+        """Wait for the end. Return the standard output of the job and of all processes that it
+        started, without its middle if it is very long.
         """
         return self._end().stdout.decode(errors="replace")
 
     def stderr(self) -> str:
-        """Wait for the end. Return what the job, and all processes it started, wrote to standard
-        error; the middle of very much is left out.
+        """Wait for the end. Return the standard error of the job and of all processes that it
+        started, without its middle if it is very long.
         """
         return self._end().stderr.decode(errors="replace")
 

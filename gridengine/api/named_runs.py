@@ -215,7 +215,9 @@ def runs() -> list[NamedRun]:
 
 
 def runs_of(client: RemoteScheduler | None) -> list[NamedRun]:
-    """Return the same, including the outcomes that the dispatcher of a client has by now."""
+    """Return the runs, like `runs`, including the outcomes that the dispatcher of a client has by
+    now.
+    """
     paths = stored_runs.paths()
     if client is not None:
         for path in paths:
@@ -226,9 +228,9 @@ def runs_of(client: RemoteScheduler | None) -> list[NamedRun]:
 
 @trimmed
 def run_named(name: str, *, journal: str | os.PathLike[str] | None = None) -> NamedRun:
-    """Return a run, whichever script made it, including the outcomes that stand-alone dispatchers
-    of yours have by now. It is given by its name or whatever else names it (see
-    `docs/watching.md`), such as its file's path; `journal` as it was given there.
+    """Return a run, whichever script made it, including the outcomes that your stand-alone
+    dispatchers have by now. `name` is its name, the path of its file, or another of the words that
+    name a run (see `docs/watching.md`); `journal` is the one that the script gave.
 
     Raises:
         JournalError: there is no such run, or its file cannot be read.
@@ -239,7 +241,9 @@ def run_named(name: str, *, journal: str | os.PathLike[str] | None = None) -> Na
 def run_of(
     client: RemoteScheduler | None, name: str, journal: str | os.PathLike[str] | None
 ) -> NamedRun:
-    """Return the same, of dispatchers with what that of a client has, if one is given."""
+    """Return a run, like `run_named`. With a client, only the client's dispatcher is asked for
+    outcomes.
+    """
     from gridengine.watching.run_lookup import run_file  # few ask
 
     path = run_file(name, journal)

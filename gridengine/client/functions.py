@@ -52,14 +52,15 @@ from gridengine.worker.coroutines import synchronous
 from gridengine.worker.environment import Variables, own_variables, present_state
 
 Surroundings: TypeAlias = tuple[bytes, tuple[bytes, ...], bytes, tuple[bytes, ...], bytes, bytes]
-"""The working directory, `sys.path` with absolute entries, the environment, `sys.argv`, the state
-of the interpreter, and a digest of them all, of the process and of its own modules as they are now:
-workers that stay load functions of another anew, and with them what was edited.
+"""The caller's process, as its calls find it: the working directory, `sys.path` with absolute
+entries, the environment, `sys.argv`, the state of the interpreter, and a digest of all of these, of
+the process and of the present state of the user's modules. Workers that outlive the process load
+the functions of the next process anew, and with them edited modules.
 """
 
 
 def surroundings() -> Surroundings:
-    """Return what calls that are submitted now find around them.
+    """Return the surroundings of calls that are submitted now.
 
     Raises:
         ConfigurationError: the working directory is gone.
@@ -103,8 +104,8 @@ def _this_process() -> bytes:
 
 
 def _environment() -> bytes:
-    """Return the environment as /proc/self/environ would have it; the same object as long as
-    nothing of it changes. What a call was allocated does not go on to the calls that it makes.
+    """Return the environment in the form of /proc/self/environ; the same object as long as it does
+    not change. Variables that say what a call was allocated are not passed on to nested calls.
     """
     before, text = _last_environment().get(None, (None, b""))
     present = own_variables()
@@ -125,12 +126,14 @@ def _environment() -> bytes:
 
 @functools.cache
 def _last_environment() -> dict[None, tuple[Variables, bytes]]:
-    """Return what the environment was when it was last looked at, and as one text."""
+    """Return a cell with the environment that was last read, as a dictionary and as one text."""
     return {}
 
 
 def present_umask() -> int:
-    """Return this process's umask. The system call would set it, and other threads make files."""
+    """Return this process's umask. It is read from /proc, because the system call sets it for a
+    moment, in which other threads may make files.
+    """
     said = b""
     with contextlib.suppress(FileNotFoundError):  # there is no /proc
         descriptor = os.open("/proc/self/status", os.O_RDONLY | os.O_CLOEXEC)
@@ -140,19 +143,18 @@ def present_umask() -> int:
             os.close(descriptor)
     if said:
         return int(said.split()[0], 8)
-    umask = os.umask(0o077)  # nothing else tells it there, nor on Linux before 4.7
+    umask = os.umask(0o077)  # the only way without /proc, and on Linux before 4.7
     os.umask(umask)
     return umask
 
 
 T = TypeVar("T")
 
-KEPT_FUNCTIONS = 64
-KEPT_BYTES = 16_000_000
-"""How many functions, and how much of them, is kept; always one."""
+MOST_CACHED, MOST_CACHED_BYTES = 64, 16_000_000
+"""A cache has at most so many functions, and so many bytes of pickles; but always one."""
 LARGE_BYTES = 1_000_000
-"""From this size on what a function holds is taken to be as it was when first submitted: to see
-whether it changed costs too much.
+"""A function with a pickle of this size, whose parts may change in place, is taken to be unchanged
+since it was first submitted: to pickle it again for each submission would cost too much.
 """
 BY_NAME = (
     types.ModuleType,
@@ -167,19 +169,18 @@ BY_NAME = (
 )
 WRAPPERS = (property, classmethod, staticmethod, functools._lru_cache_wrapper)
 UNWATCHED = frozenset({"__dict__", "__weakref__", "__annotations__", *LOOKED_UP})
-"""Attributes of a class that nothing is called by."""
+"""Attributes of a class that do not change how its calls run."""
 MISSING = object()
 
 Reference: TypeAlias = tuple[Callable[[Any, Any], Any], Any, object]
-"""A look-up, its key, and what it gave."""
+"""A look-up, its key, and the value that it returned when the function was pickled."""
 
 
 class CachedFunction(Struct, Generic[T], frozen=True):
-    """What is kept of a function, and what must be as it was for that to be good still;
-    `references` is None when that cannot be known.
+    """A function's cached value. It is valid while each of the `references` still returns the same
+    object; `references` is None if the function can change unseen.
 
-    The function itself is held weakly: what its user has forgotten is not kept alive for the next
-    submission.
+    The function itself is referred to weakly: the cache does not keep it alive.
     """
 
     f: Callable[[], Callable[..., Any] | None]
@@ -189,33 +190,32 @@ class CachedFunction(Struct, Generic[T], frozen=True):
 
 
 class FunctionCache(Generic[T]):
-    """Functions that are submitted again and again.
+    """Values made of functions that are submitted again and again.
 
     Args:
-        make: returns what is kept of a function and the size of its pickle in bytes, given the
-            function and what was kept of it before; an infinite size means that it is not to be
-            kept.
+        make: returns the value for a function and the size of its pickle in bytes, given the
+            function and its earlier value or None. A value of infinite size is not cached.
     """
 
     def __init__(self, make: Callable[[Callable[..., Any], T | None], tuple[T, float]]) -> None:
         self._make = make
-        self._kept: dict[int, CachedFunction[T]] = {}
+        self._cached: dict[int, CachedFunction[T]] = {}
         self._lock = threading.Lock()
 
     def find(self, f: Callable[..., Any]) -> T:
-        """Return what is kept of a function as it is now.
+        """Return the value for a function in its present state.
 
         Raises:
-            PicklingError: it cannot be pickled.
+            PicklingError: the function cannot be pickled.
         """
-        before = self._kept.get(id(f))
+        before = self._cached.get(id(f))
         if before is not None and before.f() is not f:
             before = None
         if before is not None and before.references is not None:
             for look_up, key, value in before.references:
                 if look_up(key, MISSING) is not value:
                     break
-            else:  # it would be pickled now as it was
+            else:  # its pickle would be the same
                 return before.value
         return self._renew(f, before)
 
@@ -228,34 +228,34 @@ class FunctionCache(Generic[T]):
             references = ()
         try:
             weak = weakref.ref(f, functools.partial(_forget, weakref.ref(self), id(f)))
-        except TypeError:  # nothing to recognise the function by later
+        except TypeError:  # without a weak reference it cannot be recognised later
             return value
-        self._keep(id(f), CachedFunction(weak, references, value, size))
+        self._add(id(f), CachedFunction(weak, references, value, size))
         return value
 
-    def _keep(self, key: int, cached: CachedFunction[T]) -> None:
-        kept = self._kept
+    def _add(self, key: int, one: CachedFunction[T]) -> None:
+        cached = self._cached
         with self._lock:
-            kept.pop(key, None)
-            kept[key] = cached
-            while len(kept) > 1 and (
-                len(kept) > KEPT_FUNCTIONS
-                or sum(one.size for one in list(kept.values())) > KEPT_BYTES
+            cached.pop(key, None)
+            cached[key] = one
+            while len(cached) > 1 and (
+                len(cached) > MOST_CACHED
+                or sum(one.size for one in list(cached.values())) > MOST_CACHED_BYTES
             ):
-                kept.pop(next(iter(kept)), None)
+                cached.pop(next(iter(cached)), None)
 
 
 def _forget(cache: weakref.ref[FunctionCache[Any]], key: int, _: object) -> None:
-    """Keep nothing more of a function that is gone. Called by the collector, at any point and in
-    any thread: it must not wait for a lock.
+    """Drop the value of a function that is gone. The garbage collector calls this, at any point and
+    in any thread, so it must not wait for a lock.
     """
     if (alive := cache()) is not None:
-        alive._kept.pop(key, None)
+        alive._cached.pop(key, None)
 
 
 def references_of(f: Callable[..., Any]) -> tuple[Reference, ...] | None:
-    """Return all that the pickle of a function depends on; None when something of it can change in
-    place.
+    """Return all references on which the pickle of a function depends; None if an object among them
+    can change in place.
     """
     found: list[Reference] = []
     todo: list[Any] = [f]
@@ -275,7 +275,7 @@ def references_of(f: Callable[..., Any]) -> tuple[Reference, ...] | None:
 
 
 def _parts(one: Any) -> Iterator[Reference] | None:
-    """Return what an object refers to; None when it can change unseen."""
+    """Return the references of an object to others; None if it can change unseen."""
     if isinstance(one, types.FunctionType):
         return iter(()) if is_importable(one) else _of_function(one)
     if isinstance(one, type):
@@ -337,7 +337,7 @@ def _always(value: Any) -> Callable[[Any, Any], Any]:
 
 
 def _registrations_since(token: object) -> Callable[[Any, Any], bool]:
-    """Return a look-up that gives True until `ABC.register` is called for any class."""
+    """Return a look-up that returns True until `ABC.register` is called for any class."""
     return lambda key, default: abc.get_cache_token() == token
 
 
@@ -346,12 +346,12 @@ def _length_of(mapping: Mapping[str, Any]) -> Callable[[Any, Any], Any]:
 
 
 SMALL_BYTES = 64 * 1024
-"""Up to this size a function is kept from one map to the next."""
+"""Up to this size a pickled function is cached from one map to the next."""
 DEFAULT = CallOptions()
 
 
 def function_of_map(f: Callable[..., Any], options: CallOptions = DEFAULT) -> Function:
-    """Return a function as it travels for a map; small ones are pickled once for several maps.
+    """Return a map's function as it travels. Small functions are pickled once for several maps.
 
     Raises:
         PicklingError: it cannot be pickled.
@@ -366,13 +366,13 @@ def function_of_map(f: Callable[..., Any], options: CallOptions = DEFAULT) -> Fu
 
 @functools.lru_cache(maxsize=1)
 def _recent_functions(_: Surroundings) -> FunctionCache[Function]:
-    """Return those that were pickled in these surroundings."""
+    """Return the functions of maps that were pickled in these surroundings."""
 
     def make(f: Callable[..., Any], before: Function | None) -> tuple[Function, float]:
         function = make_function(f, most_digested=shared_memory.KEPT_BYTES)
         size = size_of(function.payload)
-        kept = size <= SMALL_BYTES and not function.needs and not function.after
-        return function, size if kept else math.inf
+        is_cached = size <= SMALL_BYTES and not function.needs and not function.after
+        return function, size if is_cached else math.inf
 
     return FunctionCache(make)
 
@@ -384,13 +384,14 @@ def make_function(
     logs: bool = False,
     most_digested: float = math.inf,
 ) -> Function:
-    """Return a callable as it travels: pickled, with what has its calls made again, this process's
-    `sys.path` and working directory.
+    """Return a callable as it travels: pickled, with the surroundings of its calls.
 
-    logs: have what its calls log come here. most_digested: see `pickling.dump_function`.
+    retry_on: the exception classes after which a call is run again.
+    logs: whether log records of its calls are passed to this process's loggers.
+    most_digested: see `pickling.dump_function`.
 
     Raises:
-        PicklingError: it cannot travel.
+        PicklingError: it cannot be pickled.
         TypeError: it is an async generator function.
         ConfigurationError: the working directory is gone; or see `check_imported`.
     """
@@ -415,7 +416,7 @@ def make_function(
 
 
 def _find_reference(obj: Any) -> Any:
-    # Here: most maps need none of it, and a first result is there the sooner.
+    # Imported here, because most maps need none of it.
     from gridengine.client.dependencies import known_references
 
     return known_references().find(obj)

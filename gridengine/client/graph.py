@@ -311,7 +311,7 @@ class _Reader:
 
 
 def _cycle(way: list[Node]) -> graphlib.CycleError:
-    """Return the error of nodes of which each needs the next, and the last the first."""
+    """Return the error of a cycle: each of these nodes needs the next, and the last the first."""
     keys = [node.key for node in [*way, way[0]] if not node.is_nested]
     if way[0].is_nested:
         keys.append(keys[0])

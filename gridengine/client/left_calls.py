@@ -214,16 +214,16 @@ def take_what_has_ended(name: str, path: Path, client: RemoteScheduler) -> bool:
 
 
 def dispatchers_with(name: str, path: Path) -> list[DispatcherFolder]:
-    """Return the dispatchers, whether they run or not, that were handed calls of a run of which the
-    run's file does not know all that came of them.
+    """Return the dispatchers, running or not, that were handed calls of a run whose outcomes are
+    not all in the run's file.
     """
     keys = handed_to(name, path)
     return [one for one in DispatcherFolder.all() if one.server_key() in keys] if keys else []
 
 
 def runs_at(folder: DispatcherFolder) -> Iterator[RunSummary]:
-    """Yield the runs in the run directory of which a dispatcher has calls without a result in the
-    run's file.
+    """Yield the runs in the run directory that have handed calls to a dispatcher whose results are
+    not all in the run's file.
     """
     key = folder.server_key()
     for path in stored_runs.paths():
@@ -233,7 +233,7 @@ def runs_at(folder: DispatcherFolder) -> Iterator[RunSummary]:
 
 
 def who_has(name: str, path: Path) -> str:
-    """Return who is at calls of a run that have no result, in words; empty when nobody is.
+    """Return, in words, which processes have calls of a run without a result; empty if none has.
 
     Raises:
         JournalError: the run's file cannot be read.
@@ -246,7 +246,7 @@ def who_has(name: str, path: Path) -> str:
 
 
 def how_left_go_on(name: str, path: Path) -> str:
-    """Return how calls of a run that have no result get one."""
+    """Return a sentence that says how the calls of a run without a result will get one."""
     if who := who_has(name, path):
         return f"{who} has them"
     for one in dispatchers_with(name, path):
@@ -258,13 +258,13 @@ def how_left_go_on(name: str, path: Path) -> str:
 
 
 def take_by_now(name: str, path: Path, client: RemoteScheduler | None) -> bool:
-    """Write what a client's dispatcher has by now of a run to the run's file; without a client what
-    any of this user's has. Return whether there is more to come.
+    """Write the outcomes of a run that a client's dispatcher has by now to the run's file; without
+    a client, those that any dispatcher of this user has. Return whether there is more to come.
 
     Raises:
         JournalError: the file cannot be written.
-        DispatcherGone, ConfigurationError: the client's dispatcher cannot be asked; of others that
-            is a warning.
+        DispatcherGone, ConfigurationError: the client's dispatcher does not answer. For other
+            dispatchers this is a warning.
     """
     if client is not None:
         return _take(name, path, client)

@@ -201,21 +201,21 @@ def test_what_its_user_has_forgotten_is_not_kept(cache: FunctionCache[Function])
     del thing, other, f
     gc.collect()
     assert [end() for end in ends] == [None, None]
-    assert cache._kept == {}
+    assert cache._cached == {}
 
 
 def test_only_so_many_are_kept(cache: FunctionCache[Function]) -> None:
-    made = [functools.partial(pow, n) for n in range(2 * functions.KEPT_FUNCTIONS)]
+    made = [functools.partial(pow, n) for n in range(2 * functions.MOST_CACHED)]
     for f in made:
         cache.find(f)
-    assert len(cache._kept) == functions.KEPT_FUNCTIONS
+    assert len(cache._cached) == functions.MOST_CACHED
 
 
 def test_only_so_much_is_kept(cache: FunctionCache[Function]) -> None:
-    made = [functools.partial(len, bytes(functions.KEPT_BYTES // 3)) for _ in range(5)]
+    made = [functools.partial(len, bytes(functions.MOST_CACHED_BYTES // 3)) for _ in range(5)]
     for f in made:
         cache.find(f)
-    assert len(cache._kept) == 2
+    assert len(cache._cached) == 2
 
 
 def test_a_small_function_is_pickled_once_for_several_maps() -> None:
