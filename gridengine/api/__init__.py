@@ -28,8 +28,8 @@ Rejected:
   `Executor`, a process would have an environment that the script may still change. A process that
   started early is not used when the environment has changed all the same.
 - A thread that draws the bar of a map. The thread that waits for the map draws it. Executors have a
-  thread (`ProgressWatcher`), as long as calls are open: their users wait by `concurrent.futures`, or
-  not at all. Calls are counted where their futures are settled, under a lock that is held there
+  thread (`ProgressWatcher`) as long as calls are open: their users wait by `concurrent.futures`,
+  or not at all. Calls are counted where their futures are settled, under a lock that is held there
   anyway; where no progress is wanted nothing is counted.
 - Progress in a log after two seconds, as on a terminal. Piped output is often read by programs, and
   short maps have nothing to report; so the first line comes after ten seconds.

@@ -27,9 +27,8 @@ def gather(
     head = list(itertools.islice(calls, 1))
     if not head:
         return []
-    kind = RaisingRun if request.reraise else WatchedRun
     submission = Submission.of(request) if request.named_run is None else _of_named_run(request)
-    run = kind(submission, total, request.chunksize)
+    run = WatchedRun(submission, total, request.chunksize, reraise=request.reraise)
     slot, results = submission.dispatcher.call_slot, run.results
     run.progress = progress if slot is None else _shown(progress, submission)
     try:
@@ -107,24 +106,6 @@ class WatchedRun(MapRun):
         if self.bar is not None:
             done = len(results.values) - results.missing
             self.bar.update(done, len(results.errors), self.total)
-
-
-class RaisingRun(WatchedRun):
-    """A map that ends with the first call that fails, in the order of the calls."""
-
-    raises = True
-
-    def proceed(self, wait: Callable[[float], object]) -> bool:
-        """Collect the outcomes that have come; return whether no call has failed."""
-        return super().proceed(wait) and self.results.first_error is None
-
-    def handle_errors(self, first: int, known: int | None) -> None:
-        """Cancel the calls after the first error, and raise it once all calls before it have
-        succeeded.
-        """
-        self.results.raise_first_error()
-        if first != known:
-            self.submission.cancel_after(first)
 
 
 class ResultIterator(Generic[T]):

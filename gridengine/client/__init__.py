@@ -6,7 +6,7 @@
       |
       |- map: map_run -> submission ----------------.
       |- single call: future -> batcher -> batch ---|--> Dispatcher.submit
-      `- graph: graph -> executor_submissions ------'         |
+      `- graph: graph -> executor_submissions ------'        |
                                                              |
     the caller's thread             the I/O thread           v
     outcomes (unpickled) <--- submission's queue <---- CallsFinished

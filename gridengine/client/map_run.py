@@ -117,17 +117,21 @@ class MapRun:
     Args:
         total: how many calls there are; None if that is unknown.
         chunksize: how many of them travel together; None lets this class decide.
+        reraise: whether the map ends with the first call that fails, in the order of the calls; a
+            call that cannot be pickled raises at once. Otherwise each error is its call's outcome.
     """
 
-    raises = False
-    """Whether a call that cannot be pickled raises at once. Otherwise the error is the call's
-    outcome.
-    """
-
-    def __init__(self, submission: Submission, total: int | None, chunksize: int | None) -> None:
+    def __init__(
+        self,
+        submission: Submission,
+        total: int | None,
+        chunksize: int | None,
+        *,
+        reraise: bool = False,
+    ) -> None:
         self.submission = submission
         self.add: Callable[[list[Any], int], int] = (
-            submission.add if self.raises else submission.add_what_can_travel
+            submission.add if reraise else submission.add_what_can_travel
         )
         """Adds a block of calls to the submission, given the number of the first call; returns the
         bytes of the block.
@@ -135,6 +139,7 @@ class MapRun:
         self.results = Results()
         self.total = total
         self._chunksize = chunksize
+        self._reraise = reraise
 
     def send(self, calls: Iterator[Any], wait: Callable[[float], object] | None = None) -> None:
         """Send all calls in blocks. The first block is small, so that work begins soon; later
@@ -168,11 +173,12 @@ class MapRun:
         self.take(0)
         while not self.submission.has_room():
             wait(LOOK_SECONDS)
-        return True
+        return not self._reraise or self.results.first_error is None
 
     def take(self, timeout: float | None) -> bool:
         """Collect the outcomes that have arrived, waiting up to `timeout` seconds for the first;
-        return whether there were any.
+        return whether there were any. With `reraise`, cancel the calls after the first error, and
+        raise it once all calls before it have succeeded.
         """
         results, taken = self.results, False
         known = results.first_error
@@ -180,16 +186,11 @@ class MapRun:
             results.put(outcome)
             taken = True
             del outcome  # breaks a cycle of the outcome with an error that is raised
-        if results.first_error is not None:
-            self.handle_errors(results.first_error, known)
+        if self._reraise and results.first_error is not None:
+            results.raise_first_error()
+            if results.first_error != known:
+                self.submission.cancel_after(results.first_error)
         return taken
-
-    def handle_errors(self, first: int, known: int | None) -> None:
-        """Called when there are errors.
-
-        first: the number of the first call that has failed.
-        known: the number of the first call that was known to have failed before.
-        """
 
     def stop(self, error: BaseException) -> None:
         """Cancel the calls that have not ended, and attach the results so far to an error; see
