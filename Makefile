@@ -57,7 +57,7 @@ help:
 	@echo 'make bench    measure us and our peers side by side, in over an hour, and write'
 	@echo '              benchmarks/README.md; as root on real batch systems too'
 	@echo '              (BENCH_ARGS="--rows map start" selects, and writes nothing)'
-	@echo 'make bench-quick  us and the standard library alone, as ratios, in two minutes'
+	@echo 'make bench-quick  us and the standard library alone, as ratios, in three minutes'
 	@echo 'make htcondor oar grid-engine slurm   as root on Debian: bring up a real one to try out'
 	@echo 'make check    ruff, mypy, and whether rooms and modules import only what they may'
 	@echo 'make format   let ruff lay out the code'

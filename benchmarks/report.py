@@ -147,14 +147,7 @@ def wants(tables: Sequence[Table]) -> str:
 def want(table: Table, column: Column, tables: Sequence[Table]) -> list[str]:
     assert column.limit is not None
     medians = table.medians(column)
-    ours = next(
-        (
-            medians[peer]
-            for peer in (*WITH_A_NAME, OURS, ONE_FILE, *OURS_ON_CLUSTERS, *OUR_CLIENTS)
-            if peer in medians
-        ),
-        None,
-    )
+    ours = ours_of(medians)
     elsewhere = {
         f"{other.row.name}/{peer}": value
         for other in tables
@@ -193,6 +186,12 @@ def want(table: Table, column: Column, tables: Sequence[Table]) -> list[str]:
     ]
 
 
+def ours_of(medians: dict[str, float]) -> float | None:
+    """Return this package's own figure: of the peers that are ours, that of the first."""
+    peers = (*WITH_A_NAME, OURS, ONE_FILE, *OURS_ON_CLUSTERS, *OUR_CLIENTS)
+    return next((medians[peer] for peer in peers if peer in medians), None)
+
+
 def measure(table: Table, column: Column) -> str:
     return table.row.title + (f": {column.title}" if len(table.row.columns) > 1 else "")
 
@@ -229,11 +228,11 @@ def ratios(tables: Sequence[Table]) -> str:
     lines = [
         [
             measure(table, column),
-            _shown(medians[OURS], column),
-            *(ratio(medians[OURS], medians.get(peer)) for peer in peers),
+            _shown(ours, column),
+            *(ratio(ours, medians.get(peer)) for peer in peers),
         ]
         for table, column, medians in rows
-        if OURS in medians
+        if (ours := ours_of(medians)) is not None
     ]
     return grid(["", "ours", *(f"ours / {peer}" for peer in peers)], lines)
 
