@@ -86,11 +86,13 @@ def parsed() -> argparse.Namespace:
         help="worker processes of each on this machine (default 2)",
     )
     parser.add_argument(
-        "--write", action="store_true", help="write all rows to benchmarks/README.md, and the plot"
+        "--write",
+        action="store_true",
+        help="write these rows to the table of benchmarks/README.md, and the plot if it is one",
     )
     options = parser.parse_args()
-    if options.write and (options.quick or options.rows or options.peers):
-        parser.error("--write wants all rows and peers")
+    if options.write and (options.quick or options.peers):
+        parser.error("--write wants all peers")
     return options
 
 
@@ -134,12 +136,9 @@ def main() -> None:
     if options.write and curve:
         report.draw(curve)
     turns = options.repetitions or REPETITIONS
-    text = report.document(
-        tables, core=core, plot=options.write, remark=f"At most {turns} turns each."
-    )
-    report.show(text)
+    report.show(report.document(tables, core=core, remark=f"At most {turns} turns each."))
     if options.write:
-        report.write(text)
+        report.write(tables)
 
 
 if __name__ == "__main__":
