@@ -6,9 +6,8 @@ import itertools
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from typing import Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
-from gridengine.api.progress import REFRESH_SECONDS, ProgressBar, ProgressSpec
 from gridengine.client.map_run import SHARES, SMALLEST_WINDOW, MapRun
 from gridengine.client.outcomes import warn_of_exit
 from gridengine.client.submission import MapRequest, Submission
@@ -16,6 +15,11 @@ from gridengine.dispatcher.call_slot import WithoutSlot, without_slot
 from gridengine.errors import RemoteTraceback, SchedulerUnavailable, trim
 from gridengine.resources.units import flag
 
+if TYPE_CHECKING:
+    from gridengine.api.progress import ProgressBar, ProgressSpec
+
+QUICK_SECONDS = 0.25
+"""A map that ends within this time shows no progress, and does not import how it is shown."""
 T = TypeVar("T")
 Value = TypeVar("Value")
 
@@ -89,7 +93,7 @@ class WatchedRun(MapRun):
     def watch(self, most: float | None = None) -> None:
         """Take outcomes. Wait for the first at most `most` seconds, or until it is time to draw."""
         results, bar = self.results, self.bar
-        left = REFRESH_SECONDS if bar is None else bar.wait_seconds()
+        left = QUICK_SECONDS if bar is None else bar.wait_seconds()
         self.take(left if most is None else min(left or most, most))
         if results.missing or bar is not None:
             self.bar = bar or self.make_bar()
@@ -97,6 +101,8 @@ class WatchedRun(MapRun):
 
     def make_bar(self) -> ProgressBar:
         """Return a new bar."""
+        from gridengine.api.progress import ProgressBar  # quick maps need none
+
         submission = self.submission
         return ProgressBar(submission.snapshot, shown=self.progress, label=submission.name)
 
@@ -140,6 +146,8 @@ class ResultIterator(Generic[T]):
         shown = _shown(progress, submission)
         if submission.dispatcher.at_once and (shown is None or isinstance(shown, bool)):
             shown = False
+        from gridengine.api.progress import ProgressBar  # `map` may need none
+
         self._bar = ProgressBar(submission.snapshot, shown=shown, label=submission.name)
         self._closed = False
         self._fault: Exception | None = None
