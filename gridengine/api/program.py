@@ -22,6 +22,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from gridengine.api.map import starmap
 from gridengine.errors import ConfigurationError, exit_words
+from gridengine.resources.units import flag, whole
 
 if TYPE_CHECKING:
     from gridengine.schedulers.base import SchedulerSpec
@@ -79,7 +80,7 @@ class Program:
         check: raise `ProgramFailed` when the program fails.
 
     Raises:
-        ConfigurationError: an argument is not what it must be.
+        TypeError, ConfigurationError: an argument is not what it must be.
     """
 
     def __init__(
@@ -108,7 +109,7 @@ class Program:
                 hint="leave out one of the two",
             )
         self._env = dict(env or {})
-        self._text, self._check = text, check
+        self._text, self._check = flag("text", text), flag("check", check)
         self.__name__ = Path(self._argv[0]).name
 
     def __repr__(self) -> str:
@@ -236,8 +237,7 @@ class LineProgram:
         env: Mapping[str, str] | None = None,
     ) -> None:
         self._argv = tuple(_words(argv))
-        if isinstance(lines, bool) or not isinstance(lines, int) or lines < 1:
-            raise ConfigurationError(f"lines must be 1 or more, not {lines!r}", hint="say lines=1")
+        lines = whole("lines", lines, hint="say lines=1")
         self._lines, self._until = lines, until
         self._env = tuple(sorted((env or {}).items()))
         self.__name__ = Path(self._argv[0]).name

@@ -142,7 +142,7 @@ def test_a_program_ends_with_its_call(scheduler: Any, tmp_path: Path, end: str) 
         (lambda: Program(["ls"], files={"../x": ""}), "files has the name '../x'"),
         (lambda: Program(["ls"], files={"/x": ""}), "files has the name '/x'"),
         (lambda: Program(["ls"], files={"x": ""}, cwd="/tmp"), "has no cwd="),
-        (lambda: LineProgram(["bc"], lines=0), "lines must be 1 or more, not 0"),
+        (lambda: LineProgram(["bc"], lines=0), "lines must be at least 1, not 0"),
     ],
 )
 def test_what_is_no_program_is_told_at_once(make: Any, words: str) -> None:
