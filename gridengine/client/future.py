@@ -33,7 +33,7 @@ from gridengine.errors import UNNUMBERED, Cancelled, call_words, short_repr, tri
 from gridengine.resources.tables import html_table
 from gridengine.serialize.argument_snapshot import given_words
 from gridengine.serialize.exceptions import note_on
-from gridengine.serialize.kept_payload import KeptPayload
+from gridengine.serialize.payload import KeptPayload
 from gridengine.serialize.references import Reference
 
 MOST_CALLS: Final = 1024

@@ -24,8 +24,8 @@ from gridengine.schedulers.base import SchedulerSpec
 from gridengine.schedulers.remote import RemoteScheduler
 from gridengine.serialize.byte_code import PYTHON
 from gridengine.serialize.classes import known_classes
-from gridengine.serialize.module_changes import own_modules
 from gridengine.serialize.payload import Payload, size_of
+from gridengine.serialize.users_modules import own_modules
 
 log = logging.getLogger("gridengine")
 

@@ -27,8 +27,7 @@ from gridengine.schedulers.logs import add_log
 from gridengine.serialize import pickling
 from gridengine.serialize.exceptions import copy_without_traceback, note_on
 from gridengine.serialize.itemwise_unpickler import Unloadable
-from gridengine.serialize.kept_payload import KeptPayload
-from gridengine.serialize.payload import Payload
+from gridengine.serialize.payload import KeptPayload, Payload
 
 log = logging.getLogger("gridengine")
 

@@ -7,7 +7,7 @@ calls to holders, which keep account of what is free.
     request (a user's) -> Demand -> queue -> Packer.place -> Placed: a holder, and what it gave
                                                 ^ holders come (open) and go (shut)
 
-Read `base` first, then `kinds`. `units` checks the values that users give, `estimates` derives
+Read `base` first, then `kinds`. `units` checks the values that users give, `demand` derives
 limits from earlier runs, `demand` is the request of a group of calls, `packing` decides which task
 goes to which holder, and `encoding` sends requests without pickling.
 

@@ -20,7 +20,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from gridengine.serialize import (
-    annotation_code,
     classes,
     functions,
     lazy_imports,
@@ -28,7 +27,6 @@ from gridengine.serialize import (
     shared_objects,
     type_parameters,
 )
-from gridengine.serialize.abstract_classes import virtual_relatives
 from gridengine.serialize.byte_code import dump_code, load_code
 from gridengine.serialize.classes import (
     Definition,
@@ -37,6 +35,7 @@ from gridengine.serialize.classes import (
     is_by_value,
     is_importable,
     known_classes,
+    virtual_relatives,
 )
 from gridengine.serialize.exceptions import (
     OptionalObject,
@@ -202,7 +201,7 @@ class Pickler(pickle.Pickler):
             attributes["obj"] = optional
         return make_exception, (kind, arguments), attributes, None, None, fill_exception
 
-    def reduce_wanted(self, wanted: annotation_code.Wanted) -> Reduction:
+    def reduce_wanted(self, wanted: functions.Wanted) -> Reduction:
         """Return what is sent of a value that annotations alone name."""
         optional = self._pickled_optional(wanted.value)
         return load_optional, (pickle.dumps(None) if optional is None else optional.getvalue(),)
@@ -325,7 +324,7 @@ RECIPES: Mapping[type, Recipe] = types.MappingProxyType(
         types.CodeType: _reduce_code,
         types.MethodType: Pickler.reduce_method,
         Filled: Pickler.note_filled,
-        annotation_code.Wanted: Pickler.reduce_wanted,
+        functions.Wanted: Pickler.reduce_wanted,
         types.ModuleType: _reduce_module,
         types.MappingProxyType: lambda pickler, proxy: (types.MappingProxyType, (dict(proxy),)),
         io.TextIOWrapper: _reduce_stream,
@@ -367,7 +366,7 @@ def _dataclass_recipes() -> Mapping[type, Recipe]:
 
 @functools.cache
 def _annotation_recipes() -> Mapping[type, Recipe]:
-    return {sys.modules["annotationlib"].ForwardRef: annotation_code.reduce_forward_reference}
+    return {sys.modules["annotationlib"].ForwardRef: functions.reduce_forward_reference}
 
 
 MORE_RECIPES: Mapping[str, Callable[[], Mapping[type, Recipe]]] = types.MappingProxyType(

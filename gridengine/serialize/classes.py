@@ -1,13 +1,19 @@
-"""Classes taken apart and put together, and the table of those that this process knows.
+"""Classes that travel by value: taken apart, put together, and the table of the known ones.
 
 A class is more than its parts: `isinstance` asks for the very object. So each class sent by value
-has a *token*: a process that knows the token uses the class that it has, and the one where the
-class was written gets its own back. A definition that has changed since (a method replaced, a
+has a *token*. A process that knows the token uses the class that it has, and the process where the
+class was written gets its own class back. A definition that has changed since (a method replaced, a
 global variable that it uses assigned anew) is applied to the class in place.
+
+A class of the script brings along its virtual subclasses (`ABC.register`), and the importable
+abstract classes (`collections.abc.Sequence`, say) that it was registered with itself. A
+registration of one importable class with another does not travel, like all changes that a script
+makes in a module.
 """
 
 from __future__ import annotations
 
+import abc
 import enum
 import functools
 import os
@@ -17,14 +23,77 @@ import types
 import typing
 import weakref
 from collections import OrderedDict
+from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any, NamedTuple, TypeAlias
 
 from gridengine.errors import ConfigurationError, PicklingError
-from gridengine.serialize import annotation_code
-from gridengine.serialize.abstract_classes import Relatives, register_relatives
-from gridengine.serialize.annotation_code import ANNOTATE, LOOKED_UP
-from gridengine.serialize.main_module import add_class_to_main
+from gridengine.serialize import functions
+from gridengine.serialize.functions import ANNOTATE, LOOKED_UP
 from gridengine.serialize.payload import ATOMS
+from gridengine.serialize.users_modules import add_class_to_main
+
+Relatives: TypeAlias = tuple[list[type], list[type]]
+"""The classes that were registered with a class, and the importable ones that it was registered
+with.
+"""
+NONE: Relatives = ([], [])
+
+
+def virtual_relatives(cls: type, is_by_value: Callable[[type], bool]) -> Relatives:
+    """Return the virtual relatives of a class that travels by value."""
+    registrars = _registrars(abc.get_cache_token(), is_by_value).get(cls, [])
+    if not isinstance(cls, abc.ABCMeta):
+        return ([], registrars) if registrars else NONE
+    return sorted(_registered_with(cls), key=_full_name), registrars
+
+
+def register_relatives(cls: type, relatives: Relatives) -> None:
+    """Make `relatives[0]` virtual subclasses of a class, and the class one of `relatives[1]`."""
+    for one in relatives[0]:
+        abc.ABCMeta.register(cls, one)  # type: ignore[arg-type]
+    for registrar in relatives[1]:
+        abc.ABCMeta.register(registrar, cls)  # type: ignore[arg-type]
+
+
+@functools.lru_cache(maxsize=1)
+def _registrars(
+    registrations: object, is_by_value: Callable[[type], bool]
+) -> MutableMapping[type, list[type]]:
+    """Return the importable abstract classes by the classes of the script that were registered
+    with them. All classes of the process are looked at, once for each number of registrations.
+    """
+    found: MutableMapping[type, list[type]] = weakref.WeakKeyDictionary()
+    for one in _abstract_classes():
+        scripts = [registered for registered in _registered_with(one) if is_by_value(registered)]
+        if scripts and not is_by_value(one):  # which looks it up: a deprecated one warns
+            for registered in scripts:
+                found.setdefault(registered, []).append(one)
+    for registrars in found.values():
+        registrars.sort(key=_full_name)
+    return found
+
+
+def _abstract_classes() -> Iterator[type]:
+    todo, seen = [object], set[int]()
+    while todo:
+        for one in type.__subclasses__(todo.pop()):
+            if id(one) not in seen:  # a deprecated one warns when it is compared
+                seen.add(id(one))
+                todo.append(one)
+                if isinstance(one, abc.ABCMeta):
+                    yield one
+
+
+def _registered_with(cls: Any) -> Iterator[type]:
+    # What `ABC._dump_registry` prints; other Pythons than CPython have another, or none.
+    dump = getattr(abc, "_get_dump", None)
+    references = dump(cls)[0] if dump is not None else ()
+    return (one for reference in references if (one := reference()) is not None)
+
+
+def _full_name(cls: type) -> tuple[str, str]:
+    return cls.__module__, cls.__qualname__
+
 
 Definition: TypeAlias = tuple[type, bytes, dict[str, Any], dict[str, dict[str, Any]], Relatives]
 """A class, the version of its definition, its attributes, for an enumeration the attributes of
@@ -165,7 +234,7 @@ def home_of(cls: type) -> str | None:
 def _is_made_anew(cls: type, name: str, value: Any) -> bool:
     if name in MADE_ANEW or isinstance(value, types.MemberDescriptorType):
         return True
-    if name in LOOKED_UP and annotation_code.is_looked_up(name, value, vars(cls)):
+    if name in LOOKED_UP and functions.is_looked_up(name, value, vars(cls)):
         return True
     if not isinstance(cls, enum.EnumMeta):
         return False
@@ -206,7 +275,7 @@ def attributes(cls: type) -> dict[str, Any]:
     own = vars(cls)
     found = {name: value for name, value in own.items() if not _is_made_anew(cls, name, value)}
     if ANNOTATE in found:
-        found[ANNOTATE] = annotation_code.take_apart(found[ANNOTATE])
+        found[ANNOTATE] = functions.take_annotations_apart(found[ANNOTATE])
     return found
 
 
@@ -304,7 +373,7 @@ def fill_classes(_: type, definitions: list[Definition | tuple[()]]) -> None:
                 type.__delattr__(cls, name)
             for name, value in given.items():
                 if name == ANNOTATE:  # this forgets what annotations it made before
-                    value = annotation_code.put_together(value, {"__name__": cls.__module__})
+                    value = functions.put_annotations_together(value, {"__name__": cls.__module__})
                     type.__setattr__(cls, "__annotate__", value)
                 else:
                     type.__setattr__(cls, name, value)

@@ -1,12 +1,17 @@
-"""One object to its payload: by C `pickle` with our recipes, and with dill's where it refuses."""
+"""One object to its payload: by C `pickle` with our recipes, and with dill's where it refuses.
+
+dill is imported only when C `pickle` has refused something.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import pickle
 import socket
 import sys
+import threading
 import types
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -120,7 +125,7 @@ def with_dill(encode_with: Callable[[Mapping[type, Recipe]], list[Buffer]]) -> l
     try:
         return encode_with(recipes)
     except (TypeError, pickle.PicklingError) as error:
-        from gridengine.serialize.dill_recipes import dill_recipes
+        pass
 
         more = {**dill_recipes(), **recipes}
         with contextlib.suppress(TypeError, pickle.PicklingError):
@@ -143,3 +148,36 @@ def _reduce_socket(pickler: Pickler, one: socket.socket) -> Reduction:
 
 
 SOCKETS: Mapping[type, Recipe] = types.MappingProxyType({socket.socket: _reduce_socket})
+
+
+@functools.cache
+def dill_recipes() -> Mapping[type, Recipe]:
+    """Return dill's recipes, but for those of locks and files, which would arrive as others."""
+    import dill  # here, since few need it, and all would start later for it
+
+    refused = (type(threading.Lock()), type(threading.RLock()), io.IOBase)
+    return {
+        kind: functools.partial(_record, handler)
+        for kind, handler in dict(dill.Pickler.dispatch).items()
+        if not issubclass(kind, refused)
+    }
+
+
+class _Recorder:
+    """Stands in for dill's pickler, and keeps the reduction that one of its handlers would have
+    saved.
+    """
+
+    reduction: Reduction = NotImplemented
+
+    def save_reduce(self, *reduction: Any, obj: Any = None) -> None:
+        self.reduction = reduction
+
+
+def _record(handler: Callable[[_Recorder, Any], None], pickler: Pickler, obj: Any) -> Reduction:
+    recorder = _Recorder()
+    try:
+        handler(recorder, obj)
+    except AttributeError:  # it wanted to write bytes of its own
+        return NotImplemented
+    return recorder.reduction

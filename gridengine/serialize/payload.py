@@ -1,9 +1,12 @@
-"""What travels without being looked into: pickled objects and their large buffers."""
+"""Payloads: pickled objects and their large buffers, which pass through unread.
+
+A `KeptPayload` stands for the payload of a result that has stayed at the worker that made it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Payload: TypeAlias = Sequence[Buffer]
@@ -26,3 +29,30 @@ def size_of(payload: Payload) -> int:
     for buffer in payload:
         size += len(buffer) if type(buffer) is bytes else memoryview(buffer).nbytes
     return size
+
+
+class KeptPayload(list[Buffer]):
+    """Stands for the payload of a result, by its `reference`; `size` is in bytes, `worker` where it
+    was made. It is empty: who needs what is in it fetches it.
+    """
+
+    def __init__(self, reference: int, size: int, worker: bytes) -> None:
+        super().__init__()
+        self.reference = reference
+        self.size = size
+        self.worker = worker
+        self.load: Callable[[], Payload] | None = None
+        """Fetches it: set by who passes this on to those who may ask; as the next."""
+        self.when_here: Callable[[Callable[[], object]], bool] | None = None
+        """Has it fetched, and something done then, in any thread; returns False if it is here."""
+        self.outcome: Callable[[], Any] | None = None
+        """Returns what came of that, unread, once it is here."""
+
+    def fetch(self) -> Payload:
+        """Return the payload itself; waits for it.
+
+        Raises:
+            Exception: it was lost and cannot be made again.
+        """
+        assert self.load is not None
+        return self.load()

@@ -20,8 +20,7 @@ from gridengine.serialize.by_value import Recipe
 from gridengine.serialize.encoding import SOCKETS, encode, with_dill
 from gridengine.serialize.exceptions import PartialResults, picklable_copy, traceback_text
 from gridengine.serialize.itemwise_unpickler import Unloadable
-from gridengine.serialize.kept_payload import KeptPayload
-from gridengine.serialize.payload import ATOMS, Buffer, Payload
+from gridengine.serialize.payload import ATOMS, Buffer, KeptPayload, Payload
 from gridengine.serialize.shared_memory import BlockWriter, StoredPayload, writable
 from gridengine.serialize.shared_objects import NAME_BYTES
 from gridengine.serialize.unpicklable import (

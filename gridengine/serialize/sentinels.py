@@ -14,7 +14,7 @@ import sys
 from typing import Any, NamedTuple
 
 from gridengine.serialize.classes import is_importable, known_classes
-from gridengine.serialize.main_module import add_to_main
+from gridengine.serialize.users_modules import add_to_main
 
 SENTINEL: type = getattr(builtins, "sentinel", type("sentinel", (), {}))
 """Their type; before Python 3.15 one that nothing is of."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from gridengine.errors import PicklingError, is_own, users_frames
-from gridengine.serialize import annotation_code
+from gridengine.serialize import functions
 from gridengine.serialize.byte_code import global_names
 from gridengine.serialize.classes import is_by_value
 from gridengine.serialize.encoding import encode, with_dill
@@ -269,7 +269,7 @@ def _function_parts(function: types.FunctionType) -> Parts:
         if name in function.__globals__:
             yield f"global variable {name!r}", function.__globals__[name]
     yield "default values", (function.__defaults__, function.__kwdefaults__)
-    yield "annotations", annotation_code.of_function(function)
+    yield "annotations", functions.annotations_of(function)
     yield "attributes", vars(function)
 
 

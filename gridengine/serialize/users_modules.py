@@ -1,8 +1,12 @@
-"""The caller's own modules: whether one of them has been reloaded, or its file edited, since they
-were last checked.
+"""The modules that user code sees: a runner's `__main__`, and which of the user's own have changed.
 
-The environment's packages and the standard library are not among them: they are taken not to change
-meanwhile.
+A runner's `__main__` offers by name what came by value from its caller's `__main__`. `pickle` and
+`multiprocessing` look there: a call saves an object whose class is of the script, or has a function
+of the script run by processes that it forks.
+
+`OwnModules` notices that one of the caller's own modules has been reloaded, or that its file was
+edited, since the last check. Packages of the environment and the standard library are not among
+them: nobody expects them to change meanwhile.
 """
 
 from __future__ import annotations
@@ -13,7 +17,7 @@ import os
 import sys
 import time
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -21,6 +25,78 @@ from msgspec import Struct
 
 if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
+
+
+class CallersMain(types.ModuleType):
+    """Stands in for the caller's `__main__`. Each function has the names that came with it and with
+    its arguments.
+
+    They are not to be had for processes that are not forked from this one, which know none of them:
+    `multiprocessing.Pool` would start one after the other, each to end by an unknown name.
+    """
+
+    __slots__ = ("_gridengine_current", "_gridengine_names")
+
+    def __init__(self) -> None:
+        super().__init__("__main__")
+        self._gridengine_names: dict[bytes, dict[str, Any]] = {}
+        self._gridengine_current: dict[str, Any] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in self._gridengine_current or _has_unforked_children():
+            raise AttributeError(f"module '__main__' has no attribute {name!r}")
+        return self._gridengine_current[name]
+
+
+# Functions, for a method's name may be one of the caller's too.
+
+
+def enter_function(main: CallersMain, function: bytes) -> None:
+    """Have, from now on, the names of the function with this digest."""
+    main._gridengine_current = main._gridengine_names.setdefault(function, {})
+
+
+def forget_function(main: CallersMain, function: bytes) -> None:
+    """Drop the names of a function."""
+    main._gridengine_names.pop(function, None)
+
+
+def add_to_main(module: object, names: Mapping[str, Any]) -> None:
+    """In a runner, add names to what stands in for the caller's `__main__`, if that is the module;
+    they replace earlier ones.
+    """
+    main = sys.modules.get("__main__")
+    if module == "__main__" and isinstance(main, CallersMain):
+        main._gridengine_current.update(names)
+
+
+def add_class_to_main(cls: type) -> None:
+    """In a runner, let a class be found in the caller's `__main__` by its name. One that was
+    written within another may be here alone: a namespace then stands in for that.
+    """
+    outer, _, name = cls.__qualname__.rpartition(".")
+    if not outer:
+        add_to_main(cls.__module__, {name: cls})
+    elif "." not in outer:
+        there = getattr(sys.modules.get("__main__"), outer, None)
+        if there is None:
+            add_to_main(cls.__module__, {outer: types.SimpleNamespace(**{name: cls})})
+        elif isinstance(there, types.SimpleNamespace):
+            setattr(there, name, cls)
+
+
+def _has_unforked_children() -> bool:
+    """Return whether this process has, or is about to have, children of `multiprocessing` that are
+    not its forks.
+    """
+    multiprocessing = sys.modules.get("multiprocessing")
+    if multiprocessing is None:
+        return False
+    methods = {
+        getattr(child, "_start_method", "fork") for child in multiprocessing.active_children()
+    }
+    return bool(methods - {"fork"}) or multiprocessing.context.get_spawning_popen() is not None
+
 
 logger = logging.getLogger("gridengine")
 
