@@ -29,8 +29,8 @@ from gridengine.dispatcher.call_slot import CallSlot, Releasable, WithoutSlot
 from gridengine.dispatcher.core.figures import Pace
 from gridengine.dispatcher.core.tasks import CallsFinished, Function
 from gridengine.dispatcher.interface import Dispatcher
+from gridengine.display import html_table
 from gridengine.errors import UNNUMBERED, Cancelled, call_words, short_repr, trim
-from gridengine.resources.tables import html_table
 from gridengine.serialize.argument_snapshot import given_words
 from gridengine.serialize.exceptions import note_on
 from gridengine.serialize.payload import KeptPayload

@@ -15,11 +15,11 @@ from typing import Any
 from gridengine.client.options import RunOptions
 from gridengine.dispatcher.core.tasks import CallsFinished, Function
 from gridengine.dispatcher.interface import Dispatcher
+from gridengine.display import plural
 from gridengine.errors import Cancelled, JournalError
 from gridengine.journal.call_keys import CallKeys, FunctionKey
 from gridengine.journal.known_calls import KnownCalls, Piece, digest_of
 from gridengine.journal.run_file import MOST_ARGUMENTS, Block, RunFile, open_run, path_of, release
-from gridengine.resources.units import plural
 from gridengine.schedulers.base import SchedulerSpec
 from gridengine.schedulers.remote import RemoteScheduler
 from gridengine.serialize.byte_code import PYTHON

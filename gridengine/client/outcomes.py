@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from gridengine.client.log_relay import log_relay
 from gridengine.dispatcher.core.tasks import Attempt, CallsFinished, TaskMessage, TaskStarted
+from gridengine.display import plural
 from gridengine.errors import (
     UNNUMBERED,
     GridEngineError,
@@ -22,7 +23,6 @@ from gridengine.errors import (
     call_words,
     safe_repr,
 )
-from gridengine.resources.units import plural
 from gridengine.schedulers.logs import add_log
 from gridengine.serialize import pickling
 from gridengine.serialize.exceptions import copy_without_traceback, note_on

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from gridengine.arguments import MOST
 from gridengine.errors import ConfigurationError
 from gridengine.resources import ZERO, Capacity, Cores, GPUs, Memory, Resource, Token, WTime
 from gridengine.resources.demand import (
@@ -19,7 +20,7 @@ from gridengine.resources.demand import (
     decode_demand,
     encode_demand,
 )
-from gridengine.resources.units import GIGABYTE, MOST
+from gridengine.resources.units import GIGABYTE
 from gridengine.wire.messages import EncodedDemand
 
 
