@@ -11,14 +11,12 @@ import importlib
 import sys
 import types
 from collections.abc import Iterator, Mapping
-from typing import Any, TypeAlias
+from typing import Any
 
 from gridengine.errors import PicklingError
 from gridengine.serialize.by_value import Pickler, Recipe, Reduction
 from gridengine.serialize.payload import ATOMS
 
-Places: TypeAlias = Mapping[int, tuple[str, str]]
-"""Module and name of each object, by its `id`."""
 NEVER = (type, types.ModuleType, BaseException, list, tuple, dict, set, frozenset, *ATOMS)
 
 
