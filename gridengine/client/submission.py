@@ -24,7 +24,7 @@ from gridengine.schedulers.base import Scheduler, SchedulerSpec
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import Payload, size_of
 from gridengine.serialize.references import Reference, awaited_in, numbers
-from gridengine.serialize.repeated_arrays import RepeatedArrays
+from gridengine.serialize.shared_objects import RepeatedArrays
 
 
 class MapRequest(Struct, frozen=True):

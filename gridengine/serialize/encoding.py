@@ -14,16 +14,18 @@ import sys
 import threading
 import types
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gridengine.serialize.by_value import Pickler, Recipe, Reduction
 from gridengine.serialize.payload import Buffer
 from gridengine.serialize.references import NOTHING, Awaited
 from gridengine.serialize.shared_memory import LARGE, BlockWriter, StoredPayload
-from gridengine.serialize.shared_objects import PayloadWithObjects, SharedObject, all_needed
-
-if TYPE_CHECKING:
-    from gridengine.serialize.repeated_arrays import RepeatedArrays
+from gridengine.serialize.shared_objects import (
+    PayloadWithObjects,
+    RepeatedArrays,
+    SharedObject,
+    all_needed,
+)
 
 OUT_OF_BAND = 64 * 1024
 """From this size in bytes a buffer travels on its own; copying a smaller one costs less than a

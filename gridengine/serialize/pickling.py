@@ -12,7 +12,7 @@ import math
 import os
 import pickle
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gridengine.errors import GridEngineError, PicklingError, RemoteTraceback
 from gridengine.serialize import itemwise_unpickler, shared_objects
@@ -22,7 +22,7 @@ from gridengine.serialize.exceptions import PartialResults, picklable_copy, trac
 from gridengine.serialize.itemwise_unpickler import Unloadable
 from gridengine.serialize.payload import ATOMS, Buffer, KeptPayload, Payload
 from gridengine.serialize.shared_memory import BlockWriter, StoredPayload, writable
-from gridengine.serialize.shared_objects import NAME_BYTES
+from gridengine.serialize.shared_objects import NAME_BYTES, RepeatedArrays
 from gridengine.serialize.unpicklable import (
     arguments,
     cause_of,
@@ -33,9 +33,6 @@ from gridengine.serialize.unpicklable import (
     parts_of,
     reason,
 )
-
-if TYPE_CHECKING:
-    from gridengine.serialize.repeated_arrays import RepeatedArrays
 
 
 def dump(obj: Any) -> list[Buffer]:
