@@ -35,35 +35,34 @@ Parts: TypeAlias = (
     bytes
     | tuple[bytes, dict[str, Any], dict[str, "Wanted"], tuple[str, ...], tuple[Any, ...] | None]
 )
-"""The code of a function that makes annotations, the global variables that it names, those of them
-that may not be picklable, the submodules that it reaches, and its closure: cells, and in the place
-of `__classdict__` the attributes.
+"""The parts of a function that makes annotations: its code, the global variables that it names,
+those of them that may not be picklable, the submodules that it reaches, and its closure: cells, and
+in the place of `__classdict__` the attributes of the class.
 """
 LAZY = sys.version_info >= (3, 14)
-"""Whether functions hold what makes their annotations, not the annotations."""
+"""Whether functions hold a function that makes their annotations, not the annotations."""
 BY_NAME = (type, types.ModuleType, types.FunctionType)
 TYPING = frozenset({"builtins", "types", "typing", "typing_extensions", "annotationlib"})
-"""The modules of the types of objects that annotations are made of."""
+"""Modules of the types of the objects that annotations consist of."""
 CLASS_NAMESPACE = "__classdict__"
 ONLY_CLASS = (CLASS_NAMESPACE,)
 ANNOTATE = "__annotate_func__"
-"""What makes the annotations of a class, as it is called among the attributes of that."""
+"""The attribute of a class that holds the function which makes its annotations."""
 LOOKED_UP = frozenset({ANNOTATE, "__annotations_cache__"})
-"""Attributes that a class may have only since somebody has asked for its annotations."""
+"""Attributes that a class may have only because somebody has asked for its annotations."""
 
 
 class Wanted(NamedTuple):
-    """The value of a variable that only annotations name: `db` in `x: db.Model`. When it cannot be
-    pickled it stays behind, and the annotation cannot be evaluated there. It arrives as itself, or
-    as None.
+    """The value of a variable that only annotations name: `db` in `x: db.Model`. A value that
+    cannot be pickled arrives as None, and the annotation cannot be evaluated there.
     """
 
     value: Any
 
 
 def annotations_of(function: types.FunctionType) -> dict[str, Any]:
-    """Return what makes a function's annotations, else the annotations, by its name among the
-    function's attributes.
+    """Return a function's annotations, or the parts of the function that makes them, by the name of
+    the attribute that holds them.
     """
     make = getattr(function, "__annotate__", None) if LAZY else None
     if make is not None:
@@ -72,8 +71,8 @@ def annotations_of(function: types.FunctionType) -> dict[str, Any]:
 
 
 def is_looked_up(name: str, value: Any, others: Mapping[str, Any]) -> bool:
-    """Return whether a class has this attribute of `LOOKED_UP`, beside others, only since somebody
-    has asked for its annotations.
+    """Return whether a class has this attribute of `LOOKED_UP` only because somebody has asked for
+    its annotations. `others` are all attributes of the class.
     """
     if name == ANNOTATE:
         return value is None
@@ -81,8 +80,8 @@ def is_looked_up(name: str, value: Any, others: Mapping[str, Any]) -> bool:
 
 
 def take_annotations_apart(make: Any) -> Any:
-    """Return the parts of a function that the compiler has made of annotations; the bytes of its
-    code alone where that suffices. What somebody has written is returned as it is.
+    """Return the parts of a function that the compiler has made of annotations; only the bytes of
+    its code where they suffice. A function that a user has written is returned as it is.
     """
     if type(make) is not types.FunctionType or (code := make.__code__).co_name != "__annotate__":
         return make
@@ -117,8 +116,10 @@ def _items(names: Mapping[str, Any], wanted: tuple[str, ...]) -> dict[str, Any]:
 def _without_class(
     closure: tuple[types.CellType, ...], code: types.CodeType, wanted: tuple[str, ...]
 ) -> tuple[Any, ...]:
-    """Return a closure with the attributes that are wanted of the class, in place of its cell."""
-    if code.co_freevars == ONLY_CLASS:  # it is so of most
+    """Return a closure in which the wanted attributes of the class stand in the place of its
+    cell.
+    """
+    if code.co_freevars == ONLY_CLASS:  # the usual case, made quick
         return (_items(closure[0].cell_contents, wanted),)
     return tuple(
         _items(cell.cell_contents, wanted) if name == CLASS_NAMESPACE else cell
@@ -127,8 +128,8 @@ def _without_class(
 
 
 def closure_of(function: types.FunctionType) -> tuple[types.CellType, ...] | None:
-    """Return the closure of a function; with of a class's attributes those alone that its code
-    names.
+    """Return the closure of a function. Of the attributes of a class around it, the closure has
+    only those that the function's code names.
     """
     code, closure = function.__code__, function.__closure__
     if closure is None or CLASS_NAMESPACE not in code.co_freevars:
@@ -141,8 +142,8 @@ def _cells(closure: tuple[Any, ...]) -> tuple[types.CellType, ...]:
 
 
 def put_annotations_together(parts: Any, names: dict[str, Any]) -> Any:
-    """Return the function of these parts, with these global variables, to which those that it names
-    are added.
+    """Make the function of these parts, with these global variables, to which the variables that it
+    names are added.
     """
     if type(parts) is bytes:
         parts = parts, {}, {}, (), ({},)
@@ -159,8 +160,8 @@ def put_annotations_together(parts: Any, names: dict[str, Any]) -> Any:
 
 
 def reduce_forward_reference(_: object, reference: Any) -> Any:
-    """Return what a pickle has of an `annotationlib.ForwardRef`, a part of annotations that could
-    not be evaluated: of the variables around it those that it names.
+    """Return the reduction of an `annotationlib.ForwardRef`, a part of annotations that could not
+    be evaluated. Of the variables around it, only those travel that it names.
     """
     arguments = {
         "module": reference.__forward_module__,
@@ -183,7 +184,7 @@ Source: TypeAlias = tuple[str, int, list[str]]
 """A file's name, a line number and the lines from there on."""
 
 NAMESPACE = ("__name__", "__package__", "__file__")
-"""What a function's global variables hold beside those that its code names."""
+"""The names that a function's global variables have beside those that its code names."""
 FUNCTION_PARTS = (
     "__defaults__",
     "__kwdefaults__",
@@ -196,11 +197,10 @@ FUNCTION_PARTS = (
 
 
 def reduction(function: types.FunctionType, namespaces: dict[int, dict[str, Any]]) -> Any:
-    """Return what a pickle has of a function: its parts, with the global variables that its code
-    names.
+    """Return the reduction of a function: its parts, with the global variables that its code names.
 
-    namespaces: by the global variables of functions that are in the same pickle, what stands for
-        them there: functions that share theirs here share them there.
+    namespaces: for the `id` of the global variables of each function in the same pickle, the dict
+        that they become. So functions that share global variables here share them there.
     """
     names, code = function.__globals__, function.__code__
     namespace = namespaces.setdefault(
@@ -221,7 +221,7 @@ def reduction(function: types.FunctionType, namespaces: dict[int, dict[str, Any]
 def make_function(
     code: types.CodeType, space: dict[str, Any], name: str, closure: tuple[Any, ...] | None
 ) -> types.FunctionType:
-    """Return a function that has nothing yet but its code."""
+    """Make a function that has only its code; `fill_function` gives it the rest."""
     space.setdefault("__builtins__", builtins)
     return types.FunctionType(code, space, name, None, closure)
 
@@ -248,8 +248,8 @@ def fill_function(
 
 
 def source_of(code: types.CodeType) -> Source | None:
-    """Return the lines of a function, for tracebacks where its file, perhaps a notebook's cell, is
-    not at hand.
+    """Return the lines of a function, for tracebacks in a process that has no access to its file,
+    which may be a notebook's cell.
     """
     first = code.co_firstlineno
     last = max((line for _, _, line in code.co_lines() if line), default=first)
@@ -258,7 +258,7 @@ def source_of(code: types.CodeType) -> Source | None:
 
 
 def note_source(filename: str, first: int, lines: list[str]) -> None:
-    """Let tracebacks find these lines, unless the file is here."""
+    """Make these lines available to tracebacks, unless the file exists on this machine."""
     entry = linecache.cache.get(filename)
     if Path(filename).exists() or (entry is not None and (len(entry) < 4 or entry[1] is not None)):
         return
@@ -270,7 +270,7 @@ def note_source(filename: str, first: int, lines: list[str]) -> None:
 
 
 def contents_of(cell: types.CellType, default: object = None) -> Any:
-    """Return what is in a closure's cell; the default while the variable has no value."""
+    """Return the content of a closure's cell; the default while the variable has no value."""
     try:
         return cell.cell_contents
     except ValueError:
@@ -278,5 +278,5 @@ def contents_of(cell: types.CellType, default: object = None) -> Any:
 
 
 def fill_cell(cell: types.CellType, state: tuple[Any]) -> None:
-    """Give a closure's cell its contents."""
+    """Give a closure's cell its content."""
     cell.cell_contents = state[0]

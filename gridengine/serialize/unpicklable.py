@@ -19,17 +19,17 @@ from gridengine.serialize.encoding import encode, with_dill
 from gridengine.serialize.payload import FULL, STAR, Buffer
 
 Parts: TypeAlias = Iterator[tuple[str, Any]]
-"""The parts of an object, each with a text for its place in it."""
+"""The parts of an object, each with a text for its place in the object."""
 LONG_PATH = 300
-"""How many characters the place in an object takes at most in an error."""
+"""The most characters that an error shows of a place in an object."""
 
 
 def or_explain(dump: Callable[[], list[Buffer]], obj: Any, what: str) -> list[Buffer]:
-    """Return what `dump` makes of an object.
+    """Return the payload that `dump` makes of an object.
 
     Raises:
-        PicklingError: it cannot be pickled; the text names `what` and the smallest part of it that
-        cannot.
+        PicklingError: the object cannot be pickled; the text names `what`, and its smallest part
+        that cannot be.
     """
     try:
         return dump()
@@ -48,16 +48,16 @@ def or_explain_item(
     *,
     for_caller: bool = False,
 ) -> list[Buffer]:
-    """Return what `dump` makes of a list.
+    """Return the payload that `dump` makes of a list.
 
     Args:
-        describe: gives an item's name, by its index.
-        parts: gives an item's parts.
-        for_caller: they are results: see `encode`.
+        describe: returns an item's name, by its index.
+        parts: returns an item's parts.
+        for_caller: the items are results: see `encode`.
 
     Raises:
-        PicklingError: it cannot be pickled; the text names the first item that cannot, and the
-        smallest such part of it.
+        PicklingError: the list cannot be pickled; the text names the first item that cannot be, and
+        the smallest such part of the item.
     """
     try:
         return dump()
@@ -80,7 +80,7 @@ def or_explain_item(
 
 
 def failure_of(obj: Any, *, for_caller: bool = False) -> Exception | None:
-    """Return why an object cannot be pickled; None when it can."""
+    """Return the error of pickling an object; None if it can be pickled."""
     try:
         with_dill(
             functools.partial(encode, obj, for_caller=for_caller, takes_futures=not for_caller)
@@ -91,8 +91,8 @@ def failure_of(obj: Any, *, for_caller: bool = False) -> Exception | None:
 
 
 def cause_of(error: BaseException) -> BaseException | None:
-    """Return what is to be shown beside a text that has this error's own: the error if it was
-    raised outside of this package, and its traceback says where.
+    """Return the cause to show beside a text that has this error's text: the error, if it was
+    raised outside of this package, since its traceback says where; else None.
     """
     frames = users_frames(error)
     while frames is not None and frames.tb_next is not None:
@@ -101,8 +101,8 @@ def cause_of(error: BaseException) -> BaseException | None:
 
 
 def rebuilding_error(error: BaseException) -> BaseException:
-    """Return what to raise for an error of unpickling: one that names the class if its
-    `__getattr__` has called itself without end, else the error.
+    """Return the error to raise for an error of unpickling: if the `__getattr__` of a class has
+    called itself without end, an error that names the class; else the same error.
     """
     if not isinstance(error, RecursionError):
         return error
@@ -192,19 +192,19 @@ _REMEDIES: Mapping[tuple[type, ...], tuple[str, str]] = {
         "return asyncio.run() of it",
     ),
 }
-"""What to do about what cannot be pickled, by its types: on the way to a call, and back from it."""
+"""Remedies by the types that cannot be pickled: on the way to a call, and back from it."""
 
 
 def _named(obj: Any) -> tuple[str, str] | None:
     """Return the remedies for an object, if its class or `_REMEDIES` has some."""
     own: tuple[str, str] | None = getattr(type(obj), "_not_pickled", None)
-    if type(obj).__module__ == "_asyncio":  # its futures and tasks; asyncio is not imported for it
+    if type(obj).__module__ == "_asyncio":  # futures and tasks, without importing asyncio
         own = "give what awaiting it returns", "await it, and return what that gives"
     return own or next((it for kinds, it in _REMEDIES.items() if isinstance(obj, kinds)), None)
 
 
 def _remedy(obj: Any, error: Exception, *, captured: bool, for_caller: bool) -> str | None:
-    """Return what to do; None where the error says it, or is the user's own."""
+    """Return the remedy; None if the error names it, or comes from the user's own code."""
     if isinstance(error, RecursionError):
         return "it is nested too deeply; hand it over as a flat list of its parts, say"
     if (known := _named(obj)) is not None:
@@ -222,7 +222,7 @@ def _remedy(obj: Any, error: Exception, *, captured: bool, for_caller: bool) -> 
 
 
 def arguments(form: int | None, call: Any) -> Parts:
-    """Yield the arguments of a call; without its form they are guessed."""
+    """Yield the arguments of a call. If its form is None, it is guessed."""
     if form is None and isinstance(call, tuple):
         form = FULL if tuple(map(type, call)) == (tuple, dict) else STAR
     positional, named = call if form == FULL else (call if form == STAR else (call,), {})
@@ -263,7 +263,7 @@ def _function_parts(function: types.FunctionType) -> Parts:
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
             yield f"captured variable {name!r}", cell.cell_contents
-        except ValueError:  # it has no value yet
+        except ValueError:  # the variable has no value yet
             continue
     for name in global_names(function.__code__):
         if name in function.__globals__:
@@ -280,12 +280,12 @@ def _type_name(obj: Any) -> str:
 
 
 def name_of(obj: Any) -> str:
-    """Return the name of a function or class, else that of its type."""
+    """Return the name of a function or class; for another object, the name of its type."""
     return str(getattr(obj, "__qualname__", None) or _type_name(obj))
 
 
 def reason(error: BaseException) -> str:
-    """Return an error's type and text, which may be of a user's own class."""
+    """Return an error's type and text, even if the text of a user's class cannot be had."""
     try:
         return f"{type(error).__qualname__}: {error}"
     except Exception as failure:
