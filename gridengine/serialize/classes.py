@@ -136,7 +136,7 @@ class KnownClasses:
         """
 
     def token(self, cls: type) -> bytes:
-        """Return the class's token. An unknown class gets a new token, and counts as written here."""
+        """Return the class's token. An unknown class gets a new one, and counts as written here."""
         with self._lock:
             token = self._tokens.get(cls)
             return self._enter(os.urandom(16) if token is None else token, cls)
@@ -358,7 +358,7 @@ class _Blank:
 
 
 def fill_classes(_: type, definitions: list[Definition | tuple[()]]) -> None:
-    """Give each class its attributes, unless it has this definition already, or was written here."""
+    """Give each class its attributes, unless it has this definition, or was written here."""
     known = known_classes()
     filled: list[tuple[type, Relatives]] = []
     for definition in definitions:
@@ -371,9 +371,7 @@ def fill_classes(_: type, definitions: list[Definition | tuple[()]]) -> None:
             for name in attributes(cls).keys() - given.keys():
                 type.__delattr__(cls, name)
             for name, value in given.items():
-                if (
-                    name == ANNOTATE
-                ):  # this drops annotations that it made before
+                if name == ANNOTATE:  # this drops annotations that it made before
                     value = functions.put_annotations_together(value, {"__name__": cls.__module__})
                     type.__setattr__(cls, "__annotate__", value)
                 else:
