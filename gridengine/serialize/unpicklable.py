@@ -134,10 +134,10 @@ def _explanation(
     """Return an error that names the smallest part that cannot be pickled."""
     path, inside, captured = "", False, False
     kinds: set[type] = set()
-    # What a recipe has refused is named itself, not a part of it; so is what has a remedy.
+    # An object that a recipe refuses, or that has a remedy, is named itself, not a part of it.
     while not (id(obj) in seen and (getattr(error, "refused", None) is obj or _named(obj))):
         found = _first_failing(parts, seen, for_caller)
-        # Of what is nested too deeply the outermost is named.
+        # Of objects that are nested too deeply, name the outermost.
         if found is None or (isinstance(error, RecursionError) and type(found[1]) in kinds):
             break
         label, obj, error = found
@@ -173,22 +173,22 @@ def _first_failing(
 
 _REMEDIES: Mapping[tuple[type, ...], tuple[str, str]] = {
     (type(threading.Lock()), type(threading.RLock()), threading.Condition, threading.Event): (
-        "make it in the function, or leave it out of what is pickled (`__getstate__`); one that "
+        "make it in the function, or exclude it from pickling (`__getstate__`); a lock that "
         "calls on this machine share is a multiprocessing.Manager().Lock()",
         "return the data that it guards, without the lock",
     ),
-    (threading.Thread,): ("start it in the function", "return what it made"),
+    (threading.Thread,): ("start it in the function", "return the data that it made"),
     (io.IOBase,): (
         "hand over its path, and open it in the function",
-        "return its path, or what is in it",
+        "return its path, or its content",
     ),
-    (socket.socket,): ("connect in the function", "return what came through it"),
+    (socket.socket,): ("connect in the function", "return the data that it received"),
     (types.GeneratorType, types.AsyncGeneratorType): (
         "hand over list() of it, or make it in the function",
         "return list() of it",
     ),
     (types.CoroutineType,): (
-        "submit the `async def` itself, with its arguments, or give what awaiting this returns",
+        "submit the `async def` itself, with its arguments, or await this and give the result",
         "return asyncio.run() of it",
     ),
 }
@@ -199,7 +199,7 @@ def _named(obj: Any) -> tuple[str, str] | None:
     """Return the remedies for an object, if its class or `_REMEDIES` has some."""
     own: tuple[str, str] | None = getattr(type(obj), "_not_pickled", None)
     if type(obj).__module__ == "_asyncio":  # futures and tasks, without importing asyncio
-        own = "give what awaiting it returns", "await it, and return what that gives"
+        own = "await it, and give the result", "await it, and return the result"
     return own or next((it for kinds, it in _REMEDIES.items() if isinstance(obj, kinds)), None)
 
 
@@ -212,13 +212,13 @@ def _remedy(obj: Any, error: Exception, *, captured: bool, for_caller: bool) -> 
     if not isinstance(error, (TypeError, pickle.PicklingError)) or hasattr(error, "refused"):
         return None
     if for_caller:
-        return "return plain data, or leave it out of what is pickled (`__getstate__`)"
+        return "return plain data, or exclude it from pickling (`__getstate__`)"
     if captured:
         return (
             "make it in the function, or in a module that the function imports: each process then "
             "has its own"
         )
-    return "make it in the function, or leave it out of what is pickled (`__getstate__`)"
+    return "make it in the function, or exclude it from pickling (`__getstate__`)"
 
 
 def arguments(form: int | None, call: Any) -> Parts:
