@@ -100,7 +100,7 @@ Definition: TypeAlias = tuple[type, bytes, dict[str, Any], dict[str, dict[str, A
 each member, and its virtual subclasses and bases (`ABC.register`).
 """
 
-KEPT_CLASSES = 100
+RECENT_CLASSES = 100
 """So many classes are kept alive for results that are still on their way."""
 MEMBER_PARTS = frozenset({"_value_", "_name_", "__objclass__", "_sort_order_"})
 SKELETON = ("__module__", "__slots__", "__orig_bases__", "__doc__")
@@ -169,7 +169,7 @@ class KnownClasses:
         self.classes[token] = cls
         self._recent[token] = cls
         self._recent.move_to_end(token)
-        if len(self._recent) > KEPT_CLASSES:
+        if len(self._recent) > RECENT_CLASSES:
             self._recent.popitem(last=False)
         return token
 

@@ -73,7 +73,7 @@ def load_items(body: Any, buffers: Iterable[Any]) -> list[Any]:
 class _Unpickler(pickle._Unpickler):
     """The standard library's unpickler in Python, with operations that may fail.
 
-    Objects are known by their `id`, so none may be freed meanwhile (`_kept`). An object that was
+    Objects are known by their `id`, so none may be freed meanwhile (`_alive`). An object that was
     put into another one may turn out later to have failed, as in a circle. So the holders of each
     object are noted.
     """
@@ -86,7 +86,7 @@ class _Unpickler(pickle._Unpickler):
         super().__init__(file, buffers=buffers)
         self._errors: dict[int, BaseException] = {}
         self._holders: dict[int, list[Any]] = {}
-        self._kept: list[Any] = []
+        self._alive: list[Any] = []
 
     def items(self) -> list[Any]:
         return [
@@ -107,7 +107,7 @@ class _Unpickler(pickle._Unpickler):
             act(self)
             return
         operands = [*stack[base:], *(self.stack if marked else ())]
-        self._kept.append(operands)
+        self._alive.append(operands)
         error = next((self._errors[id(one)] for one in operands if id(one) in self._errors), None)
         if error is None:
             try:
@@ -135,7 +135,7 @@ class _Unpickler(pickle._Unpickler):
         if type(gone) is Unloadable and self.stack:
             self._mark_failed(gone.error)
         elif self.stack:
-            self._note_holder(self.stack[-1], self._kept[-1])
+            self._note_holder(self.stack[-1], self._alive[-1])
 
     def _note_holder(self, holder: Any, parts: list[Any]) -> None:
         for part in () if type(holder) in ATOMS else parts:
@@ -149,7 +149,7 @@ class _Unpickler(pickle._Unpickler):
         left = self.stack[-1:]
         while left:
             one = left.pop()
-            self._kept.append(one)
+            self._alive.append(one)
             if self._errors.setdefault(id(one), error) is error:
                 left += self._holders.pop(id(one), ())
 

@@ -27,15 +27,17 @@ class _Discarded:
         return len(data)
 
 
-def name_recipes(recipes: Mapping[type, Recipe], kept: Mapping[type, Recipe]) -> dict[type, Recipe]:
+def name_recipes(
+    recipes: Mapping[type, Recipe], unchanged: Mapping[type, Recipe]
+) -> dict[type, Recipe]:
     """Return recipes for the objects that modules offer. An object goes by name if `recipes` cannot
-    pickle it by value. Types in `kept` get no new recipe.
+    pickle it by value. Types in `unchanged` get no new recipe.
     """
     places: dict[int, tuple[str, str]] = {}
     kinds = set[type]()
     for module, name, value in _offered():
         kind = type(value)
-        if kind not in kept:
+        if kind not in unchanged:
             if id(value) not in places or _is_home(module, kind):
                 places[id(value)] = module, name
             kinds.add(kind)

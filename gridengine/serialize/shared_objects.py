@@ -280,7 +280,7 @@ def identity(obj: Any) -> Any:
     return obj
 
 
-KEPT_BYTES = 256_000_000
+HELD_BYTES = 256_000_000
 """The most bytes of copies that are held for later calls. The arrays of one call are held together,
 even if they have more.
 """
@@ -346,7 +346,7 @@ class RepeatedArrays(Struct, eq=False, weakref=True):
             if known is not None and known.shared is not None:
                 size += key[1]
                 # Arrays of the present calls stay: else calls of two would copy both each time.
-                is_old = size > max(KEPT_BYTES, key[1])
+                is_old = size > max(HELD_BYTES, key[1])
                 if is_old and shared_object_of(known.shared) not in beside:
                     known.shared = None
 
@@ -368,12 +368,12 @@ def _share(view: memoryview) -> Shared[Any]:
     return Shared(SharedObject(os.urandom(NAME_BYTES), stored), memoryview)
 
 
-def _is_equal(kept: Buffer, view: memoryview) -> bool:
+def _is_equal(copy: Buffer, view: memoryview) -> bool:
     """Return whether the bytes are equal. `bytes.startswith` compares by the C library's `memcmp`;
     `memoryview` does not.
     """
     return all(
-        bytes(kept[start : start + _COMPARED_BYTES]).startswith(
+        bytes(copy[start : start + _COMPARED_BYTES]).startswith(
             view[start : start + _COMPARED_BYTES]
         )
         for start in range(0, view.nbytes, _COMPARED_BYTES)

@@ -385,7 +385,7 @@ def test_an_array_is_not_held_and_its_copy_goes_with_it_and_the_calls(
 def test_of_arrays_beyond_a_limit_the_latest_used_are_kept(
     repeated: RepeatedArrays, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shared_objects, "KEPT_BYTES", 2 * SIZE)
+    monkeypatch.setattr(shared_objects, "HELD_BYTES", 2 * SIZE)
     arrays = [np.full(ITEMS, number) for number in range(4)]
     names = [needs_of([dump(repeated, values) for _ in range(2)][1])[0].name for values in arrays]
     assert [owned(name) is None for name in names] == [True, True, False, False]
@@ -396,7 +396,7 @@ def test_of_arrays_beyond_a_limit_the_latest_used_are_kept(
 def test_all_arrays_of_one_call_are_kept_for_the_next(
     repeated: RepeatedArrays, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shared_objects, "KEPT_BYTES", SIZE)
+    monkeypatch.setattr(shared_objects, "HELD_BYTES", SIZE)
     arrays = [np.full(length * ITEMS, length) for length in (2, 1, 3)]
     payloads = [dump(repeated, arrays) for _ in range(5)]
     assert repeated.stored == 6 * SIZE
