@@ -58,7 +58,9 @@ class Reference:
 
 
 def _release(number: int, users: list[weakref.ref[User]]) -> None:
-    """Called by the collector too, at any point and in any thread: it must not wait for a lock."""
+    """Tell the dispatchers that know a reference that it is gone. The garbage collector calls this
+    too, at any point and in any thread: it must not wait for a lock.
+    """
     for one in users:
         user = one()
         if user is not None:
