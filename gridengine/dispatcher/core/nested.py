@@ -18,9 +18,9 @@ from gridengine.dispatcher.core.model import Run, SlotGroup, Worker
 from gridengine.dispatcher.core.policy import booked, without_time
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.states import READY
+from gridengine.display import plural
 from gridengine.errors import safe_repr
 from gridengine.resources.kinds import WTime
-from gridengine.resources.units import plural
 from gridengine.serialize.payload import Payload
 from gridengine.wire.messages import Resumed, Resumes, Waits
 
