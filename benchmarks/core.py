@@ -29,6 +29,7 @@ from functools import partial
 
 import gridengine
 from benchmarks.workloads import noop
+from gridengine.calls.posting import MOST_TASKS
 from gridengine.dispatcher.core.events import (
     Continue,
     Event,
@@ -44,7 +45,6 @@ from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.state_machine import StateMachine
 from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
 from gridengine.dispatcher.io_loop import WATCH_SECONDS
-from gridengine.dispatcher.posting import MOST_TASKS
 from gridengine.dispatcher.watch_answers import FRESH_SECONDS, WatchAnswers
 from gridengine.dispatcher.watch_messages import FOLLOW, STATUS, Identity, Request
 from gridengine.dispatcher.watch_server import Told

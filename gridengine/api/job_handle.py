@@ -12,9 +12,9 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from gridengine.calls.interface import without_slot
 from gridengine.client.log_relay import drain_logs
 from gridengine.client.outcomes import JOB, OutcomeListener, add_notes
-from gridengine.dispatcher.call_slot import without_slot
 from gridengine.dispatcher.core.tasks import (
     CallsFinished,
     Function,
@@ -28,7 +28,7 @@ from gridengine.serialize import pickling
 from gridengine.serialize.payload import Payload
 
 if TYPE_CHECKING:
-    from gridengine.dispatcher.interface import Dispatcher
+    from gridengine.calls.interface import Dispatcher
 
 Outcome: TypeAlias = tuple[Any, BaseException | None]
 """What a call returned, and what it raised."""

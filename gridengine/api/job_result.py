@@ -12,10 +12,10 @@ from msgspec import Struct
 
 from gridengine.api.job_handle import JobHandle, Outcome
 from gridengine.api.job_target import JobOutcome, attributes_of
+from gridengine.calls.interface import Dispatcher
 from gridengine.client.dependencies import Found, pickled, supply, unread
 from gridengine.client.outcomes import JOB, add_notes, outcomes_of
 from gridengine.dispatcher.core.tasks import Attempt, CallsFinished, ResultData
-from gridengine.dispatcher.interface import Dispatcher
 from gridengine.errors import TimeoutError, trimmed
 from gridengine.schedulers.base import SchedulerSpec
 from gridengine.serialize import pickling

@@ -8,8 +8,8 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
+from gridengine.calls.interface import CallSlot
 from gridengine.calls.requesting import HANDLERS, RequestingDispatcher
-from gridengine.dispatcher.call_slot import CallSlot
 from gridengine.dispatcher.core.tasks import Task
 from gridengine.errors import ConfigurationError, GridEngineError, NestingError
 from gridengine.serialize.payload import Payload

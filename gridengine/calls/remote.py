@@ -28,12 +28,15 @@ import msgspec
 from msgspec.structs import replace
 
 from gridengine._version import __version__
-from gridengine.calls.left_outcomes import Left, TakenOutcomes, Took, left_of
 from gridengine.calls.remote_control import DispatcherControl, DispatcherSilence, check_process
 from gridengine.calls.request_sender import (
     ClientLimits,
+    Left,
     PendingRequests,
     RequestSender,
+    TakenOutcomes,
+    Took,
+    left_of,
     take_joinable,
 )
 from gridengine.calls.requesting import HANDLERS, RequestingDispatcher

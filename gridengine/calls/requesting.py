@@ -23,6 +23,15 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from gridengine.calls.encoding import (
+    KnownFailures,
+    finished_calls,
+    function_item,
+    shared_item,
+    task_item,
+    unsettled_parts,
+)
+from gridengine.calls.interface import DispatcherBase
 from gridengine.dispatcher.core.tasks import (
     CallsFinished,
     Function,
@@ -31,15 +40,7 @@ from gridengine.dispatcher.core.tasks import (
     TaskMessage,
     TaskStarted,
 )
-from gridengine.dispatcher.interface import DispatcherBase, Listener, UnsettledTasks
-from gridengine.dispatcher.nested_encoding import (
-    KnownFailures,
-    finished_calls,
-    function_item,
-    shared_item,
-    task_item,
-    unsettled_parts,
-)
+from gridengine.dispatcher.unsettled import Listener, UnsettledTasks
 from gridengine.errors import Cancelled, ConfigurationError, DispatcherGone, GridEngineError
 from gridengine.resources.demand import ANY, NAME, Demand, RememberedDemands, encode_demand
 from gridengine.serialize import pickling

@@ -10,42 +10,52 @@ import atexit
 import contextlib
 import copy
 import functools
+import itertools
 import logging
 import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from gridengine.dispatcher.core import objects
-from gridengine.dispatcher.core.events import Closing, Draining, Scaled
+from gridengine.dispatcher.core.events import (
+    Closing,
+    Draining,
+    Event,
+    ReferencesReleased,
+    ResultAsked,
+    Scaled,
+)
+from gridengine.dispatcher.core.policy import can_hold
 from gridengine.dispatcher.core.state_machine import StateMachine
 from gridengine.dispatcher.core.status import Snapshot
-from gridengine.dispatcher.effects import EffectPerformer, KeptPayloads
-from gridengine.dispatcher.io_loop import IOLoop
+from gridengine.dispatcher.io_loop import EffectPerformer, IOLoop, KeptPayloads
 from gridengine.dispatcher.launcher_thread import LauncherThread, LaunchRecord
-from gridengine.dispatcher.links import Link
-from gridengine.dispatcher.local_workers import LocalWorkers
-from gridengine.dispatcher.posting import PostingDispatcher
+from gridengine.dispatcher.links import Link, LocalWorkers
 from gridengine.dispatcher.run_directory import LAUNCHES, new_run_id, policy_of
 from gridengine.dispatcher.serving.clients import Clients
 from gridengine.dispatcher.serving.worker_record import RecordedLink
+from gridengine.dispatcher.thread_queues import EventQueue
+from gridengine.dispatcher.unsettled import UnsettledTasks
 from gridengine.errors import Cancelled, ConfigurationError, safe_repr
+from gridengine.resources.demand import Demand, RememberedDemands
 from gridengine.schedulers.base import Scheduler
+from gridengine.serialize import pickling
 from gridengine.settings.values import Settings
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.processes import check_threads
 
 if TYPE_CHECKING:
     from gridengine.dispatcher.core.status import Status
-    from gridengine.dispatcher.metrics import MetricsFile
     from gridengine.dispatcher.remote_workers import MixedWorkers, RemoteWorkers
+    from gridengine.dispatcher.reports import MetricsFile
     from gridengine.dispatcher.run_directory import Home
-    from gridengine.dispatcher.serving.client_actions import Action
-    from gridengine.dispatcher.serving.client_listener import ClientListener
+    from gridengine.dispatcher.serving.client_listener import Action, ClientListener
     from gridengine.dispatcher.watch_answers import WatchAnswers
     from gridengine.dispatcher.watch_server import Follower, WatchServer
     from gridengine.journal.dispatcher_file import DispatcherFile
@@ -61,7 +71,7 @@ ZeroMQ's, and one that checks keys.
 """
 
 
-class DispatcherThread(PostingDispatcher):
+class DispatcherThread:
     """Runs tasks on one scheduler's workers. Its methods may be called from any thread.
 
     Args:
@@ -89,7 +99,16 @@ class DispatcherThread(PostingDispatcher):
         journal: DispatcherFile | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        super().__init__()
+        self._owner = os.getpid()
+        self.new_id = itertools.count(1).__next__
+        """Returns an id for a task, unique for this dispatcher."""
+        self._queue = EventQueue[Event]()
+        self._unsettled = UnsettledTasks()
+        self._possible = RememberedDemands()
+        self._wanted: dict[int, Callable[[], object]] = {}
+        # Reentrant: the garbage collector may close this in a thread that is submitting.
+        self._closing = threading.RLock()
+        self._closed = False
         self._clock = clock
         check_threads(LOCAL_THREADS if scheduler.local and home is None else THREADS)
         self.slots = scheduler.slots * scheduler.max_workers
@@ -109,13 +128,13 @@ class DispatcherThread(PostingDispatcher):
         """The keys and the port by which workers connect; None if they need none."""
         self._metrics: MetricsFile | None = None
         if settings.metrics_file:
-            from gridengine.dispatcher.metrics import MetricsFile  # few want it
+            from gridengine.dispatcher.reports import MetricsFile  # few want it
 
             self._metrics = MetricsFile(settings.metrics_file, run_id, self._scheduler_name)
         self._answers: WatchAnswers | None = None
         self._journal = journal
         self._home = "" if home is None else str(home.folder)
-        self._payloads = KeptPayloads(self._ask, self.release_references)
+        self._payloads = KeptPayloads(self._ask, self._let_go)
         self.failure: BaseException | None = None
         """The exception that has ended the I/O thread; None if there was none."""
         self._when_ended: Callable[[], object] = lambda: None
@@ -181,6 +200,12 @@ class DispatcherThread(PostingDispatcher):
         atexit.register(self._at_exit)
         if self._metrics is not None:
             self._metrics.start(functools.partial(self.status, 0))
+
+    def check(self, demand: Demand) -> None:
+        if demand not in self._possible:
+            can_hold(self._policy, demand.request)
+            pickling.dump(demand.resources)
+            self._possible.add(demand)
 
     def note_run(self, name: str, file: str, submitter: int) -> None:
         self._named.note(name, file, submitter)
@@ -268,6 +293,50 @@ class DispatcherThread(PostingDispatcher):
 
     def flush_output(self, seconds: float | None = None) -> None:
         self._link.streams.flush(seconds)
+
+    def _ask(self, reference: int) -> None:
+        """Fetch a result that lies at a worker. A dispatcher that is closing fetches it by
+        itself.
+        """
+        if os.getpid() != self._owner:
+            self._refuse()
+        self._post(ResultAsked(reference))
+
+    def _let_go(self, references: Sequence[int]) -> None:
+        """Note that nobody has these results any more."""
+        self._post(ReferencesReleased(references))
+
+    def _in_thread(self, make: Callable[[], Any]) -> Any:
+        """Return the value of `make`, called in the I/O thread.
+
+        Raises:
+            ConfigurationError: the dispatcher has been closed, or belongs to another process.
+        """
+        coming = Future[Any]()
+
+        def answer() -> None:
+            try:
+                coming.set_result(make())
+            except Exception as error:  # an exception here would end the I/O thread
+                coming.set_exception(error)
+
+        with self._closing:
+            if self._closed or os.getpid() != self._owner:
+                self._refuse()
+            self._queue.ask(answer)
+        return coming.result()
+
+    def _post(self, event: Event) -> None:
+        if os.getpid() == self._owner and not self._closed:
+            self._queue.post(event)
+
+    def _refuse(self) -> None:
+        if os.getpid() != self._owner:
+            raise ConfigurationError(
+                "this scheduler's workers belong to the process that this one was forked from",
+                hint="make a new scheduler after the fork",
+            )
+        raise ConfigurationError("this scheduler has been closed", hint="make a new one")
 
     # ---------------------------------------------------------------- the end
 

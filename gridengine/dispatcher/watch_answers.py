@@ -24,8 +24,8 @@ from gridengine.dispatcher.core.state import KEPT_FAILURES, CoreState
 from gridengine.dispatcher.core.status import FileFault
 from gridengine.dispatcher.core.status_views import call_status, find_calls, status_of
 from gridengine.dispatcher.core.task_views import call_window, graph_of
-from gridengine.dispatcher.kept_reports import keep
 from gridengine.dispatcher.named_calls import NamedCalls
+from gridengine.dispatcher.reports import keep
 from gridengine.dispatcher.run_directory import python_version
 from gridengine.dispatcher.watch_messages import (
     ACTS,

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from gridengine.dispatcher.kept_reports import kept
+from gridengine.dispatcher.reports import kept
 from gridengine.dispatcher.watch_messages import STATUS, Answer, Identity
 from gridengine.watching.dispatchers import runtime_files
 from gridengine.watching.lookup import NOT_KEPT, connect

@@ -37,12 +37,12 @@ from gridengine.dispatcher.core.events import (
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.state_machine import StateMachine
 from gridengine.dispatcher.core.tasks import CallsFinished, ResultData, Task
-from gridengine.dispatcher.interface import UnsettledTasks
 from gridengine.dispatcher.serving import client_record, client_requests
 from gridengine.dispatcher.serving.client_journal import Journal
 from gridengine.dispatcher.serving.client_listener import ClientListener
 from gridengine.dispatcher.serving.clients import Clients
 from gridengine.dispatcher.serving.worker_record import RecordedLink
+from gridengine.dispatcher.unsettled import UnsettledTasks
 from gridengine.errors import WorkerLost
 from gridengine.journal.dispatcher_file import ADDED, SCHEMA, DispatcherFile
 from gridengine.journal.writer import Act, Change, JournalWriter

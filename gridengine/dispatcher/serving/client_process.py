@@ -1,11 +1,20 @@
 """One client in another process, as the dispatcher sees it. The client is the listener of its
 tasks, and turns their outcomes into messages.
+
+The output of jobs, on its way from their workers to the programs that submitted them. Everything
+here is for the I/O thread.
+
+A worker sends at most a window of a job's output before somebody has taken it
+(`worker/output_relay`). The client reports how much its streams have taken, so only a slow client
+makes a job wait. The output of a client that is gone counts as taken; it is then in the worker's
+log only.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable
+from itertools import count
 from typing import Protocol, TypeAlias
 
 from msgspec.structs import astuple, replace
@@ -18,18 +27,21 @@ from gridengine.dispatcher.core.tasks import (
     TaskMessage,
     TaskStarted,
 )
-from gridengine.dispatcher.nested_encoding import DumpError, FailureNumbers
 from gridengine.errors import Cancelled
 from gridengine.serialize import pickling
+from gridengine.serialize.codecs import CODECS, PICKLE
 from gridengine.serialize.kept_payload import KeptPayload
-from gridengine.serialize.payload import Buffer, Payload
+from gridengine.serialize.payload import Buffer, Payload, size_of
 from gridengine.serialize.shared_objects import SharedObject
 from gridengine.wire.messages import (
+    MOST_FAILURES,
     NUMBER_BITS,
     AttemptItem,
     Finished,
     FinishedItem,
     Message,
+    Output,
+    OutputTaken,
     Submit,
     TaskBegan,
     TaskPushed,
@@ -40,6 +52,38 @@ Key: TypeAlias = tuple[bytes, int]
 """The sender of a message: a peer, and the number of its runner, which is 0 for the peer itself."""
 ENDED = -1
 """The number of no run. Calls whose parent it is are cancelled at once."""
+
+
+DumpError: TypeAlias = Callable[[BaseException], list[Buffer]]
+"""Returns the payload of an error."""
+
+
+def dump_error_by(codec: str) -> DumpError:
+    """Return the function that makes payloads of errors for a client with this codec."""
+    return pickling.dump_exception if codec == PICKLE else CODECS[codec].dump_exception
+
+
+class FailureNumbers:
+    """Numbers failures, from `first` on, so that the other end recognises calls that failed for the
+    same reason.
+    """
+
+    def __init__(self, first: int = 1) -> None:
+        self._known: dict[int, tuple[object, int]] = {}
+        self._numbers = count(first)
+
+    def number_of(self, event: CallsFinished) -> int:
+        """Return the number of the failure of a call."""
+        # A worker may have sent an exception without any buffer.
+        failure = event.payload[0] if event.payload else event.error or event
+        # By identity: the core gives all calls that failed for one reason the same object. It is
+        # stored too, so that its `id` is not used again.
+        known = self._known.get(id(failure))
+        if known is None:
+            known = self._known[id(failure)] = failure, next(self._numbers)
+            if len(self._known) > MOST_FAILURES:
+                del self._known[next(iter(self._known))]
+        return known[1]
 
 
 class ClientTable(Protocol):
@@ -64,7 +108,7 @@ class Client:
         send: sends the peer a message.
     """
 
-    daemon = True
+    daemon = connected = True
     taken = -1
     """How many of its requests are in the journal; -1 without a journal."""
     owed = ready = 0
@@ -199,3 +243,73 @@ def _with(event: CallsFinished, data: ResultData) -> CallsFinished:
         error=data.error,
         exitcode=int(failed) or event.exitcode,
     )
+
+
+class ClientsOutput:
+    """Passes the output of jobs to their clients, and tells the workers how much was taken.
+
+    Args:
+        state: the core's, only read.
+        send: sends a worker a message.
+    """
+
+    def __init__(self, state: CoreState, send: Send) -> None:
+        self._state = state
+        self._send = send
+        self._clients: dict[int, Client] = {}
+        self._under_way: dict[Client, dict[int, tuple[bytes, int]]] = {}
+        """For each client and run: the run's worker, and how many bytes the client has not taken.
+        """
+        self._waiting: dict[Client, list[tuple[Output, Payload]]] = {}
+        """Output for clients that were connected to the previous process and have not come back
+        yet.
+        """
+
+    def add(self, client: Client) -> None:
+        """Add a client that is connected, or that was connected to the previous process and may
+        come back.
+        """
+        self._clients[client.number] = client
+
+    def resume(self, client: Client) -> None:
+        """Send a client that has come back the output that waits for it."""
+        for message, buffers in self._waiting.pop(client, ()):
+            client.send(message, buffers)
+
+    def remove(self, client: Client) -> None:
+        """Forget a client. Its output counts as taken."""
+        if self._clients.get(client.number) is client:
+            del self._clients[client.number]
+        self._waiting.pop(client, None)
+        for run, (worker, size) in self._under_way.pop(client, {}).items():
+            self._send(worker, OutputTaken(size, run), ())
+
+    def pass_on(self, worker: bytes, message: Output, buffers: Payload) -> None:
+        """Send output of a run to its client. If a call submitted the job, this is the client of
+        that call.
+        """
+        run = self._state.runs.get(message.run)
+        client = None
+        if run is not None:
+            client = self._clients.get(run.span.open_task.submitter.client.number)
+        count = size_of(buffers)
+        if client is None:
+            self._send(worker, OutputTaken(count, message.run), ())
+            return
+        under_way = self._under_way.setdefault(client, {})
+        under_way[message.run] = worker, under_way.get(message.run, (worker, 0))[1] + count
+        if client.connected:
+            client.send(message, buffers)
+        else:
+            self._waiting.setdefault(client, []).append((message, buffers))
+
+    def taken(self, client: Client, message: OutputTaken) -> None:
+        """Tell a worker how much of a run's output a client has taken. Ignore runs that this
+        process has sent no output of: the client answers the previous process.
+        """
+        under_way = self._under_way.get(client, {})
+        if message.run in under_way:
+            worker, left = under_way.pop(message.run)
+            if left > message.size:
+                under_way[message.run] = worker, left - message.size
+            self._send(worker, OutputTaken(min(left, message.size), message.run), ())

@@ -28,11 +28,16 @@ from gridengine.dispatcher.core.events import (
 )
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.tasks import AlikeTasks, CallsFinished, ResultData
-from gridengine.dispatcher.interface import UnsettledTasks
 from gridengine.dispatcher.named_calls import NamedCalls
-from gridengine.dispatcher.serving.client_process import Client, Key, NestedClient, Send
-from gridengine.dispatcher.serving.clients_output import ClientsOutput
+from gridengine.dispatcher.serving.client_process import (
+    Client,
+    ClientsOutput,
+    Key,
+    NestedClient,
+    Send,
+)
 from gridengine.dispatcher.serving.task_decoder import TaskDecoder
+from gridengine.dispatcher.unsettled import UnsettledTasks
 from gridengine.errors import GridEngineError, ProtocolError, safe_repr
 from gridengine.resources.demand import ANY, Demand
 from gridengine.serialize.payload import Buffer, Payload

@@ -34,7 +34,6 @@ class RemoteClient(Client):
     outcomes wait until the client acknowledges them.
     """
 
-    connected = True
     record: ClientRecord | None = None
 
     @property

@@ -26,9 +26,8 @@ from gridengine.dispatcher.run_directory import (
     StoredIdentity,
     new_run_id,
 )
-from gridengine.dispatcher.serving.client_actions import Action, RemoteFollower
 from gridengine.dispatcher.serving.client_journal import open_file
-from gridengine.dispatcher.serving.client_listener import ClientListener
+from gridengine.dispatcher.serving.client_listener import Action, ClientListener, RemoteFollower
 from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder
 from gridengine.errors import GridEngineError, safe_repr
 from gridengine.schedulers.base import Scheduler

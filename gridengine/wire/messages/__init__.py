@@ -93,6 +93,7 @@ from gridengine.wire.messages.to_client import (
     Controlled as Controlled,
     Durable as Durable,
     FinishedItem as FinishedItem,
+    MOST_FAILURES as MOST_FAILURES,
     Resumed as Resumed,
     ToClient as ToClient,
 )

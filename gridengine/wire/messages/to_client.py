@@ -115,6 +115,10 @@ class FinishedItem(Item, frozen=True):
         return self.buffers + self.failed + 2 * self.output
 
 
+MOST_FAILURES = 100
+"""Both ends recognise at least this many failures by `FinishedItem.failure`."""
+
+
 class Finished(OfRunner, frozen=True, tag="ChildrenFinished"):
     """Outcomes of calls, oldest first. One with a `number` stays in the journal until the client
     acknowledges it by `OutcomesTaken`.

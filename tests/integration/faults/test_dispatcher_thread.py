@@ -17,8 +17,8 @@ from gridengine.client.functions import make_function
 from gridengine.dispatcher.core import state_machine
 from gridengine.dispatcher.core.events import Received, Submitted
 from gridengine.dispatcher.core.tasks import CallsFinished, Task, TaskMessage, TaskStarted
-from gridengine.dispatcher.interface import UnsettledTasks
-from gridengine.dispatcher.local_workers import LocalWorkers
+from gridengine.dispatcher.links import LocalWorkers
+from gridengine.dispatcher.unsettled import UnsettledTasks
 from gridengine.serialize import pickling
 from gridengine.settings.values import settings
 

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from gridengine.dispatcher.core.status import Status
-from gridengine.dispatcher.kept_reports import keep
+from gridengine.dispatcher.reports import keep
 from gridengine.dispatcher.watch_messages import Answer, Identity
 from tests.support.waiting import wait_until
 

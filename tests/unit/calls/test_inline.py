@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gridengine.calls import inline_run
+from gridengine.calls import inline
 from gridengine.calls.inline import InlineDispatcher
 from gridengine.client.functions import make_function
 from gridengine.dispatcher.core.policy import Policy
@@ -105,8 +105,8 @@ def test_its_core_is_checked_where_settings_say_so(
             made.append(checked)
             super().__init__(policy, checked=checked)
 
-    monkeypatch.setattr(inline_run, "StateMachine", Noted)
-    monkeypatch.setattr(inline_run, "settings", lambda: Settings(check=check))
+    monkeypatch.setattr(inline, "StateMachine", Noted)
+    monkeypatch.setattr(inline, "settings", lambda: Settings(check=check))
     _, listener = run(abs, [-2])
     assert listener.values() == [2]
     assert made == [check]

@@ -22,9 +22,9 @@ from gridengine.dispatcher.core.events import (
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.tasks import CallsFinished, Task, TaskMessage, TaskStarted
-from gridengine.dispatcher.effects import MOST_LINES, EffectPerformer
-from gridengine.dispatcher.interface import UnsettledTasks
+from gridengine.dispatcher.io_loop import MOST_LINES, EffectPerformer
 from gridengine.dispatcher.serving.clients import Clients
+from gridengine.dispatcher.unsettled import UnsettledTasks
 from gridengine.resources import Cores, Memory
 from gridengine.resources.base import Resource
 from gridengine.schedulers.launcher import Handle

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gridengine.dispatcher.kept_reports import keep, kept
+from gridengine.dispatcher.reports import keep, kept
 
 
 @pytest.fixture(autouse=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gridengine.dispatcher.core.tasks import CallsFinished, Task, TaskMessage, TaskStarted
-from gridengine.dispatcher.interface import UnsettledTasks
+from gridengine.dispatcher.unsettled import UnsettledTasks
 from gridengine.errors import Cancelled
 
 

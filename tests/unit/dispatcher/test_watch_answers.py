@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from gridengine.dispatcher.core.events import CancelRequested, Event
-from gridengine.dispatcher.kept_reports import kept
 from gridengine.dispatcher.named_calls import NamedCalls
+from gridengine.dispatcher.reports import kept
 from gridengine.dispatcher.watch_answers import WatchAnswers
 from gridengine.dispatcher.watch_messages import Answer, Identity, Request
 from gridengine.dispatcher.watch_server import Told

@@ -28,10 +28,10 @@ from gridengine.dispatcher.core.tasks import (
     TaskMessage,
     TaskStarted,
 )
-from gridengine.dispatcher.effects import KeptPayloads
-from gridengine.dispatcher.interface import UnsettledTasks
+from gridengine.dispatcher.io_loop import KeptPayloads
 from gridengine.dispatcher.serving.client_process import ENDED
 from gridengine.dispatcher.serving.clients import Clients
+from gridengine.dispatcher.unsettled import UnsettledTasks
 from gridengine.errors import ConfigurationError, GridEngineError, WorkerCrashed
 from gridengine.resources import Cores
 from gridengine.resources.demand import Demand, encode_demand

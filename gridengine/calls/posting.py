@@ -4,33 +4,26 @@ become events for the I/O thread.
 
 from __future__ import annotations
 
-import itertools
 import os
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future
-from typing import Any
 
+from gridengine.calls.interface import DispatcherBase
 from gridengine.dispatcher.core.events import (
     CancelRequested,
-    Event,
     RecallRequested,
     ReferencesReleased,
     Released,
-    ResultAsked,
     ResultWanted,
     Submitted,
     Supplied,
 )
-from gridengine.dispatcher.core.policy import Policy, can_hold
 from gridengine.dispatcher.core.tasks import Function, ResultData, Task
-from gridengine.dispatcher.interface import DispatcherBase, Listener, UnsettledTasks
-from gridengine.dispatcher.thread_queues import EventQueue
-from gridengine.errors import ConfigurationError
-from gridengine.resources.demand import ANY, Demand, RememberedDemands
-from gridengine.serialize import pickling
+from gridengine.dispatcher.io_thread import DispatcherThread
+from gridengine.dispatcher.unsettled import Listener
+from gridengine.resources.demand import ANY
 from gridengine.serialize.module_changes import own_modules
 from gridengine.serialize.shared_objects import all_needed
 
@@ -38,24 +31,8 @@ MOST_TASKS = 1000
 """One event submits at most this many tasks, because no message is handled meanwhile."""
 
 
-class PostingDispatcher(DispatcherBase):
-    """Posts events. For the methods see `Dispatcher`."""
-
-    _policy: Policy
-    _thread: threading.Thread
-    """The I/O thread."""
-
-    def __init__(self) -> None:
-        self._owner = os.getpid()
-        self.new_id = itertools.count(1).__next__
-        """Returns an id for a task, unique for this dispatcher."""
-        self._queue = EventQueue[Event]()
-        self._unsettled = UnsettledTasks()
-        self._possible = RememberedDemands()
-        self._wanted: dict[int, Callable[[], object]] = {}
-        # Reentrant: the garbage collector may close this in a thread that is submitting.
-        self._closing = threading.RLock()
-        self._closed = False
+class PostingDispatcher(DispatcherThread, DispatcherBase):
+    """Posts events to its own I/O thread. For the methods see `Dispatcher`."""
 
     def submit(self, function: Function, tasks: Sequence[Task], listener: Listener) -> None:
         # Calls must run the present code of edited modules: the core has runners replaced when
@@ -86,12 +63,6 @@ class PostingDispatcher(DispatcherBase):
                 )
             for one in all_needed(shared) if shared else ():
                 one.used_by(self)
-
-    def check(self, demand: Demand) -> None:
-        if demand not in self._possible:
-            can_hold(self._policy, demand.request)
-            pickling.dump(demand.resources)
-            self._possible.add(demand)
 
     def cancel(
         self,
@@ -126,43 +97,3 @@ class PostingDispatcher(DispatcherBase):
 
     def release_references(self, references: Sequence[int]) -> None:
         self._post(ReferencesReleased(references))
-
-    def _ask(self, reference: int) -> None:
-        """Fetch a result that lies at a worker. A dispatcher that is closing fetches it by
-        itself.
-        """
-        if os.getpid() != self._owner:
-            self._refuse()
-        self._post(ResultAsked(reference))
-
-    def _in_thread(self, make: Callable[[], Any]) -> Any:
-        """Return the value of `make`, called in the I/O thread.
-
-        Raises:
-            ConfigurationError: the dispatcher has been closed, or belongs to another process.
-        """
-        coming = Future[Any]()
-
-        def answer() -> None:
-            try:
-                coming.set_result(make())
-            except Exception as error:  # an exception here would end the I/O thread
-                coming.set_exception(error)
-
-        with self._closing:
-            if self._closed or os.getpid() != self._owner:
-                self._refuse()
-            self._queue.ask(answer)
-        return coming.result()
-
-    def _post(self, event: Event) -> None:
-        if os.getpid() == self._owner and not self._closed:
-            self._queue.post(event)
-
-    def _refuse(self) -> None:
-        if os.getpid() != self._owner:
-            raise ConfigurationError(
-                "this scheduler's workers belong to the process that this one was forked from",
-                hint="make a new scheduler after the fork",
-            )
-        raise ConfigurationError("this scheduler has been closed", hint="make a new one")

@@ -4,52 +4,17 @@ of calls. Both ends use this.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from itertools import count
-from typing import Any, TypeAlias
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from msgspec.structs import asdict, replace
 
 from gridengine.dispatcher.core.tasks import Attempt, CallsFinished, Function, Task
 from gridengine.resources.demand import ANY, encode_demand
 from gridengine.serialize import pickling
-from gridengine.serialize.codecs import CODECS, PICKLE
-from gridengine.serialize.payload import Buffer, Payload
+from gridengine.serialize.payload import Payload
 from gridengine.serialize.shared_objects import SharedObject, all_needed
-from gridengine.wire.messages import FinishedItem, FunctionItem, SharedItem, TaskItem
-
-MOST_FAILURES = 100
-"""At least this many failures are recognised again at both ends."""
-DumpError: TypeAlias = Callable[[BaseException], list[Buffer]]
-"""Returns the payload of an error."""
-
-
-def dump_error_by(codec: str) -> DumpError:
-    """Return the function that makes payloads of errors for a client with this codec."""
-    return pickling.dump_exception if codec == PICKLE else CODECS[codec].dump_exception
-
-
-class FailureNumbers:
-    """Numbers failures, from `first` on, so that the other end recognises calls that failed for the
-    same reason.
-    """
-
-    def __init__(self, first: int = 1) -> None:
-        self._known: dict[int, tuple[object, int]] = {}
-        self._numbers = count(first)
-
-    def number_of(self, event: CallsFinished) -> int:
-        """Return the number of the failure of a call."""
-        # A worker may have sent an exception without any buffer.
-        failure = event.payload[0] if event.payload else event.error or event
-        # By identity: the core gives all calls that failed for one reason the same object. It is
-        # stored too, so that its `id` is not used again.
-        known = self._known.get(id(failure))
-        if known is None:
-            known = self._known[id(failure)] = failure, next(self._numbers)
-            if len(self._known) > MOST_FAILURES:
-                del self._known[next(iter(self._known))]
-        return known[1]
+from gridengine.wire.messages import MOST_FAILURES, FinishedItem, FunctionItem, SharedItem, TaskItem
 
 
 class KnownFailures:

@@ -1,52 +1,28 @@
-"""The interface between callers and dispatchers: the methods of a dispatcher (`Dispatcher`), the
-events that it passes to callers (`Listener`), and the submitted tasks that have no outcome yet
-(`UnsettledTasks`).
-
-Unsettled tasks are counted where outcomes are passed on, so that all can be failed even when the
-core is broken.
+"""The interface between callers and dispatchers: the methods of a dispatcher (`Dispatcher`), and
+the slot that a call gives back while it waits for its nested calls (`CallSlot`).
 """
 
 from __future__ import annotations
 
+import enum
+import queue
 import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from msgspec import Struct
-
-from gridengine.dispatcher.call_slot import CallSlot
 from gridengine.dispatcher.core.status import Snapshot
 from gridengine.dispatcher.core.tasks import (
-    CallsFinished,
     Function,
     ResultData,
     Task,
-    TaskMessage,
-    TaskStarted,
 )
-from gridengine.errors import GridEngineError
+from gridengine.dispatcher.unsettled import Listener
 from gridengine.resources.demand import Demand
+from gridengine.wire.messages import Message, Resumes, Waits
 
 if TYPE_CHECKING:
     from gridengine.dispatcher.core.status import Status
-
-
-class Listener(Protocol):
-    """Receives the events of tasks. The I/O thread calls its methods: they must return at once, not
-    raise, and not unpickle.
-
-    `daemon`: whether the end of the interpreter ends its tasks; otherwise it waits for them.
-    """
-
-    daemon: bool
-
-    def settled(self, event: CallsFinished) -> None: ...
-    def began(self, event: TaskStarted) -> None: ...
-    def noted(self, event: TaskMessage) -> None: ...
-
-    def abandoned(self) -> None:
-        """Submit nothing more: the call that the tasks belong to has ended, and so do they."""
 
 
 class Dispatcher(Protocol):
@@ -219,121 +195,155 @@ class DispatcherBase:
         """Return at once: output of calls is printed already, or goes to their caller."""
 
 
-class _Calls(Struct, eq=False, gc=False):
-    """The calls of a task with several calls; the settled ones as ranges of their indices."""
+class Releasable(Protocol):
+    """A lock, or another object that wakes a waiting thread or task."""
 
-    count: int
-    settled: list[tuple[int, int]]
-
-    def remaining(self) -> Iterator[tuple[int, int]]:
-        """Yield the ranges of unsettled calls, in their order."""
-        start = 0
-        for first, stop in sorted(self.settled):
-            if start < first:
-                yield start, first
-            start = stop
-        if start < self.count:
-            yield start, self.count
+    def release(self) -> None: ...
 
 
-class UnsettledTasks:
-    """All submitted tasks with unsettled calls. One thread settles; any thread may add tasks, and
-    wait for jobs.
+EXPIRED = (queue.Empty, TimeoutError, KeyboardInterrupt)
+"""The exceptions that end a wait although the awaited calls have not ended."""
+
+
+class _State(enum.Enum):
+    """The states of a slot: the call holds it, has given it back, has asked for it again, or has
+    ended.
     """
 
-    def __init__(self) -> None:
-        self._tasks: dict[int, Listener] = {}
-        self._calls: dict[int, _Calls] = {}
-        """The calls of tasks that have several."""
-        self._settled = threading.Condition()
+    HELD, GIVEN_BACK, ASKED_FOR, OVER = range(4)
 
-    def add(self, tasks: Sequence[Task], listener: Listener) -> None:
-        """Add submitted tasks, and the listener for their outcomes."""
-        for task in tasks:
-            if task.count > 1:
-                self._calls[task.id] = _Calls(task.count, [])
-            self._tasks[task.id] = listener
 
-    def add_single(self, numbers: Iterable[int], listener: Listener) -> None:
-        """Add submitted tasks of one call each, by their numbers."""
-        self._tasks.update(dict.fromkeys(numbers, listener))
+class CallSlot:
+    """The slot of one call. Several threads of the call, and tasks of its event loop, may wait at
+    the same time. The call has no slot while at least one of them waits, because the others may
+    wait for that one.
 
-    def listener(self, task: int) -> Listener | None:
-        """Return the listener of a task; None if all its calls are settled."""
-        return self._tasks.get(task)
+    Args:
+        runner: the number of the call's process.
+        present_run: returns the run in progress.
+        send: sends a message; takes no lock.
+    """
 
-    def left(self, task: int) -> list[tuple[int, int]]:
-        """Return the ranges of unsettled calls of a task."""
-        if task not in self._tasks:
-            return []
-        return list((self._calls.get(task) or _Calls(1, [])).remaining())
+    def __init__(
+        self, runner: int, present_run: Callable[[], int], send: Callable[[Message], object]
+    ) -> None:
+        self._runner = runner
+        self._present_run = present_run
+        self._send = send
+        self._lock = threading.Lock()
+        self._state = _State.HELD
+        self._waits = 0
+        self._resuming: list[Releasable] = []
+        self._error: BaseException | None = None
+        self.run = 0
+        """The run of the call that has given back the slot."""
 
-    def ids(self) -> list[int]:
-        """Return the ids of all tasks with unsettled calls."""
-        return list(self._tasks)
+    def give_back(self) -> None:
+        """Note that one more thread or task begins to wait for nested calls."""
+        with self._lock:
+            self._waits += 1
+            if self._state is _State.HELD:
+                self._begin()
 
-    def settle(self, event: CallsFinished) -> None:
-        """Pass the outcome of calls to their listener. Only then do they count as settled."""
-        listener = self._tasks.get(event.task)
-        if listener is None:
-            return
-        # Before the task is removed: if the listener raises an exception, `fail` must still find
-        # the task.
-        listener.settled(event)
-        if event.last:
-            self._tasks.pop(event.task, None)
-            if self._calls:
-                self._calls.pop(event.task, None)
-        elif (calls := self._calls.get(event.task)) is not None:
-            settled = calls.settled
-            if settled and settled[-1][1] == event.start:
-                settled[-1] = settled[-1][0], event.stop
-            else:
-                settled.append((event.start, event.stop))
-        if not listener.daemon:
-            with self._settled:
-                self._settled.notify_all()
+    def _begin(self) -> None:
+        self.run = self._present_run()
+        if self.run:
+            self._state = _State.GIVEN_BACK
+            self._send(Waits(self._runner, self.run))
 
-    def began(self, event: TaskStarted) -> None:
-        """Tell a task's listener that the task has begun."""
-        if (listener := self._tasks.get(event.task)) is not None:
-            listener.began(event)
-
-    def noted(self, event: TaskMessage) -> None:
-        """Pass a pushed value, or log records, to a task's listener."""
-        if (listener := self._tasks.get(event.task)) is not None:
-            listener.noted(event)
-
-    def fail(
-        self, error: GridEngineError, tasks: Iterable[int] | None = None
-    ) -> Iterator[BaseException]:
-        """Settle all remaining calls, or those of these tasks, with an error. Yield exceptions that
-        listeners raise, and go on.
+    def take_again(self, waiter: Releasable) -> bool:
+        """Note that one thread or task has stopped waiting. Return whether it must wait for the
+        release of `waiter` before it goes on.
         """
-        for id in self.ids() if tasks is None else tasks:
-            if (listener := self._tasks.pop(id, None)) is None:
-                continue
-            calls = self._calls.pop(id, None) or _Calls(1, [])
-            for start, stop in calls.remaining():
-                try:
-                    listener.settled(
-                        CallsFinished(
-                            id, start, stop, None, error=error, exitcode=1, last=stop == calls.count
-                        )
-                    )
-                except BaseException as failure:
-                    yield failure
+        with self._lock:
+            self._waits -= 1
+            if self._waits or self._state in (_State.HELD, _State.OVER):
+                return False
+            self._resuming.append(waiter)
+            if self._state is _State.GIVEN_BACK:
+                self._state = _State.ASKED_FOR
+                self._send(Resumes(self._runner, self.run))
+            return True
 
-    def wait_for_jobs(self, abandoned: Callable[[], bool]) -> None:
-        """Wait until all remaining tasks are daemons, or `abandoned` returns True."""
-        with self._settled:
-            self._settled.wait_for(
-                lambda: abandoned() or all(one.daemon for one in list(self._tasks.values()))
-            )
+    def check(self) -> None:
+        """Raise, once, the reason why the call could not have its allocation back."""
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
 
-    def clear(self) -> None:
-        """Forget all tasks: nobody waits for them any more."""
-        self._tasks.clear()
-        self._calls.clear()
-        with self._settled:
-            self._settled.notify_all()
+    def resumed(self) -> None:
+        """Note that the call has a slot again."""
+        with self._lock:
+            if self._state is _State.ASKED_FOR:
+                self._hold()
+
+    def refuse(self, error: BaseException) -> bool:
+        """Note that the dispatcher refuses: either the call may not give back its slot, or it
+        cannot have its allocation back. Return True in the first case; in the second, `check`
+        raises this error.
+        """
+        with self._lock:
+            refused_to_wait = self._state is _State.GIVEN_BACK
+            if not refused_to_wait:
+                self._error = error
+            self._hold(again=False)
+            return refused_to_wait
+
+    def _hold(self, *, again: bool = True) -> None:
+        self._state = _State.HELD
+        resuming, self._resuming = self._resuming, []
+        if again and self._waits:
+            self._begin()
+        for waiter in resuming:
+            waiter.release()
+
+    def close(self) -> None:
+        """Note that the call has ended: nobody waits for its slot any more."""
+        with self._lock:
+            self._hold(again=False)
+            self._state = _State.OVER
+
+
+class WithoutSlot:
+    """A context in which this thread waits for nested calls, without the call's slot. If the wait
+    ends before they do (`expired`, or by an exception in `EXPIRED`), the thread goes on at once,
+    beside other calls, until it is given a slot: the nested calls may take long.
+
+    Not made by `contextlib.contextmanager`, which sets attributes of exceptions that may have none.
+
+    Raises, at its end:
+        NestingError, Exception: the call goes on without its allocation; the text says why.
+    """
+
+    def __init__(self, slot: CallSlot) -> None:
+        self._slot = slot
+        self.expired = False
+
+    def __enter__(self) -> Self:
+        self._slot.give_back()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *more: object) -> None:
+        waiter = threading.Lock()
+        waiter.acquire()
+        expired = self.expired or (kind is not None and issubclass(kind, EXPIRED))
+        if self._slot.take_again(waiter) and not expired:
+            waiter.acquire()
+        self._slot.check()
+
+
+class NoSlot:
+    """A context that does nothing, for calls and callers without a slot."""
+
+    expired = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        """Do nothing."""
+
+
+def without_slot(slot: CallSlot | None) -> WithoutSlot | NoSlot:
+    """Return a `WithoutSlot`; or a `NoSlot` if there is no slot to give back."""
+    return NoSlot() if slot is None else WithoutSlot(slot)
