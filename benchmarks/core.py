@@ -36,7 +36,6 @@ from gridengine.dispatcher.core.events import (
     Launch,
     Launched,
     Received,
-    ReferencesReleased,
     Send,
     Submitted,
     Tick,
@@ -51,7 +50,16 @@ from gridengine.dispatcher.watch_server import Told
 from gridengine.resources import Cores, Resource
 from gridengine.schedulers.launcher import Handle
 from gridengine.settings.values import Settings, settings
-from gridengine.wire.messages import VALUES, VERSION, Assign, Beat, Hello, Result, Results
+from gridengine.wire.messages import (
+    VALUES,
+    VERSION,
+    Assign,
+    Beat,
+    ClientForget,
+    Hello,
+    Result,
+    Results,
+)
 
 TICK_SECONDS = 0.25
 BEAT_TICKS = 8
@@ -103,7 +111,7 @@ class RandomGraph:
             if len(tasks) == MOST_TASKS or number == self.calls - 1:
                 yield Submitted(FUNCTION, tasks)
                 tasks = []
-        yield ReferencesReleased(range(first, first + self.calls))
+        yield ClientForget(0, references=range(first, first + self.calls))
 
 
 class Cluster:

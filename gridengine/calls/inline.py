@@ -15,7 +15,6 @@ import io
 import itertools
 import logging
 import os
-import signal
 import sys
 import threading
 import time
@@ -25,13 +24,13 @@ from functools import partial
 from typing import Any, Protocol, TextIO
 
 from gridengine._version import __version__
-from gridengine.calls.interface import DispatcherBase
+from gridengine.calls.interface import Caller
 from gridengine.dispatcher.core import objects
 from gridengine.dispatcher.core.events import (
-    CancelRequested,
     Event,
     Inform,
     Received,
+    Request,
     Send,
     Submitted,
     Supplied,
@@ -45,7 +44,6 @@ from gridengine.dispatcher.core.tasks import (
     ResultData,
     Task,
     TaskMessage,
-    TaskStarted,
 )
 from gridengine.dispatcher.io_loop import inform
 from gridengine.dispatcher.run_directory import python_version
@@ -67,6 +65,8 @@ from gridengine.wire.messages import (
     Assign,
     Assignment,
     Cancel,
+    ClientCancel,
+    ClientForget,
     Crashed,
     Message,
     Pushed,
@@ -74,6 +74,7 @@ from gridengine.wire.messages import (
     Results,
     Returned,
     Started,
+    TaskBegan,
     input_name,
 )
 from gridengine.worker.agent import make_hello
@@ -199,13 +200,13 @@ class InlineRun:
         self._performers: dict[type, Callable[[Any], None]] = {
             Send: self._receive,
             CallsFinished: self._settle,
-            TaskStarted: listener.began,
+            TaskBegan: listener.began,
             TaskMessage: listener.noted,
             Inform: inform,
         }
         self._cancelled: dict[int, int] = {}
         """The runs to be ended, by number, each with the signal."""
-        self.requests: deque[CancelRequested] = deque()
+        self.requests: deque[ClientCancel] = deque()
         """Cancellations that wait. Any thread may add one; they are handled between two calls."""
 
     def run(self, inputs: Iterable[int]) -> None:
@@ -366,7 +367,7 @@ class InlineRun:
         self._send(Pushed(run, len(payload)), payload)
 
 
-class InlineDispatcher(DispatcherBase):
+class InlineDispatcher(Caller):
     """Runs tasks before `submit` returns. Arguments and results are pickled all the same, so that
     objects that cannot be pickled are noticed here too.
 
@@ -456,28 +457,22 @@ class InlineDispatcher(DispatcherBase):
         for.
         """
 
-    def cancel(
-        self,
-        tasks: Iterable[int],
-        number: int = signal.SIGTERM,
-        calls: Iterable[tuple[int, int, int]] = (),
-    ) -> None:
-        """End these tasks and calls if they run now. A call cannot be interrupted: its request is
-        handled when the call that runs has ended.
+    def _request(self, request: Request, /) -> None:
+        """Carry out a request that concerns something here. A call cannot be interrupted: its
+        cancellation is handled when the call that runs has ended.
         """
-        tasks, calls = tuple(tasks), tuple(calls)
-        for run in {self._runs.get(task) for task in (*tasks, *(task for task, _, _ in calls))}:
-            if run is not None:
-                run.requests.append(CancelRequested(tasks, number, calls))
-
-    def recall(self, calls: Iterable[tuple[int, int, int]]) -> None:
-        """Do nothing: no calls wait here."""
+        if isinstance(request, ClientCancel):
+            tasks = (*request.tasks, *(task for task, _, _ in request.calls))
+            for run in {self._runs.get(task) for task in tasks}:
+                if run is not None:
+                    run.requests.append(request)
+        elif isinstance(request, ClientForget):
+            for reference in request.references:
+                if self.results.pop(reference, None) is not None:
+                    unregister(input_name(reference))
 
     def catch_up(self) -> None:
         """Do nothing: every request is carried out at once."""
-
-    def release(self, name: bytes) -> None:
-        """Do nothing: shared objects are not stored here."""
 
     def want(self, task: int, index: int, reference: int, missing: Callable[[], object]) -> None:
         """Call `missing`: results are not stored for later references. `missing` sees to it that
@@ -502,11 +497,6 @@ class InlineDispatcher(DispatcherBase):
                 load = partial(pickling.load_result, payload, data.item)
                 register_result(input_name(reference), load)
             self._arrived.notify_all()
-
-    def release_references(self, references: Sequence[int]) -> None:
-        for reference in references:
-            if self.results.pop(reference, None) is not None:
-                unregister(input_name(reference))
 
     def close(self, *, wait: bool = True) -> None:
         """Accept nothing more. Calls that still wait for results are refused."""

@@ -11,15 +11,24 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
+from gridengine.dispatcher.core.events import Request, Supplied
 from gridengine.dispatcher.core.status import Snapshot
 from gridengine.dispatcher.core.tasks import (
     Function,
     ResultData,
     Task,
 )
-from gridengine.dispatcher.unsettled import Listener
+from gridengine.dispatcher.unsettled import Listener, Wanted
 from gridengine.resources.demand import Demand
-from gridengine.wire.messages import Message, Resumes, Waits
+from gridengine.wire.messages import (
+    ClientCancel,
+    ClientForget,
+    ClientRecall,
+    Message,
+    Resumes,
+    Waits,
+    Want,
+)
 
 if TYPE_CHECKING:
     from gridengine.dispatcher.core.status import Status
@@ -152,15 +161,50 @@ class Dispatcher(Protocol):
         """
 
 
-class DispatcherBase:
-    """The methods of dispatchers that have no state to show here: their state is in another
-    process, or they have none between calls. For the methods see `Dispatcher`.
+class Caller:
+    """The caller's end of a dispatcher: makes each request a struct, which a subclass carries to
+    the dispatcher. For the methods see `Dispatcher`; some do nothing unless overridden.
     """
 
     slots = 1
     at_once = False
     call_slot: CallSlot | None = None
     check_room: Callable[[int], object] | None = None
+    _runner = 0
+    """The number of this process at its agent; 0 if it is no runner."""
+    _wanted: dict[int, Wanted]
+    """The results that were asked for by `want` and have no answer yet, by reference."""
+
+    def _request(self, request: Request, /) -> None:
+        """Carry a request to the dispatcher. Takes no lock, because the garbage collector calls it
+        too.
+        """
+        raise NotImplementedError
+
+    def cancel(
+        self,
+        tasks: Iterable[int],
+        number: int = signal.SIGTERM,
+        calls: Iterable[tuple[int, int, int]] = (),
+    ) -> None:
+        self._request(ClientCancel(self._runner, tuple(tasks), int(number), tuple(calls)))
+
+    def recall(self, calls: Iterable[tuple[int, int, int]]) -> None:
+        self._request(ClientRecall(self._runner, tuple(calls)))
+
+    def release(self, name: bytes) -> None:
+        self._request(ClientForget(self._runner, (), (name,)))
+
+    def want(self, task: int, index: int, reference: int, missing: Callable[[], object]) -> None:
+        want = Want(self._runner, task, index, reference)
+        self._wanted[reference] = want, missing
+        self._request(want)
+
+    def supply(self, reference: int, data: ResultData) -> None:
+        self._request(Supplied(reference, data))
+
+    def release_references(self, references: Sequence[int]) -> None:
+        self._request(ClientForget(self._runner, (), (), references))
 
     def detach(self, submitter: int) -> None:
         """Do nothing: no call submits here."""

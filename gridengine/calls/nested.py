@@ -52,7 +52,7 @@ class NestedDispatcher(RequestingDispatcher):
 
     def _new_slot(self) -> CallSlot:
         process = self._process
-        return CallSlot(process.number, lambda: process.run, self._send)
+        return CallSlot(process.number, lambda: process.run, self._request)
 
     def detach(self, submitter: int) -> None:
         self._detached.add(submitter)

@@ -5,22 +5,13 @@ become events for the I/O thread.
 from __future__ import annotations
 
 import os
-import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
-from gridengine.calls.interface import DispatcherBase
-from gridengine.dispatcher.core.events import (
-    CancelRequested,
-    RecallRequested,
-    ReferencesReleased,
-    Released,
-    ResultWanted,
-    Submitted,
-    Supplied,
-)
-from gridengine.dispatcher.core.tasks import Function, ResultData, Task
+from gridengine.calls.interface import Caller
+from gridengine.dispatcher.core.events import Submitted
+from gridengine.dispatcher.core.tasks import Function, Task
 from gridengine.dispatcher.io_thread import DispatcherThread
 from gridengine.dispatcher.unsettled import Listener
 from gridengine.resources.demand import ANY
@@ -31,7 +22,7 @@ MOST_TASKS = 1000
 """One event submits at most this many tasks, because no message is handled meanwhile."""
 
 
-class PostingDispatcher(DispatcherThread, DispatcherBase):
+class PostingDispatcher(DispatcherThread, Caller):
     """Posts events to its own I/O thread. For the methods see `Dispatcher`."""
 
     def submit(self, function: Function, tasks: Sequence[Task], listener: Listener) -> None:
@@ -64,17 +55,6 @@ class PostingDispatcher(DispatcherThread, DispatcherBase):
             for one in all_needed(shared) if shared else ():
                 one.used_by(self)
 
-    def cancel(
-        self,
-        tasks: Iterable[int],
-        number: int = signal.SIGTERM,
-        calls: Iterable[tuple[int, int, int]] = (),
-    ) -> None:
-        self._post(CancelRequested(tuple(tasks), number, tuple(calls)))
-
-    def recall(self, calls: Iterable[tuple[int, int, int]]) -> None:
-        self._post(RecallRequested(tuple(calls)))
-
     def catch_up(self) -> None:
         if os.getpid() != self._owner or threading.current_thread() is self._thread:
             return
@@ -84,16 +64,8 @@ class PostingDispatcher(DispatcherThread, DispatcherBase):
             done = self._queue.barrier()
         done.wait()
 
-    def release(self, name: bytes) -> None:
-        self._post(Released(name))
-
     def want(self, task: int, index: int, reference: int, missing: Callable[[], object]) -> None:
-        if not self._closed:
-            self._wanted[reference] = missing
-        self._post(ResultWanted(((task, index, reference),)))
+        if not self._closed:  # otherwise nobody would drop `missing`
+            super().want(task, index, reference, missing)
 
-    def supply(self, reference: int, data: ResultData) -> None:
-        self._post(Supplied(reference, data))
-
-    def release_references(self, references: Sequence[int]) -> None:
-        self._post(ReferencesReleased(references))
+    _request = DispatcherThread._post

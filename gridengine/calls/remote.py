@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import functools
 import itertools
 import logging
 import math
@@ -28,26 +27,20 @@ import msgspec
 from msgspec.structs import replace
 
 from gridengine._version import __version__
+from gridengine.calls.acknowledgement import Left, PendingRequests, TakenOutcomes, Took, left_of
+from gridengine.calls.encoding import Outgoing, take_joinable
 from gridengine.calls.remote_control import DispatcherControl, DispatcherSilence, check_process
-from gridengine.calls.request_sender import (
-    ClientLimits,
-    Left,
-    PendingRequests,
-    RequestSender,
-    TakenOutcomes,
-    Took,
-    left_of,
-    take_joinable,
-)
 from gridengine.calls.requesting import HANDLERS, RequestingDispatcher
 from gridengine.dispatcher import journal_limits
+from gridengine.dispatcher.core.events import Submitted
 from gridengine.dispatcher.core.status import Status
 from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
 from gridengine.dispatcher.thread_queues import EventQueue
 from gridengine.dispatcher.watch_messages import FOLLOW, Answer, Request
 from gridengine.errors import ConfigurationError, DispatcherGone, GridEngineError, VersionMismatch
+from gridengine.resources.units import plural
 from gridengine.serialize.byte_code import PYTHON
-from gridengine.serialize.payload import Buffer, Payload
+from gridengine.serialize.payload import Buffer, Payload, size_of
 from gridengine.settings.values import settings
 from gridengine.wire.channel import Received
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
@@ -58,10 +51,8 @@ from gridengine.wire.messages import (
     NUMBER_BITS,
     OLDEST,
     VERSION,
-    CheckDemand,
     ClientHello,
     ClientWelcome,
-    Control,
     Controlled,
     Durable,
     Finished,
@@ -71,7 +62,6 @@ from gridengine.wire.messages import (
     Output,
     Refuse,
     Rejoin,
-    Submit,
     TaskItem,
     WantAnswer,
 )
@@ -83,6 +73,62 @@ log = logging.getLogger("gridengine")
 
 CLOSE_SECONDS = 15.0
 MOST_SILENT_BEATS = 2.5
+
+
+class ClientLimits:
+    """Counts the calls that have not ended, and the bytes of their tasks. False if there is no
+    limit.
+
+    Args:
+        calls, bytes: the limits; None is any number.
+    """
+
+    def __init__(self, calls: int | None, bytes: int | None) -> None:
+        self._most_calls, self._most_bytes = calls, bytes
+        self._lock = threading.Lock()
+        self._calls = self._bytes = 0
+        self._sizes: dict[int, int] = {}
+
+    def __bool__(self) -> bool:
+        return self._most_calls is not None or self._most_bytes is not None
+
+    def check(self, calls: int, bytes: int = 0) -> None:
+        """Check that this many more calls and bytes may be open.
+
+        Raises:
+            ConfigurationError: they would exceed a limit; the text has the numbers.
+        """
+        for more, count, most, unit in (
+            (calls, self._calls, self._most_calls, "call"),
+            (bytes, self._bytes, self._most_bytes, "byte"),
+        ):
+            if most is not None and count + more > most:
+                raise ConfigurationError(
+                    f"this client has {plural(count, unit)} open, and may have {most} "
+                    f"(max_{unit}s): {more} more cannot be submitted",
+                    hint="wait for some of them to end, or allow for more",
+                )
+
+    def enter(self, tasks: Sequence[Task]) -> None:
+        """Count tasks that are about to be submitted.
+
+        Raises:
+            ConfigurationError: they would exceed a limit; none is counted.
+        """
+        sizes = {task.id: size_of(task.payload) for task in tasks}
+        calls, size = sum(task.count for task in tasks), sum(sizes.values())
+        with self._lock:
+            self.check(calls, size)
+            self._calls += calls
+            self._bytes += size
+            self._sizes.update(sizes)
+
+    def leave(self, event: CallsFinished) -> None:
+        """Stop counting calls that have ended."""
+        with self._lock:
+            self._calls -= event.stop - event.start
+            if event.last:
+                self._bytes -= self._sizes.pop(event.task, 0)
 
 
 class RemoteDispatcher(RequestingDispatcher):
@@ -147,19 +193,18 @@ class RemoteDispatcher(RequestingDispatcher):
         if patience is not None:
             lease = max(patience, MOST_SILENT_BEATS * connection.beat_seconds)
         self._silence = DispatcherSilence(connection, lease, self._clock.monotonic())
-        self._queue = EventQueue[tuple[Message, Payload] | threading.Event | Took]()
+        self._queue = EventQueue[Outgoing | threading.Event | Took]()
         """Messages to send, and events to set once everything before them is durable."""
         self._poller = select.poll()
         for fd in (self._connection.fd, self._queue.fd):
             self._poller.register(fd, select.POLLIN)
         self._control = DispatcherControl(
-            self._questions, self._numbers, self._send, lambda: self._lost
+            self._questions, self._numbers, self._request, lambda: self._lost
         )
         self._closing = threading.Lock()
         self._number = 0
         self._requests = PendingRequests()
         self._taken = TakenOutcomes()
-        self._sender = RequestSender(self._connection, self._requests, self._refuse)
         self._streams = StandardStreams(self._queue.wake)
         self._output = JobsOutput(self._streams)
         """Receives the output of this client's jobs."""
@@ -232,7 +277,7 @@ class RemoteDispatcher(RequestingDispatcher):
         with self._closing:
             if not self._closed:
                 self._closed, self._ends_calls = True, not detach
-                self._queue.post((Goodbye(DETACHED if detach else "closed"), ()))
+                self._queue.post(Goodbye(DETACHED if detach else "closed"))
         if wait and threading.current_thread() is not self._thread:
             self._thread.join(CLOSE_SECONDS)
 
@@ -292,8 +337,13 @@ class RemoteDispatcher(RequestingDispatcher):
 
     # ---------------------------------------------------------------- the connection
 
+    def _request(self, request: Outgoing, /) -> None:
+        if os.getpid() == self._pid:
+            self._queue.post(request)
+
     def _deliver(self, message: Message, buffers: Payload = ()) -> None:
-        self._queue.post((message, buffers))
+        self._connection.send(message, buffers)
+        self._requests.add(message, buffers)
 
     def _receive(self) -> Received:
         """Send queued messages, wait, and return the messages that have arrived. Nothing from the
@@ -304,25 +354,7 @@ class RemoteDispatcher(RequestingDispatcher):
             for _, taken in self._output.taken():
                 connection.send(taken)
         while queue.events and not self._resuming:
-            if isinstance(event := queue.events.popleft(), threading.Event):
-                self._requests.when_taken(event)
-                continue
-            if isinstance(event, Took):
-                # In a new epoch, unacknowledged messages arrive again.
-                if event.life == self._connection.epoch:
-                    self._taken.add(*event.numbers)
-                continue
-            message, buffers = event
-            # Submissions that have queued up meanwhile join this one.
-            if type(message) is Submit:
-                joinable = take_joinable(message, queue.events)
-                self._sender.send_tasks([(message, buffers), *joinable])
-                continue
-            if type(message) is Goodbye:
-                self._tell_ended()
-            self._sender.send(message, buffers)
-            if type(message) is Goodbye:
-                raise EOFError("this client has disconnected")
+            self._send_queued(queue.events.popleft())
         if not self._resuming and self._taken.are_many:
             self._tell_ended()
         queue.sleeping = True
@@ -340,6 +372,23 @@ class RemoteDispatcher(RequestingDispatcher):
             self._look(self._clock.monotonic())
         return received
 
+    def _send_queued(self, queued: Outgoing | threading.Event | Took) -> None:
+        """Send a request of the queue, or do the other things that it stands for."""
+        if isinstance(queued, threading.Event):
+            self._requests.when_taken(queued)
+        elif isinstance(queued, Took):
+            # In a new epoch, unacknowledged messages arrive again.
+            if queued.life == self._connection.epoch:
+                self._taken.add(*queued.numbers)
+        elif isinstance(queued, Goodbye):
+            self._tell_ended()
+            self._send(queued)
+            raise EOFError("this client has disconnected")
+        elif isinstance(queued, Submitted):  # submissions that have queued up meanwhile join it
+            self._send(take_joinable(queued, self._queue.events))
+        else:
+            self._send(queued)
+
     def _tick(self, now: float) -> float:
         """Send what is due; return after how many seconds more is due."""
         left = math.inf if self._resuming else self._taken.seconds_left(now)
@@ -351,17 +400,6 @@ class RemoteDispatcher(RequestingDispatcher):
     def _tell_ended(self) -> None:
         if numbers := self._taken.take():
             self._connection.send(OutcomesTaken(numbers))
-
-    def _refuse(self, message: Message, cause: Exception) -> None:
-        """Report a message that cannot be encoded to its sender."""
-        error = ConfigurationError(f"the request cannot be sent: {cause}")
-        if isinstance(message, Submit):
-            for task in message.tasks:
-                self._refuse_task(task, error)
-        elif isinstance(message, CheckDemand | Control):
-            self._answer(message.number, error=error)
-        else:
-            log.error("%s: %s", type(message).__name__, error)
 
     def _look(self, now: float) -> None:
         """Look for the dispatcher if it is silent, and tell it when a file of this client can no
@@ -411,7 +449,7 @@ class RemoteDispatcher(RequestingDispatcher):
         if not self._requests.journaled or self._lost:
             return False
         done = threading.Event()
-        self._ask(functools.partial(self._queue.post, done))
+        self._queue.post(done)
         if self._lost:  # `_work` may have set its events before this one was queued
             return False
         return done.wait(timeout) and not self._lost
@@ -517,7 +555,7 @@ class RemoteDispatcher(RequestingDispatcher):
             self._connection.send(control)
         for want, _ in list(self._wanted.values()):
             if not self._requests.asks_for(want.reference):
-                self._send(want)  # the journal has the question, but not the answer
+                self._request(want)  # the journal has the question, but not the answer
 
     def _refused(self, message: Refuse, buffers: Payload) -> None:
         if message.mismatch:

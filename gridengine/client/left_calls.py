@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import cast
 
+from gridengine.calls.acknowledgement import Left
 from gridengine.calls.remote import RemoteDispatcher
-from gridengine.calls.request_sender import Left
 from gridengine.client.connect import dispatcher_of
 from gridengine.errors import Cancelled, GridEngineError, JournalError
 from gridengine.journal.handed_calls import (

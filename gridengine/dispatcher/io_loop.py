@@ -29,10 +29,8 @@ from gridengine.dispatcher.core.events import (
     Lost,
     Rebalance,
     Received,
-    ResultExpected,
     ResultFetched,
     ResultKept,
-    ResultMissing,
     Send,
     Tick,
     Warn,
@@ -44,21 +42,20 @@ from gridengine.dispatcher.core.tasks import (
     Effect,
     ResultData,
     TaskMessage,
-    TaskStarted,
 )
 from gridengine.dispatcher.launcher_thread import LauncherThread
 from gridengine.dispatcher.links import Link
 from gridengine.dispatcher.run_directory import GATHER_SECONDS
 from gridengine.dispatcher.serving.clients import REQUESTS, Clients
 from gridengine.dispatcher.thread_queues import EventQueue
-from gridengine.dispatcher.unsettled import UnsettledTasks
+from gridengine.dispatcher.unsettled import UnsettledTasks, Wanted
 from gridengine.errors import GridEngineError
 from gridengine.resources.base import Resource
 from gridengine.resources.kinds import Cores, GPUs
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import Payload
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
-from gridengine.wire.messages import Allocate, Output
+from gridengine.wire.messages import Allocate, Output, TaskBegan, WantAnswer
 
 if TYPE_CHECKING:
     from gridengine.dispatcher.serving.client_listener import ClientListener
@@ -163,7 +160,7 @@ class EffectPerformer:
         launcher: LauncherThread,
         unsettled: UnsettledTasks,
         held: Resource | None,
-        wanted: dict[int, Callable[[], object]],
+        wanted: dict[int, Wanted],
         nested: Clients,
         payloads: KeptPayloads,
         clock: Clock = SYSTEM_CLOCK,
@@ -186,14 +183,13 @@ class EffectPerformer:
         self._methods: dict[type, Callable[[Any], object]] = {
             Grant: self._grant,
             CallsFinished: unsettled.settle,
-            TaskStarted: unsettled.began,
+            TaskBegan: unsettled.began,
             TaskMessage: unsettled.noted,
             Launch: launcher.launch,
             Withdraw: self._withdraw,
             Explain: self._explain,
             Lost: self._lost,
-            ResultMissing: self._missing,
-            ResultExpected: self._expected,
+            WantAnswer: self._answer_want,
             ResultKept: payloads.add,
             ResultFetched: payloads.fill,
             Warn: self._warn,
@@ -253,16 +249,12 @@ class EffectPerformer:
         self.recent.append((self._clock.monotonic(), effect.text, False))
         inform(effect)
 
-    def _missing(self, effect: ResultMissing) -> None:
-        missing = self._wanted.pop(effect.reference, None)
-        if missing is None:
-            self._nested.tell(effect.reference, missing=True)
-        else:
-            missing()
-
-    def _expected(self, effect: ResultExpected) -> None:
-        if self._wanted.pop(effect.reference, None) is None:
-            self._nested.tell(effect.reference, missing=False)
+    def _answer_want(self, answer: WantAnswer) -> None:
+        wanted = self._wanted.pop(answer.reference, None)
+        if wanted is None:
+            self._nested.answer_want(answer)
+        elif answer.missing:
+            wanted[1]()
 
 
 def inform(effect: Inform) -> None:

@@ -27,7 +27,6 @@ from gridengine.dispatcher.core.events import (
     Closing,
     Draining,
     Event,
-    ReferencesReleased,
     ResultAsked,
     Scaled,
 )
@@ -41,13 +40,14 @@ from gridengine.dispatcher.run_directory import LAUNCHES, new_run_id, policy_of
 from gridengine.dispatcher.serving.clients import Clients
 from gridengine.dispatcher.serving.worker_record import RecordedLink
 from gridengine.dispatcher.thread_queues import EventQueue
-from gridengine.dispatcher.unsettled import UnsettledTasks
+from gridengine.dispatcher.unsettled import UnsettledTasks, Wanted
 from gridengine.errors import Cancelled, ConfigurationError, safe_repr
 from gridengine.resources.demand import Demand, RememberedDemands
 from gridengine.schedulers.base import Scheduler
 from gridengine.serialize import pickling
 from gridengine.settings.values import Settings
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
+from gridengine.wire.messages import ClientForget
 from gridengine.wire.processes import check_threads
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class DispatcherThread:
         self._queue = EventQueue[Event]()
         self._unsettled = UnsettledTasks()
         self._possible = RememberedDemands()
-        self._wanted: dict[int, Callable[[], object]] = {}
+        self._wanted: dict[int, Wanted] = {}
         # Reentrant: the garbage collector may close this in a thread that is submitting.
         self._closing = threading.RLock()
         self._closed = False
@@ -304,7 +304,7 @@ class DispatcherThread:
 
     def _let_go(self, references: Sequence[int]) -> None:
         """Note that nobody has these results any more."""
-        self._post(ReferencesReleased(references))
+        self._post(ClientForget(0, references=references))
 
     def _in_thread(self, make: Callable[[], Any]) -> Any:
         """Return the value of `make`, called in the I/O thread.

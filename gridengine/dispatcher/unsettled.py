@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from msgspec import Struct
 
-from gridengine.dispatcher.core.tasks import CallsFinished, Task, TaskMessage, TaskStarted
+from gridengine.dispatcher.core.tasks import CallsFinished, Task, TaskMessage
 from gridengine.errors import GridEngineError
+from gridengine.wire.messages import TaskBegan, Want
+
+Wanted: TypeAlias = tuple[Want, Callable[[], object]]
+"""A question whether the dispatcher will keep a result, and the function to call if it will not."""
 
 
 class Listener(Protocol):
@@ -27,7 +31,7 @@ class Listener(Protocol):
     daemon: bool
 
     def settled(self, event: CallsFinished) -> None: ...
-    def began(self, event: TaskStarted) -> None: ...
+    def began(self, event: TaskBegan) -> None: ...
     def noted(self, event: TaskMessage) -> None: ...
 
     def abandoned(self) -> None:
@@ -109,7 +113,7 @@ class UnsettledTasks:
             with self._settled:
                 self._settled.notify_all()
 
-    def began(self, event: TaskStarted) -> None:
+    def began(self, event: TaskBegan) -> None:
         """Tell a task's listener that the task has begun."""
         if (listener := self._tasks.get(event.task)) is not None:
             listener.began(event)

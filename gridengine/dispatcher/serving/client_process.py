@@ -17,7 +17,7 @@ from collections.abc import Callable
 from itertools import count
 from typing import Protocol, TypeAlias
 
-from msgspec.structs import astuple, replace
+from msgspec.structs import replace
 
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.tasks import (
@@ -25,7 +25,6 @@ from gridengine.dispatcher.core.tasks import (
     Function,
     ResultData,
     TaskMessage,
-    TaskStarted,
 )
 from gridengine.errors import Cancelled
 from gridengine.serialize import pickling
@@ -36,7 +35,6 @@ from gridengine.serialize.shared_objects import SharedObject
 from gridengine.wire.messages import (
     MOST_FAILURES,
     NUMBER_BITS,
-    AttemptItem,
     Finished,
     FinishedItem,
     Message,
@@ -158,7 +156,7 @@ class Client:
             error is not None,
             event.exitcode,
             output,
-            [AttemptItem(*astuple(one)) for one in event.attempts],
+            event.attempts,
             event.last,
             event.recalled,
             event.seconds,
@@ -204,9 +202,9 @@ class Client:
         """Send the client outcomes."""
         self.send(Finished(self.runner, items), buffers)
 
-    def began(self, event: TaskStarted) -> None:
+    def began(self, event: TaskBegan) -> None:
         """Tell the client that a task has begun."""
-        self.send(TaskBegan(self.runner, event.task, event.pid, event.host, event.attempt))
+        self.send(replace(event, runner=self.runner))
 
     def abandoned(self) -> None:
         """Do nothing: the client knows by itself when its calls end."""

@@ -14,14 +14,11 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from msgspec.structs import replace
+
 from gridengine.dispatcher.core.events import (
-    CancelRequested,
     ClientLeft,
     Event,
-    RecallRequested,
-    ReferencesReleased,
-    Released,
-    ResultWanted,
     Submitted,
     SubmittedAlike,
     Supplied,
@@ -161,15 +158,13 @@ class Clients:
                 items.append(client.encode_outcome(event, buffers))
             client.finish(items, buffers)
 
-    def tell(self, reference: int, *, missing: bool) -> None:
-        """Answer a client that wanted a result: the core keeps it, or, if `missing`, the client
-        must supply it.
-        """
-        client = self._wanted.pop(reference, None)
+    def answer_want(self, answer: WantAnswer) -> None:
+        """Pass the core's answer to the client that wanted a result."""
+        client = self._wanted.pop(answer.reference, None)
         if client is not None:
-            if not missing:
-                client.references.add(reference)
-            client.send(WantAnswer(client.runner, reference, missing))
+            if not answer.missing:
+                client.references.add(answer.reference)
+            client.send(replace(answer, runner=client.runner))
 
     def forget(self, peer: bytes) -> None:
         """Forget the runners of a worker that is lost."""
@@ -211,10 +206,8 @@ class Clients:
         for reference in client.claims:
             del self._claimed[reference]
         yield ClientLeft(client.number)
-        for name in client.shared:
-            yield Released(name)
-        if client.references:
-            yield ReferencesReleased(tuple(client.references))
+        if client.shared or client.references:
+            yield ClientForget(0, (), tuple(client.shared), tuple(client.references))
 
     def _submit(self, client: Client, message: Submit, buffers: Payload) -> Iterator[Event]:
         """Return the events of a submission; refuse its tasks if it is not valid."""
@@ -265,10 +258,10 @@ class Clients:
 
     def _cancel(self, client: Client, message: ClientCancel, buffers: Payload) -> Iterator[Event]:
         tasks = tuple(filter(client.owns, message.tasks))
-        yield CancelRequested(tasks, message.signal, _own_calls(client, message.calls))
+        yield replace(message, tasks=tasks, calls=_own_calls(client, message.calls))
 
     def _recall(self, client: Client, message: ClientRecall, buffers: Payload) -> Iterator[Event]:
-        yield RecallRequested(_own_calls(client, message.calls))
+        yield replace(message, calls=_own_calls(client, message.calls))
 
     def _forget(self, client: Client, message: ClientForget, buffers: Payload) -> Iterator[Event]:
         """Release the functions, shared objects and references that a client does not use any
@@ -276,22 +269,21 @@ class Clients:
         """
         for digest in message.functions:
             client.functions.pop(digest, None)
-        for name in message.shared:
-            if client.shared.pop(name, None) is not None:
-                yield Released(name)
-        if its := client.claims.intersection(message.references):
-            client.claims -= its
-            client.references -= its
-            for reference in its:
-                del self._claimed[reference]
-            yield ReferencesReleased(tuple(its))
+        shared = tuple(one for one in message.shared if client.shared.pop(one, None) is not None)
+        its = client.claims.intersection(message.references)
+        client.claims -= its
+        client.references -= its
+        for reference in its:
+            del self._claimed[reference]
+        if shared or its:
+            yield ClientForget(0, (), shared, tuple(its))
 
     def _want(self, client: Client, message: Want, buffers: Payload) -> Iterator[Event]:
         if client.owns(message.task) and message.reference not in self._wanted:
             if not self._claim(client, (message.reference,)):
                 return
             self._wanted[message.reference] = client
-            yield ResultWanted(((message.task, message.index, message.reference),))
+            yield message
 
     def _supply(self, client: Client, message: Supply, buffers: Payload) -> Iterator[Event]:
         """Let a reference of the client stand for a result."""

@@ -83,7 +83,7 @@ from gridengine.wire.messages.from_worker import (
     VALUES as VALUES,
 )
 from gridengine.wire.messages.to_client import (
-    AttemptItem as AttemptItem,
+    Attempt as Attempt,
     Checked as Checked,
     TaskPushed as TaskPushed,
     WantAnswer as WantAnswer,

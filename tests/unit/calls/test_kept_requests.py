@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+from gridengine.calls.acknowledgement import PendingRequests, TakenOutcomes
 from gridengine.calls.remote import RemoteDispatcher
-from gridengine.calls.request_sender import PendingRequests, TakenOutcomes
 from gridengine.dispatcher.core.tasks import Task
 from gridengine.dispatcher.unsettled import UnsettledTasks
 from gridengine.wire.messages import ClientHello, Message, Submit, TaskItem, Want
