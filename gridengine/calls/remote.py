@@ -27,8 +27,15 @@ import msgspec
 from msgspec.structs import replace
 
 from gridengine._version import __version__
-from gridengine.calls.acknowledgement import Left, PendingRequests, TakenOutcomes, Took, left_of
 from gridengine.calls.encoding import Outgoing, take_joinable
+from gridengine.calls.outstanding import (
+    ClientLimits,
+    Left,
+    PendingRequests,
+    TakenOutcomes,
+    Took,
+    left_of,
+)
 from gridengine.calls.remote_control import DispatcherControl, DispatcherSilence, check_process
 from gridengine.calls.requesting import HANDLERS, RequestingDispatcher
 from gridengine.dispatcher import journal_limits
@@ -38,10 +45,8 @@ from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
 from gridengine.dispatcher.thread_queues import EventQueue
 from gridengine.dispatcher.watch_messages import FOLLOW, Answer, Request
 from gridengine.errors import ConfigurationError, DispatcherGone, GridEngineError, VersionMismatch
-from gridengine.resources.units import plural
 from gridengine.serialize.byte_code import PYTHON
-from gridengine.serialize.payload import Buffer, Payload, size_of
-from gridengine.settings.values import settings
+from gridengine.serialize.payload import Buffer, Payload
 from gridengine.wire.channel import Received
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.connection_file import ClientConnection, load_private
@@ -72,63 +77,6 @@ from gridengine.worker.stream_writer import StandardStreams
 log = logging.getLogger("gridengine")
 
 CLOSE_SECONDS = 15.0
-MOST_SILENT_BEATS = 2.5
-
-
-class ClientLimits:
-    """Counts the calls that have not ended, and the bytes of their tasks. False if there is no
-    limit.
-
-    Args:
-        calls, bytes: the limits; None is any number.
-    """
-
-    def __init__(self, calls: int | None, bytes: int | None) -> None:
-        self._most_calls, self._most_bytes = calls, bytes
-        self._lock = threading.Lock()
-        self._calls = self._bytes = 0
-        self._sizes: dict[int, int] = {}
-
-    def __bool__(self) -> bool:
-        return self._most_calls is not None or self._most_bytes is not None
-
-    def check(self, calls: int, bytes: int = 0) -> None:
-        """Check that this many more calls and bytes may be open.
-
-        Raises:
-            ConfigurationError: they would exceed a limit; the text has the numbers.
-        """
-        for more, count, most, unit in (
-            (calls, self._calls, self._most_calls, "call"),
-            (bytes, self._bytes, self._most_bytes, "byte"),
-        ):
-            if most is not None and count + more > most:
-                raise ConfigurationError(
-                    f"this client has {plural(count, unit)} open, and may have {most} "
-                    f"(max_{unit}s): {more} more cannot be submitted",
-                    hint="wait for some of them to end, or allow for more",
-                )
-
-    def enter(self, tasks: Sequence[Task]) -> None:
-        """Count tasks that are about to be submitted.
-
-        Raises:
-            ConfigurationError: they would exceed a limit; none is counted.
-        """
-        sizes = {task.id: size_of(task.payload) for task in tasks}
-        calls, size = sum(task.count for task in tasks), sum(sizes.values())
-        with self._lock:
-            self.check(calls, size)
-            self._calls += calls
-            self._bytes += size
-            self._sizes.update(sizes)
-
-    def leave(self, event: CallsFinished) -> None:
-        """Stop counting calls that have ended."""
-        with self._lock:
-            self._calls -= event.stop - event.start
-            if event.last:
-                self._bytes -= self._sizes.pop(event.task, 0)
 
 
 class RemoteDispatcher(RequestingDispatcher):
@@ -173,12 +121,11 @@ class RemoteDispatcher(RequestingDispatcher):
         self._limits = ClientLimits(max_calls, max_bytes)
         self.check_room = self._limits.check if self._limits else None
         self._hello = _hello(weight, keep, python)
-        self.left: queue.SimpleQueue[ClientWelcome | Left | GridEngineError]
+        self.left = queue.SimpleQueue[ClientWelcome | Left | GridEngineError]()
         """The outcomes that earlier clients of the name have left: first the welcome, which says
         how many, then the outcomes. Each epoch of the dispatcher begins the sequence again. An
         error means that nothing more will come.
         """
-        self.left = queue.SimpleQueue()
         self.file_fault: Callable[[], tuple[str, str]] = lambda: ("", "")
         """Returns the file of a named run that cannot be written, and the reason; empty strings
         while it can be written. Watchers of the dispatcher are told of it.
@@ -189,10 +136,7 @@ class RemoteDispatcher(RequestingDispatcher):
         self.name, self.identity = connection.name, connection.server_key
         self._connection = DispatcherConnection(connection, clock=clock)
         self._connection.introduce = self._resume
-        lease = settings().client_lease
-        if patience is not None:
-            lease = max(patience, MOST_SILENT_BEATS * connection.beat_seconds)
-        self._silence = DispatcherSilence(connection, lease, self._clock.monotonic())
+        self._silence = DispatcherSilence(connection, patience, self._clock.monotonic())
         self._queue = EventQueue[Outgoing | threading.Event | Took]()
         """Messages to send, and events to set once everything before them is durable."""
         self._poller = select.poll()
@@ -287,11 +231,8 @@ class RemoteDispatcher(RequestingDispatcher):
         """
         if os.getpid() != self._pid:
             return
-        # Python sets `last_value` when an exception has ended the script; at a prompt, any
-        # exception does, and calls must go on.
-        failed = getattr(sys, "last_value", None) is not None and not hasattr(sys, "ps1")
         with contextlib.suppress(KeyboardInterrupt):
-            self._unsettled.wait_for_jobs(lambda: failed or self._lost is not None)
+            self._unsettled.wait_for_jobs(lambda: self._lost is not None)
         self.close(detach=bool(self._hello.keep))
         try:
             self._streams.close()

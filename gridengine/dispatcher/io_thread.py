@@ -13,7 +13,6 @@ import functools
 import itertools
 import logging
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -99,6 +98,8 @@ class DispatcherThread:
         journal: DispatcherFile | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
+        check_threads(LOCAL_THREADS if scheduler.local and home is None else THREADS)
+        self.slots = scheduler.slots * scheduler.max_workers
         self._owner = os.getpid()
         self.new_id = itertools.count(1).__next__
         """Returns an id for a task, unique for this dispatcher."""
@@ -109,37 +110,17 @@ class DispatcherThread:
         # Reentrant: the garbage collector may close this in a thread that is submitting.
         self._closing = threading.RLock()
         self._closed = False
-        self._clock = clock
-        check_threads(LOCAL_THREADS if scheduler.local and home is None else THREADS)
-        self.slots = scheduler.slots * scheduler.max_workers
-        run_id = new_run_id() if home is None else home.stored.run_id
-        self._link: Link
-        self._link = link = _open_link(scheduler, settings, run_id, self._queue.wake, home, clock)
-        self._policy = replace(
-            policy_of(scheduler, settings, self._link.context), keeps_others=home is not None
-        )
-        self._core = StateMachine(self._policy, checked=settings.check)
-        if journal is not None:
-            assert not isinstance(link, LocalWorkers)  # a dispatcher with a journal has a home
-            self._link = RecordedLink(link, journal, self._core.state.runs, self._queue.wake)
-        self._scheduler_name, self._began = type(scheduler).__name__, self._clock.monotonic()
-        self._settings = settings
-        self.worker_keys = link.keys
-        """The keys and the port by which workers connect; None if they need none."""
-        self._metrics: MetricsFile | None = None
-        if settings.metrics_file:
-            from gridengine.dispatcher.reports import MetricsFile  # few want it
-
-            self._metrics = MetricsFile(settings.metrics_file, run_id, self._scheduler_name)
-        self._answers: WatchAnswers | None = None
-        self._journal = journal
+        self.settings, self._clock, self._began = settings, clock, clock.monotonic()
+        self._scheduler_name = type(scheduler).__name__
         self._home = "" if home is None else str(home.folder)
-        self._payloads = KeptPayloads(self._ask, self._let_go)
+        self._journal = journal
+        self._answers: WatchAnswers | None = None
         self.failure: BaseException | None = None
         """The exception that has ended the I/O thread; None if there was none."""
         self._when_ended: Callable[[], object] = lambda: None
         self.actions: dict[str, Action] = {}
         """The actions that clients in other processes may ask for, by name."""
+        self._open(scheduler, home, new_run_id() if home is None else home.stored.run_id)
         record = None
         if home is not None and home.epoch and not scheduler.local:
             record = LaunchRecord(home.folder / LAUNCHES)
@@ -148,6 +129,26 @@ class DispatcherThread:
         self._launcher = LauncherThread(
             copy.copy(scheduler).launcher, self._link.context, self._queue.post, record
         )
+        clients = self._make_clients()
+        self.listener = None if server is None else self._listen(server, clients, record)
+        """The end of clients in other processes, if any may connect."""
+        self._run(scheduler, clients)
+
+    def _open(self, scheduler: Scheduler, home: Home | None, run_id: str) -> None:
+        """Open the link to the workers, and make the core."""
+        self._link: Link
+        wake = self._queue.wake
+        self._link = link = _open_link(scheduler, self.settings, run_id, wake, home, self._clock)
+        self.worker_keys = link.keys
+        """The keys and the port by which workers connect; None if they need none."""
+        policy = policy_of(scheduler, self.settings, link.context)
+        self._policy = replace(policy, keeps_others=home is not None)
+        self._core = StateMachine(self._policy, checked=self.settings.check)
+        if self._journal is not None:
+            assert not isinstance(link, LocalWorkers)  # a dispatcher with a journal has a home
+            self._link = RecordedLink(link, self._journal, self._core.state.runs, wake)
+
+    def _make_clients(self) -> Clients:
         clients = Clients(
             self._core.state,
             self._link.send,
@@ -156,20 +157,26 @@ class DispatcherThread:
             self.check,
             slots=self.slots,
         )
-        if journal is not None:
+        if self._journal is not None:
             from gridengine.dispatcher.serving.client_journal import Journal
 
-            journal.wake = self._queue.wake
-            clients.record_in(Journal(journal))
-        self.listener: ClientListener | None = None
-        """The end of clients in other processes, if any may connect."""
-        if server is not None:
-            from gridengine.dispatcher.serving.client_listener import (
-                ClientListener,  # imports ZeroMQ
-            )
+            self._journal.wake = self._queue.wake
+            clients.record_in(Journal(self._journal))
+        return clients
 
-            launched = () if record is None else record.launched()
-            self.listener = ClientListener(server, clients, self.actions, settings, launched)
+    def _listen(
+        self, server: Server, clients: Clients, record: LaunchRecord | None
+    ) -> ClientListener:
+        from gridengine.dispatcher.serving.client_listener import ClientListener  # imports ZeroMQ
+
+        launched = () if record is None else record.launched()
+        return ClientListener(server, clients, self.actions, self.settings, launched)
+
+    def _run(self, scheduler: Scheduler, clients: Clients) -> None:
+        """Start the I/O thread, and everything that runs beside it."""
+        settings, run_id = self.settings, self._link.context.id
+        self._named = clients.named
+        self._payloads = KeptPayloads(self._ask, self._let_go)
         self._performer = EffectPerformer(
             self._link,
             self._launcher,
@@ -178,9 +185,8 @@ class DispatcherThread:
             self._wanted,
             clients,
             self._payloads,
-            clock,
+            self._clock,
         )
-        self._named = clients.named
         self._loop = IOLoop(
             self._core,
             self._queue,
@@ -191,8 +197,13 @@ class DispatcherThread:
             LOCAL_POLL_SECONDS if scheduler.local else settings.poll_seconds,
             self._open_watch,
             self.listener,
-            clock,
+            self._clock,
         )
+        self._metrics: MetricsFile | None = None
+        if settings.metrics_file:
+            from gridengine.dispatcher.reports import MetricsFile  # few want it
+
+            self._metrics = MetricsFile(settings.metrics_file, run_id, self._scheduler_name)
         self._thread = threading.Thread(target=self._work, name=f"gridengine-{run_id}", daemon=True)
         self._thread.start()
         for stream in self._link.streams:
@@ -365,12 +376,9 @@ class DispatcherThread:
             self._link.streams.drop("interrupted")
 
     def _wait_for_jobs(self) -> None:
-        """Wait for jobs that are no daemons, until a Ctrl-C. Do not wait if an exception ends the
-        interpreter.
-        """
-        failed = getattr(sys, "last_value", None) is not None and not hasattr(sys, "ps1")
+        """Wait for jobs that are no daemons, until a Ctrl-C."""
         try:
-            self._unsettled.wait_for_jobs(lambda: failed or self._closed)
+            self._unsettled.wait_for_jobs(lambda: self._closed)
         except KeyboardInterrupt:
             log.warning("interrupted while waiting for jobs; they are ended")
 
@@ -382,7 +390,7 @@ class DispatcherThread:
 
         watched = self._watched()
         return open_watch_server(
-            self._settings.watch_directory,
+            self.settings.watch_directory,
             watched.answer,
             watched.streams.remove,
             b"" if self._home else watched.record(),
@@ -418,7 +426,7 @@ class DispatcherThread:
                 home=self._home,
             ),
             traffic=(self._loop.received, self._performer.sent),
-            settings=self._settings,
+            settings=self.settings,
             post=self._queue.post,
             began=self._began,
             journal=self._journal,

@@ -7,6 +7,7 @@ core is broken.
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol, TypeAlias
@@ -144,7 +145,13 @@ class UnsettledTasks:
                     yield failure
 
     def wait_for_jobs(self, abandoned: Callable[[], bool]) -> None:
-        """Wait until all remaining tasks are daemons, or `abandoned` returns True."""
+        """Wait, as the interpreter ends, until all remaining tasks are daemons, or `abandoned`
+        returns True. Do not wait if an exception ends the interpreter.
+        """
+        # Python sets `last_value` when an exception has ended the script; at a prompt, any
+        # exception does, and calls must go on.
+        if getattr(sys, "last_value", None) is not None and not hasattr(sys, "ps1"):
+            return
         with self._settled:
             self._settled.wait_for(
                 lambda: abandoned() or all(one.daemon for one in list(self._tasks.values()))

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from gridengine.calls.remote import ClientLimits, RemoteDispatcher
+from gridengine.calls.outstanding import ClientLimits
+from gridengine.calls.remote import RemoteDispatcher
 from gridengine.dispatcher.core.tasks import CallsFinished, Task
 from gridengine.dispatcher.unsettled import UnsettledTasks
 from gridengine.errors import ConfigurationError

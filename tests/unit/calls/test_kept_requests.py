@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from gridengine.calls.acknowledgement import PendingRequests, TakenOutcomes
+from gridengine.calls.outstanding import PendingRequests, TakenOutcomes
 from gridengine.calls.remote import RemoteDispatcher
 from gridengine.dispatcher.core.tasks import Task
 from gridengine.dispatcher.unsettled import UnsettledTasks

@@ -1,6 +1,6 @@
-"""Messages between a client and a dispatcher with a journal that are not acknowledged yet: requests
-that are not durable there, and outcomes that the dispatcher may not delete yet, including those
-inherited from earlier clients of the same named run.
+"""The outstanding work of a client of a stand-alone dispatcher: calls, within the client's limits;
+requests that are not durable in the dispatcher's journal; and outcomes that are not acknowledged,
+including those inherited from earlier clients of the same named run.
 """
 
 from __future__ import annotations
@@ -8,16 +8,74 @@ from __future__ import annotations
 import math
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from gridengine.calls.encoding import outcomes_of, tasks_apart
-from gridengine.dispatcher.core.tasks import CallsFinished
+from gridengine.dispatcher.core.tasks import CallsFinished, Task
 from gridengine.dispatcher.unsettled import UnsettledTasks, Wanted
-from gridengine.serialize.payload import Buffer, Payload
+from gridengine.errors import ConfigurationError
+from gridengine.resources.units import plural
+from gridengine.serialize.payload import Buffer, Payload, size_of
 from gridengine.wire.messages import JOURNALED, Finished, Message, Submit, Want
+
+
+class ClientLimits:
+    """Counts the calls that have not ended, and the bytes of their tasks. False if there is no
+    limit.
+
+    Args:
+        calls, bytes: the limits; None is any number.
+    """
+
+    def __init__(self, calls: int | None, bytes: int | None) -> None:
+        self._most_calls, self._most_bytes = calls, bytes
+        self._lock = threading.Lock()
+        self._calls = self._bytes = 0
+        self._sizes: dict[int, int] = {}
+
+    def __bool__(self) -> bool:
+        return self._most_calls is not None or self._most_bytes is not None
+
+    def check(self, calls: int, bytes: int = 0) -> None:
+        """Check that this many more calls and bytes may be open.
+
+        Raises:
+            ConfigurationError: they would exceed a limit; the text has the numbers.
+        """
+        for more, count, most, unit in (
+            (calls, self._calls, self._most_calls, "call"),
+            (bytes, self._bytes, self._most_bytes, "byte"),
+        ):
+            if most is not None and count + more > most:
+                raise ConfigurationError(
+                    f"this client has {plural(count, unit)} open, and may have {most} "
+                    f"(max_{unit}s): {more} more cannot be submitted",
+                    hint="wait for some of them to end, or allow for more",
+                )
+
+    def enter(self, tasks: Sequence[Task]) -> None:
+        """Count tasks that are about to be submitted.
+
+        Raises:
+            ConfigurationError: they would exceed a limit; none is counted.
+        """
+        sizes = {task.id: size_of(task.payload) for task in tasks}
+        calls, size = sum(task.count for task in tasks), sum(sizes.values())
+        with self._lock:
+            self.check(calls, size)
+            self._calls += calls
+            self._bytes += size
+            self._sizes.update(sizes)
+
+    def leave(self, event: CallsFinished) -> None:
+        """Stop counting calls that have ended."""
+        with self._lock:
+            self._calls -= event.stop - event.start
+            if event.last:
+                self._bytes -= self._sizes.pop(event.task, 0)
 
 
 class PendingRequests:
