@@ -24,7 +24,7 @@ from functools import partial
 from typing import Any, Protocol, TextIO
 
 from gridengine._version import __version__
-from gridengine.calls.interface import Caller
+from gridengine.calls.interface import Dispatcher
 from gridengine.dispatcher.core import objects
 from gridengine.dispatcher.core.events import (
     Event,
@@ -367,7 +367,7 @@ class InlineRun:
         self._send(Pushed(run, len(payload)), payload)
 
 
-class InlineDispatcher(Caller):
+class InlineDispatcher(Dispatcher):
     """Runs tasks before `submit` returns. Arguments and results are pickled all the same, so that
     objects that cannot be pickled are noticed here too.
 
@@ -378,7 +378,7 @@ class InlineDispatcher(Caller):
     at_once = True
 
     def __init__(self) -> None:
-        self._ids = itertools.count(1)
+        self.new_id = itertools.count(1).__next__
         self._runs: dict[int, InlineRun] = {}
         """The tasks that run now, by number. There may be several, because calls may submit others.
         """
@@ -394,9 +394,6 @@ class InlineDispatcher(Caller):
         """
         self._awaited: dict[int, Iterable[int]] = {}
         """The references that each thread waits for now."""
-
-    def new_id(self) -> int:
-        return next(self._ids)
 
     def submit(self, function: Function, tasks: Sequence[Task], listener: Listener) -> None:
         """Run these tasks now.

@@ -34,27 +34,34 @@ if TYPE_CHECKING:
     from gridengine.dispatcher.core.status import Status
 
 
-class Dispatcher(Protocol):
-    """Runs tasks on the workers of one scheduler. Its methods may be called from any thread.
+class Dispatcher:
+    """Runs tasks on the workers of one scheduler, as its callers see it. Its methods may be called
+    from any thread.
 
-    slots: how many calls run at a time, at most.
-    at_once: whether calls have ended when `submit` returns.
-    call_slot: the slot of the call in which this dispatcher is used; None outside of calls.
-    check_room: raises an error if this many more calls may not be submitted; None if any number
-    may.
+    A request is a struct, which a subclass carries to the dispatcher: to the queue of an I/O
+    thread, through a runner's channel, over TCP, or nowhere, if this thread runs the calls.
     """
 
-    slots: int
-    at_once: bool
+    slots = 1
+    """How many calls run at a time, at most."""
+    at_once = False
+    """Whether calls have ended when `submit` returns."""
+    call_slot: CallSlot | None = None
+    """The slot of the call in which this dispatcher is used; None outside of calls."""
+    check_room: Callable[[int], object] | None = None
+    """Raises an error if this many more calls may not be submitted; None if any number may."""
+    new_id: Callable[[], int]
+    """Returns an id for a task, unique for this dispatcher."""
+    _runner = 0
+    """The number of this process at its agent; 0 if it is no runner."""
+    _wanted: dict[int, Wanted]
+    """The results that were asked for by `want` and have no answer yet, by reference."""
 
-    @property
-    def call_slot(self) -> CallSlot | None: ...
-
-    @property
-    def check_room(self) -> Callable[[int], object] | None: ...
-
-    def new_id(self) -> int:
-        """Return an id for a task, unique for this dispatcher."""
+    def _request(self, request: Request, /) -> None:
+        """Carry a request to the dispatcher. Takes no lock, because the garbage collector calls it
+        too.
+        """
+        raise NotImplementedError
 
     def submit(self, function: Function, tasks: Sequence[Task], listener: Listener) -> None:
         """Run tasks. The listener receives the outcome of each of their calls once.
@@ -63,6 +70,7 @@ class Dispatcher(Protocol):
             ConfigurationError: the dispatcher is closed, or belongs to the process that this one
                 was forked from; or no worker can hold a task's demand.
         """
+        raise NotImplementedError
 
     def check(self, demand: Demand) -> None:
         """Check that a worker can hold a demand, and that the demand can be pickled.
@@ -72,6 +80,7 @@ class Dispatcher(Protocol):
             PicklingError: a resource has a user's own class, which cannot be pickled.
             Exception: a user's own class raises it.
         """
+        raise NotImplementedError
 
     def cancel(
         self,
@@ -83,52 +92,67 @@ class Dispatcher(Protocol):
         last). Calls that have not begun never run; running calls get the signal. The listener
         receives the outcome of each call all the same.
         """
+        self._request(ClientCancel(self._runner, tuple(tasks), int(number), tuple(calls)))
 
     def recall(self, calls: Iterable[tuple[int, int, int]]) -> None:
         """Recall these calls (a task, its first call, the one after the last): those that have not
         begun are settled as `recalled`.
         """
+        self._request(ClientRecall(self._runner, tuple(calls)))
 
     def catch_up(self) -> None:
         """Wait until all requests of this thread are decided and, for workers on this machine,
         carried out.
         """
+        raise NotImplementedError
 
     def release(self, name: bytes) -> None:
         """Note that no new task can refer to this shared object. Takes no lock, because the garbage
         collector calls it too.
         """
+        self._request(ClientForget(self._runner, (), (name,)))
 
     def want(self, task: int, index: int, reference: int, missing: Callable[[], object]) -> None:
         """Let a reference stand for the result of a call that was submitted before. If the
-        dispatcher no longer has the result, it calls `missing`, once, in the I/O thread; `missing`
-        must see to it that `supply` is called, now or later. In either case the dispatcher then
-        drops `missing`.
+        dispatcher no longer has the result, it calls `missing`, once, in the thread that takes its
+        answers; `missing` must see to it that `supply` is called, now or later. In either case
+        `missing` is then dropped.
         """
+        want = Want(self._runner, task, index, reference)
+        self._wanted[reference] = want, missing
+        self._request(want)
 
     def supply(self, reference: int, data: ResultData) -> None:
         """Give the result that a reference stands for, if no call of this dispatcher makes it."""
+        self._request(Supplied(reference, data))
 
     def release_references(self, references: Sequence[int]) -> None:
         """Note that no new task can refer to these results. Takes no lock, because the garbage
         collector calls it too.
         """
+        self._request(ClientForget(self._runner, (), (), references))
 
     def detach(self, submitter: int) -> None:
-        """Let tasks of this submitter go on when the call that submits them has ended."""
+        """Let tasks of this submitter go on when the call that submits them has ended. Nothing is
+        to do where no call submits.
+        """
 
     def note_run(self, name: str, file: str, submitter: int) -> None:
         """Note that the calls of this submitter belong to a named run, so that the dispatcher can
-        be found by the run's name.
+        be found by the run's name. Nothing is to do where nobody looks, or another process knows.
         """
 
     def is_durable(self, task: int) -> bool:
         """Return whether a submitted task is on disk, where another process of the dispatcher finds
         it.
         """
+        return False
 
     def snapshot(self) -> Snapshot:
-        """Return the latest published state, at most some tenths of a second old."""
+        """Return the latest published state, at most some tenths of a second old; next to nothing
+        where another process has it.
+        """
+        return Snapshot(workers=1)
 
     def status(self, most: int = 100) -> Status:
         """Return the present status, with at most `most` workers, runs and failures each.
@@ -136,6 +160,9 @@ class Dispatcher(Protocol):
         Raises:
             ConfigurationError: the dispatcher has been closed, or belongs to another process.
         """
+        from gridengine.dispatcher.core.status import Status  # few ask
+
+        return Status(slots=self.slots, worker_count=1)
 
     def follow(self, tell: Callable[[Status | None], object], interval: float) -> object:
         """Call `tell` with the status: at once, then every `interval` seconds with the events
@@ -146,6 +173,9 @@ class Dispatcher(Protocol):
             GridEngineError: the dispatcher has been closed, or nobody answers any more.
             ValueError: very many follow already.
         """
+        tell(self.status())
+        tell(None)
+        return None
 
     def unfollow(self, followed: Any) -> None:
         """Send a follower nothing more. `followed` is the return value of `follow`."""
@@ -159,84 +189,7 @@ class Dispatcher(Protocol):
         """End all calls, the workers and the threads. Calls that are not settled are settled with
         `Cancelled`. May be called twice.
         """
-
-
-class Caller:
-    """The caller's end of a dispatcher: makes each request a struct, which a subclass carries to
-    the dispatcher. For the methods see `Dispatcher`; some do nothing unless overridden.
-    """
-
-    slots = 1
-    at_once = False
-    call_slot: CallSlot | None = None
-    check_room: Callable[[int], object] | None = None
-    _runner = 0
-    """The number of this process at its agent; 0 if it is no runner."""
-    _wanted: dict[int, Wanted]
-    """The results that were asked for by `want` and have no answer yet, by reference."""
-
-    def _request(self, request: Request, /) -> None:
-        """Carry a request to the dispatcher. Takes no lock, because the garbage collector calls it
-        too.
-        """
         raise NotImplementedError
-
-    def cancel(
-        self,
-        tasks: Iterable[int],
-        number: int = signal.SIGTERM,
-        calls: Iterable[tuple[int, int, int]] = (),
-    ) -> None:
-        self._request(ClientCancel(self._runner, tuple(tasks), int(number), tuple(calls)))
-
-    def recall(self, calls: Iterable[tuple[int, int, int]]) -> None:
-        self._request(ClientRecall(self._runner, tuple(calls)))
-
-    def release(self, name: bytes) -> None:
-        self._request(ClientForget(self._runner, (), (name,)))
-
-    def want(self, task: int, index: int, reference: int, missing: Callable[[], object]) -> None:
-        want = Want(self._runner, task, index, reference)
-        self._wanted[reference] = want, missing
-        self._request(want)
-
-    def supply(self, reference: int, data: ResultData) -> None:
-        self._request(Supplied(reference, data))
-
-    def release_references(self, references: Sequence[int]) -> None:
-        self._request(ClientForget(self._runner, (), (), references))
-
-    def detach(self, submitter: int) -> None:
-        """Do nothing: no call submits here."""
-
-    def note_run(self, name: str, file: str, submitter: int) -> None:
-        """Do nothing: nobody looks here, or another process knows."""
-
-    def is_durable(self, task: int) -> bool:
-        """Return False: nothing is on disk."""
-        return False
-
-    def snapshot(self) -> Snapshot:
-        """Return a state with next to nothing in it."""
-        return Snapshot(workers=1)
-
-    def status(self, most: int = 100) -> Status:
-        """Return a status with next to nothing in it."""
-        from gridengine.dispatcher.core.status import Status  # few ask
-
-        return Status(slots=self.slots, worker_count=1)
-
-    def follow(self, tell: Callable[[Status | None], object], interval: float) -> object:
-        """Call `tell` once, and then with None: here the status does not change."""
-        tell(self.status())
-        tell(None)
-        return None
-
-    def unfollow(self, followed: Any) -> None:
-        """Do nothing: nobody follows."""
-
-    def flush_output(self, seconds: float | None = None) -> None:
-        """Return at once: output of calls is printed already, or goes to their caller."""
 
 
 class Releasable(Protocol):

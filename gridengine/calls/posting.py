@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from gridengine.calls.interface import Caller
+from gridengine.calls.interface import Dispatcher
 from gridengine.dispatcher.core.events import Submitted
 from gridengine.dispatcher.core.tasks import Function, Task
 from gridengine.dispatcher.io_thread import DispatcherThread
@@ -22,7 +22,7 @@ MOST_TASKS = 1000
 """One event submits at most this many tasks, because no message is handled meanwhile."""
 
 
-class PostingDispatcher(DispatcherThread, Caller):
+class PostingDispatcher(DispatcherThread, Dispatcher):
     """Posts events to its own I/O thread. For the methods see `Dispatcher`."""
 
     def submit(self, function: Function, tasks: Sequence[Task], listener: Listener) -> None:

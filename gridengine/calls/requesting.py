@@ -27,7 +27,7 @@ from gridengine.calls.encoding import (
     tasks_apart,
     unsettled_parts,
 )
-from gridengine.calls.interface import Caller
+from gridengine.calls.interface import Dispatcher
 from gridengine.dispatcher.core.events import Submitted
 from gridengine.dispatcher.core.tasks import CallsFinished, Function, ResultData, Task, TaskMessage
 from gridengine.dispatcher.unsettled import Listener, UnsettledTasks, Wanted
@@ -64,7 +64,7 @@ class Question(Future[Any]):
         self.message = message
 
 
-class RequestingDispatcher(Caller, ABC):
+class RequestingDispatcher(Dispatcher, ABC):
     """Has a dispatcher in another process run tasks. For the methods see `Dispatcher`.
 
     Args:
