@@ -37,12 +37,11 @@ from gridengine.dispatcher.core.events import (
     Launched,
     Received,
     Send,
-    Submitted,
     Tick,
 )
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.state_machine import StateMachine
-from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
+from gridengine.dispatcher.core.tasks import CallsFinished, Function, Submitted, Task
 from gridengine.dispatcher.io_loop import WATCH_SECONDS
 from gridengine.dispatcher.watch_answers import FRESH_SECONDS, WatchAnswers
 from gridengine.dispatcher.watch_messages import FOLLOW, STATUS, Identity, Request

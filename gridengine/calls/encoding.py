@@ -10,8 +10,15 @@ from typing import Any, TypeAlias
 
 from msgspec.structs import replace
 
-from gridengine.dispatcher.core.events import Request, Submitted, Supplied
-from gridengine.dispatcher.core.tasks import CallsFinished, Function, ResultData, Task
+from gridengine.dispatcher.core.tasks import (
+    CallsFinished,
+    Function,
+    Request,
+    ResultData,
+    Submitted,
+    Supplied,
+    Task,
+)
 from gridengine.resources.demand import ANY, encode_demand
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import Payload, size_of

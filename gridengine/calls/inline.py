@@ -26,22 +26,17 @@ from typing import Any, Protocol, TextIO
 from gridengine._version import __version__
 from gridengine.calls.interface import Dispatcher
 from gridengine.dispatcher.core import objects
-from gridengine.dispatcher.core.events import (
-    Event,
-    Inform,
-    Received,
-    Request,
-    Send,
-    Submitted,
-    Supplied,
-)
+from gridengine.dispatcher.core.events import Event, Inform, Received, Send
 from gridengine.dispatcher.core.outcomes import has_failed
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.state_machine import StateMachine
 from gridengine.dispatcher.core.tasks import (
     CallsFinished,
     Function,
+    Request,
     ResultData,
+    Submitted,
+    Supplied,
     Task,
     TaskMessage,
 )

@@ -11,11 +11,12 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from gridengine.dispatcher.core.events import Request, Supplied
 from gridengine.dispatcher.core.status import Snapshot
 from gridengine.dispatcher.core.tasks import (
     Function,
+    Request,
     ResultData,
+    Supplied,
     Task,
 )
 from gridengine.dispatcher.unsettled import Listener, Wanted

@@ -10,8 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from gridengine.calls.interface import Dispatcher
-from gridengine.dispatcher.core.events import Submitted
-from gridengine.dispatcher.core.tasks import Function, Task
+from gridengine.dispatcher.core.tasks import Function, Submitted, Task
 from gridengine.dispatcher.io_thread import DispatcherThread
 from gridengine.dispatcher.unsettled import Listener
 from gridengine.resources.demand import ANY

@@ -39,11 +39,9 @@ from gridengine.calls.outstanding import (
 from gridengine.calls.remote_control import DispatcherControl, DispatcherSilence, check_process
 from gridengine.calls.requesting import HANDLERS, RequestingDispatcher
 from gridengine.dispatcher import journal_limits
-from gridengine.dispatcher.core.events import Submitted
 from gridengine.dispatcher.core.status import Status
-from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
+from gridengine.dispatcher.core.tasks import CallsFinished, Function, Submitted, Task
 from gridengine.dispatcher.thread_queues import EventQueue
-from gridengine.dispatcher.watch_messages import FOLLOW, Answer, Request
 from gridengine.errors import ConfigurationError, DispatcherGone, GridEngineError, VersionMismatch
 from gridengine.serialize.byte_code import PYTHON
 from gridengine.serialize.payload import Buffer, Payload
@@ -190,6 +188,7 @@ class RemoteDispatcher(RequestingDispatcher):
         """Call `tell` with the dispatcher's status again and again, in the thread that reads: see
         `follow_lines`.
         """
+        from gridengine.dispatcher.watch_messages import FOLLOW, Answer, Request  # few follow
 
         def take(line: Buffer | None) -> None:
             tell(None if line is None else msgspec.json.decode(line, type=Answer).status)

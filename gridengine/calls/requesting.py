@@ -28,8 +28,14 @@ from gridengine.calls.encoding import (
     unsettled_parts,
 )
 from gridengine.calls.interface import Dispatcher
-from gridengine.dispatcher.core.events import Submitted
-from gridengine.dispatcher.core.tasks import CallsFinished, Function, ResultData, Task, TaskMessage
+from gridengine.dispatcher.core.tasks import (
+    CallsFinished,
+    Function,
+    ResultData,
+    Submitted,
+    Task,
+    TaskMessage,
+)
 from gridengine.dispatcher.unsettled import Listener, UnsettledTasks, Wanted
 from gridengine.errors import Cancelled, ConfigurationError, DispatcherGone, GridEngineError
 from gridengine.resources.demand import ANY, NAME, Demand, RememberedDemands, encode_demand

@@ -19,12 +19,11 @@ from gridengine.dispatcher.core.events import (
     Polled,
     Rebalance,
     Received,
-    Submitted,
     Tick,
 )
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.state_machine import StateMachine
-from gridengine.dispatcher.core.tasks import CallsFinished, Task
+from gridengine.dispatcher.core.tasks import CallsFinished, Submitted, Task
 from gridengine.errors import ProtocolError
 from gridengine.resources import Cores, Memory, Token, WTime
 from gridengine.resources.demand import ANY, Demand

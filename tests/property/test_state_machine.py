@@ -39,9 +39,7 @@ from gridengine.dispatcher.core.events import (
     ResultKept,
     Scaled,
     Send,
-    Submitted,
     SubmittedAlike,
-    Supplied,
     Tick,
     Withdraw,
 )
@@ -49,7 +47,15 @@ from gridengine.dispatcher.core.model import TaskQueue, Worker
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.state_machine import StateMachine
-from gridengine.dispatcher.core.tasks import AlikeTasks, CallsFinished, Function, ResultData, Task
+from gridengine.dispatcher.core.tasks import (
+    AlikeTasks,
+    CallsFinished,
+    Function,
+    ResultData,
+    Submitted,
+    Supplied,
+    Task,
+)
 from gridengine.errors import ClusterError, GridEngineError, OutOfMemory, TimeoutError
 from gridengine.resources import ZERO, Cores, Memory, Resource, Token, WTime
 from gridengine.resources.demand import ANY, Demand, encode_demand

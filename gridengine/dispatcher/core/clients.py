@@ -34,7 +34,7 @@ from gridengine.dispatcher.core.policy import can_hold
 from gridengine.dispatcher.core.run_log import WAITING
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.states import Phase
-from gridengine.dispatcher.core.tasks import Task
+from gridengine.dispatcher.core.tasks import Submitted, Task
 from gridengine.resources.demand import ANY
 from gridengine.wire.messages import NUMBER_BITS, Cancel, ClientCancel, ClientRecall, Recall
 
@@ -78,7 +78,7 @@ def _tasks_of(state: CoreState, client: Client) -> Iterator[OpenTask]:
                 return
 
 
-def submitted(state: CoreState, event: events.Submitted) -> None:
+def submitted(state: CoreState, event: Submitted) -> None:
     """Open tasks of one function, queue the calls that may begin, and assign what can be."""
     if not event.tasks:
         return

@@ -12,7 +12,7 @@ from gridengine.dispatcher.core.calls import AwaitedResult, OpenTask
 from gridengine.dispatcher.core.model import Worker
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.states import Phase
-from gridengine.dispatcher.core.tasks import CallsFinished, ResultData
+from gridengine.dispatcher.core.tasks import CallsFinished, ResultData, Supplied
 from gridengine.errors import Cancelled, GridEngineError, call_words
 from gridengine.resources.demand import ANY
 from gridengine.serialize.kept_payload import KeptPayload
@@ -110,7 +110,7 @@ def wanted(state: CoreState, event: Want) -> None:
         state.effects.append(WantAnswer(0, reference, missing=False))
 
 
-def supplied(state: CoreState, event: events.Supplied) -> None:
+def supplied(state: CoreState, event: Supplied) -> None:
     """Take in a result that the client has."""
     if event.reference in state.awaited or event.reference not in state.released_early:
         _arrive(state, _to_be_made(state, event.reference), event.data)

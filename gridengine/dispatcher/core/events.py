@@ -9,14 +9,21 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from gridengine.dispatcher.core.tasks import AlikeTasks, EffectBase, Function, ResultData, Task
+from gridengine.dispatcher.core.tasks import (
+    AlikeTasks,
+    EffectBase,
+    Function,
+    Request,
+    ResultData,
+    Submitted,
+)
 from gridengine.errors import GridEngineError
 from gridengine.resources.base import Resource
 from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers.launcher import Handle, Report
 from gridengine.serialize.kept_payload import KeptPayload
 from gridengine.serialize.payload import Payload
-from gridengine.wire.messages import ClientCancel, ClientForget, ClientRecall, Hello, Message, Want
+from gridengine.wire.messages import Hello, Message
 
 
 class EventBase(Struct, frozen=True):
@@ -39,31 +46,11 @@ class ClientLeft(EventBase, frozen=True):
     number: int
 
 
-class Submitted(EventBase, frozen=True):
-    """Tasks of one function, to run in order, by runners that have loaded no modules of an earlier
-    `generation`. With `parent` a call of that run has made them, and they end with it unless they
-    are `detached`. They belong to the parent's client, or to the one in their submitter's number.
-    """
-
-    function: Function
-    tasks: Sequence[Task]
-    generation: int = 0
-    parent: int = 0
-    detached: bool = False
-
-
 class SubmittedAlike(EventBase, frozen=True):
     """Tasks that are alike; no call is their parent."""
 
     function: Function
     alike: AlikeTasks
-
-
-class Supplied(EventBase, frozen=True):
-    """The client supplies the result of a reference."""
-
-    reference: int
-    data: ResultData
 
 
 class ResultAsked(EventBase, frozen=True):
@@ -278,9 +265,5 @@ class Inform(EffectBase, frozen=True):
     text: str
 
 
-Request: TypeAlias = Submitted | Supplied | ClientCancel | ClientRecall | ClientForget | Want
-"""A request of a client. In the dispatcher's own process it is the event; to another process it
-travels as a message, beside its payload.
-"""
 Event: TypeAlias = EventBase | Request
 """Something that the core is told."""

@@ -66,7 +66,7 @@ from gridengine.dispatcher.core.long_waits import LongWait
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.states import SILENT, Phase, Story, Subject
-from gridengine.dispatcher.core.tasks import Effect
+from gridengine.dispatcher.core.tasks import Effect, Submitted, Supplied
 from gridengine.wire.messages import ClientCancel, ClientForget, ClientRecall, Hello, Want
 
 
@@ -219,12 +219,12 @@ def _continue(state: CoreState, event: events.Continue) -> None:
 _HANDLERS: dict[type, Callable[[CoreState, Any], None]] = {
     events.ClientJoined: clients.joined,
     events.ClientLeft: clients.left,
-    events.Submitted: clients.submitted,
+    Submitted: clients.submitted,
     events.SubmittedAlike: clients.submitted_alike,
     ClientCancel: clients.cancel_requested,
     ClientRecall: clients.recall_requested,
     Want: dependencies.wanted,
-    events.Supplied: dependencies.supplied,
+    Supplied: dependencies.supplied,
     ClientForget: dependencies.forgotten,
     events.ResultAsked: dependencies.asked,
     events.Restored: _restored,

@@ -1,4 +1,4 @@
-"""Tasks as clients hand them in, and what clients are told of them: plain frozen data."""
+"""Tasks, the requests of clients, and what clients are told of their calls: plain frozen data."""
 
 from __future__ import annotations
 
@@ -12,7 +12,16 @@ from gridengine.errors import UNNUMBERED, GridEngineError
 from gridengine.resources.demand import ANY, Demand
 from gridengine.serialize.payload import SINGLE, Buffer, Payload
 from gridengine.serialize.shared_objects import SharedObject
-from gridengine.wire.messages import Attempt, CallerState, TaskBegan, WantAnswer
+from gridengine.wire.messages import (
+    Attempt,
+    CallerState,
+    ClientCancel,
+    ClientForget,
+    ClientRecall,
+    TaskBegan,
+    Want,
+    WantAnswer,
+)
 
 MOST_PRIORITY = 1 << 31
 """The highest priority, and negated the lowest."""
@@ -110,6 +119,32 @@ class ResultData(Struct, frozen=True, gc=False):
     error: GridEngineError | None = None
     cancelled: bool = False
     path: tuple[str, ...] = ()
+
+
+class Submitted(Struct, frozen=True):
+    """Tasks of one function, to run in order, by runners that have loaded no modules of an earlier
+    `generation`. With `parent` a call of that run has made them, and they end with it unless they
+    are `detached`. They belong to the parent's client, or to the one in their submitter's number.
+    """
+
+    function: Function
+    tasks: Sequence[Task]
+    generation: int = 0
+    parent: int = 0
+    detached: bool = False
+
+
+class Supplied(Struct, frozen=True):
+    """The client supplies the result of a reference."""
+
+    reference: int
+    data: ResultData
+
+
+Request: TypeAlias = Submitted | Supplied | ClientCancel | ClientRecall | ClientForget | Want
+"""A request of a client. In the dispatcher's own process it is the event; to another process it
+travels as a message, beside its payload.
+"""
 
 
 class EffectBase(Struct, frozen=True):

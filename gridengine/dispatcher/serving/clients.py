@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
 
-from gridengine.dispatcher.core.events import (
-    ClientLeft,
-    Event,
+from gridengine.dispatcher.core.events import ClientLeft, Event, SubmittedAlike
+from gridengine.dispatcher.core.state import CoreState
+from gridengine.dispatcher.core.tasks import (
+    AlikeTasks,
+    CallsFinished,
+    ResultData,
     Submitted,
-    SubmittedAlike,
     Supplied,
 )
-from gridengine.dispatcher.core.state import CoreState
-from gridengine.dispatcher.core.tasks import AlikeTasks, CallsFinished, ResultData
 from gridengine.dispatcher.named_calls import NamedCalls
 from gridengine.dispatcher.serving.client_process import (
     Client,

@@ -15,8 +15,8 @@ import gridengine
 from gridengine.client.connect import dispatcher_of
 from gridengine.client.functions import make_function
 from gridengine.dispatcher.core import state_machine
-from gridengine.dispatcher.core.events import Received, Submitted
-from gridengine.dispatcher.core.tasks import CallsFinished, Task, TaskMessage
+from gridengine.dispatcher.core.events import Received
+from gridengine.dispatcher.core.tasks import CallsFinished, Submitted, Task, TaskMessage
 from gridengine.dispatcher.links import LocalWorkers
 from gridengine.dispatcher.unsettled import UnsettledTasks
 from gridengine.serialize import pickling

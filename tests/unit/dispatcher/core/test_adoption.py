@@ -15,11 +15,10 @@ from gridengine.dispatcher.core.events import (
     Restored,
     RestoredRun,
     RestoredWorker,
-    Submitted,
     Warn,
     Withdraw,
 )
-from gridengine.dispatcher.core.tasks import CallsFinished, Task
+from gridengine.dispatcher.core.tasks import CallsFinished, Submitted, Task
 from gridengine.errors import WorkerLost
 from gridengine.resources import Cores
 from gridengine.resources.demand import Demand

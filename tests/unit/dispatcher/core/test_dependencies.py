@@ -12,8 +12,15 @@ import pytest
 from msgspec.structs import replace
 
 from gridengine.dispatcher.core import model, objects
-from gridengine.dispatcher.core.events import Closing, Event, Send, Submitted, Supplied
-from gridengine.dispatcher.core.tasks import CallsFinished, Effect, ResultData, Task
+from gridengine.dispatcher.core.events import Closing, Event, Send
+from gridengine.dispatcher.core.tasks import (
+    CallsFinished,
+    Effect,
+    ResultData,
+    Submitted,
+    Supplied,
+    Task,
+)
 from gridengine.errors import Cancelled, GridEngineError, WorkerCrashed
 from gridengine.resources import Cores
 from gridengine.wire.messages import (

@@ -3,14 +3,8 @@
 from __future__ import annotations
 
 from gridengine.dispatcher.core import worker_lifecycle
-from gridengine.dispatcher.core.events import (
-    Closing,
-    ResultAsked,
-    ResultFetched,
-    ResultKept,
-    Submitted,
-)
-from gridengine.dispatcher.core.tasks import CallsFinished, Task
+from gridengine.dispatcher.core.events import Closing, ResultAsked, ResultFetched, ResultKept
+from gridengine.dispatcher.core.tasks import CallsFinished, Submitted, Task
 from gridengine.serialize.kept_payload import KeptPayload
 from gridengine.wire.messages import (
     VALUES,

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from gridengine.dispatcher.core import (
     objects,
 )
-from gridengine.dispatcher.core.events import ResultAsked, ResultFetched, Send, Submitted
-from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
+from gridengine.dispatcher.core.events import ResultAsked, ResultFetched, Send
+from gridengine.dispatcher.core.tasks import CallsFinished, Function, Submitted, Task
 from gridengine.errors import WorkerLost
 from gridengine.serialize.shared_objects import PayloadWithObjects, SharedObject
 from gridengine.wire.messages import (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import signal
 
-from gridengine.dispatcher.core.events import Launched, LaunchFailed, Submitted
-from gridengine.dispatcher.core.tasks import CallsFinished, Task
+from gridengine.dispatcher.core.events import Launched, LaunchFailed
+from gridengine.dispatcher.core.tasks import CallsFinished, Submitted, Task
 from gridengine.errors import (
     ClusterError,
 )

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from gridengine.dispatcher import journal_limits
-from gridengine.dispatcher.core.events import ClientJoined, ClientLeft, Submitted
-from gridengine.dispatcher.core.tasks import CallsFinished
+from gridengine.dispatcher.core.events import ClientJoined, ClientLeft
+from gridengine.dispatcher.core.tasks import CallsFinished, Submitted
 from gridengine.dispatcher.serving.client_journal import Journal
 from gridengine.dispatcher.serving.client_listener import LOOK_SECONDS, WATCHER_SECONDS
 from gridengine.journal.dispatcher_file import DispatcherFile

@@ -13,10 +13,15 @@ from gridengine.dispatcher.core.events import (
     Event,
     ResultFetched,
     ResultKept,
+)
+from gridengine.dispatcher.core.tasks import (
+    CallsFinished,
+    ResultData,
     Submitted,
     Supplied,
+    Task,
+    TaskMessage,
 )
-from gridengine.dispatcher.core.tasks import CallsFinished, ResultData, Task, TaskMessage
 from gridengine.dispatcher.io_loop import KeptPayloads
 from gridengine.dispatcher.serving.client_process import ENDED
 from gridengine.dispatcher.serving.clients import Clients
