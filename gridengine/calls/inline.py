@@ -1,10 +1,8 @@
-"""Run tasks in the caller's own thread, and copy what they print.
+"""A dispatcher without workers: calls run at once, in the caller's own process and thread.
 
-The same core as elsewhere decides. Here it has one worker, and messages reach the worker by a
-function call.
-
-A dispatcher without workers: calls run at once, in the caller's own process and thread
-(`inline_run`).
+Each submission has a core of its own. The same core as elsewhere decides what runs, what is
+repeated, and how calls fail; here it has one worker, this thread, and messages reach the worker by
+a function call. What jobs print is copied on its way to the caller's streams.
 """
 
 from __future__ import annotations
@@ -78,6 +76,17 @@ from gridengine.worker.loaded_functions import arguments_text
 from gridengine.worker.process_setup import Controller
 from gridengine.worker.running_loop import in_event_loop
 
+PASSING = (KeyboardInterrupt, bdb.BdbQuit, GeneratorExit)
+"""Exceptions that end the caller's own script, not only the call."""
+WORKER = b"inline"
+IGNORED = (
+    "InlineScheduler does not enforce a %s limit (%s), which would end this very process; "
+    "ProcessScheduler(1) does"
+)
+
+log = logging.getLogger("gridengine")
+
+
 _STREAMS = threading.RLock()
 
 
@@ -129,17 +138,6 @@ class _Tee:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.stream, name)
-
-
-PASSING = (KeyboardInterrupt, bdb.BdbQuit, GeneratorExit)
-"""Exceptions that end the caller's own script, not only the call."""
-WORKER = b"inline"
-IGNORED = (
-    "InlineScheduler does not enforce a %s limit (%s), which would end this very process; "
-    "ProcessScheduler(1) does"
-)
-
-log = logging.getLogger("gridengine")
 
 
 class InlineResults(Protocol):

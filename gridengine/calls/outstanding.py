@@ -21,6 +21,11 @@ from gridengine.resources.units import plural
 from gridengine.serialize.payload import Buffer, Payload, size_of
 from gridengine.wire.messages import JOURNALED, Finished, Message, Submit, Want
 
+MOST_UNTOLD, TELL_SECONDS = 16, 0.05
+"""Acknowledge messages with outcomes when this many have arrived, or after this time. Acknowledging
+each at once would keep the dispatcher and its journal busy while the next call is on its way.
+"""
+
 
 class ClientLimits:
     """Counts the calls that have not ended, and the bytes of their tasks. False if there is no
@@ -191,12 +196,6 @@ def _without_ended(
             tasks += task
             its += payload
     return replace(message, tasks=tasks), its
-
-
-MOST_UNTOLD, TELL_SECONDS = 16, 0.05
-"""Acknowledge messages with outcomes when this many have arrived, or after this time. Acknowledging
-each at once would keep the dispatcher and its journal busy while the next call is on its way.
-"""
 
 
 class Left(Struct, frozen=True):

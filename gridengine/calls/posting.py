@@ -1,5 +1,5 @@
-"""`PostingDispatcher`: a dispatcher as seen by the threads of its own process. Their requests
-become events for the I/O thread.
+"""`PostingDispatcher`: the dispatcher of a script, whose I/O thread runs in the same process. A
+request becomes an event for that thread.
 """
 
 from __future__ import annotations

@@ -19,6 +19,13 @@ from gridengine.wire.messages import Control, Controlled, Message
 
 log = logging.getLogger("gridengine")
 
+MOST_SILENT_BEATS = 2.5
+LOOK_SECONDS = 5.0
+"""How often, while the dispatcher's beats are missing, the client checks its process, if that is
+visible from here, and reads the connection file again.
+"""
+
+
 Tell: TypeAlias = Callable[[Buffer | None], object]
 """Called with each answer; with None when there will be no more."""
 
@@ -109,13 +116,6 @@ class DispatcherControl:
         """Tell all followers that there will be no more answers."""
         for _, tell in list(self._followed.values()):
             tell(None)
-
-
-MOST_SILENT_BEATS = 2.5
-LOOK_SECONDS = 5.0
-"""How often, while the dispatcher's beats are missing, the client checks its process, if that is
-visible from here, and reads the connection file again.
-"""
 
 
 class DispatcherSilence:

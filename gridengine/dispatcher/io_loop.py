@@ -1,9 +1,7 @@
-"""Perform the core's effects: send messages, pass on outcomes, and ask the launcher.
+"""The loop of the I/O thread (`IOLoop`): wait, pass events and messages to the core, perform the
+core's effects (`EffectPerformer`), and publish snapshots.
 
 Large results stay at their workers until the caller asks for them (`KeptPayloads`).
-
-The loop of the I/O thread: wait, pass events and messages to the core, perform its effects, and
-publish snapshots.
 """
 
 from __future__ import annotations
@@ -60,6 +58,21 @@ from gridengine.wire.messages import Allocate, Output, TaskBegan, WantAnswer
 if TYPE_CHECKING:
     from gridengine.dispatcher.serving.client_listener import ClientListener
     from gridengine.dispatcher.watch_server import WatchServer, WatchStreams
+
+log = logging.getLogger("gridengine")
+
+MOST_LINES = 50
+TICK_SECONDS = 0.25
+REBALANCE_SECONDS = 0.03
+LEAVE_SECONDS = 1.5
+"""How long workers have to leave once the dispatcher is closed."""
+WATCH_SECONDS = 0.3
+"""A dispatcher can be watched from this long after its start."""
+MOST_MESSAGES = 1000
+MOST_EVENTS = 100
+"""At most this many submissions are handled before messages of workers: the first results determine
+how many calls travel together.
+"""
 
 
 class KeptPayloads:
@@ -132,11 +145,6 @@ class KeptPayloads:
 
 def _ignore(which: object) -> None:
     """Do nothing: the dispatcher has ended."""
-
-
-log = logging.getLogger("gridengine")
-
-MOST_LINES = 50
 
 
 class EffectPerformer:
@@ -266,19 +274,6 @@ def _lists_cores(held: Resource) -> bool:
     """Return whether a user has listed the cores; then their numbers are the machine's own."""
     cores = held.get(Cores)
     return cores is not None and repr(cores) != repr(Cores(cores.N))
-
-
-TICK_SECONDS = 0.25
-REBALANCE_SECONDS = 0.03
-LEAVE_SECONDS = 1.5
-"""How long workers have to leave once the dispatcher is closed."""
-WATCH_SECONDS = 0.3
-"""A dispatcher can be watched from this long after its start."""
-MOST_MESSAGES = 1000
-MOST_EVENTS = 100
-"""At most this many submissions are handled before messages of workers: the first results determine
-how many calls travel together.
-"""
 
 
 class IOLoop:

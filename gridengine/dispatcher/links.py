@@ -1,12 +1,10 @@
-"""`Link`: the I/O thread's interface to workers, which `local_workers` and `remote_workers`
-implement.
+"""The links of the I/O thread to workers: their interface (`Link`), and the link to the workers on
+this machine (`LocalWorkers`). Links to workers elsewhere are in `remote_workers`.
 
-The link to workers on this machine. Their agents run in the dispatcher's own I/O thread, their
-fork servers in processes of their own.
-
-To the core they are workers like all others. The same `Agent` that elsewhere sits behind a socket
-costs a function call here, and there is no address, key or file that another process could find.
-The workers of a stand-alone dispatcher write to a log of their own.
+The agents of local workers run in the dispatcher's own I/O thread, and their fork servers in
+processes of their own. To the core they are workers like all others. The same `Agent` that
+elsewhere sits behind a socket costs a function call here, and there is no address, key or file that
+another process could find. The workers of a stand-alone dispatcher write to a log of their own.
 """
 
 from __future__ import annotations
@@ -42,6 +40,14 @@ from gridengine.worker.meter import Meter
 from gridengine.worker.output_limits import LogLimit, OutputExcerpt
 from gridengine.worker.output_relay import Relay
 from gridengine.worker.stream_writer import StandardStreams
+
+NAME = "local-workers.log"
+TICK_DELAY_SECONDS = 0.01
+"""An agent looks at its time limits this long after a message: doing so for each message would cost
+more than the message.
+"""
+PRINTED_BYTES = 64 * 1024
+"""Where there is no log, this much of what calls print is stored for `gridengine logs`."""
 
 
 class Link(Protocol):
@@ -100,9 +106,6 @@ class LastingLink(Link, Protocol):
         """Acknowledge messages to workers, which then need not store them any more."""
 
 
-NAME = "local-workers.log"
-
-
 class LocalLog:
     """A log file beside the logs of other workers, within the setting `log_bytes`. A restarted
     dispatcher appends to it.
@@ -134,13 +137,6 @@ class LocalLog:
         if fd >= 0:
             os.close(fd)
 
-
-TICK_DELAY_SECONDS = 0.01
-"""An agent looks at its time limits this long after a message: doing so for each message would cost
-more than the message.
-"""
-PRINTED_BYTES = 64 * 1024
-"""Where there is no log, this much of what calls print is stored for `gridengine logs`."""
 
 SpawnedProcess: TypeAlias = tuple[socket.socket, subprocess.Popen[bytes]]
 

@@ -1,7 +1,6 @@
-"""A dispatcher's metrics as OpenMetrics text, in a file that a collector such as a node exporter
-reads.
-
-The reports of runs that have ended: one file for each, in a folder of the user.
+"""The files that a dispatcher writes for others to read: its metrics as OpenMetrics text, for a
+collector such as a node exporter; and the reports of runs that have ended, one file for each, in a
+folder of the user.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from gridengine.wire.connection_file import make_private_folder, replace_private
 
 log = logging.getLogger("gridengine")
 
+SUFFIX = ".json"
 FIRST_SECONDS, METRICS_SECONDS = 1.0, 10.0
 """The file is written first after `FIRST_SECONDS`, and then every `METRICS_SECONDS`."""
 _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
@@ -131,9 +131,6 @@ class MetricsFile:
             if not self._told:
                 log.warning("the metrics cannot be written to %s: %s", self._path, error.strerror)
             self._told = True
-
-
-SUFFIX = ".json"
 
 
 def reports_folder() -> Path | None:

@@ -1,7 +1,5 @@
-"""The actions, besides submitting calls, that a client in another process can ask of a dispatcher,
-and the following of its status over TCP.
-
-`ClientListener`: the socket that clients in other processes connect to, for the I/O thread.
+"""`ClientListener`: the socket that clients in other processes connect to, for the I/O thread; and
+the actions, besides submitting calls, that a client can ask of the dispatcher.
 
 A client that ends says goodbye. When a client is silent, the listener checks whether its process
 still exists, where this machine can tell. A client is gone when its process has ended, or when it
@@ -56,6 +54,21 @@ from gridengine.wire.server import Server
 if TYPE_CHECKING:
     from gridengine.dispatcher.watch_server import Told
 
+log = logging.getLogger("gridengine")
+
+WATCHER = 0
+"""The number that all watchers share. No task has this client number."""
+MOST_WATCHERS = 32
+OF_AGENTS = NestedHello, NestedEnded
+"""Messages that only workers' agents send, about their runners; clients must not."""
+ENDINGS = ClientCancel, ClientRecall
+"""The messages that end calls."""
+WATCHER_SECONDS, WATCHER_BEATS = 10.0, 3
+"""A watcher is dropped after this many seconds of silence, or this many missed beats if that is
+longer. It loses nothing by that.
+"""
+LOOK_SECONDS = 2.0
+"""How often the listener checks whether clients are still there."""
 MOST_UNREAD = 8
 """A follower gets nothing more while it has more than this many unacknowledged pieces of messages.
 """
@@ -117,23 +130,6 @@ def answered(
         text = str(error) if isinstance(error, GridEngineError) else safe_repr(error)
         failed, answer = True, text.encode()
     return Controlled(message.number, answer, failed)
-
-
-log = logging.getLogger("gridengine")
-
-WATCHER = 0
-"""The number that all watchers share. No task has this client number."""
-MOST_WATCHERS = 32
-OF_AGENTS = NestedHello, NestedEnded
-"""Messages that only workers' agents send, about their runners; clients must not."""
-ENDINGS = ClientCancel, ClientRecall
-"""The messages that end calls."""
-WATCHER_SECONDS, WATCHER_BEATS = 10.0, 3
-"""A watcher is dropped after this many seconds of silence, or this many missed beats if that is
-longer. It loses nothing by that.
-"""
-LOOK_SECONDS = 2.0
-"""How often the listener checks whether clients are still there."""
 
 
 class ClientListener:

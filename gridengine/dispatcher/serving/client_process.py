@@ -1,13 +1,11 @@
-"""One client in another process, as the dispatcher sees it. The client is the listener of its
-tasks, and turns their outcomes into messages.
+"""One client in another process, as the dispatcher sees it (`ServedClient`). The client is the
+listener of its tasks, and turns their outcomes into messages. Everything here is for the I/O
+thread.
 
-The output of jobs, on its way from their workers to the programs that submitted them. Everything
-here is for the I/O thread.
-
-A worker sends at most a window of a job's output before somebody has taken it
-(`worker/output_relay`). The client reports how much its streams have taken, so only a slow client
-makes a job wait. The output of a client that is gone counts as taken; it is then in the worker's
-log only.
+The output of a client's jobs comes from their workers by way of `ClientsOutput`. A worker sends at
+most a window of a job's output before somebody has taken it (`worker/output_relay`). The client
+reports how much its streams have taken, so only a slow client makes a job wait. The output of a
+client that is gone counts as taken; it is then in the worker's log only.
 """
 
 from __future__ import annotations
@@ -89,7 +87,7 @@ class ClientTable(Protocol):
 
     first_failure: int
     """The first number for failures that no earlier process has used."""
-    finished: defaultdict[Client, list[CallsFinished]]
+    finished: defaultdict[ServedClient, list[CallsFinished]]
     """The outcomes to be sent, by client."""
 
     @property
@@ -97,7 +95,7 @@ class ClientTable(Protocol):
         """Whether the dispatcher is about to end."""
 
 
-class Client:
+class ServedClient:
     """A client in another process, the listener of its tasks.
 
     Args:
@@ -214,7 +212,7 @@ class Client:
         self.send(TaskPushed(self.runner, event.task, len(event.payload), event.log), event.payload)
 
 
-class NestedClient(Client):
+class NestedClient(ServedClient):
     """A runner whose calls submit nested calls. Nested calls end with the call that submits them;
     detached calls end with that call's client.
     """
@@ -254,27 +252,27 @@ class ClientsOutput:
     def __init__(self, state: CoreState, send: Send) -> None:
         self._state = state
         self._send = send
-        self._clients: dict[int, Client] = {}
-        self._under_way: dict[Client, dict[int, tuple[bytes, int]]] = {}
+        self._clients: dict[int, ServedClient] = {}
+        self._under_way: dict[ServedClient, dict[int, tuple[bytes, int]]] = {}
         """For each client and run: the run's worker, and how many bytes the client has not taken.
         """
-        self._waiting: dict[Client, list[tuple[Output, Payload]]] = {}
+        self._waiting: dict[ServedClient, list[tuple[Output, Payload]]] = {}
         """Output for clients that were connected to the previous process and have not come back
         yet.
         """
 
-    def add(self, client: Client) -> None:
+    def add(self, client: ServedClient) -> None:
         """Add a client that is connected, or that was connected to the previous process and may
         come back.
         """
         self._clients[client.number] = client
 
-    def resume(self, client: Client) -> None:
+    def resume(self, client: ServedClient) -> None:
         """Send a client that has come back the output that waits for it."""
         for message, buffers in self._waiting.pop(client, ()):
             client.send(message, buffers)
 
-    def remove(self, client: Client) -> None:
+    def remove(self, client: ServedClient) -> None:
         """Forget a client. Its output counts as taken."""
         if self._clients.get(client.number) is client:
             del self._clients[client.number]
@@ -301,7 +299,7 @@ class ClientsOutput:
         else:
             self._waiting.setdefault(client, []).append((message, buffers))
 
-    def taken(self, client: Client, message: OutputTaken) -> None:
+    def taken(self, client: ServedClient, message: OutputTaken) -> None:
         """Tell a worker how much of a run's output a client has taken. Ignore runs that this
         process has sent no output of: the client answers the previous process.
         """

@@ -27,11 +27,11 @@ from gridengine.dispatcher.core.tasks import (
 )
 from gridengine.dispatcher.named_calls import NamedCalls
 from gridengine.dispatcher.serving.client_process import (
-    Client,
     ClientsOutput,
     Key,
     NestedClient,
     Send,
+    ServedClient,
 )
 from gridengine.dispatcher.serving.task_decoder import TaskDecoder
 from gridengine.dispatcher.unsettled import UnsettledTasks
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("gridengine")
 
-C = TypeVar("C", bound="Client")
+C = TypeVar("C", bound="ServedClient")
 
 
 class Clients:
@@ -88,16 +88,16 @@ class Clients:
         self._send = send
         self.output = ClientsOutput(state, send)
         """Passes on what jobs print to the programs that submitted them."""
-        self.finished: defaultdict[Client, list[CallsFinished]] = defaultdict(list)
+        self.finished: defaultdict[ServedClient, list[CallsFinished]] = defaultdict(list)
         """Outcomes that the next `flush` sends, by client."""
         self._state = state
         self._post = post
         self._unsettled = unsettled
         self._decoder = TaskDecoder(state, check, self._claim)
         self._slots = slots
-        self._clients: dict[Key, Client] = {}
-        self._wanted: dict[int, Client] = {}
-        self._claimed: dict[int, Client] = {}
+        self._clients: dict[Key, ServedClient] = {}
+        self._wanted: dict[int, ServedClient] = {}
+        self._claimed: dict[int, ServedClient] = {}
         self._new_number = count(1).__next__
         self.journal: Journal | None = None
         self.named = NamedCalls()
@@ -129,7 +129,7 @@ class Clients:
             if type(message) is not NestedHello:
                 return ()
             client = self.add(NestedClient, key, self._send)
-        handler: Callable[[Clients, Client, Any, Payload], Iterable[Event]]
+        handler: Callable[[Clients, ServedClient, Any, Payload], Iterable[Event]]
         handler = REQUESTS[type(message)]
         return handler(self, client, message, buffers)
 
@@ -175,7 +175,7 @@ class Clients:
     # ---------------------------------------------------------------- requests
 
     def welcome(
-        self, client: Client, message: object = None, buffers: Payload = ()
+        self, client: ServedClient, message: object = None, buffers: Payload = ()
     ) -> Iterable[Event]:
         """Tell a client its number, and what it must know of the dispatcher."""
         epoch = 0 if self.journal is None else self.journal.epoch
@@ -193,7 +193,7 @@ class Clients:
         )
         return ()
 
-    def _ended(self, client: Client, message: object, buffers: Payload) -> Iterator[Event]:
+    def _ended(self, client: ServedClient, message: object, buffers: Payload) -> Iterator[Event]:
         """Forget a client that is gone: its calls end, and the shared objects and results that only
         it could refer to are released.
         """
@@ -209,7 +209,7 @@ class Clients:
         if client.shared or client.references:
             yield ClientForget(0, (), tuple(client.shared), tuple(client.references))
 
-    def _submit(self, client: Client, message: Submit, buffers: Payload) -> Iterator[Event]:
+    def _submit(self, client: ServedClient, message: Submit, buffers: Payload) -> Iterator[Event]:
         """Return the events of a submission; refuse its tasks if it is not valid."""
         parent = client.parent(self._state, message)
         try:
@@ -228,7 +228,7 @@ class Clients:
                 yield Submitted(function, one, parent=parent, detached=message.detached)
 
     def refuse(
-        self, client: Client, tasks: Iterable[TaskItem], error: Exception
+        self, client: ServedClient, tasks: Iterable[TaskItem], error: Exception
     ) -> Iterator[Event]:
         """Settle tasks that cannot be submitted. Yield the events by which calls that need their
         results fail.
@@ -245,7 +245,7 @@ class Clients:
                     yield Supplied(reference, ResultData(error=error))
         self.flush()
 
-    def _claim(self, client: Client, references: Iterable[int]) -> bool:
+    def _claim(self, client: ServedClient, references: Iterable[int]) -> bool:
         """Record that these references belong to a client. Return False if another client has one
         of them.
         """
@@ -256,14 +256,20 @@ class Clients:
             client.claims.add(reference)
         return True
 
-    def _cancel(self, client: Client, message: ClientCancel, buffers: Payload) -> Iterator[Event]:
+    def _cancel(
+        self, client: ServedClient, message: ClientCancel, buffers: Payload
+    ) -> Iterator[Event]:
         tasks = tuple(filter(client.owns, message.tasks))
         yield replace(message, tasks=tasks, calls=_own_calls(client, message.calls))
 
-    def _recall(self, client: Client, message: ClientRecall, buffers: Payload) -> Iterator[Event]:
+    def _recall(
+        self, client: ServedClient, message: ClientRecall, buffers: Payload
+    ) -> Iterator[Event]:
         yield replace(message, calls=_own_calls(client, message.calls))
 
-    def _forget(self, client: Client, message: ClientForget, buffers: Payload) -> Iterator[Event]:
+    def _forget(
+        self, client: ServedClient, message: ClientForget, buffers: Payload
+    ) -> Iterator[Event]:
         """Release the functions, shared objects and references that a client does not use any
         more.
         """
@@ -278,14 +284,14 @@ class Clients:
         if shared or its:
             yield ClientForget(0, (), shared, tuple(its))
 
-    def _want(self, client: Client, message: Want, buffers: Payload) -> Iterator[Event]:
+    def _want(self, client: ServedClient, message: Want, buffers: Payload) -> Iterator[Event]:
         if client.owns(message.task) and message.reference not in self._wanted:
             if not self._claim(client, (message.reference,)):
                 return
             self._wanted[message.reference] = client
             yield message
 
-    def _supply(self, client: Client, message: Supply, buffers: Payload) -> Iterator[Event]:
+    def _supply(self, client: ServedClient, message: Supply, buffers: Payload) -> Iterator[Event]:
         """Let a reference of the client stand for a result."""
         if not self._claim(client, (message.reference,)):
             return
@@ -300,7 +306,7 @@ class Clients:
         yield Supplied(message.reference, data)
 
     def _answer_check(
-        self, client: Client, message: CheckDemand, buffers: Payload
+        self, client: ServedClient, message: CheckDemand, buffers: Payload
     ) -> Iterable[Event]:
         """Answer whether a worker can hold a demand. The answer follows all earlier outcomes, so
         that it also says that earlier requests are decided.
@@ -319,7 +325,7 @@ class Clients:
 
 
 def _own_calls(
-    client: Client, calls: Iterable[tuple[int, int, int]]
+    client: ServedClient, calls: Iterable[tuple[int, int, int]]
 ) -> tuple[tuple[int, int, int], ...]:
     return tuple(one for one in calls if client.owns(one[0]))
 
