@@ -15,9 +15,9 @@ requests reach whoever decides.
     outcomes, answers -> UnsettledTasks -> listeners of the tasks
 
 Read `interface` first, then `posting`, which is the shortest way, and `requesting`, which `nested`
-and `remote` share. These differ in how messages travel, and in what ends the calls: the end of the
-call that submitted them, or the end of the client. `remote_control` has a client's questions that
-are no calls, and `outstanding` what a client has to remember until it is acknowledged.
+and `remote` share. `nested` and `remote` differ in how messages travel, and in when the calls end:
+with the call that submitted them, or with the client. `remote_control` has a client's questions
+that are no calls. `outstanding` has the requests and outcomes that are not acknowledged yet.
 
 State machines:
 
@@ -36,8 +36,9 @@ Keep in step:
 - A question is put into `_questions` before `_lost` is read, and `_fail` sets `_lost` before it
   reads `_questions`. So every question is answered, by one or by the other. The same holds for
   tasks and `_unsettled`.
-- The definitions of a `RequestEncoder` with those that the dispatcher's end has of this client.
-  Requests are therefore encoded in the order in which they are sent, by one thread at a time.
+- The definitions that a `RequestEncoder` takes for sent, and the definitions that the dispatcher's
+  end has of this client. Therefore one thread at a time encodes requests, in the order in which
+  they are sent.
 
 Rejected:
 

@@ -330,7 +330,7 @@ class RemoteDispatcher(RequestingDispatcher):
             self._send(queued)
 
     def _tick(self, now: float) -> float:
-        """Send what is due; return after how many seconds more is due."""
+        """Send the messages that are due; return the seconds until the next one is due."""
         left = math.inf if self._resuming else self._taken.seconds_left(now)
         if left <= 0.0:
             self._tell_ended()
@@ -359,7 +359,7 @@ class RemoteDispatcher(RequestingDispatcher):
                 self._connection.move(load_private(self._path, ClientConnection).addresses)
 
     def _work(self) -> None:
-        """Read until the connection ends; then let everybody go who waits, and close the
+        """Read until the connection ends; then release everybody who waits, and close the
         connection.
         """
         try:
@@ -424,7 +424,7 @@ class RemoteDispatcher(RequestingDispatcher):
             self._requests.promised(wanted)
         super()._result(message, buffers)
 
-    # ---------------------------------------------------------------- what others have left
+    # ---------------------------------------------------------------- inherited outcomes
 
     def took(self, outcomes: Sequence[Left]) -> None:
         """Note that these outcomes are stored in their run's file, so that the dispatcher may

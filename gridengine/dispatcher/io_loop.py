@@ -135,7 +135,7 @@ class KeptPayloads:
             coming.set_result(effect.data)
 
     def close(self, error: GridEngineError) -> None:
-        """Let everybody who waits go with an error, and drop the functions that refer to the
+        """Give everybody who waits an error, and drop the functions that refer to the
         dispatcher.
         """
         for reference in list(self._coming):

@@ -439,7 +439,7 @@ class DispatcherThread:
         return self._answers
 
     def _work(self) -> None:
-        """Run the loop. Whatever ends it, fail what is open and tear everything down."""
+        """Run the loop. When it ends, for any reason, fail all open calls and close everything."""
         broken = True
         try:
             self._loop.run()

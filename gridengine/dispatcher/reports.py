@@ -141,7 +141,7 @@ def reports_folder() -> Path | None:
     return home / ".local" / "state" / "gridengine" / "reports" if home is not None else None
 
 
-def kept() -> list[Path]:
+def report_files() -> list[Path]:
     """Return the files of all reports, the latest run first."""
     folder = reports_folder()
     with contextlib.suppress(OSError):
@@ -150,7 +150,7 @@ def kept() -> list[Path]:
     return []
 
 
-def keep(run_id: str, content: bytes, most: int) -> None:
+def write_report(run_id: str, content: bytes, most: int) -> None:
     """Write a report, and delete the oldest ones so that at most `most` remain. Failures are only
     logged.
     """
@@ -161,7 +161,7 @@ def keep(run_id: str, content: bytes, most: int) -> None:
         if not folder.exists():
             make_private_folder(folder)
         replace_private(folder / f"{run_id}{SUFFIX}", content)
-        for path in kept()[most:]:
+        for path in report_files()[most:]:
             path.unlink(missing_ok=True)
     except (OSError, ConfigurationError) as error:
         log.debug("no report of this run is kept: %s", error)

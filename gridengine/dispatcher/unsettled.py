@@ -1,5 +1,5 @@
-"""Submitted tasks that have no outcome yet (`UnsettledTasks`), and who is told of their outcomes
-(`Listener`).
+"""Submitted tasks that have no outcome yet (`UnsettledTasks`), and the interface by which callers
+are told of outcomes (`Listener`).
 
 Unsettled tasks are counted where outcomes are passed on, so that all can be failed even when the
 core is broken.

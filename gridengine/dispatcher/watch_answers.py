@@ -25,7 +25,7 @@ from gridengine.dispatcher.core.status import FileFault
 from gridengine.dispatcher.core.status_views import call_status, find_calls, status_of
 from gridengine.dispatcher.core.task_views import call_window, graph_of
 from gridengine.dispatcher.named_calls import NamedCalls
-from gridengine.dispatcher.reports import keep
+from gridengine.dispatcher.reports import write_report
 from gridengine.dispatcher.run_directory import python_version
 from gridengine.dispatcher.watch_messages import (
     ACTS,
@@ -237,7 +237,9 @@ class WatchAnswers:
         if not (state.failed or (state.done and now - self._began >= REPORT_SECONDS)):
             return
         answer = self.report(Request(REPORT, MOST_SAMPLED), now)
-        keep(self._identity.run_id, msgspec.json.encode(answer), int(self._settings.keep_reports))
+        write_report(
+            self._identity.run_id, msgspec.json.encode(answer), int(self._settings.keep_reports)
+        )
 
     def ask_reasons(self, request: Request, now: float) -> Answer:
         """Ask the batch system why queued workers wait. Its answers go into the status."""

@@ -123,7 +123,7 @@ class ServedClient:
         self.functions: dict[bytes, Function] = {}
         self.shared: dict[bytes, SharedObject] = {}
         self.references: set[int] = set()
-        """The references of its that stand for a result and are not released."""
+        """The references of this client that stand for a result and are not released."""
         self.claims: set[int] = set()
         """`references`, and the references that the client has named but that may stand for nothing
         yet. No other client may supply or use them.

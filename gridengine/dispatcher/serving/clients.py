@@ -177,7 +177,7 @@ class Clients:
     def welcome(
         self, client: ServedClient, message: object = None, buffers: Payload = ()
     ) -> Iterable[Event]:
-        """Tell a client its number, and what it must know of the dispatcher."""
+        """Send a client its number, and the facts about the dispatcher that it needs."""
         epoch = 0 if self.journal is None else self.journal.epoch
         client.send(
             ClientWelcome(

@@ -13,7 +13,7 @@ import pytest
 
 from gridengine.dispatcher.core.events import Event
 from gridengine.dispatcher.named_calls import NamedCalls
-from gridengine.dispatcher.reports import kept
+from gridengine.dispatcher.reports import report_files
 from gridengine.dispatcher.watch_answers import WatchAnswers
 from gridengine.dispatcher.watch_messages import Answer, Identity, Request
 from gridengine.dispatcher.watch_server import Told
@@ -176,4 +176,4 @@ def test_of_a_short_run_a_report_is_left_when_a_call_failed(
         played.play.done(run)
     monkeypatch.setattr(played.answers, "_began", played.answers._clock.monotonic())
     played.answers.leave_report()
-    assert len(kept()) == reports
+    assert len(report_files()) == reports
