@@ -1,5 +1,5 @@
-"""Messages from a dispatcher to a client, a watcher, or a runner whose call submits nested
-calls.
+"""Messages from a dispatcher to a client, a watcher, or a runner whose call submits nested calls.
+`TaskBegan` and `WantAnswer` are effects of the core, too, and `Attempt` is a part of outcomes.
 """
 
 from collections.abc import Sequence
