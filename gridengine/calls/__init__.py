@@ -58,8 +58,10 @@ Rejected:
 - Acknowledging each outcome at once, or with the next message. Both keep the dispatcher and its
   journal busy while the next call is on its way.
 - One core for all calls of an `InlineDispatcher`. A call that submits calls would be given the
-  other calls of its own submission, and a thread the calls of another thread: each submission has
-  a core of its own, whose one worker is the thread that submits.
+  other calls of its own submission, and a thread the calls of another thread. So each submission
+  has a core of its own, whose one worker is the thread that submits.
+- No core for inline calls that need nothing special. Which calls are repeated, and with which error
+  they fail, would be decided in a second place.
 - Enforcing `timeout` on inline calls by judging them after they have ended. It would protect
   nobody, and would fail calls that are stepped through in a debugger.
 """

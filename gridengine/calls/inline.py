@@ -19,7 +19,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, Protocol, TextIO
+from typing import Any, TextIO
 
 from gridengine._version import __version__
 from gridengine.calls.interface import Dispatcher
@@ -140,18 +140,6 @@ class _Tee:
         return getattr(self.stream, name)
 
 
-class InlineResults(Protocol):
-    """The part of the dispatcher that a run uses."""
-
-    results: dict[int, ResultData]
-    """The results that calls may refer to, by reference."""
-    ignored: set[str]
-    """The kinds of limits that were warned of."""
-
-    def supply(self, reference: int, data: ResultData) -> None:
-        """Give the result that a reference stands for."""
-
-
 class InlineRun:
     """Tasks that were submitted together, a core of their own, and its one worker: this thread.
 
@@ -161,7 +149,7 @@ class InlineRun:
 
     def __init__(
         self,
-        dispatcher: InlineResults,
+        dispatcher: InlineDispatcher,
         function: Function,
         tasks: Sequence[Task],
         listener: Listener,
@@ -174,7 +162,6 @@ class InlineRun:
                 self._f, self._retry_on = pickling.load_function(function.payload)
         self.thread = threading.get_ident()
         self.function = function
-        self._ignored = dispatcher.ignored
         self.tasks = {task.id: task for task in tasks}
         self._attempt: tuple[int, int] = 0, 0
         """The task and attempt whose calls are loaded: `_calls` are the calls, and `_given` the
@@ -250,8 +237,8 @@ class InlineRun:
 
     def _ignore(self, kind: str, asked_by: str) -> None:
         """Warn that a kind of limit is not enforced here, once for each dispatcher."""
-        if kind not in self._ignored:
-            self._ignored.add(kind)
+        if kind not in self._dispatcher.ignored:
+            self._dispatcher.ignored.add(kind)
             log.warning(IGNORED, kind, asked_by)
 
     def _run(self, assignment: Assignment) -> None:
