@@ -29,7 +29,7 @@ from gridengine.serialize.references import numbers
 from gridengine.worker.coroutines import synchronous
 
 if TYPE_CHECKING:
-    from gridengine.dispatcher.interface import Dispatcher
+    from gridengine.calls.interface import Dispatcher
 
 
 def active_children() -> list[Job]:

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import cast
 
-from gridengine.calls.left_outcomes import Left
+from gridengine.calls.outstanding import Left
 from gridengine.calls.remote import RemoteDispatcher
 from gridengine.client.connect import dispatcher_of
 from gridengine.display import plural

@@ -12,9 +12,9 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from gridengine.calls.interface import Dispatcher
 from gridengine.client.options import RunOptions
 from gridengine.dispatcher.core.tasks import CallsFinished, Function
-from gridengine.dispatcher.interface import Dispatcher
 from gridengine.display import plural
 from gridengine.errors import Cancelled, JournalError
 from gridengine.journal.call_keys import CallKeys, FunctionKey

@@ -10,6 +10,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from gridengine.arguments import whole
+from gridengine.calls.interface import Dispatcher
 from gridengine.client.batcher import Batcher
 from gridengine.client.connect import connect
 from gridengine.client.dependencies import introduce
@@ -24,7 +25,6 @@ from gridengine.client.options import CallOptions, RunOptions
 from gridengine.client.submission import MapRequest, check_chunksize, check_function
 from gridengine.client.tracked_submission import TrackedSubmission
 from gridengine.dispatcher.core.tasks import Function
-from gridengine.dispatcher.interface import Dispatcher
 from gridengine.errors import ConfigurationError
 from gridengine.resources.demand import ANY
 from gridengine.resources.kinds import WTime
