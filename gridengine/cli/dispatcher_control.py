@@ -161,7 +161,7 @@ def stop(folder: DispatcherFolder, *, now: bool, again: bool = False) -> str:
 
 def _kept(folder: DispatcherFolder) -> list[str]:
     """Return of which runs a dispatcher keeps calls whose results nobody has."""
-    from gridengine.client.calls_elsewhere import runs_at
+    from gridengine.client.left_calls import runs_at
 
     return [f"{plural(run.left, 'call')} of the run {run.name!r}" for run in runs_at(folder)]
 

@@ -56,7 +56,7 @@ def _notes(one: RunSummary) -> Iterator[str]:
     if one.error:
         yield one.error
     elif one.left:
-        from gridengine.client.calls_elsewhere import dispatchers_with
+        from gridengine.client.left_calls import dispatchers_with
 
         for folder in dispatchers_with(one.name, Path(one.path)):
             yield (

@@ -7,13 +7,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from concurrent.futures import CancelledError
-from typing import Any
+from typing import Any, Protocol
 
 from msgspec import Struct
 
 from gridengine.client.log_relay import log_relay
-from gridengine.dispatcher.core.tasks import CallsFinished, TaskMessage
+from gridengine.dispatcher.core.tasks import CallsFinished
+from gridengine.dispatcher.core.tasks import TaskMessage
 from gridengine.display import plural
+from gridengine.dispatcher.core.tasks import Function
+from gridengine.dispatcher.core.tasks import Task
+from gridengine.dispatcher.interface import Dispatcher
 from gridengine.errors import (
     UNNUMBERED,
     GridEngineError,
@@ -51,6 +55,18 @@ class OutcomeListener:
 
     def abandoned(self) -> None:
         """Do nothing: all calls were handed over."""
+
+
+class OutcomeRecorder(Protocol):
+    """Records the outcomes of tasks in the file of a named run."""
+
+    def submit(
+        self, dispatcher: Dispatcher, function: Function, tasks: Sequence[Task], listener: Any
+    ) -> None:
+        """Submit tasks to a dispatcher, and record their outcomes."""
+
+    def close(self) -> None:
+        """Close the file: all calls have ended."""
 
 
 class Outcome(Struct, frozen=True):

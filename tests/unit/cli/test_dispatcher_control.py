@@ -11,7 +11,7 @@ import pytest
 from gridengine.calls import remote
 from gridengine.cli import dispatcher_control
 from gridengine.cli.dispatcher_control import show, show_all, words
-from gridengine.client import calls_elsewhere
+from gridengine.client import left_calls
 from gridengine.dispatcher.standalone import background
 from gridengine.dispatcher.standalone.dispatcher_folder import StartOptions, State
 
@@ -80,7 +80,7 @@ def test_of_what_it_keeps_the_end_tells(monkeypatch: pytest.MonkeyPatch) -> None
     kept = [SimpleNamespace(name="night", left=3), SimpleNamespace(name="day", left=1)]
     monkeypatch.setattr(dispatcher_control, "ask", lambda *args, **kwargs: None)
     monkeypatch.setattr(background, "wait_for_end", lambda folder, seconds: True)
-    monkeypatch.setattr(calls_elsewhere, "runs_at", lambda folder: kept)
+    monkeypatch.setattr(left_calls, "runs_at", lambda folder: kept)
     folder: Any = SimpleNamespace(name="sweeps", state=lambda: State.RUNNING)
     assert dispatcher_control.stop(folder, now=False) == (
         "dispatcher sweeps has ended; it keeps 3 calls of the run 'night' and 1 call of the run "

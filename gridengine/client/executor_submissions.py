@@ -1,5 +1,5 @@
-"""Submit the calls of a graph: all are handed to a dispatcher at once, each with the calls that it
-waits for. The keys that the user asks for get futures.
+"""The maps and graphs of an executor: their calls are ended and waited for together with the
+executor's single calls.
 """
 
 from __future__ import annotations
@@ -7,9 +7,10 @@ from __future__ import annotations
 import contextlib
 import pickle
 import signal
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
@@ -26,10 +27,9 @@ from gridengine.client.future import (
     Failed,
     UndecodedResult,
 )
-from gridengine.client.graph import Node
-from gridengine.client.named_run_graph import RunGraph
-from gridengine.client.node_calls import WrittenCall, key_text, written
-from gridengine.client.outcomes import OutcomeListener
+from gridengine.client.graph import Node, WrittenCall, key_text, written
+from gridengine.client.outcomes import Outcome, OutcomeListener, OutcomeRecorder
+from gridengine.client.submission import HandedTask, Submission
 from gridengine.dispatcher.core.tasks import CallsFinished, ResultData, Task
 from gridengine.errors import UNNUMBERED, CallError, call_words
 from gridengine.serialize import pickling
@@ -40,8 +40,88 @@ from gridengine.serialize.references import Reference, awaited_in, new_number, n
 from gridengine.serialize.shared_objects import identity, needs_of
 from gridengine.serialize.unpicklable import name_of
 
+
+class TrackedSubmission(Submission):
+    """A submission that a batcher waits for, cancels and kills together with its other calls. The
+    future `end` is done once all calls have ended.
+    """
+
+    def __init__(
+        self, template: CallTemplate, batcher: Batcher, references: tuple[Reference, ...]
+    ) -> None:
+        super().__init__(
+            batcher.dispatcher,
+            template.function,
+            template.form,
+            template.options,
+            batcher.submitter,
+        )
+        self._needed_by_all = references
+        self.end = CallFuture(template, None, RUNNING)
+        self._pace = template.pace
+        self._batcher = batcher
+        self._ending = threading.Lock()
+        self._all_sent = False
+        batcher.begin({})
+
+    def flush(self) -> None:
+        """Send the tasks that were added. If the dispatcher raises an exception, it is the outcome
+        of their calls.
+
+        Raises:
+            RuntimeError: the batcher was closed meanwhile.
+        """
+        tasks = {task.id: self._tasks[task.id] for task in self._added}
+        self._batcher.note_handed(tasks)
+        try:
+            super().flush()
+        except BaseException as error:
+            self.dispatcher.cancel(list(tasks))
+            for id, task in tasks.items():
+                if self._tasks.pop(id, None) is not None:
+                    self._added_bytes -= task.size
+                    self._batcher.note_ended(id, task.count, failed=True)
+                    stop = task.first + task.count
+                    self._events.put(Outcome(task.first, stop, (), error))
+            if not isinstance(error, Exception):
+                raise
+
+    def settled(self, event: CallsFinished) -> None:
+        if event.raised and event.payload is not None:
+            self._batcher.note_raised(event.payload)
+        failed = event.raised or event.payload is None
+        super().settled(event)
+        ended = None if event.task in self._tasks else event.task
+        self._batcher.note_ended(ended, event.stop - event.start, failed=failed)
+        if event.seconds is not None:
+            self._pace.measured(event.stop - event.start, event.seconds)
+        self._end_if_all_settled()
+
+    def note_all_sent(self) -> None:
+        super().note_all_sent()
+        self._all_sent = True
+        self._end_if_all_settled()
+
+    def _end_if_all_settled(self) -> None:
+        if self._all_sent and not self._tasks:
+            with self._ending:
+                if self.end.done():
+                    return
+                self._batcher.end(self.end)
+
+
 FunctionTemplates: TypeAlias = tuple[tuple[CallTemplate, ...], tuple[Reference, ...]]
 """The templates of a function's calls, for each form, and the references in the function itself."""
+
+
+class GraphRecorder(OutcomeRecorder, Protocol):
+    """Records the outcomes of a graph's calls in the file of a named run."""
+
+    def added(self, node: Node, task: int) -> None:
+        """Note which task makes a call."""
+
+    def hand_over(self) -> None:
+        """Note, before the tasks are handed over, where their outcomes are recorded."""
 
 
 class GraphSubmission(OutcomeListener):
@@ -85,7 +165,7 @@ class GraphSubmission(OutcomeListener):
         """The references of tasks that have a future and that other tasks need."""
         self._failed: dict[int, tuple[Any, str]] = {}
         """Failures of calls that failed by themselves, by `id`, each with the name of its node."""
-        self.recorder: RunGraph | None = None
+        self.recorder: GraphRecorder | None = None
         """Records the outcomes of the calls, if they belong to a named run."""
         self._wanted = 0
         """How many tasks with a future have not ended."""
@@ -207,14 +287,17 @@ class GraphSubmission(OutcomeListener):
             self.recorder.hand_over()
         batches = {task: one for task, one in self._unsettled.items() if one is not None}
         self._wanted = len(batches)
-        self._batcher.begin(self, batches)
-        self._batcher.count(len(self._unsettled))
+        self._batcher.begin(batches)
+        others = {task: HandedTask(0, 1, 1, 0) for task in self._unsettled.keys() - batches.keys()}
+        self._batcher.note_handed(others)
         try:
             self._send()
         except BaseException as error:
             self._dispatcher.cancel(list(self._unsettled), signal.SIGKILL)
             for task, batch in batches.items():
                 self._batcher.settle(task, batch, Failed(error))
+            for task in self._unsettled.keys() & others.keys():
+                self._batcher.note_ended(task, 1, failed=True)
             self._unsettled.clear()
             if not isinstance(error, Exception):
                 raise
@@ -236,7 +319,10 @@ class GraphSubmission(OutcomeListener):
                 self._dispatcher.supply(reference, data)
             for template, tasks in self._groups:
                 references += [reference for task in tasks for _, reference in task.kept]
-                self._dispatcher.submit(template.function, tasks, self)
+                if self.recorder is None:
+                    self._dispatcher.submit(template.function, tasks, self)
+                else:
+                    self.recorder.submit(self._dispatcher, template.function, tasks, self)
         finally:
             self._dispatcher.release_references(references)
 
@@ -250,20 +336,12 @@ class GraphSubmission(OutcomeListener):
             self._futures[node] = future
         return future
 
-    # -------------------------------------------------- for the batcher, and in the I/O thread
-
-    def unsettled_calls(self) -> list[tuple[int, int, int]]:
-        """Return the calls without a future that have not ended: the number of the task of each,
-        its first call and the one after its last.
-        """
-        return [(task, 0, 1) for task, one in list(self._unsettled.items()) if one is None]
+    # -------------------------------------------------- in the I/O thread
 
     def settled(self, event: CallsFinished) -> None:
         """Settle the future of a task, if it has one. Name the node in errors. When nobody waits
         for the remaining tasks, recall them.
         """
-        if self.recorder is not None:
-            self.recorder.settled(event)
         if event.raised and event.payload is not None:
             self._batcher.note_raised(event.payload)
         batch, key = self._unsettled.pop(event.task, None), self._keys.pop(event.task, None)
@@ -284,9 +362,10 @@ class GraphSubmission(OutcomeListener):
             self._batcher.settle(event.task, batch, outcome, event.path)
             self._wanted -= 1
             if not self._wanted and self._unsettled:  # nobody asks for the results of the others
-                self._dispatcher.recall(self.unsettled_calls())
+                self._dispatcher.recall([(task, 0, 1) for task in list(self._unsettled)])
         else:
-            self._batcher.count(0, 1, failed=event.raised or event.error is not None)
+            failed = event.raised or event.error is not None
+            self._batcher.note_ended(event.task, 1, failed=failed)
         self._end_if_all_settled()
 
     def _with_node(self, event: CallsFinished, node: str) -> CallsFinished:
@@ -304,7 +383,7 @@ class GraphSubmission(OutcomeListener):
 
     def _end_if_all_settled(self) -> None:
         if not self._unsettled and not self.end.done():
-            self._batcher.end(self, self.end)
+            self._batcher.end(self.end)
 
 
 def _dumped(node: Node, call: Any, form: int) -> Payload:
