@@ -21,10 +21,8 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 import msgspec
 
+from gridengine.api.progress import ProgressSpec, check_progress, show_progress
 from gridengine.arguments import flag
-from gridengine.api.progress import ProgressSpec
-from gridengine.api.progress import check_progress
-from gridengine.api.progress import show_progress
 from gridengine.client.future import CallFuture
 from gridengine.client.initializer import initializer_of
 from gridengine.client.options import (

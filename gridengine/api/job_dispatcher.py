@@ -8,14 +8,9 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from gridengine.api.job_result import JobResult
-from gridengine.calls.interface import Dispatcher
 from gridengine.client.connect import connect
-from gridengine.client.options import given
-from gridengine.client.options import run_options
+from gridengine.client.options import CallChanges, JobKeywords, given, run_options, takes
 from gridengine.display import plural
-from gridengine.client.options import CallChanges
-from gridengine.client.options import JobKeywords
-from gridengine.client.options import takes
 from gridengine.errors import ConfigurationError, TimeoutError, trimmed
 from gridengine.schedulers.base import SchedulerSpec
 

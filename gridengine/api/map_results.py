@@ -9,11 +9,8 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from gridengine.arguments import flag
-from gridengine.calls.interface import WithoutSlot
-from gridengine.calls.interface import without_slot
-from gridengine.client.map_run import MapRun
-from gridengine.client.map_run import SHARES
-from gridengine.client.map_run import SMALLEST_WINDOW
+from gridengine.calls.interface import WithoutSlot, without_slot
+from gridengine.client.map_run import SHARES, SMALLEST_WINDOW, MapRun
 from gridengine.client.outcomes import warn_of_exit
 from gridengine.client.submission import MapRequest, Submission
 from gridengine.errors import RemoteTraceback, SchedulerUnavailable, trim

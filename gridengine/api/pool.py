@@ -11,10 +11,8 @@ from multiprocessing import TimeoutError
 from typing import Any, Generic, Literal, Self, TypeVar, Unpack, overload
 
 from gridengine.api.map_results import ResultIterator
+from gridengine.api.progress import ProgressSpec, check_progress, show_progress
 from gridengine.calls.interface import Dispatcher
-from gridengine.api.progress import ProgressSpec
-from gridengine.api.progress import check_progress
-from gridengine.api.progress import show_progress
 from gridengine.client.dependencies import CallSource, Found, pickled
 from gridengine.client.future import CallFuture, call_safely
 from gridengine.client.initializer import initializer_of

@@ -17,9 +17,8 @@ import click
 from gridengine.api.named_runs import NamedRun, run_named
 from gridengine.cli.completion import run_names
 from gridengine.cli.console import write_file
+from gridengine.client.left_calls import how_left_go_on, who_has
 from gridengine.display import plural
-from gridengine.client.left_calls import how_left_go_on
-from gridengine.client.left_calls import who_has
 from gridengine.errors import ConfigurationError, Pending, short_repr
 from gridengine.serialize.by_value import Pickler
 

@@ -10,8 +10,8 @@ import click
 from gridengine.api.named_runs import run_named
 from gridengine.cli.completion import dispatcher_names, run_names
 from gridengine.cli.scheduler_options import arguments_of, scheduler_options
-from gridengine.display import plural
 from gridengine.client.left_calls import dispatchers_with
+from gridengine.display import plural
 from gridengine.errors import short_repr
 from gridengine.schedulers.base import Scheduler
 

@@ -30,27 +30,21 @@ from gridengine.client.options import CallOptions
 from gridengine.dispatcher.core.tasks import Function
 from gridengine.errors import ConfigurationError
 from gridengine.serialize import pickling, shared_memory
-from gridengine.serialize.classes import check_imported
-from gridengine.serialize.payload import size_of
-from gridengine.serialize.annotation_code import LOOKED_UP
 from gridengine.serialize.byte_code import global_names
-from gridengine.serialize.classes import is_by_value
-from gridengine.serialize.classes import is_importable
-from gridengine.serialize.functions import contents_of
+from gridengine.serialize.classes import check_imported, is_by_value, is_importable
+from gridengine.serialize.functions import LOOKED_UP, contents_of
 from gridengine.serialize.lazy_imports import LAZY
-from gridengine.serialize.payload import ATOMS
+from gridengine.serialize.payload import ATOMS, size_of
 from gridengine.serialize.references import (
     ResultHolder,
     awaited_in,
     numbers,
     refer_to,
 )
-from gridengine.serialize.shared_objects import needs_of
-from gridengine.serialize.users_modules import own_modules
 from gridengine.serialize.sentinels import SENTINEL
-from gridengine.serialize.shared_objects import Shared
-from gridengine.serialize.shared_objects import SharedObject
+from gridengine.serialize.shared_objects import Shared, SharedObject, needs_of
 from gridengine.serialize.type_parameters import FIXED
+from gridengine.serialize.users_modules import own_modules
 from gridengine.wire.messages import CallerState
 from gridengine.worker.call_context import GVAR
 from gridengine.worker.coroutines import synchronous

@@ -21,10 +21,7 @@ from typing import Any, ClassVar, Final, Protocol, TypeAlias
 
 from msgspec import Struct, field
 
-from gridengine.calls.interface import CallSlot
-from gridengine.calls.interface import Dispatcher
-from gridengine.calls.interface import Releasable
-from gridengine.calls.interface import WithoutSlot
+from gridengine.calls.interface import CallSlot, Dispatcher, Releasable, WithoutSlot
 from gridengine.client.options import CallOptions
 from gridengine.client.outcomes import ONE_CALL, cancelled_error, outcomes_of
 from gridengine.dispatcher.core.figures import Pace

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, cast
 
 from gridengine.calls.outstanding import Left
 from gridengine.client.connect import dispatcher_of
+from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder, State
 from gridengine.display import plural
-from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder
-from gridengine.dispatcher.standalone.dispatcher_folder import State
 from gridengine.errors import Cancelled, GridEngineError, JournalError
 from gridengine.journal import stored_runs
 from gridengine.journal.handed_calls import (
@@ -42,7 +41,7 @@ from gridengine.schedulers.remote import RemoteScheduler
 from gridengine.wire.messages import ClientWelcome
 
 if TYPE_CHECKING:  # it imports ZeroMQ, and most commands need none
-    from gridengine.calls.left_outcomes import Left
+    from gridengine.calls.outstanding import Left
     from gridengine.calls.remote import RemoteDispatcher
 
 log = logging.getLogger("gridengine")

@@ -16,10 +16,8 @@ from gridengine.dispatcher.core.tasks import MOST_PRIORITY, Task
 from gridengine.errors import ConfigurationError, short_repr
 from gridengine.resources.base import Resource, is_nothing
 from gridengine.resources.demand import ANY, Demand
-from gridengine.serialize.payload import SINGLE
-from gridengine.serialize.payload import Payload
 from gridengine.schedulers.base import Scheduler
-from gridengine.serialize.payload import STAR
+from gridengine.serialize.payload import SINGLE, STAR, Payload
 from gridengine.serialize.shared_objects import needs_of
 from gridengine.settings.values import settings
 

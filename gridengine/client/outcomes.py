@@ -11,13 +11,10 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
+from gridengine.calls.interface import Dispatcher
 from gridengine.client.log_relay import log_relay
-from gridengine.dispatcher.core.tasks import CallsFinished
-from gridengine.dispatcher.core.tasks import TaskMessage
+from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task, TaskMessage
 from gridengine.display import plural
-from gridengine.dispatcher.core.tasks import Function
-from gridengine.dispatcher.core.tasks import Task
-from gridengine.dispatcher.interface import Dispatcher
 from gridengine.errors import (
     UNNUMBERED,
     GridEngineError,

@@ -15,10 +15,7 @@ from gridengine.client.connect import connect
 from gridengine.client.functions import function_of_map
 from gridengine.client.log_relay import RELAYS, drain_logs
 from gridengine.client.options import CallOptions, RunOptions
-from gridengine.client.outcomes import Outcome
-from gridengine.client.outcomes import OutcomeListener
-from gridengine.client.outcomes import outcomes_of
-from gridengine.client.outcomes import OutcomeRecorder
+from gridengine.client.outcomes import Outcome, OutcomeListener, OutcomeRecorder, outcomes_of
 from gridengine.dispatcher.core.status import Snapshot
 from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
 from gridengine.errors import PicklingError, short_repr
