@@ -1,4 +1,4 @@
-"""`gridengine calls`: list the calls of a dispatcher."""
+"""`gridengine calls` and `cancel`: list the calls of a dispatcher, and end some."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ import click
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from gridengine.cli.completion import seen_names
+from gridengine.cli.completion import seen_names, watched_names
 from gridengine.cli.console import console, print_json, table
 from gridengine.dispatcher.core.status import FailureStatus, RunStatus, Status
-from gridengine.watching.causes import cause_of
-from gridengine.watching.formats import seconds, size
-from gridengine.watching.pickled import call_arguments
-from gridengine.watching.run_answers import answer_of, heading
+from gridengine.dispatcher.watch_messages import CANCEL
+from gridengine.resources.units import plural
+from gridengine.watching.call_descriptions import call_arguments, cause_of
+from gridengine.watching.lookup import answer_of, connect
+from gridengine.watching.phrases import seconds, size
+from gridengine.watching.runs_on_disk import heading
 
 COLUMNS = (
     "id",
@@ -69,7 +71,7 @@ Examples:
 @click.option("--slow", is_flag=True, help="Only those that run longer than most, longest first.")
 @click.option("--json", "as_json", is_flag=True, help="For scripts.")
 @click.option("--csv", "as_csv", is_flag=True, help="For spreadsheets.")
-def command(
+def calls_command(
     name: str, failed: bool, running: bool, slow: bool, as_json: bool, as_csv: bool
 ) -> None:
     """List calls that run, and that have failed lately, with their arguments. Their ids name them
@@ -161,3 +163,40 @@ def _shown(one: Call) -> tuple[object, ...]:
         size(one.memory),
         one.why,
     )
+
+
+@click.command(
+    "cancel",
+    short_help="End calls of a dispatcher.",
+    epilog="""\b
+Examples:
+  gridengine cancel sweep 190 191       two calls of the map of sweep.py
+  gridengine cancel 4242 --yes          all that process 4242 has, without a question
+""",
+)
+@click.argument("name", shell_complete=watched_names)
+@click.argument("calls", nargs=-1, metavar="[CALL]...")
+@click.option("--yes", is_flag=True, help="Do not ask before all calls are ended.")
+def cancel_command(name: str, calls: tuple[str, ...], yes: bool) -> None:
+    """End calls: those that wait never run, those that run are sent SIGTERM, and SIGKILL after the
+    grace time. Without a CALL all are ended, which cannot be undone. The script sees `Cancelled`.
+
+    NAME is whatever `gridengine ls` prints of a dispatcher. It may also be the name of a run, or
+    the script or process id of a client: then only their calls are ended. CALL is a number among a
+    map's calls, an id of `gridengine calls`, or a job's name. The exit status is 1 when nothing was
+    ended.
+    """
+    with connect(name) as watched:
+        answer = watched.ask(most=0)
+        if not calls and not yes:
+            status = answer.status
+            left = plural(status.waiting + status.running, "call")
+            whose = f"{left} of {answer.identity.name}"
+            if watched.run:
+                whose = f"calls of {watched.run} at {answer.identity.name}"
+            click.confirm(f"End all {whose}?", abort=True)
+        ended = watched.ask(CANCEL, words=calls).count
+    none = f"no such call waits or runs; `gridengine calls {name}` lists those that run"
+    others = "; the others neither wait nor run" if 0 < ended < len(calls) else ""
+    click.echo(f"{plural(ended, 'call')} ended{others}" if ended else none)
+    sys.exit(0 if ended else 1)

@@ -1,18 +1,20 @@
-"""`gridengine dispatcher`: start, list and end stand-alone dispatchers. This module parses and
-prints; `dispatcher_control` acts.
-"""
+"""`gridengine dispatcher` and `scale`: start, list, scale and end stand-alone dispatchers."""
 
 from __future__ import annotations
 
+import contextlib
+import os
+import socket
 import sys
+import time
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 from msgspec.structs import replace
 
-from gridengine.cli import dispatcher_control
 from gridengine.cli.completion import dispatcher_names
-from gridengine.cli.console import print_json
+from gridengine.cli.console import console, print_json, shown, table
 from gridengine.cli.scheduler_options import (
     arguments_of,
     dispatcher_options,
@@ -22,10 +24,201 @@ from gridengine.cli.scheduler_options import (
 from gridengine.dispatcher.standalone.dispatcher_folder import (
     DispatcherFolder,
     StartOptions,
+    State,
     working_directory,
 )
-from gridengine.resources.demand import Demand, encode_demand
+from gridengine.errors import GridEngineError
+from gridengine.journal.lock_file import Holder
+from gridengine.resources.demand import Demand, decode_demand, encode_demand
+from gridengine.resources.units import plural
+from gridengine.schedulers.registry import HAND_STARTED
 from gridengine.watching.lookup import by_itself, new_or_known, standalone
+
+CLOSE_SECONDS = 30.0
+"""How long a dispatcher may take that is told to end at once."""
+SILENT = "silent"
+"""The state of a dispatcher that runs and does not answer."""
+
+
+def previous_options(folder: DispatcherFolder) -> StartOptions:
+    """Return the options of a dispatcher's last start; for a new one, the defaults from the
+    settings.
+    """
+    if folder.options_file.exists():
+        return folder.options()
+    from gridengine.schedulers import default_entry
+
+    return StartOptions(default_entry()[0].name, directory=working_directory())
+
+
+def words(name: str, options: StartOptions) -> str:
+    """Return a description of a dispatcher's workers."""
+    said = [f"{name}={value!r}" for name, value in options.arguments.items()]
+    held = decode_demand(options.resources, 1.0).resources
+    if options.scheduler == HAND_STARTED.name:
+        default = f", with {held!r} unless told otherwise" if options.resources else ""
+        return f"started by hand: gridengine worker {name}{default}"
+    return f"{options.scheduler} {' '.join([*said, *map(repr, held)])}".rstrip()
+
+
+def start(folder: DispatcherFolder, options: StartOptions, *, foreground: bool) -> Holder | None:
+    """Start a dispatcher. Return the process that runs it once clients can connect. In the
+    foreground this process becomes the dispatcher.
+
+    Raises:
+        GridEngineError: it does not start, or runs already; the text says why, or which process
+        runs it.
+    """
+    from gridengine.dispatcher.standalone import background
+
+    background.make_scheduler(options).close()  # raises for wrong options, before anything starts
+    folder.make()
+    lock = folder.take_lock()
+    with contextlib.closing(lock), background.keeping_options(folder, options):
+        if foreground:
+            os.set_inheritable(lock.descriptor, True)
+            command = background.process_command(folder.path, background.Inherited(lock.descriptor))
+            os.execv(command[0], command)
+        background.start(folder, lock)
+    return folder.holder()
+
+
+def ask(folder: DispatcherFolder, action: str, **arguments: Any) -> Any:
+    """Let a dispatcher perform an action, and return its answer.
+
+    Raises:
+        GridEngineError: it does not run, does not answer, or cannot perform the action.
+    """
+    if folder.state() is not State.RUNNING:
+        raise folder.not_running()
+    from gridengine.calls.remote import RemoteDispatcher
+
+    remote = RemoteDispatcher(folder.client_file, python="")
+    try:
+        return remote.control(action, arguments)
+    finally:
+        remote.close(detach=True)  # this client has no calls whose outcomes it must await
+
+
+def status(folder: DispatcherFolder) -> dict[str, Any]:
+    """Return the state of a dispatcher: `name`, `state`, `scheduler`, `restarts`, `folder`. For a
+    running one also `pid`, `host`, `since`, `version` and `addresses`, and its own report of its
+    clients, workers and calls.
+    """
+    options, holder, state = folder.options(), folder.holder(), folder.state()
+    found: dict[str, Any] = {
+        "name": folder.name,
+        "state": state.value,
+        "scheduler": options.scheduler,
+        "restarts": options.restarts,
+        "folder": str(folder.path),
+    }
+    if holder is not None:
+        found |= {
+            "pid": holder.pid,
+            "host": holder.host,
+            "since": holder.since,
+            "version": holder.version,
+        }
+    if state is State.RUNNING:
+        found["addresses"] = list(folder.addresses())
+        try:
+            found |= ask(folder, "describe")
+            found["clients"] = [one for one in found["clients"] if not (_is_us(one) or one["gone"])]
+        except GridEngineError as error:
+            found |= {"state": SILENT, "error": error.message}
+    return found
+
+
+def _is_us(client: Mapping[str, Any]) -> bool:
+    return (client["host"], client["pid"]) == (socket.gethostname(), os.getpid())
+
+
+def stop(folder: DispatcherFolder, *, now: bool, again: bool = False) -> str:
+    """End a dispatcher, and return the result in words. With `again` it is about to be started
+    again, and its clients wait for that.
+
+    Raises:
+        GridEngineError: it does not answer. With `now`, this is raised only if it runs on another
+        machine; on this one its processes are killed.
+    """
+    if folder.state() is not State.RUNNING:
+        return f"dispatcher {folder.name} does not run"
+    from gridengine.dispatcher.standalone import background
+
+    try:
+        ask(folder, "stop", now=now, again=again)
+    except GridEngineError:
+        if not now:
+            raise
+        background.end_processes(folder, CLOSE_SECONDS)
+    try:  # a call may run for days, so Ctrl-C ends only the wait
+        ended = background.wait_for_end(folder, CLOSE_SECONDS if now else float("inf"))
+    except KeyboardInterrupt:
+        click.echo(f"\ndispatcher {folder.name} ends once its calls have", err=True)
+        raise
+    if not ended:
+        background.end_processes(folder, CLOSE_SECONDS)
+    kept = [] if again else _kept(folder)
+    words = f"dispatcher {folder.name} has ended"
+    if kept:
+        goes_on = "or what they gave, and goes on with them once it is started again"
+        words += f"; it keeps {' and '.join(kept)}, {goes_on}"
+    return words
+
+
+def _kept(folder: DispatcherFolder) -> list[str]:
+    """Return of which runs a dispatcher keeps calls whose results nobody has."""
+    from gridengine.client.calls_elsewhere import runs_at
+
+    return [f"{plural(run.left, 'call')} of the run {run.name!r}" for run in runs_at(folder)]
+
+
+_COLUMNS = (
+    *("name", "state", "scheduler", "host", ">pid", "since", ">clients", ">workers"),
+    *(">waiting", ">running", ">done", ">failed"),
+)
+_NARROW, _WITH_CALLS = 8, 115
+"""How many columns are shown at a terminal that is narrower than `_WITH_CALLS` characters."""
+
+
+def show_all(found: Sequence[Mapping[str, Any]]) -> None:
+    """Print a line for each dispatcher."""
+    out, rows = console(), []
+    columns = _COLUMNS if out.width >= _WITH_CALLS else _COLUMNS[:_NARROW]
+    for one in found:
+        short = {**one, "clients": len(_processes(one["clients"]))} if "clients" in one else one
+        rows.append([_shown(short, column.removeprefix(">")) for column in columns])
+    out.print(table(columns, rows))
+
+
+def show(found: Mapping[str, Any]) -> None:
+    """Print the facts about a dispatcher, a line for each."""
+    for name in found:
+        click.echo(f"{name:10} {_shown(found, name)}")
+
+
+def _processes(clients: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return which processes the clients are: one with runs of a name is a client for each."""
+    told = (
+        f"{one['script'] or 'python'}: process {one['pid']} on {one['host']}" for one in clients
+    )
+    return list(dict.fromkeys(told))
+
+
+def _shown(found: Mapping[str, Any], name: str) -> str:
+    value = found.get(name)
+    if name == "since" and value is not None:
+        return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(value))
+    if name == "clients" and isinstance(value, list):
+        return "; ".join(_processes(value)) or "none"
+    if name == "left_runs" and isinstance(value, list):
+        runs = (f"{one['run']}: {plural(one['calls'], 'call')}" for one in value)
+        return "; ".join(runs) or "none"
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return "" if value is None else shown(value)
+
 
 EXIT_STATUS = {"running": 0, "died": 1, "ended": 3, "silent": 4}
 """The exit status by state, as in init scripts (Linux Standard Base, Init Script Actions)."""
@@ -43,7 +236,7 @@ Examples:
   gridengine dispatcher stop sweeps
 """,
 )
-def command() -> None:
+def dispatcher_command() -> None:
     """Start, list and end stand-alone dispatchers, which serve any number of scripts and notebooks.
     A script uses one by gridengine.Client("sweeps") in the place of a scheduler.
 
@@ -51,7 +244,8 @@ def command() -> None:
     """
 
 
-@command.command(
+@dispatcher_command.command(
+    "start",
     short_help="Start a dispatcher in the background.",
     epilog="""\b
 Examples:
@@ -72,7 +266,7 @@ Examples:
     help="Have it started again whenever it is killed.",
 )
 @click.option("--foreground", is_flag=True, help="Stay, until SIGTERM or Ctrl-C.")
-def start(name: str, *, foreground: bool, **given: Any) -> None:
+def start_command(name: str, *, foreground: bool, **given: Any) -> None:
     """Start the dispatcher NAME, and return when clients can connect to it.
 
     A dispatcher that was started before keeps its options, except those that are given now; with
@@ -81,9 +275,9 @@ def start(name: str, *, foreground: bool, **given: Any) -> None:
     """
     folder = new_or_known(name)
     options = _options(folder, given)
-    begun = dispatcher_control.start(folder, options, foreground=foreground)
+    begun = start(folder, options, foreground=foreground)
     click.echo(f"dispatcher {folder.name} runs: {begun}")
-    click.echo(f"its workers: {dispatcher_control.words(folder.name, options)}")
+    click.echo(f"its workers: {words(folder.name, options)}")
     click.echo(f'in a script: gridengine.Client("{folder.name}")')
 
 
@@ -96,7 +290,7 @@ def _options(folder: DispatcherFolder, given: dict[str, Any]) -> StartOptions:
     if scheduler:
         before = StartOptions(scheduler, directory=working_directory())
     else:
-        before = dispatcher_control.previous_options(folder)
+        before = previous_options(folder)
     try:
         arguments = arguments_of(before.scheduler, given)
     except click.UsageError as error:
@@ -112,7 +306,7 @@ def _options(folder: DispatcherFolder, given: dict[str, Any]) -> StartOptions:
     )
 
 
-@command.command(
+@dispatcher_command.command(
     "list",
     short_help="List the stand-alone dispatchers.",
     epilog="""\b
@@ -122,21 +316,22 @@ Examples:
 """,
 )
 @click.option("--json", "as_json", is_flag=True, help="For scripts: a list of status objects.")
-def list_all(*, as_json: bool) -> None:
+def list_command(*, as_json: bool) -> None:
     """Show for each dispatcher whether it runs, where, and how many calls it has.
 
     The exit status is 0 also when there are none.
     """
-    found = [dispatcher_control.status(folder) for folder in DispatcherFolder.all()]
+    found = [status(folder) for folder in DispatcherFolder.all()]
     if as_json:
         print_json(found)
     elif not found:
         click.echo("there are none; gridengine dispatcher start NAME starts one")
     else:
-        dispatcher_control.show_all(found)
+        show_all(found)
 
 
-@command.command(
+@dispatcher_command.command(
+    "status",
     short_help="Show the state of a dispatcher.",
     epilog="""\b
 Examples:
@@ -147,21 +342,22 @@ Examples:
 )
 @click.argument("name", shell_complete=dispatcher_names)
 @click.option("--json", "as_json", is_flag=True, help="For scripts: an object.")
-def status(name: str, *, as_json: bool) -> None:
+def status_command(name: str, *, as_json: bool) -> None:
     """Show whether the dispatcher NAME runs, where, since when, and how many calls it has.
 
     The exit status is 0 when it runs, 1 when it was killed (or there is none of this name), 3 when
     it has ended, 4 when it runs and does not answer.
     """
-    found = dispatcher_control.status(standalone(name))
+    found = status(standalone(name))
     if as_json:
         print_json(found)
     else:
-        dispatcher_control.show(found)
+        show(found)
     sys.exit(EXIT_STATUS[found["state"]])
 
 
-@command.command(
+@dispatcher_command.command(
+    "stop",
     short_help="End a dispatcher.",
     epilog="""\b
 Examples:
@@ -171,7 +367,7 @@ Examples:
 )
 @click.argument("name", shell_complete=dispatcher_names)
 @click.option("--now", is_flag=True, help="End the calls that run, and do not wait for them.")
-def stop(name: str, *, now: bool) -> None:
+def stop_command(name: str, *, now: bool) -> None:
     """End the dispatcher NAME and its workers, once the running calls have ended; no other call
     begins. Waiting calls are given up, except those of runs with a name: they go on when the
     dispatcher is started again.
@@ -179,10 +375,11 @@ def stop(name: str, *, now: bool) -> None:
     Ctrl-C ends only the wait. The exit status is 1 when there is none of this name; it is 0 also
     when it had ended before.
     """
-    click.echo(dispatcher_control.stop(by_itself(name), now=now))
+    click.echo(stop(by_itself(name), now=now))
 
 
-@command.command(
+@dispatcher_command.command(
+    "restart",
     short_help="End a dispatcher, and start it again.",
     epilog="""\b
 Examples:
@@ -191,7 +388,7 @@ Examples:
 )
 @click.argument("name", shell_complete=dispatcher_names)
 @click.option("--now", is_flag=True, help="End the calls that run, and do not wait for them.")
-def restart(name: str, *, now: bool) -> None:
+def restart_command(name: str, *, now: bool) -> None:
     """End the dispatcher NAME, and start it again with the same options, so that it reads new
     settings, for example. Its clients stay, and their calls go on. One that does not run is
     started.
@@ -199,6 +396,39 @@ def restart(name: str, *, now: bool) -> None:
     The exit status is 1 when there is none of this name, or it does not start.
     """
     folder = by_itself(name)
-    click.echo(dispatcher_control.stop(folder, now=now, again=True))
-    begun = dispatcher_control.start(folder, folder.options(), foreground=False)
+    click.echo(stop(folder, now=now, again=True))
+    begun = start(folder, folder.options(), foreground=False)
     click.echo(f"dispatcher {folder.name} runs: {begun}")
+
+
+@click.command(
+    "scale",
+    short_help="Set how many workers a dispatcher has.",
+    epilog="""\b
+Examples:
+  gridengine scale sweeps 50
+  gridengine scale sweeps 0          (none; its calls wait)
+  gridengine scale sweeps --auto
+""",
+)
+@click.argument("name", shell_complete=dispatcher_names)
+@click.argument("workers", type=click.IntRange(min=0), required=False)
+@click.option(
+    "--auto", is_flag=True, help="Return to as many as its calls need, within its bounds."
+)
+def scale_command(name: str, workers: int | None, *, auto: bool) -> None:
+    """Have the dispatcher NAME keep this many WORKERS, whether they are busy or idle.
+
+    When it has more, idle ones leave first, and busy ones after their calls. --auto returns to the
+    bounds that it was started with.
+
+    The exit status is 1 when it does not run.
+    """
+    if (workers is None) is not auto:
+        raise click.UsageError("say a number of workers, or --auto")
+    folder = by_itself(name)
+    bounds = {} if workers is None else {"minimum": workers, "maximum": workers}
+    told = ask(folder, "scale", **bounds)
+    least, most = told["minimum"], told["maximum"]
+    words = plural(most, "worker") if least == most else f"between {least} and {most} workers"
+    click.echo(f"dispatcher {folder.name}: {words}")

@@ -12,7 +12,8 @@ from gridengine.cli.completion import seen_names
 from gridengine.cli.console import folded, print_json
 from gridengine.dispatcher.watch_messages import CALLS, REASONS, REPORT, Answer
 from gridengine.errors import ConfigurationError
-from gridengine.watching.ended_calls import explain_ended
+from gridengine.watching.call_explanation import explain_ended
+from gridengine.watching.connections import Watched
 from gridengine.watching.explanation import (
     explain,
     explain_call,
@@ -22,8 +23,7 @@ from gridengine.watching.explanation import (
 from gridengine.watching.lookup import connect
 from gridengine.watching.names import NotKnown
 from gridengine.watching.phrases import Explanation
-from gridengine.watching.run_answers import ended_answer, heading
-from gridengine.watching.watched import Watched
+from gridengine.watching.runs_on_disk import ended_answer, heading
 
 MOST_SAMPLED = 1000
 REASONS_SECONDS, LOOK_SECONDS = 15.0, 0.6
@@ -44,7 +44,7 @@ Examples:
 @click.argument("name", default="", shell_complete=seen_names)
 @click.argument("which", metavar="[CALL or WORKER]", default="")
 @click.option("--json", "as_json", is_flag=True, help="For scripts: cause, place, text, next_step.")
-def command(name: str, which: str, as_json: bool) -> None:
+def explain_command(name: str, which: str, as_json: bool) -> None:
     """Say why calls wait, or what is odd, each with the next step.
 
     NAME is whatever `gridengine ls` prints of a dispatcher, or the name of a run whose calls it

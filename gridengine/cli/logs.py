@@ -47,7 +47,7 @@ Examples:
     show_default=True,
     help="How many last lines of each.",
 )
-def command(name: str, which: str, failed: bool, follow: bool, lines: int) -> None:
+def logs_command(name: str, which: str, failed: bool, follow: bool, lines: int) -> None:
     """Show the output of calls and the logs of workers. On a cluster each worker has a log; the
     workers on a dispatcher's own machine share one. Calls in a script's own processes print to the
     script's output; the beginning and the end of that are shown here.

@@ -12,12 +12,10 @@ from msgspec import Struct
 from gridengine.cli.console import console, print_json, table
 from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder
 from gridengine.dispatcher.watch_messages import Answer, Identity
-from gridengine.watching.dispatchers import answers, sockets
-from gridengine.watching.formats import seconds
+from gridengine.watching.connections import answers, process_of, sockets
 from gridengine.watching.names import short_id
-from gridengine.watching.other_runs import OtherRun, other_runs
-from gridengine.watching.run_answers import ended_answers
-from gridengine.watching.watched import process_of
+from gridengine.watching.phrases import seconds
+from gridengine.watching.runs_on_disk import OtherRun, ended_answers, other_runs
 
 COLUMNS = (
     *("name", "id", ">pid", "host", ">since", ">done", ">running", ">waiting", ">failed"),
@@ -58,7 +56,7 @@ Examples:
     is_flag=True,
     help="For scripts: dispatchers (identity, status), elsewhere, silent, ended.",
 )
-def command(as_json: bool) -> None:
+def ls_command(as_json: bool) -> None:
     """List your dispatchers on this machine, stand-alone ones on other machines, and scripts that
     run on other machines (from the run directory), with their progress. A dispatcher is in the
     process of a script or notebook, or stands alone. Below are the last runs that have ended: those
@@ -68,7 +66,7 @@ def command(as_json: bool) -> None:
     """
     found, silent = answers()
     if DispatcherFolder.all():
-        from gridengine.watching import elsewhere as remote  # imports ZeroMQ
+        from gridengine.watching import remote_connections as remote  # imports ZeroMQ
 
         more, mute = remote.answers(set(map(process_of, sockets())))
         found, silent = [*found, *more], [*silent, *mute]

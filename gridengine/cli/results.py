@@ -51,7 +51,7 @@ Examples:
     help="How long to wait for calls that somebody runs (default: until they have ended).",
 )
 @click.option("--now", is_flag=True, help="Do not wait: as --timeout 0.")
-def command(
+def results_command(
     name: str,
     form: str | None,
     output: Path | None,

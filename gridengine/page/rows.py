@@ -12,10 +12,9 @@ from msgspec import Struct
 from gridengine.dispatcher.core.status import CallStatus, Status, WorkerStatus
 from gridengine.dispatcher.watch_messages import CALLS, WINDOW
 from gridengine.page.source import Source
-from gridengine.watching.causes import causes
-from gridengine.watching.formats import seconds
-from gridengine.watching.frames import VIEWS, Column, View, arranged, rows_of
-from gridengine.watching.pickled import call_arguments
+from gridengine.watching.call_descriptions import call_arguments, causes
+from gridengine.watching.phrases import seconds
+from gridengine.watching.tables import VIEWS, Column, View, arranged, rows_of
 
 OPEN_CALLS, CAUSES = "open", "causes"
 MOST_ROWS = 500

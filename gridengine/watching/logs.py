@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 from gridengine.dispatcher.run_directory import CONNECTION, LOGS, is_under_way
 from gridengine.dispatcher.watch_messages import REPORT, Answer
-from gridengine.watching.ended_calls import ended_calls, explain_ended
+from gridengine.watching.call_explanation import ended_calls, explain_ended
 from gridengine.watching.explanation import explain_call
+from gridengine.watching.lookup import answer_of
 from gridengine.watching.names import NotKnown, meant, word_of
-from gridengine.watching.other_runs import known_folder, run_folders
 from gridengine.watching.phrases import clock, names_of
-from gridengine.watching.run_answers import answer_of, heading
+from gridengine.watching.runs_on_disk import heading, known_folder, run_folders
 
 NO_LOG = (
     "what calls of this machine's processes print goes to the output of the script, not to a log; "

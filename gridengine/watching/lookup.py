@@ -17,9 +17,9 @@ from gridengine.dispatcher.standalone.dispatcher_folder import (
     State,
     is_name,
 )
-from gridengine.dispatcher.watch_messages import Answer
+from gridengine.dispatcher.watch_messages import STATUS, Answer
 from gridengine.errors import ClusterError, ConfigurationError, GridEngineError
-from gridengine.watching.dispatchers import ask_all
+from gridengine.watching.connections import ANSWER_SECONDS, Watched, ask_all, process_of
 from gridengine.watching.names import (
     Known,
     NotKnown,
@@ -32,11 +32,10 @@ from gridengine.watching.names import (
     short_id,
     word_of,
 )
-from gridengine.watching.other_runs import known_folder, run_folders
-from gridengine.watching.watched import ANSWER_SECONDS, Watched, process_of
+from gridengine.watching.runs_on_disk import NOT_KEPT, ended_answer, known_folder, run_folders
 
+MOST_SAMPLED = 1000
 NONE_RUNS = "no dispatcher of yours runs on this machine"
-NOT_KEPT = "nothing is kept of runs under ten seconds in which no call failed"
 LISTS = f"`gridengine ls` lists those that run, and the last runs that have ended; {NOT_KEPT}"
 
 TAKES_NONE = (
@@ -89,7 +88,7 @@ class Place(NamedTuple):
         """
         if self.socket is not None:
             return Watched(self.socket)
-        from gridengine.watching.elsewhere import RemoteWatched  # imports ZeroMQ
+        from gridengine.watching.remote_connections import RemoteWatched  # imports ZeroMQ
 
         assert self.standalone is not None
         return RemoteWatched(self.standalone)
@@ -269,6 +268,24 @@ def connect(text: str = "") -> Watched:
     return watched
 
 
+def answer_of(name: str, ask: str = STATUS) -> tuple[Answer, bool]:
+    """Return the answer of a run's dispatcher, and True; or the report of the last run of this
+    name, and False. Without a name, it is the only running dispatcher, or the last report.
+
+    Raises:
+        ConfigurationError: there is neither, or there are several.
+        ClusterError: the dispatcher does not answer.
+    """
+    try:
+        with connect(name) as watched:
+            return watched.ask(ask, most=MOST_SAMPLED), True
+    except NotKnown:
+        found = ended_answer(name)
+        if found is None:
+            raise
+        return found, False
+
+
 def _watchable(text: str) -> tuple[str, Known[Place]]:
     """Return the dispatcher that a word names; where it names one by a run that was begun by that
     script or process, the run's name with it.
@@ -277,7 +294,7 @@ def _watchable(text: str) -> tuple[str, Known[Place]]:
     try:
         return text, find(text, lambda place: place.is_watchable, why_not)
     except NotKnown as error:
-        from gridengine.watching.known_runs import run_begun_by  # imports SQLite
+        from gridengine.watching.runs_on_disk import run_begun_by  # imports SQLite
 
         run = run_begun_by(word_of(text))
         try:

@@ -13,21 +13,21 @@ import pytest
 import gridengine
 from gridengine.client.connect import dispatcher_of
 from gridengine.errors import ClusterError
-from gridengine.watching import dispatchers, lookup
+from gridengine.watching import connections, lookup
 from tests.support.waiting import stop_process, wait_until
 
 
 def wait_for_one() -> None:
-    wait_until(lambda: bool(dispatchers.sockets()))
+    wait_until(lambda: bool(connections.sockets()))
 
 
 def test_a_dispatcher_that_is_stopped_does_not_answer_and_nobody_waits_for_ever(
     process: subprocess.Popen[str],
 ) -> None:
-    [path] = dispatchers.sockets()
+    [path] = connections.sockets()
     stop_process(process.pid)
     with (
-        dispatchers.Watched(path, seconds=0.2) as one,
+        connections.Watched(path, seconds=0.2) as one,
         pytest.raises(ClusterError, match="does not answer"),
     ):
         one.ask()
@@ -36,9 +36,9 @@ def test_a_dispatcher_that_is_stopped_does_not_answer_and_nobody_waits_for_ever(
 def test_what_a_killed_script_has_left_is_removed(process: subprocess.Popen[str]) -> None:
     process.kill()
     process.wait()
-    assert len(dispatchers.sockets()) == 1
-    assert dispatchers.answers() == ([], [])
-    assert dispatchers.sockets() == []
+    assert len(connections.sockets()) == 1
+    assert connections.answers() == ([], [])
+    assert connections.sockets() == []
 
 
 def test_who_asks_nonsense_is_told_so_and_the_run_goes_on() -> None:
@@ -100,4 +100,4 @@ def test_a_script_that_runs_is_found_by_its_name_and_who_follows_it_is_told_how_
         with pytest.raises(ClusterError, match="it has ended"):
             one.next_answer()
     assert process.wait() == 0
-    assert dispatchers.sockets() == []
+    assert connections.sockets() == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from click.testing import CliRunner, Result
 
-from gridengine.cli import drain as module
+from gridengine.cli import workers as module
 from gridengine.cli.main import main
 from gridengine.dispatcher.core.status import Status
 from gridengine.dispatcher.watch_messages import DRAIN, Answer

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from gridengine.cli import retry as module
+from gridengine.cli import runs as module
 from gridengine.cli.main import main
 
 

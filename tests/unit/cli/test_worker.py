@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
-from gridengine.cli import up
+from gridengine.cli import workers
 from gridengine.cli.main import main
 from gridengine.dispatcher.standalone.dispatcher_folder import StartOptions
 from gridengine.resources.base import ZERO, Resource
@@ -32,9 +32,9 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, Resource]]:
     def run_all(groups: Any) -> None:
         found.extend((count, workers.resources) for workers, count in groups)
 
-    monkeypatch.setattr(up, "default_count", lambda scheduler, file: 8)
-    monkeypatch.setattr(up, "extra_workers", extra_workers)
-    monkeypatch.setattr(up, "run_all", run_all)
+    monkeypatch.setattr(workers, "default_count", lambda scheduler, file: 8)
+    monkeypatch.setattr(workers, "extra_workers", extra_workers)
+    monkeypatch.setattr(workers, "run_all", run_all)
     return found
 
 

@@ -27,6 +27,7 @@ from gridengine.journal.stored_runs import RunSummary
 from gridengine.settings.values import settings
 from gridengine.watching import lookup
 from gridengine.watching.lookup import (
+    answer_of,
     by_itself,
     client_file,
     connect,
@@ -35,7 +36,6 @@ from gridengine.watching.lookup import (
     worker_file,
 )
 from gridengine.watching.names import NotKnown, SeveralMeant
-from gridengine.watching.run_answers import answer_of
 from gridengine.watching.run_lookup import own_run_file, run_file
 from tests.support.watched import FakeWatched
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import msgspec
@@ -12,9 +13,19 @@ from msgspec.structs import replace
 from gridengine.dispatcher.core.status import Status
 from gridengine.dispatcher.watch_messages import Answer, Identity
 from gridengine.errors import ClusterError, ConfigurationError
-from gridengine.watching import run_answers as module
+from gridengine.settings.schema import Settings
+from gridengine.watching import lookup
+from gridengine.watching import runs_on_disk as module
+from gridengine.watching.lookup import answer_of
 from gridengine.watching.names import NotKnown, SeveralMeant
-from gridengine.watching.run_answers import answer_of, ended_answers, ended_words, heading
+from gridengine.watching.runs_on_disk import (
+    MOST_LOOKED_AT,
+    OtherRun,
+    ended_answers,
+    ended_words,
+    heading,
+    other_runs,
+)
 
 WHO = Identity(
     *("sweep.py", "20261123-093000-node7-4242-0a1b2c", 4242, "node7", "/s/sweep.py", "/s"),
@@ -49,7 +60,7 @@ def meant(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     def connect(name: str) -> None:
         raise error
 
-    monkeypatch.setattr(module, "connect", connect)
+    monkeypatch.setattr(lookup, "connect", connect)
 
 
 @pytest.mark.parametrize("name", ["", "sweep", "sweep.py", "4242", "20261123"])
@@ -132,3 +143,61 @@ def test_of_runs_that_were_killed_the_last_are_remembered(
     os.utime(records / "4243-0a1b2c.json", (0, 0))
     assert [one.identity.pid for one in ended_answers() if one.killed] == [4246, 4245]
     assert sorted(path.name[:4] for path in records.iterdir()) == ["4244", "4245", "4246"]
+
+
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The run directory; of runs that have a connection file somebody is to be reached."""
+    monkeypatch.setattr(module, "settings", lambda: Settings(run_directory=tmp_path))
+    monkeypatch.setattr(module, "is_under_way", lambda file: True)
+    return tmp_path
+
+
+def names(found: list[OtherRun]) -> list[str]:
+    return [Path(one.folder).name for one in found]
+
+
+def test_a_run_is_read_from_the_name_of_its_folder(runs: Path) -> None:
+    folder = runs / "20261123-093000-node-7-4242-0a1b2c"
+    folder.mkdir()
+    began = time.mktime((2026, 11, 23, 9, 30, 0, 0, 0, -1))
+    assert other_runs(set()) == [OtherRun(str(folder), "node-7", 4242, began, False)]
+
+
+def test_workers_by_hand_are_on_a_host_as_others_are(runs: Path) -> None:
+    (runs / "20261123-093000-up-node7-4242-0a1b2c").mkdir()
+    assert [one.host for one in other_runs(set())] == ["node7"]
+
+
+def test_one_with_a_connection_file_is_under_way_if_it_can_be_reached(
+    runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = runs / "20261123-093000-node7-4242-0a1b2c"
+    folder.mkdir()
+    (folder / "connection.json").touch()
+    assert [one.under_way for one in other_runs(set())] == [True]
+    monkeypatch.setattr(module, "is_under_way", lambda file: False)
+    assert [one.under_way for one in other_runs(set())] == [False]
+
+
+def test_the_last_come_first_and_neither_what_is_known_nor_other_folders(runs: Path) -> None:
+    made = [f"2026112{day}-093000-node7-1-0a1b2c" for day in (3, 1, 2)]
+    for name in (*made, "dispatchers", "20261123", "notes-20261123-093000-node7-1-0a1b2c"):
+        (runs / name).mkdir()
+    assert names(other_runs({made[2]})) == [made[0], made[1]]
+
+
+def test_of_very_many_only_the_last_are_looked_at(runs: Path) -> None:
+    for number in range(MOST_LOOKED_AT + 5):
+        (runs / f"20261123-0930{number:02}-node7-1-0a1b2c").mkdir()
+    found = names(other_runs(set()))
+    assert len(found) == MOST_LOOKED_AT
+    assert found[0] == f"20261123-0930{MOST_LOOKED_AT + 4:02}-node7-1-0a1b2c"
+
+
+def test_without_a_run_directory_there_are_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = Settings(run_directory=tmp_path / "nosuch")
+    monkeypatch.setattr(module, "settings", lambda: settings)
+    assert other_runs(set()) == []

@@ -1,5 +1,7 @@
 """Describe pickled calls and exceptions in words. No code of the user is imported or run: except
 for a few plain classes, an object is shown as the name of its class.
+
+Group failures by their causes.
 """
 
 from __future__ import annotations
@@ -10,9 +12,14 @@ import importlib
 import io
 import pickle
 import pickletools
+import re
 import reprlib
+from collections.abc import Iterable
 from typing import Any
 
+from msgspec import Struct
+
+from gridengine.dispatcher.core.status import FailureStatus
 from gridengine.serialize.payload import FULL, STAR
 
 MOST_SHOWN = 60
@@ -109,3 +116,31 @@ def exception_words(pickled: bytes) -> str:
     lines = [line for line in traceback.splitlines() if line.strip() and not line.startswith(" ")]
     words = lines[-1] if lines else name
     return words if len(words) <= 200 else f"{words[:197]}..."
+
+
+class Cause(Struct, frozen=True):
+    """Failures whose words differ only in numbers: how many calls, the words, and the last
+    failure.
+    """
+
+    count: int
+    words: str
+    last: FailureStatus
+
+
+def causes(failures: Iterable[FailureStatus]) -> list[Cause]:
+    """Return the causes of these failures, the most frequent first."""
+    found: dict[str, Cause] = {}
+    for one in failures:
+        words = cause_of(one)
+        alike = re.sub(r"\d+", "0", words)
+        before = found[alike].count if alike in found else 0
+        found[alike] = Cause(before + one.calls, words, one)
+    return sorted(found.values(), key=lambda cause: -cause.count)
+
+
+def cause_of(one: FailureStatus) -> str:
+    """Return the cause of a failure in few words, without the number of the call."""
+    if one.exception:
+        return exception_words(one.exception)
+    return re.sub(r"\bcall \d+ of", "a call of", one.error) or "an exception"

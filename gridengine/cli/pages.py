@@ -1,4 +1,4 @@
-"""`gridengine page`: show a dispatcher, live in a browser."""
+"""`gridengine page` and `report`: a dispatcher in a browser, live, or as a file."""
 
 from __future__ import annotations
 
@@ -14,8 +14,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gridengine.cli.completion import watched_names
+from gridengine.cli.completion import seen_names, watched_names
+from gridengine.cli.console import write_file
+from gridengine.dispatcher.watch_messages import REPORT
 from gridengine.errors import ConfigurationError
+from gridengine.watching.lookup import answer_of
+from gridengine.watching.report import page
+from gridengine.watching.runs_on_disk import heading
 from gridengine.wire.runtime_folder import is_private
 
 if TYPE_CHECKING:
@@ -51,7 +56,7 @@ Examples:
 @click.option(
     "--allow-actions", is_flag=True, help="Let calls be ended, and machines be drained, there."
 )
-def command(name: str, port: int, opens: bool, allow_actions: bool) -> None:
+def page_command(name: str, port: int, opens: bool, allow_actions: bool) -> None:
     """Show a dispatcher's progress in a browser, until Ctrl-C: its calls, workers, graph, timeline,
     failures and logs. The address /metrics serves OpenMetrics to programs that send the token as a
     bearer token.
@@ -104,3 +109,39 @@ def _open(said: str, folder: Path) -> None:
     file.write_text(OPENER.format(said))
     if not webbrowser.open(file.as_uri()):
         click.echo("no browser was found here; open the address above", err=True)
+
+
+@click.command(
+    "report",
+    short_help="Write a page on a run.",
+    epilog="""\b
+Examples:
+  gridengine report sweep                    sweep.html, of the run under way, or of the last
+  gridengine report 20261123-0930 -o a.html
+""",
+)
+@click.argument("name", default="", shell_complete=seen_names)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The file (default: NAME.html in this folder).",
+)
+def report_command(name: str, output: Path | None) -> None:
+    """Write one self-contained HTML file on a run: who ran what when, how long calls took and what
+    memory they used, failures by cause, reasons, settings.
+
+    NAME is whatever `gridengine ls` prints of a dispatcher, also of one that has ended, or the name
+    of a run whose calls it runs. Without a NAME it is the last. Reports of runs that took over ten
+    seconds, or in which a call failed, are stored (the setting `keep_reports`).
+
+    The exit status is 1 when there is no such dispatcher or run.
+    """
+    answer, runs = answer_of(name, REPORT)
+    if not runs:
+        click.echo(heading(answer, name), err=True)
+    if answer.killed:
+        raise ConfigurationError("nothing is kept of its calls that a page could show")
+    path = output or Path(f"{Path(answer.identity.name).stem}.html")
+    write_file(path, page(answer).encode())
+    click.echo(f"{path}: {answer.identity.name}, {answer.identity.run_id}")

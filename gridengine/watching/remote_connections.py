@@ -16,7 +16,7 @@ from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder,
 from gridengine.dispatcher.watch_messages import ACTS, FOLLOW, STATUS, Answer, Request
 from gridengine.errors import ClusterError, ConfigurationError
 from gridengine.serialize.payload import Buffer
-from gridengine.watching.watched import ANSWER_SECONDS, Watched
+from gridengine.watching.connections import ANSWER_SECONDS, Watched
 
 
 def folders() -> list[DispatcherFolder]:

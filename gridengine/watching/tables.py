@@ -10,10 +10,9 @@ from msgspec import Struct
 
 from gridengine.dispatcher.core.status import FunctionStatus, RunStatus, WatchEvent, WorkerStatus
 from gridengine.dispatcher.watch_messages import Answer
-from gridengine.watching.causes import cause_of
+from gridengine.watching.call_descriptions import call_arguments, cause_of
 from gridengine.watching.explanation import explain
-from gridengine.watching.formats import seconds, size
-from gridengine.watching.pickled import call_arguments
+from gridengine.watching.phrases import seconds, size
 
 LEAST_WIDTH, LEAST_HEIGHT = 20, 5
 BAR_CELLS = 40

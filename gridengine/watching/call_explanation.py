@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from gridengine.dispatcher.watch_messages import Answer, Ended
-from gridengine.watching.formats import seconds
-from gridengine.watching.phrases import Explanation, clock, names_of, where
+from gridengine.watching.phrases import Explanation, clock, names_of, seconds, where
 
 SAMPLED = "which worker ran it is kept of an even sample of calls alone, and not of this one"
 

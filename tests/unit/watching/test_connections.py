@@ -11,8 +11,8 @@ import pytest
 from gridengine.dispatcher.core.status import Status
 from gridengine.dispatcher.watch_messages import Answer, Identity
 from gridengine.errors import ClusterError
-from gridengine.watching import dispatchers as module
-from gridengine.watching.dispatchers import answers
+from gridengine.watching import connections as module
+from gridengine.watching.connections import answers
 
 
 def identity(name: str, pid: int, since: float = 0.0) -> Identity:

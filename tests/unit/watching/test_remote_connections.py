@@ -15,8 +15,8 @@ from gridengine.dispatcher.run_directory import CLIENT, WATCHER
 from gridengine.dispatcher.standalone.dispatcher_folder import State
 from gridengine.dispatcher.watch_messages import CANCEL, STATUS, Answer
 from gridengine.errors import ClusterError, ConfigurationError
-from gridengine.watching import elsewhere as module
-from gridengine.watching.elsewhere import RemoteWatched, answers, folders
+from gridengine.watching import remote_connections as module
+from gridengine.watching.remote_connections import RemoteWatched, answers, folders
 from tests.support.watched import WHO
 
 
