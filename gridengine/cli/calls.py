@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from gridengine.cli.completion import seen_names, watched_names
-from gridengine.cli.console import console, print_json, table
+from gridengine.cli.console import command, console, json_option, print_json, table
 from gridengine.dispatcher.core.status import FailureStatus, RunStatus, Status
 from gridengine.dispatcher.watch_messages import CANCEL
 from gridengine.resources.units import plural
@@ -54,22 +54,12 @@ class Call(Struct, frozen=True):
     log: str
 
 
-@click.command(
-    "calls",
-    short_help="List the calls that run or have failed.",
-    epilog="""\b
-Examples:
-  gridengine calls sweep --failed
-  gridengine calls sweep --slow
-  gridengine calls 4242 --failed --csv > failed.csv
-  gridengine calls 20261123-0930 --failed       of a run that has ended
-""",
-)
+@command("calls", short_help="List the calls that run or have failed.")
 @click.argument("name", default="", shell_complete=seen_names)
 @click.option("--failed", is_flag=True, help="Only calls that have failed: the last 200.")
 @click.option("--running", is_flag=True, help="Only calls that run.")
 @click.option("--slow", is_flag=True, help="Only those that run longer than most, longest first.")
-@click.option("--json", "as_json", is_flag=True, help="For scripts.")
+@json_option()
 @click.option("--csv", "as_csv", is_flag=True, help="For spreadsheets.")
 def calls_command(
     name: str, failed: bool, running: bool, slow: bool, as_json: bool, as_csv: bool
@@ -82,6 +72,12 @@ def calls_command(
     many calls a sample is shown, and their number.
 
     The exit status is 1 when there is no such dispatcher or run.
+
+    Examples:
+      gridengine calls sweep --failed
+      gridengine calls sweep --slow
+      gridengine calls 4242 --failed --csv > failed.csv
+      gridengine calls 20261123-0930 --failed       of a run that has ended
     """
     answer, runs = answer_of(name)
     status = answer.status
@@ -165,15 +161,7 @@ def _shown(one: Call) -> tuple[object, ...]:
     )
 
 
-@click.command(
-    "cancel",
-    short_help="End calls of a dispatcher.",
-    epilog="""\b
-Examples:
-  gridengine cancel sweep 190 191       two calls of the map of sweep.py
-  gridengine cancel 4242 --yes          all that process 4242 has, without a question
-""",
-)
+@command("cancel", short_help="End calls of a dispatcher.")
 @click.argument("name", shell_complete=watched_names)
 @click.argument("calls", nargs=-1, metavar="[CALL]...")
 @click.option("--yes", is_flag=True, help="Do not ask before all calls are ended.")
@@ -185,6 +173,10 @@ def cancel_command(name: str, calls: tuple[str, ...], yes: bool) -> None:
     the script or process id of a client: then only their calls are ended. CALL is a number among a
     map's calls, an id of `gridengine calls`, or a job's name. The exit status is 1 when nothing was
     ended.
+
+    Examples:
+      gridengine cancel sweep 190 191       two calls of the map of sweep.py
+      gridengine cancel 4242 --yes          all that process 4242 has, without a question
     """
     with connect(name) as watched:
         answer = watched.ask(most=0)

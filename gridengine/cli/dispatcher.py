@@ -14,7 +14,7 @@ import click
 from msgspec.structs import replace
 
 from gridengine.cli.completion import dispatcher_names
-from gridengine.cli.console import console, print_json, shown, table
+from gridengine.cli.console import Group, command, console, json_option, print_json, shown, table
 from gridengine.cli.scheduler_options import (
     arguments_of,
     dispatcher_options,
@@ -225,37 +225,22 @@ EXIT_STATUS = {"running": 0, "died": 1, "ended": 3, "silent": 4}
 RESOURCES = ("cores", "memory", "walltime", "gpus", "token")
 
 
-@click.group(
-    "dispatcher",
-    short_help="Start and end stand-alone dispatchers.",
-    epilog="""\b
-Examples:
-  gridengine dispatcher start sweeps --scheduler slurm --max-workers 200
-  gridengine dispatcher list
-  gridengine dispatcher status sweeps
-  gridengine dispatcher stop sweeps
-""",
-)
+@click.group("dispatcher", cls=Group, short_help="Start and end stand-alone dispatchers.")
 def dispatcher_command() -> None:
     """Start, list and end stand-alone dispatchers, which serve any number of scripts and notebooks.
     A script uses one by gridengine.Client("sweeps") in the place of a scheduler.
 
     The exit status is as the --help of each command says.
+
+    Examples:
+      gridengine dispatcher start sweeps --scheduler slurm --max-workers 200
+      gridengine dispatcher list
+      gridengine dispatcher status sweeps
+      gridengine dispatcher stop sweeps
     """
 
 
-@dispatcher_command.command(
-    "start",
-    short_help="Start a dispatcher in the background.",
-    epilog="""\b
-Examples:
-  gridengine dispatcher start here --scheduler processes --max-workers 8
-  gridengine dispatcher start sweeps --scheduler slurm --partition main --max-workers 200
-  gridengine dispatcher start big --scheduler grid_engine --cores 16 --memory 64 --restart
-  gridengine dispatcher start mine --scheduler none  (then: gridengine worker mine)
-  gridengine dispatcher start sweeps --foreground      (for systemd, or a batch script)
-""",
-)
+@dispatcher_command.command("start", short_help="Start a dispatcher in the background.")
 @click.argument("name", shell_complete=dispatcher_names)
 @dispatcher_options
 @resource_options
@@ -272,6 +257,13 @@ def start_command(name: str, *, foreground: bool, **given: Any) -> None:
     A dispatcher that was started before keeps its options, except those that are given now; with
     --scheduler it keeps none. It logs to dispatcher.log in its folder. The exit status is 1 when it
     does not start, or runs already.
+
+    Examples:
+      gridengine dispatcher start here --scheduler processes --max-workers 8
+      gridengine dispatcher start sweeps --scheduler slurm --partition main --max-workers 200
+      gridengine dispatcher start big --scheduler grid_engine --cores 16 --memory 64 --restart
+      gridengine dispatcher start mine --scheduler none  (then: gridengine worker mine)
+      gridengine dispatcher start sweeps --foreground      (for systemd, or a batch script)
     """
     folder = new_or_known(name)
     options = _options(folder, given)
@@ -306,20 +298,16 @@ def _options(folder: DispatcherFolder, given: dict[str, Any]) -> StartOptions:
     )
 
 
-@dispatcher_command.command(
-    "list",
-    short_help="List the stand-alone dispatchers.",
-    epilog="""\b
-Examples:
-  gridengine dispatcher list
-  gridengine dispatcher list --json | jq '.[] | select(.state == "running") | .name'
-""",
-)
-@click.option("--json", "as_json", is_flag=True, help="For scripts: a list of status objects.")
+@dispatcher_command.command("list", short_help="List the stand-alone dispatchers.")
+@json_option(": a list of status objects")
 def list_command(*, as_json: bool) -> None:
     """Show for each dispatcher whether it runs, where, and how many calls it has.
 
     The exit status is 0 also when there are none.
+
+    Examples:
+      gridengine dispatcher list
+      gridengine dispatcher list --json | jq '.[] | select(.state == "running") | .name'
     """
     found = [status(folder) for folder in DispatcherFolder.all()]
     if as_json:
@@ -330,23 +318,19 @@ def list_command(*, as_json: bool) -> None:
         show_all(found)
 
 
-@dispatcher_command.command(
-    "status",
-    short_help="Show the state of a dispatcher.",
-    epilog="""\b
-Examples:
-  gridengine dispatcher status sweeps
-  gridengine dispatcher status sweeps --json | jq .workers
-  gridengine dispatcher status sweeps >/dev/null || gridengine dispatcher start sweeps
-""",
-)
+@dispatcher_command.command("status", short_help="Show the state of a dispatcher.")
 @click.argument("name", shell_complete=dispatcher_names)
-@click.option("--json", "as_json", is_flag=True, help="For scripts: an object.")
+@json_option(": an object")
 def status_command(name: str, *, as_json: bool) -> None:
     """Show whether the dispatcher NAME runs, where, since when, and how many calls it has.
 
     The exit status is 0 when it runs, 1 when it was killed (or there is none of this name), 3 when
     it has ended, 4 when it runs and does not answer.
+
+    Examples:
+      gridengine dispatcher status sweeps
+      gridengine dispatcher status sweeps --json | jq .workers
+      gridengine dispatcher status sweeps >/dev/null || gridengine dispatcher start sweeps
     """
     found = status(standalone(name))
     if as_json:
@@ -356,15 +340,7 @@ def status_command(name: str, *, as_json: bool) -> None:
     sys.exit(EXIT_STATUS[found["state"]])
 
 
-@dispatcher_command.command(
-    "stop",
-    short_help="End a dispatcher.",
-    epilog="""\b
-Examples:
-  gridengine dispatcher stop sweeps
-  gridengine dispatcher stop sweeps --now
-""",
-)
+@dispatcher_command.command("stop", short_help="End a dispatcher.")
 @click.argument("name", shell_complete=dispatcher_names)
 @click.option("--now", is_flag=True, help="End the calls that run, and do not wait for them.")
 def stop_command(name: str, *, now: bool) -> None:
@@ -374,18 +350,15 @@ def stop_command(name: str, *, now: bool) -> None:
 
     Ctrl-C ends only the wait. The exit status is 1 when there is none of this name; it is 0 also
     when it had ended before.
+
+    Examples:
+      gridengine dispatcher stop sweeps
+      gridengine dispatcher stop sweeps --now
     """
     click.echo(stop(by_itself(name), now=now))
 
 
-@dispatcher_command.command(
-    "restart",
-    short_help="End a dispatcher, and start it again.",
-    epilog="""\b
-Examples:
-  gridengine dispatcher restart sweeps
-""",
-)
+@dispatcher_command.command("restart", short_help="End a dispatcher, and start it again.")
 @click.argument("name", shell_complete=dispatcher_names)
 @click.option("--now", is_flag=True, help="End the calls that run, and do not wait for them.")
 def restart_command(name: str, *, now: bool) -> None:
@@ -394,6 +367,9 @@ def restart_command(name: str, *, now: bool) -> None:
     started.
 
     The exit status is 1 when there is none of this name, or it does not start.
+
+    Examples:
+      gridengine dispatcher restart sweeps
     """
     folder = by_itself(name)
     click.echo(stop(folder, now=now, again=True))
@@ -401,16 +377,7 @@ def restart_command(name: str, *, now: bool) -> None:
     click.echo(f"dispatcher {folder.name} runs: {begun}")
 
 
-@click.command(
-    "scale",
-    short_help="Set how many workers a dispatcher has.",
-    epilog="""\b
-Examples:
-  gridengine scale sweeps 50
-  gridengine scale sweeps 0          (none; its calls wait)
-  gridengine scale sweeps --auto
-""",
-)
+@command("scale", short_help="Set how many workers a dispatcher has.")
 @click.argument("name", shell_complete=dispatcher_names)
 @click.argument("workers", type=click.IntRange(min=0), required=False)
 @click.option(
@@ -423,6 +390,11 @@ def scale_command(name: str, workers: int | None, *, auto: bool) -> None:
     bounds that it was started with.
 
     The exit status is 1 when it does not run.
+
+    Examples:
+      gridengine scale sweeps 50
+      gridengine scale sweeps 0          (none; its calls wait)
+      gridengine scale sweeps --auto
     """
     if (workers is None) is not auto:
         raise click.UsageError("say a number of workers, or --auto")

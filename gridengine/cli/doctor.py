@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gridengine._version import __version__
-from gridengine.cli.console import console, text
+from gridengine.cli.console import command, console, json_option, text
 from gridengine.cli.scheduler_options import SchedulerChoice
 from gridengine.dispatcher.standalone import dispatcher_folder
 from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder
@@ -182,16 +182,7 @@ def check_encryption() -> Finding:
     )
 
 
-@click.command(
-    "doctor",
-    short_help="Check which schedulers work here.",
-    epilog="""\b
-Examples:
-  gridengine doctor
-  gridengine doctor --scheduler grid_engine --wait 600
-  gridengine doctor --json
-""",
-)
+@command("doctor", short_help="Check which schedulers work here.")
 @click.option(
     "--scheduler",
     type=SchedulerChoice(tuple(BY_NAME)),
@@ -204,18 +195,18 @@ Examples:
     show_default=True,
     help="Seconds for each trivial job.",
 )
-@click.option(
-    "--json",
-    "as_json",
-    is_flag=True,
-    help="For scripts: ok, and a list of findings with of, check, state, text, remedy.",
-)
+@json_option(": ok, and a list of findings with of, check, state, text, remedy")
 def doctor_command(scheduler: str | None, wait: float, as_json: bool) -> None:
     """Check this machine: which schedulers answer, what they have, and whether a trivial job
     returns.
 
     The exit status is 1 when something that is here is broken, or when the scheduler that
     --scheduler or the setting `scheduler` names is not here.
+
+    Examples:
+      gridengine doctor
+      gridengine doctor --scheduler grid_engine --wait 600
+      gridengine doctor --json
     """
     found: list[Finding] = []
     terminal = console()

@@ -9,7 +9,7 @@ from itertools import islice
 import click
 from msgspec import Struct
 
-from gridengine.cli.console import console, print_json, table
+from gridengine.cli.console import command, console, json_option, print_json, table
 from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder
 from gridengine.dispatcher.watch_messages import Answer, Identity
 from gridengine.watching.connections import answers, process_of, sockets
@@ -41,21 +41,8 @@ class Ended(Struct, frozen=True):
     killed: bool = False
 
 
-@click.command(
-    "ls",
-    short_help="List the dispatchers that run.",
-    epilog="""\b
-Examples:
-  gridengine ls
-  gridengine ls --json | jq '.dispatchers[].status.done'
-""",
-)
-@click.option(
-    "--json",
-    "as_json",
-    is_flag=True,
-    help="For scripts: dispatchers (identity, status), elsewhere, silent, ended.",
-)
+@command("ls", short_help="List the dispatchers that run.")
+@json_option(": dispatchers (identity, status), elsewhere, silent, ended")
 def ls_command(as_json: bool) -> None:
     """List your dispatchers on this machine, stand-alone ones on other machines, and scripts that
     run on other machines (from the run directory), with their progress. A dispatcher is in the
@@ -63,6 +50,10 @@ def ls_command(as_json: bool) -> None:
     that took over ten seconds, or in which a call failed, or whose process was killed.
 
     The exit status is 1 when none runs.
+
+    Examples:
+      gridengine ls
+      gridengine ls --json | jq '.dispatchers[].status.done'
     """
     found, silent = answers()
     if DispatcherFolder.all():

@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from gridengine._version import __version__
-from gridengine.cli.console import console, folded, shown, text
+from gridengine.cli.console import Group, console, folded, json_option, shown, text
 from gridengine.errors import GridEngineError
 from gridengine.settings.files import nearest
 
@@ -43,7 +43,7 @@ MODULES: Mapping[str, str] = {
 """The module of each command but `settings`, imported on demand."""
 
 
-class _Commands(click.Group):
+class _Commands(Group):
     """Turns errors of this package and of files into a line on standard error and exit status 1, as
     click does with its own errors; a Ctrl-C becomes 130, as in shells.
     """
@@ -83,20 +83,7 @@ class _Commands(click.Group):
             raise click.ClickException(f"{error.filename}: {error.strerror}") from error
 
 
-@click.group(
-    cls=_Commands,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="""\b
-Examples:
-  gridengine doctor                       what is this machine, and does it work?
-  gridengine doctor --scheduler slurm     is Slurm here, and does it take my jobs?
-  gridengine settings                     each setting, and where it comes from
-  gridengine up sweep -n 4                four more workers for a script that runs
-  gridengine ls                           which of my scripts run, and how far are they?
-  gridengine explain                      why does nothing start?
-  gridengine runs                         which runs have a name, and what is left of them?
-""",
-)
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="gridengine")
 def main() -> None:
     """Run Python functions on this machine's processes or on a batch cluster.
@@ -104,24 +91,21 @@ def main() -> None:
     The exit status is 0 when a command has done its work; 1 when it could not, with a line on
     standard error; 2 when its arguments are wrong; 130 after Ctrl-C. The --help of each command
     lists other exit statuses.
+
+    Examples:
+      gridengine doctor                       what is this machine, and does it work?
+      gridengine doctor --scheduler slurm     is Slurm here, and does it take my jobs?
+      gridengine settings                     each setting, and where it comes from
+      gridengine up sweep -n 4                four more workers for a script that runs
+      gridengine ls                           which of my scripts run, and how far are they?
+      gridengine explain                      why does nothing start?
+      gridengine runs                         which runs have a name, and what is left of them?
     """
     logging.basicConfig(format="gridengine: %(message)s", level=logging.WARNING)
 
 
-@main.command(
-    short_help="Show each setting, and where it comes from.",
-    epilog="""\b
-Examples:
-  gridengine settings
-  gridengine settings --json | jq .max_workers.value
-""",
-)
-@click.option(
-    "--json",
-    "as_json",
-    is_flag=True,
-    help="For scripts: an object of names, each with value and by.",
-)
+@main.command(short_help="Show each setting, and where it comes from.")
+@json_option(": an object of names, each with value and by")
 def settings(as_json: bool) -> None:
     """Show each setting, and where it comes from: a file and its line, an environment variable, or
     the default.
@@ -130,6 +114,10 @@ def settings(as_json: bool) -> None:
     gridengine.toml in this folder, or the nearest above it.
 
     The exit status is 1 when a file or a variable has an unknown setting, or a wrong value.
+
+    Examples:
+      gridengine settings
+      gridengine settings --json | jq .max_workers.value
     """
     from gridengine.settings.files import describe
     from gridengine.settings.locations import projects_file, users_file

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gridengine.cli.completion import seen_names, watched_names
-from gridengine.cli.console import write_file
+from gridengine.cli.console import command, write_file
 from gridengine.dispatcher.watch_messages import REPORT
 from gridengine.errors import ConfigurationError
 from gridengine.watching.lookup import answer_of
@@ -34,17 +34,7 @@ OPENER = (
 )
 
 
-@click.command(
-    "page",
-    short_help="Show a dispatcher, live, in a browser.",
-    epilog="""\b
-Examples:
-  gridengine page                      the only dispatcher that runs
-  gridengine page sweep --open
-  gridengine page sweep --port 8787    the address that a tunnel by ssh leads to
-  gridengine page sweep --allow-actions
-""",
-)
+@command("page", short_help="Show a dispatcher, live, in a browser.")
 @click.argument("name", default="", shell_complete=watched_names)
 @click.option(
     "--port",
@@ -66,6 +56,12 @@ def page_command(name: str, port: int, opens: bool, allow_actions: bool) -> None
     which has a token. It is read only unless --allow-actions is given.
 
     The exit status is 1 when there is no such dispatcher, 130 after Ctrl-C.
+
+    Examples:
+      gridengine page                      the only dispatcher that runs
+      gridengine page sweep --open
+      gridengine page sweep --port 8787    the address that a tunnel by ssh leads to
+      gridengine page sweep --allow-actions
     """
     try:
         from gridengine.page.server import address, listen, serve, tunnel
@@ -111,15 +107,7 @@ def _open(said: str, folder: Path) -> None:
         click.echo("no browser was found here; open the address above", err=True)
 
 
-@click.command(
-    "report",
-    short_help="Write a page on a run.",
-    epilog="""\b
-Examples:
-  gridengine report sweep                    sweep.html, of the run under way, or of the last
-  gridengine report 20261123-0930 -o a.html
-""",
-)
+@command("report", short_help="Write a page on a run.")
 @click.argument("name", default="", shell_complete=seen_names)
 @click.option(
     "-o",
@@ -136,6 +124,10 @@ def report_command(name: str, output: Path | None) -> None:
     seconds, or in which a call failed, are stored (the setting `keep_reports`).
 
     The exit status is 1 when there is no such dispatcher or run.
+
+    Examples:
+      gridengine report sweep                    sweep.html, of the run under way, or of the last
+      gridengine report 20261123-0930 -o a.html
     """
     answer, runs = answer_of(name, REPORT)
     if not runs:

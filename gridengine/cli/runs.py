@@ -13,7 +13,7 @@ import click
 
 from gridengine.api.named_runs import run_named
 from gridengine.cli.completion import dispatcher_names, run_names
-from gridengine.cli.console import console, print_json, table
+from gridengine.cli.console import command, console, json_option, print_json, table
 from gridengine.cli.scheduler_options import arguments_of, scheduler_options
 from gridengine.client.calls_elsewhere import dispatchers_with
 from gridengine.errors import JournalError, short_repr
@@ -27,27 +27,17 @@ from gridengine.watching.run_lookup import own_run_file
 COLUMNS = ("name", "begun", ">done", ">failed", ">left", ">size", "script")
 
 
-@click.command(
-    "runs",
-    short_help="List the runs with a name.",
-    epilog="""\b
-Examples:
-  gridengine runs
-  gridengine runs --json | jq '.[] | select(.left > 0) | .name'
-""",
-)
-@click.option(
-    "--json",
-    "as_json",
-    is_flag=True,
-    help="For scripts: a list of name, path, size, when, script, host, pid, done, failed, left, "
-    "error.",
-)
+@command("runs", short_help="List the runs with a name.")
+@json_option(": a list of name, path, size, when, script, host, pid, done, failed, left, error")
 def runs_command(as_json: bool) -> None:
     """List the runs with a name in the run directory, the latest first: when each was last begun,
     by which script, and how many of its calls since then are done, have failed, and are left.
 
     The exit status is 0 also when there are none.
+
+    Examples:
+      gridengine runs
+      gridengine runs --json | jq '.[] | select(.left > 0) | .name'
     """
     found = [stored_runs.summary(path) for path in stored_runs.paths()]
     found.sort(key=lambda one: one.when, reverse=True)
@@ -87,16 +77,7 @@ def _row(one: RunSummary) -> tuple[object, ...]:
 MOST_TOLD = 10
 
 
-@click.command(
-    "retry",
-    short_help="Run calls of a run with a name again.",
-    epilog="""\b
-Examples:
-  gridengine retry sweep --failed
-  gridengine retry sweep --failed --scheduler slurm --max-workers 20 --yes
-  gridengine retry sweep --dispatcher sweeps      calls without a result, too
-""",
-)
+@command("retry", short_help="Run calls of a run with a name again.")
 @click.argument("name", shell_complete=run_names)
 @click.option("--failed", is_flag=True, help="Only calls that have failed.")
 @click.option(
@@ -120,6 +101,11 @@ def retry_command(
     or retry by itself (retries=).
 
     The exit status is 1 when a call fails again, or when the run cannot be used.
+
+    Examples:
+      gridengine retry sweep --failed
+      gridengine retry sweep --failed --scheduler slurm --max-workers 20 --yes
+      gridengine retry sweep --dispatcher sweeps      calls without a result, too
     """
     run = run_named(name, journal=journal)
     name = run.name
@@ -168,16 +154,7 @@ def _seconds(context: click.Context, option: click.Parameter, given: str | None)
     return float(found[1]) * UNITS[found[2]]
 
 
-@click.command(
-    "forget",
-    short_help="Delete runs with a name.",
-    epilog="""\b
-Examples:
-  gridengine forget sweep
-  gridengine forget sweep night-3 --yes
-  gridengine forget --older 30d
-""",
-)
+@command("forget", short_help="Delete runs with a name.")
 @click.argument("names", shell_complete=run_names, nargs=-1, metavar="[NAME]...")
 @click.option(
     "--older",
@@ -193,6 +170,11 @@ def forget_command(
     """Delete the runs of these names, or at these paths, with all their results.
 
     The exit status is 1 when a run does not exist, or is not deleted because a script uses it.
+
+    Examples:
+      gridengine forget sweep
+      gridengine forget sweep night-3 --yes
+      gridengine forget --older 30d
     """
     if not names and older is None:
         raise click.UsageError("give the names of runs, or --older")

@@ -24,7 +24,7 @@ import msgspec
 from msgspec.structs import replace
 
 from gridengine.cli.completion import watched_names
-from gridengine.cli.console import folded, print_json
+from gridengine.cli.console import command, folded, json_option, print_json
 from gridengine.cli.explain import status_with_reasons
 from gridengine.dispatcher.core.run_log import merged
 from gridengine.dispatcher.watch_messages import Answer
@@ -123,18 +123,7 @@ text.)
 Any key goes back."""
 
 
-@click.command(
-    "top",
-    short_help="Show a dispatcher, live.",
-    epilog="""\b
-Examples:
-  gridengine top                    the only dispatcher that runs
-  gridengine top sweep --view workers
-  gridengine top sweep --view calls --follow node7
-  gridengine top sweep --once --json | jq .status.done
-  gridengine top sweep --interval 60 >> sweep.log
-""",
-)
+@command("top", short_help="Show a dispatcher, live.")
 @click.argument("name", default="", shell_complete=watched_names)
 @click.option("--once", is_flag=True, help="One frame, and no more.")
 @click.option(
@@ -155,7 +144,7 @@ Examples:
     default="",
     help="Only rows of this worker, host, cluster job or function.",
 )
-@click.option("--json", "as_json", is_flag=True, help="For scripts: an object for each frame.")
+@json_option(": an object for each frame")
 def top_command(
     name: str,
     once: bool,
@@ -173,6 +162,13 @@ def top_command(
     even sample is shown, with how many there are.
 
     The exit status is 1 when there is no such dispatcher, 130 after Ctrl-C at a terminal.
+
+    Examples:
+      gridengine top                    the only dispatcher that runs
+      gridengine top sweep --view workers
+      gridengine top sweep --view calls --follow node7
+      gridengine top sweep --once --json | jq .status.done
+      gridengine top sweep --interval 60 >> sweep.log
     """
     shown = View(view, filter=filtered, follow=follow, sort=_column(view, sort))
     live = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"

@@ -16,6 +16,7 @@ from typing import Any
 import click
 
 from gridengine.cli.completion import dispatcher_names, watched_names
+from gridengine.cli.console import command
 from gridengine.cli.scheduler_options import (
     SchedulerChoice,
     held_options,
@@ -232,17 +233,7 @@ def extra_workers(
         yield workers
 
 
-@click.command(
-    "up",
-    short_help="Start more workers for a script.",
-    epilog="""\b
-Examples:
-  gridengine up --scheduler processes
-  gridengine up ~/.gridengine/runs/20261121-*/ --scheduler processes
-  gridengine up sweep.py -n 10 --scheduler slurm --cores 4 --memory 8 --time 2:00:00
-  gridengine up 4242 -n 10 --scheduler grid_engine --cores 4 --dry
-""",
-)
+@command("up", short_help="Start more workers for a script.")
 @click.argument("names", metavar="[NAME]...", nargs=-1, shell_complete=watched_names)
 @click.option(
     "-n",
@@ -283,6 +274,12 @@ def up_command(
     Without NAME it is the running script that began last. With --dry none need run.
 
     The exit status is 1 when a worker has failed, or could not be started.
+
+    Examples:
+      gridengine up --scheduler processes
+      gridengine up ~/.gridengine/runs/20261121-*/ --scheduler processes
+      gridengine up sweep.py -n 10 --scheduler slurm --cores 4 --memory 8 --time 2:00:00
+      gridengine up 4242 -n 10 --scheduler grid_engine --cores 4 --dry
     """
     say = functools.partial(click.echo, err=True)
     no_run = dry and not names
@@ -322,18 +319,7 @@ def _scheduler(name: str | None, count: int | None) -> Scheduler:
     return entry.make(max_workers=count)
 
 
-@click.command(
-    "worker",
-    short_help="Start workers on this machine for a dispatcher.",
-    epilog="""\b
-Examples:
-  gridengine worker sweeps
-  gridengine worker -n 10 sweeps
-  gridengine worker --cores 8 --memory 32 --gpus 2 sweeps
-  gridengine worker --token licence sweeps
-  ssh node7 gridengine worker -n 10 /home/me/.gridengine/runs/dispatchers/sweeps
-""",
-)
+@command("worker", short_help="Start workers on this machine for a dispatcher.")
 @click.argument("dispatcher", shell_complete=dispatcher_names, metavar="NAME")
 @click.option(
     "-n",
@@ -355,6 +341,13 @@ def worker_command(dispatcher: str, count: int | None, **held: Any) -> None:
     what the dispatcher's own workers have.
 
     The exit status is 1 when one of them has failed, 130 after Ctrl-C.
+
+    Examples:
+      gridengine worker sweeps
+      gridengine worker -n 10 sweeps
+      gridengine worker --cores 8 --memory 32 --gpus 2 sweeps
+      gridengine worker --token licence sweeps
+      ssh node7 gridengine worker -n 10 /home/me/.gridengine/runs/dispatchers/sweeps
     """
     pass
     from gridengine.schedulers.local import ProcessScheduler
@@ -410,14 +403,7 @@ def _held(count: int | None, **given: Any) -> Resource:
     return Cores(1) & resources
 
 
-@click.command(
-    "drain",
-    short_help="Have workers leave a machine.",
-    epilog="""\b
-Examples:
-  gridengine drain node7
-""",
-)
+@command("drain", short_help="Have workers leave a machine.")
 @click.argument("hosts", metavar="HOST...", nargs=-1, required=True)
 def drain_command(hosts: tuple[str, ...]) -> None:
     """Have the workers of all your dispatchers on this machine leave these machines: the workers
@@ -426,6 +412,9 @@ def drain_command(hosts: tuple[str, ...]) -> None:
     not to.
 
     The exit status is 1 when there was none.
+
+    Examples:
+      gridengine drain node7
     """
     count, silent = 0, 0
     for watched in connect_all():

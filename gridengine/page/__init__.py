@@ -3,9 +3,9 @@
     browser --requests--> access --> server --> source --ask, at most each 0.8 s--> dispatcher
             <--events each second; rows of the visible window; graph, timeline, logs, metrics--
 
-Read `server` first. `access` decides which requests are answered, `source` asks the dispatcher, `rows`
-makes tables a window at a time, `graph` remembers what a graph looked like, `overview` is the data
-of each event. The files in `static` show them. Only the command line imports this room.
+Read `server` first. `access` decides which requests are answered, `source` asks the dispatcher,
+`rows` makes tables a window at a time, `graph` remembers what a graph looked like, `overview` is
+the data of each event. The files in `static` show them. Only the command line imports this room.
 
 Rejected:
 
