@@ -12,14 +12,14 @@ from gridengine.cli.completion import seen_names
 from gridengine.cli.console import command, folded, json_option, print_json
 from gridengine.dispatcher.watch_messages import CALLS, REASONS, REPORT, Answer
 from gridengine.errors import ConfigurationError
-from gridengine.watching.call_explanation import explain_ended
-from gridengine.watching.connections import Watched
-from gridengine.watching.explanation import (
-    explain,
+from gridengine.watching.call_explanation import (
     explain_call,
+    explain_ended,
     explain_waiting,
     explain_worker,
 )
+from gridengine.watching.connections import Watched
+from gridengine.watching.explanation import explain
 from gridengine.watching.lookup import connect
 from gridengine.watching.names import NotKnown
 from gridengine.watching.phrases import Explanation

@@ -1,18 +1,16 @@
-"""Explain why calls wait, and what can be done, from a dispatcher's status alone.
-
-Find what is odd about running calls and their workers, from figures alone.
+"""Explain why calls wait, what is odd about those that run, and what can be done, from a
+dispatcher's status alone.
 """
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 from msgspec.structs import replace
 
 from gridengine.dispatcher.core.status import (
-    CallStatus,
     FunctionStatus,
     LaunchStatus,
     QueueStatus,
@@ -22,19 +20,19 @@ from gridengine.dispatcher.core.status import (
 )
 from gridengine.dispatcher.watch_messages import Answer, Identity
 from gridengine.resources.units import format_seconds, plural
-from gridengine.watching.call_descriptions import Cause, cause_of, causes
+from gridengine.watching.call_descriptions import Cause, causes
 from gridengine.watching.next_steps import failure_step, next_step
 from gridengine.watching.phrases import (
     RESUME,
     Explanation,
     ago,
     are,
-    clock,
     memory_to_ask_for,
-    names_of,
+    on,
     ordinal,
     seconds,
     size,
+    then,
     were,
     where,
 )
@@ -43,6 +41,15 @@ NAME = re.compile(r"(?<=gridengine )([a-z]+ (?:[a-z]+ )?)NAME\b")
 """The place of the dispatcher's name in a command line of this package."""
 MOST_CAUSES = 5
 """How many causes of failures are told, the most frequent first."""
+STRAGGLING, LEAST_STRAGGLING_SECONDS = 4.0, 10.0
+"""A call is reported that takes this many times as long as 95 % of its function's calls, and at
+least so many seconds.
+"""
+NEAR_END_SECONDS = 120.0
+WASTEFUL = 4
+"""Calls are reported that request over this many times as much memory as they use."""
+SMALL_SECONDS, MANY_CALLS = 2e-3, 2000
+"""Calls shorter than this, and at least this many, spend most of their time on the way."""
 
 
 def explain(answer: Answer) -> list[Explanation]:
@@ -148,9 +155,10 @@ def _of_start(status: Status, one: LaunchStatus, calls: str) -> Explanation | No
             "machine that the nodes reach",
             one.job,
         )
+    job = f"cluster job {one.job}" if one.log else f"process {one.job}"
     return Explanation(
         "starting",
-        f"{calls}: {_job(one)} has begun, and its worker has not connected yet: it imports and "
+        f"{calls}: {job} has begun, and its worker has not connected yet: it imports and "
         f"connects, on a slow file system it takes longer ({ago(one.job_seconds)} by now)",
         f"wait; its log is {one.log}" if one.log else "wait",
         one.job,
@@ -169,7 +177,7 @@ def _of_queued(status: Status, one: LaunchStatus, calls: str) -> Explanation | N
         f"{calls}: {plural(one.queued, 'worker')} {are(one.queued)} in the batch system's "
         f"queue, the first, cluster job {one.job}, for {ago(one.job_seconds)}{have}: {reason}"
         f"{held}",
-        _then(
+        then(
             next_step(reason),
             f"without a scheduler= calls run on {ours}" if ours else "",
         ),
@@ -214,7 +222,8 @@ def _of_silence(status: Status, one: LaunchStatus, calls: str) -> Explanation | 
 
 def _of_slots(status: Status, queue: QueueStatus, calls: str) -> Explanation:
     running = plural(queue.running, "call") if queue.running else "none"
-    text = f"{calls} for a free slot: {running} {are(queue.running)} at {_slots(queue)}"
+    slots = f" with {plural(queue.slots, 'slot')}" if queue.slots else ""
+    text = f"{calls} for a free slot: {running} {are(queue.running)} at workers{slots}"
     if status.submitters > 1:
         text += f"; {status.submitters} submitters take turns, by how much each has at workers"
     if status.left_seconds is not None:
@@ -248,23 +257,18 @@ def _failing(status: Status) -> Iterator[Explanation]:
     )
     yield from told[:-1]
     last = told[-1]
-    step = _then(last.next_step, where_to_look)
+    step = then(last.next_step, where_to_look)
     yield replace(last, text=last.text + others, next_step=step)
 
 
 def _of_cause(cause: Cause) -> Explanation:
     """Return how many calls failed for one cause, and the last of them."""
     one = cause.last
-    place = f" on {where(one.host, one.job)}" if one.host else ""
+    place = on(one.host, one.job)
     text = f"{one.call} failed{place}: {cause.words}"
     if cause.count > 1:
         text = f"{cause.count:,} calls failed, the last, {one.call},{place}: {cause.words}"
     return Explanation("failures", text, failure_step(cause.words, one.hint), one.host)
-
-
-def _then(*steps: str) -> str:
-    """Join steps that can be taken one after the other."""
-    return "; ".join(filter(None, steps))
 
 
 def _repeated(run: RunStatus) -> Explanation:
@@ -275,93 +279,6 @@ def _repeated(run: RunStatus) -> Explanation:
         "find out whether the call or its node is at fault: `gridengine calls NAME --running`",
         run.host,
     )
-
-
-def explain_call(answer: Answer, call: str) -> list[Explanation]:
-    """Return what is known of a call. It may be named by a job's name, a call's id, its number or
-    its label.
-    """
-    found: list[Explanation] = []
-    status = answer.status
-    for run in status.runs:
-        if call in (run.id, *names_of(run.call)):
-            state = "waits there for calls that it has made" if run.waits else "runs"
-            text = (
-                f"{run.call} {state} on {where(run.host, run.job)}, for {ago(run.seconds)} by "
-                f"now, attempt {run.attempt} of {run.attempts}"
-            )
-            before = f"; before: {'; '.join(run.history)}" if run.history else ""
-            found.append(Explanation("running", text + before, "", run.host))
-    for one in status.failures:
-        if call in (one.id, *names_of(one.call)):
-            place = f" on {where(one.host, one.job)}" if one.host else ""
-            text = f"{one.call} failed{place} at {clock(answer, one.seconds_ago)}: {cause_of(one)}"
-            before = f"; attempts: {'; '.join(one.history)}" if one.history else ""
-            log = f"its worker's log is {one.log}" if one.log else ""
-            step = _then(failure_step(cause_of(one), one.hint), log)
-            found.append(Explanation("failed", text + before, step, one.host))
-    return found
-
-
-def explain_worker(status: Status, name: str) -> list[Explanation]:
-    """Return what is known of the workers with this id, process, cluster job or host."""
-    found = []
-    for one in status.workers:
-        if name not in (one.id, str(one.pid), one.job, one.host):
-            continue
-        text = (
-            f"The worker of process {one.pid} on {where(one.host, one.job)} is {one.phase}, with "
-            f"{one.running} of {plural(one.slots, 'slot')} in use; it connected "
-            f"{ago(one.since_seconds)} ago and was heard {one.heard_seconds:.0f} s ago"
-        )
-        if one.request:
-            text += f"; it holds {one.request}"
-        if one.left_seconds is not None:
-            text += f"; it leaves in {ago(one.left_seconds)}"
-        found.append(Explanation(one.phase, text, f"its log is {one.log}" if one.log else "", name))
-    return found
-
-
-def explain_waiting(one: CallStatus) -> Explanation:
-    """Return why a call has not begun."""
-    since = f"{one.call} was submitted {ago(one.since_seconds)} ago"
-    before = f"; before: {'; '.join(one.history)}" if one.history else ""
-    if one.missing:
-        return Explanation(
-            "missing_inputs",
-            f"{since}, and waits for {plural(one.missing, 'result')} of other calls{before}",
-            "see what the other calls wait for, or whether they have failed",
-        )
-    asks = f" that ask for {one.request}" if one.request else ""
-    text = f"{since}, and waits, one of {plural(one.waiting, 'call')}{asks}, for a worker{before}"
-    return Explanation("waiting", text)
-
-
-def _job(one: LaunchStatus) -> str:
-    return f"cluster job {one.job}" if one.log else f"process {one.job}"
-
-
-def _slots(queue: QueueStatus) -> str:
-    return "workers" if not queue.slots else f"workers with {plural(queue.slots, 'slot')}"
-
-
-STRAGGLING = 4.0
-"""A call is reported that takes this many times as long as 95 % of its function's calls."""
-LEAST_STRAGGLING_SECONDS = 10.0
-NEAR_END_SECONDS = 120.0
-WASTEFUL = 4
-"""Calls are reported that request over this many times as much memory as they use."""
-SMALL_SECONDS, MANY_CALLS = 2e-3, 2000
-"""Calls shorter than this, and at least this many, spend most of their time on the way."""
-SKEWED_CALLS, LONGEST_PART, MOST_TIME = 20, 0.1, 0.5
-"""A function with at least this many calls is reported if at most this part of the calls takes more
-than this part of all time. Counted are calls that take `SKEWED_TIMES` as long as the median; the
-longest must take at least `LEAST_SKEWED_SECONDS`.
-"""
-SKEWED_TIMES, LEAST_SKEWED_SECONDS = 8.0, 1.0
-QUICK_SECONDS = 1e-3
-"""The duration that is assumed for quicker calls."""
-WRONG_CLOCK_SECONDS = 5.0
 
 
 def oddities(status: Status) -> Iterator[Explanation]:
@@ -378,7 +295,6 @@ def oddities(status: Status) -> Iterator[Explanation]:
         yield _last_calls(status)
     for one in status.functions:
         yield from _of_function(status, one)
-    yield from _clocks(status.workers)
 
 
 def silence(status: Status) -> Explanation | None:
@@ -464,14 +380,9 @@ def _of_function(status: Status, one: FunctionStatus) -> Iterator[Explanation]:
             "Executor(max_tasks_per_child=) or Pool(maxtasksperchild=)",
             one.name,
         )
-    yield from _skewed(one)
-    if status.running or status.waiting:
-        yield from _small(one)
-
-
-def _small(one: FunctionStatus) -> Iterator[Explanation]:
     ended, mean = one.done + one.failed, one.mean_seconds
-    if ended >= MANY_CALLS and mean is not None and mean < SMALL_SECONDS:
+    small = ended >= MANY_CALLS and mean is not None and mean < SMALL_SECONDS
+    if small and (status.running or status.waiting):
         yield Explanation(
             "small_calls",
             f"{ended:,} calls of {one.name} took {seconds(mean)} on average: to send them and "
@@ -479,54 +390,3 @@ def _small(one: FunctionStatus) -> Iterator[Explanation]:
             "let each call do more, as for a hundred items at a time; and leave chunksize= out",
             one.name,
         )
-
-
-def _skewed(one: FunctionStatus) -> Iterator[Explanation]:
-    calls, steps = one.done + one.failed, one.histogram
-    long = [step for step in steps if step[0] > SKEWED_TIMES * _median(one)]
-    count = sum(number for _, number in long)
-    if calls < SKEWED_CALLS or not 0 < count <= LONGEST_PART * calls:
-        return
-    taken, total = (sum(upto * number for upto, number in some) for some in (long, steps))
-    most = max(upto for upto, _ in long)
-    if taken > MOST_TIME * total and most >= LEAST_SKEWED_SECONDS:
-        yield Explanation(
-            "skew",
-            f"Calls of {one.name} take very different times: {count:,} of {calls:,} have taken "
-            f"{100 * taken / total:.0f} % of all time, up to {seconds(most)} each, most of the "
-            f"others {seconds(_median(one))} at most",
-            "hand in the long calls first, with chunksize=1: else they begin last, and all "
-            "wait for them",
-            one.name,
-        )
-
-
-def _median(one: FunctionStatus) -> float:
-    """Return the median duration of the calls, in seconds."""
-    calls = one.done + one.failed
-    left = calls / 2 - (calls - sum(number for _, number in one.histogram))
-    for upto, number in one.histogram:
-        if left <= 0:
-            break
-        left -= number
-        if left <= 0:
-            return upto
-    return QUICK_SECONDS
-
-
-def _clocks(workers: Sequence[WorkerStatus]) -> Iterator[Explanation]:
-    told = [one for one in workers if abs(one.clock_ahead or 0.0) > WRONG_CLOCK_SECONDS]
-    if not told:
-        return
-    worst = max(told, key=lambda one: abs(one.clock_ahead or 0.0))
-    ahead = worst.clock_ahead or 0.0
-    hosts = len({one.host for one in told})
-    also = f", as does that of {plural(hosts - 1, 'other machine')}" if hosts > 1 else ""
-    yield Explanation(
-        "clock",
-        f"The clock of {where(worst.host, worst.job)} differs by {ago(abs(ahead))} from that of "
-        f"this dispatcher's machine, and is {'ahead' if ahead > 0 else 'behind'}{also}: calls run "
-        "as they should, but the times of files, logs and cached results are wrong",
-        "have the administrators look after NTP there (`chronyc tracking`, `timedatectl`)",
-        worst.host,
-    )

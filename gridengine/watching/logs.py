@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 from gridengine.dispatcher.run_directory import CONNECTION, LOGS, is_under_way
 from gridengine.dispatcher.watch_messages import REPORT, Answer
-from gridengine.watching.call_explanation import ended_calls, explain_ended
-from gridengine.watching.explanation import explain_call
+from gridengine.watching.call_explanation import ended_calls, explain_call, explain_ended
 from gridengine.watching.lookup import answer_of
 from gridengine.watching.names import NotKnown, meant, word_of
 from gridengine.watching.phrases import clock, names_of

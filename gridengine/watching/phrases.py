@@ -36,6 +36,16 @@ def where(host: str, job: str) -> str:
     return f"{host} (cluster job {job})" if job else host
 
 
+def on(host: str, job: str) -> str:
+    """Return ` on` and a place; empty where none is known."""
+    return f" on {where(host, job)}" if host else ""
+
+
+def then(*steps: str) -> str:
+    """Join steps that can be taken one after the other."""
+    return "; ".join(filter(None, steps))
+
+
 def ago(seconds: float) -> str:
     """Format a time. A time below zero, as of a worker that should have left, counts as zero."""
     seconds = max(seconds, 0.0)

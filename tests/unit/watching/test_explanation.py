@@ -16,8 +16,9 @@ from gridengine.errors import SubmissionRefused
 from gridengine.resources import Cores, Memory
 from gridengine.resources.demand import Demand, encode_demand
 from gridengine.schedulers.launcher import Handle, WorkerStatus
+from gridengine.watching.call_explanation import explain_call, explain_worker
 from gridengine.watching.connections import full_folder
-from gridengine.watching.explanation import explain, explain_call, explain_worker
+from gridengine.watching.explanation import explain
 from gridengine.watching.phrases import names_of
 from gridengine.wire.messages import Measured, RunnerFigures
 from tests.support.core_play import Play, failing_starts
