@@ -26,7 +26,7 @@ from gridengine.cli.scheduler_options import (
 from gridengine.dispatcher.run_directory import CONNECTION, is_under_way, new_run_id, tidy
 from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder
 from gridengine.dispatcher.watch_messages import DRAIN
-from gridengine.errors import ClusterError, ConfigurationError
+from gridengine.errors import ConfigurationError
 from gridengine.resources.base import Resource, is_nothing
 from gridengine.resources.demand import Demand
 from gridengine.resources.kinds import Cores, GPUs
@@ -45,8 +45,9 @@ from gridengine.schedulers.launcher import (
 from gridengine.schedulers.local_process import TcpProcessLauncher
 from gridengine.schedulers.registry import BATCH_SYSTEMS, STARTERS, entry_of
 from gridengine.settings.values import settings
-from gridengine.watching.connections import connect_all
+from gridengine.watching.connections import ask_all
 from gridengine.watching.lookup import worker_file
+from gridengine.watching.runs_on_disk import run_folders
 from gridengine.wire.connection_file import Connection, make_private_folder
 
 ENDED = (WorkerStatus.ENDED, WorkerStatus.FAILED)
@@ -84,8 +85,7 @@ def connection_files(names: Sequence[str], say: Callable[[str], None]) -> list[P
 
 def _last_under_way() -> list[Path]:
     # Latest first; `next` stops at the first dispatcher that answers.
-    files = [path / CONNECTION for path in settings().runs.glob("*/")]
-    found = next(filter(is_under_way, sorted(filter(_written, files), key=_written)[::-1]), None)
+    found = next(filter(is_under_way, (one / CONNECTION for one in run_folders())), None)
     if found is None:
         raise _none(f"below {settings().runs}")
     return [found]
@@ -117,14 +117,6 @@ def scheduler_of(file: Path) -> str | None:
     """
     found = Connection.load(file).scheduler if file.exists() else ""
     return found if found in STARTERS else None
-
-
-def _written(file: Path) -> float:
-    """Return when a file was written; 0 if it cannot be looked at."""
-    try:
-        return file.stat().st_mtime
-    except OSError:
-        return 0.0
 
 
 def default_count(scheduler: Scheduler, connection: Path) -> int:
@@ -349,9 +341,7 @@ def worker_command(dispatcher: str, count: int | None, **held: Any) -> None:
       gridengine worker --token licence sweeps
       ssh node7 gridengine worker -n 10 /home/me/.gridengine/runs/dispatchers/sweeps
     """
-    pass
     from gridengine.schedulers.local import ProcessScheduler
-    from gridengine.watching.lookup import worker_file
 
     resources = _held(count, **held)
     file = worker_file(dispatcher)
@@ -416,13 +406,10 @@ def drain_command(hosts: tuple[str, ...]) -> None:
     Examples:
       gridengine drain node7
     """
-    count, silent = 0, 0
-    for watched in connect_all():
-        try:
-            count += watched.ask(DRAIN, words=hosts).count
-        except ClusterError as error:
-            silent += 1
-            click.echo(str(error), err=True)
+    found, silent = ask_all(lambda one: one.ask(DRAIN, words=hosts))
+    for _, error in silent:
+        click.echo(str(error), err=True)
+    count = sum(answer.count for _, answer in found)
     nowhere = f"no worker is on {', '.join(hosts)}; `gridengine top` shows where they are"
     click.echo(f"{plural(count, 'worker')} will leave" if count else nowhere)
     sys.exit(0 if count and not silent else 1)

@@ -6,16 +6,18 @@ import contextlib
 import errno
 import os
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 from msgspec.structs import replace
 
 from gridengine.dispatcher.core.status import FileFault
+from gridengine.dispatcher.run_directory import WATCHER
+from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder, State
 from gridengine.dispatcher.watch_messages import FOLLOW, STATUS, Answer, Request
 from gridengine.dispatcher.watch_server import peer_user
-from gridengine.errors import ClusterError, GridEngineError
+from gridengine.errors import ClusterError, ConfigurationError, GridEngineError
 from gridengine.serialize.payload import Buffer
 from gridengine.settings.values import settings
 from gridengine.wire.runtime_folder import SOCKET, is_private, runtime_folders
@@ -23,8 +25,6 @@ from gridengine.wire.runtime_folder import SOCKET, is_private, runtime_folders
 ANSWER_SECONDS = 5.0
 """Within which a dispatcher must answer. A suspended one does not."""
 MOST_ANSWER = 64 * 1024 * 1024
-
-
 FULL_BYTES = 1 << 20
 """A file system with less room than this counts as full."""
 
@@ -165,40 +165,48 @@ def runtime_files(end: str) -> list[Path]:
     return found
 
 
-def connect_all(seconds: float = ANSWER_SECONDS) -> Iterator[Watched]:
-    """Yield a connection to each running dispatcher, and close it afterwards. Remove leftovers of
-    killed ones. Each has this many seconds for an answer.
+def ask_all(
+    ask: Callable[[Watched], Answer] = lambda one: one.ask(most=0),
+    *,
+    seconds: float = ANSWER_SECONDS,
+) -> tuple[list[tuple[Path, Answer]], list[tuple[Path, ClusterError]]]:
+    """Return the socket and the answer of each running dispatcher, and the socket and the error of
+    each that does not answer within these seconds. Remove the sockets of killed ones.
     """
+    found: list[tuple[Path, Answer]] = []
+    silent: list[tuple[Path, ClusterError]] = []
     for path in sockets():
         try:
             with Watched(path, seconds=seconds) as one:
-                yield one
+                found.append((path, ask(one)))
+        except ClusterError as error:
+            silent.append((path, error))
         except ConnectionRefusedError:
             path.unlink(missing_ok=True)
         except OSError:  # the dispatcher has just ended
             continue
+    return found, silent
 
 
 def answers(seconds: float = ANSWER_SECONDS) -> tuple[list[Answer], list[str]]:
     """Return the answers of all running dispatchers, the latest begun first; and the errors of
     those that gave none.
     """
-    found, silent = ask_all(seconds)
+    found, silent = ask_all(seconds=seconds)
     answers = sorted((answer for _, answer in found), key=lambda one: -one.identity.since)
     return answers, [error.message for _, error in silent]
 
 
-def ask_all(
-    seconds: float,
-) -> tuple[list[tuple[Path, Answer]], list[tuple[Path, ClusterError]]]:
-    """Return the socket and the answer of each running dispatcher, and the socket and the error of
-    each that does not answer.
+def standalone_folders() -> list[DispatcherFolder]:
+    """Return the folders of all stand-alone dispatchers, on any machine."""
+    try:
+        return DispatcherFolder.all()
+    except (OSError, ConfigurationError):  # there is no run directory
+        return []
+
+
+def is_watched_elsewhere(folder: DispatcherFolder) -> bool:
+    """Return whether a stand-alone dispatcher runs and can be watched over the network. Older
+    versions had no key for watchers.
     """
-    found: list[tuple[Path, Answer]] = []
-    silent: list[tuple[Path, ClusterError]] = []
-    for one in connect_all(seconds):
-        try:
-            found.append((one.path, one.ask(most=0)))
-        except ClusterError as error:
-            silent.append((one.path, error))
-    return found, silent
+    return (folder.path / WATCHER).exists() and folder.state() is State.RUNNING

@@ -1,5 +1,7 @@
-"""Find the dispatcher that a word names, for every command: those that watch, those that ask a
-stand-alone dispatcher, clients, and workers started by hand. `names` has the rule.
+"""Find the dispatcher that a word names: for commands, clients, and workers started by hand.
+
+`names` has the rule. Here is what it is applied to: dispatchers that run on this machine, by asking
+them; stand-alone dispatchers, by their folders; runs on other machines, by theirs.
 """
 
 from __future__ import annotations
@@ -8,9 +10,9 @@ import contextlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
-from gridengine.dispatcher.run_directory import CLIENT, CONNECTION, WATCHER, WORKER, was_killed
+from gridengine.dispatcher.run_directory import CLIENT, CONNECTION, WORKER, was_killed
 from gridengine.dispatcher.standalone.dispatcher_folder import (
     OPTIONS,
     DispatcherFolder,
@@ -19,7 +21,13 @@ from gridengine.dispatcher.standalone.dispatcher_folder import (
 )
 from gridengine.dispatcher.watch_messages import STATUS, Answer
 from gridengine.errors import ClusterError, ConfigurationError, GridEngineError
-from gridengine.watching.connections import ANSWER_SECONDS, Watched, ask_all, process_of
+from gridengine.watching.connections import (
+    Watched,
+    ask_all,
+    is_watched_elsewhere,
+    process_of,
+    standalone_folders,
+)
 from gridengine.watching.names import (
     Known,
     NotKnown,
@@ -32,12 +40,17 @@ from gridengine.watching.names import (
     short_id,
     word_of,
 )
-from gridengine.watching.runs_on_disk import NOT_KEPT, ended_answer, known_folder, run_folders
+from gridengine.watching.runs_on_disk import (
+    NOT_KEPT,
+    ended_answer,
+    known_folder,
+    run_begun_by,
+    run_folders,
+)
 
 MOST_SAMPLED = 1000
-NONE_RUNS = "no dispatcher of yours runs on this machine"
+"""How many calls and workers of a run an answer lists at most."""
 LISTS = f"`gridengine ls` lists those that run, and the last runs that have ended; {NOT_KEPT}"
-
 TAKES_NONE = (
     "takes no workers from elsewhere: its calls run on its own machine alone, where "
     "ProcessScheduler(max_workers=8) has more of them run at a time"
@@ -54,19 +67,15 @@ class Place(NamedTuple):
     standalone: DispatcherFolder | None = None
 
     @property
-    def is_watchable(self) -> bool:
-        """Whether it can be watched: on this machine, or as a stand-alone dispatcher over the
-        network.
-        """
-        return self.socket is not None or self.is_elsewhere
-
-    @property
     def is_elsewhere(self) -> bool:
         """Whether it is watched over the network."""
         one = self.standalone
-        if self.socket is not None or one is None or not (one.path / WATCHER).exists():
-            return False
-        return one.state() is State.RUNNING
+        return self.socket is None and one is not None and is_watched_elsewhere(one)
+
+    @property
+    def is_watchable(self) -> bool:
+        """Whether it can be watched from here."""
+        return self.socket is not None or self.is_elsewhere
 
     @property
     def worker_file(self) -> Path | None:
@@ -94,31 +103,19 @@ class Place(NamedTuple):
         return RemoteWatched(self.standalone)
 
 
-class There(NamedTuple):
-    """The dispatchers that exist, and the errors, by process, of those on this machine that do not
-    answer.
-    """
-
-    known: list[Known[Place]]
-    silent: dict[int, ClusterError]
+Silent: TypeAlias = Mapping[int, ClusterError]
+"""The errors, by process, of the dispatchers on this machine that do not answer."""
 
 
-def there() -> There:
+def there() -> tuple[list[Known[Place]], Silent]:
     """Return the dispatchers that run on this machine, and all stand-alone ones."""
-    answers, silent = ask_all(ANSWER_SECONDS)
-    alone = list(map(of_folder, _folders()))
+    answers, silent = ask_all()
+    alone = list(map(of_folder, standalone_folders()))
     homes = {one.id: str(one.thing.folder) for one in alone}  # older versions do not report theirs
     known = [_of_answer(path, answer, homes) for path, answer in answers]
     seen = {one.id for one in known}
     known += [one for one in alone if not one.id or one.id not in seen]
-    return There(known, {process_of(path): error for path, error in silent})
-
-
-def _folders() -> list[DispatcherFolder]:
-    try:
-        return DispatcherFolder.all()
-    except (OSError, ConfigurationError):  # there is no run directory
-        return []
+    return known, {process_of(path): error for path, error in silent}
 
 
 def of_folder(folder: DispatcherFolder) -> Known[Place]:
@@ -143,38 +140,6 @@ def _of_answer(socket: Path, answer: Answer, homes: Mapping[str, str]) -> Known[
     return told._replace(own=own)
 
 
-def find(text: str, wanted: Callable[[Place], object], why_not: str) -> Known[Place]:
-    """Return the dispatcher that a word names, among those that are `wanted`. `why_not` ends the
-    error for one that is not.
-
-    Raises:
-        SeveralMeant: the word names several.
-        NotKnown: it names none that runs.
-        ConfigurationError: it names one that is not wanted, or was killed.
-        ClusterError: the named one does not answer, or may be one of those that do not.
-    """
-    if not text:
-        raise ConfigurationError("no dispatcher is named: the name is empty", hint=LISTS)
-    word, (known, silent) = word_of(text), there()
-    candidates = [one for one in known if wanted(one.thing)]
-    found = only(word, candidates, "dispatcher")
-    if found is None:
-        # Ask each dispatcher: only it knows its named runs and cluster jobs.
-        known = [_asked_of(word, one) for one in known]
-        candidates = [one for one in known if wanted(one.thing)]
-        found = only(word, candidates, "dispatcher")
-    if found is None:
-        known += map(_of_run_folder, run_folders())
-        found = only(word, [one for one in known if wanted(one.thing)], "dispatcher")
-    if found is None:
-        raise _none(word, known, silent, why_not) or _unknown(text, candidates)
-    return found
-
-
-def _of_run_folder(folder: Path) -> Known[Place]:
-    return known_folder(folder, Place(None, folder))
-
-
 def _asked_of(word: Word, one: Known[Place]) -> Known[Place]:
     """Ask a dispatcher about the word as a cluster job, and return the words that name it."""
     if not one.thing.is_watchable:
@@ -189,30 +154,59 @@ def _asked_of(word: Word, one: Known[Place]) -> Known[Place]:
     return one._replace(other=others, calls=told.calls)
 
 
+WIDER: Sequence[Callable[[Word, list[Known[Place]]], list[Known[Place]]]] = (
+    lambda word, known: known,
+    # Only a dispatcher itself knows its named runs and cluster jobs.
+    lambda word, known: [_asked_of(word, one) for one in known],
+    lambda word, known: [*known, *(known_folder(one, Place(None, one)) for one in run_folders())],
+)
+"""Where a name is looked for, one after the other: each takes longer than the one before."""
+
+
+def find(text: str, wanted: Callable[[Place], object], why_not: str) -> Known[Place]:
+    """Return the dispatcher that a word names, among those that are `wanted`. `why_not` ends the
+    error for one that is not.
+
+    Raises:
+        SeveralMeant: the word names several.
+        NotKnown: it names none that runs.
+        ConfigurationError: it names one that is not wanted, or was killed.
+        ClusterError: the named one does not answer, or may be one of those that do not.
+    """
+    if not text:
+        raise ConfigurationError("no dispatcher is named: the name is empty", hint=LISTS)
+    word, (known, silent) = word_of(text), there()
+    for widen in WIDER:
+        known = widen(word, known)
+        candidates = [one for one in known if wanted(one.thing)]
+        found = only(word, candidates, "dispatcher")
+        if found is not None:
+            return found
+    raise _none(word, known, silent, why_not) or _unknown(text, candidates)
+
+
 def _none(
-    word: Word, known: Sequence[Known[Place]], silent: Mapping[int, ClusterError], why_not: str
+    word: Word, known: Sequence[Known[Place]], silent: Silent, why_not: str
 ) -> GridEngineError | None:
     """Return the error for a word that names no wanted dispatcher, if the reason is known."""
     for one in meant(word, known):
-        folder = one.thing.standalone
-        holder = None if folder is None else folder.holder()
-        if holder is not None and holder.is_here and holder.pid in silent:
-            return silent[holder.pid]
-        state = State.RUNNING if folder is None else folder.state()
-        if folder is not None and state is State.DIED:
-            return ConfigurationError(
-                f"the dispatcher {one.title!r} was killed",
-                hint=f"`gridengine dispatcher start {one.title}` goes on with its calls",
-            )
-        if folder is not None and state is State.ENDED:
-            return NotKnown(
-                f"the dispatcher {one.title!r} does not run",
-                hint=f"start it: gridengine dispatcher start {one.title}",
-            )
-        if one.thing.socket is None and _is_over(one.thing):
-            hint = f"`gridengine logs {one.title}` shows what its workers wrote; {NOT_KEPT}"
-            return NotKnown(f"the run {one.title} has ended", hint=hint)
-        return ConfigurationError(f"{one.title} ({one.about}) {why_not}", hint=LISTS)
+        place, folder, name = one.thing, one.thing.standalone, one.title
+        if folder is not None:
+            holder, state = folder.holder(), folder.state()
+            start = f"gridengine dispatcher start {name}"
+            if holder is not None and holder.is_here and holder.pid in silent:
+                return silent[holder.pid]
+            if state is State.DIED:
+                hint = f"`{start}` goes on with its calls"
+                return ConfigurationError(f"the dispatcher {name!r} was killed", hint=hint)
+            if state is State.ENDED:
+                hint = f"start it: {start}"
+                return NotKnown(f"the dispatcher {name!r} does not run", hint=hint)
+        killed = place.folder is not None and was_killed(place.folder)
+        if place.socket is None and (killed or place.worker_file is None):
+            hint = f"`gridengine logs {name}` shows what its workers wrote; {NOT_KEPT}"
+            return NotKnown(f"the run {name} has ended", hint=hint)
+        return ConfigurationError(f"{name} ({one.about}) {why_not}", hint=LISTS)
     if word.text.isdecimal() and int(word.text) in silent:
         return silent[int(word.text)]
     if silent:
@@ -225,15 +219,13 @@ def _none(
     return None
 
 
-def _is_over(place: Place) -> bool:
-    return place.worker_file is None or (place.folder is not None and was_killed(place.folder))
-
-
 def _unknown(text: str, candidates: Sequence[Known[Place]]) -> NotKnown:
+    """Return the error for a word that names nothing, with what it may have meant."""
     from gridengine.journal.run_file import SUFFIX, folder  # imports SQLite
 
-    path, near = _path(text), listed(text, candidates)
-    hint = f"there {'are' if len(candidates) > 1 else 'is'}: {near}; {LISTS}" if near else LISTS
+    running = [one for one in candidates if one.thing.socket or one.thing.standalone]
+    path, near = _path(text), listed(text, running)
+    hint = f"there {'are' if len(running) > 1 else 'is'}: {near}; {LISTS}" if near else LISTS
     words = f"no dispatcher {text!r} runs on this machine, nor a stand-alone one elsewhere"
     if path is not None and not path.exists():
         words += f", and {path} does not exist"
@@ -256,10 +248,7 @@ def connect(text: str = "") -> Watched:
         ConfigurationError: it was killed, or can be asked on its own machine alone.
         ClusterError: it does not answer, or may be one of those that do not.
     """
-    if text:
-        text, found = _watchable(text)
-    else:
-        found = _the_only_one()
+    text, found = _watchable(text) if text else ("", _the_only_one())
     try:
         watched = found.thing.open()
     except OSError as error:
@@ -287,21 +276,18 @@ def answer_of(name: str, ask: str = STATUS) -> tuple[Answer, bool]:
 
 
 def _watchable(text: str) -> tuple[str, Known[Place]]:
-    """Return the dispatcher that a word names; where it names one by a run that was begun by that
-    script or process, the run's name with it.
+    """Return the dispatcher that a word names, and the word. If it names none, it may be the script
+    or process that began a named run: return that run's name, and the dispatcher that has its
+    calls.
     """
     why_not = "can be asked on its machine alone"
     try:
         return text, find(text, lambda place: place.is_watchable, why_not)
     except NotKnown as error:
-        from gridengine.watching.runs_on_disk import run_begun_by  # imports SQLite
-
         run = run_begun_by(word_of(text))
-        try:
+        with contextlib.suppress(NotKnown):
             if run:
                 return run, find(run, lambda place: place.is_watchable, why_not)
-        except NotKnown:
-            pass
         raise error from None
 
 
@@ -313,7 +299,7 @@ def _the_only_one() -> Known[Place]:
     candidates = here or [one for one in known if one.thing.is_elsewhere]
     found = only(Word(""), candidates, "dispatcher")
     if found is None:
-        raise NotKnown(NONE_RUNS, hint=LISTS)
+        raise NotKnown("no dispatcher of yours runs on this machine", hint=LISTS)
     return found
 
 
@@ -363,7 +349,7 @@ def _standalone(text: str) -> tuple[DispatcherFolder, str]:
 
 
 def _no_standalone(text: str) -> ConfigurationError:
-    near = listed(text, [of_folder(one) for one in _folders()])
+    near = listed(text, list(map(of_folder, standalone_folders())))
     hints = [f"there are: {near}"] if near else []
     if is_name(text):
         hints.append(f"start one: gridengine dispatcher start {text}")
@@ -386,8 +372,8 @@ def new_or_known(text: str) -> DispatcherFolder:
     named = DispatcherFolder.of(text)
     if named.options_file.exists():
         return named
-    known = (one for one in map(of_folder, _folders()) if text in one.own)
-    return next((one.thing.standalone for one in known if one.thing.standalone), named)
+    found = (one for one in standalone_folders() if text in of_folder(one).own)
+    return next(found, named)
 
 
 def client_file(text: str) -> Path:

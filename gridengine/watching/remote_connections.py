@@ -12,20 +12,16 @@ import msgspec
 
 from gridengine.calls.remote import RemoteDispatcher
 from gridengine.dispatcher.run_directory import CLIENT, WATCHER
-from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder, State
+from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder
 from gridengine.dispatcher.watch_messages import ACTS, FOLLOW, STATUS, Answer, Request
-from gridengine.errors import ClusterError, ConfigurationError
+from gridengine.errors import ClusterError
 from gridengine.serialize.payload import Buffer
-from gridengine.watching.connections import ANSWER_SECONDS, Watched
-
-
-def folders() -> list[DispatcherFolder]:
-    """Return the folders of all running stand-alone dispatchers, on any machine."""
-    found = []
-    with contextlib.suppress(OSError, ConfigurationError):  # there is no run directory
-        found = DispatcherFolder.all()
-    running = (one for one in found if one.state() is State.RUNNING)
-    return [one for one in running if (one.path / WATCHER).exists()]
+from gridengine.watching.connections import (
+    ANSWER_SECONDS,
+    Watched,
+    is_watched_elsewhere,
+    standalone_folders,
+)
 
 
 class RemoteWatched(Watched):
@@ -87,7 +83,7 @@ def answers(here: set[int]) -> tuple[list[Answer], list[str]]:
     machine; and the errors of those that gave none.
     """
     found, silent = [], []
-    for folder in folders():
+    for folder in filter(is_watched_elsewhere, standalone_folders()):
         holder = folder.holder()
         if holder is not None and holder.is_here and holder.pid in here:
             continue

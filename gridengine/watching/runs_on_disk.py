@@ -19,23 +19,22 @@ from gridengine.dispatcher.kept_reports import kept
 from gridengine.dispatcher.run_directory import CONNECTION, RUN_NAME, is_under_way
 from gridengine.dispatcher.watch_messages import Answer, Identity
 from gridengine.errors import ConfigurationError
-from gridengine.journal import stored_runs
-from gridengine.journal.stored_runs import RunSummary
 from gridengine.settings.values import settings
 from gridengine.watching.connections import process_of, runtime_files
 from gridengine.watching.names import Known, Word, meant, of_answer, only, short_id, word_of
 from gridengine.wire.processes import started
 from gridengine.wire.runtime_folder import RECORD
 
-MOST_LOOKED_AT = 20
-
-
 T = TypeVar("T")
+MOST_LOOKED_AT = 20
+MOST_KILLED = 20
+"""How many runs are remembered whose processes were killed."""
+NOT_KEPT = "nothing is kept of runs under ten seconds in which no call failed"
 
 
 class OtherRun(Struct, frozen=True):
-    """A run: its folder, its machine and process, when it began (seconds since 1970), and whether
-    it is under way.
+    """A run without a socket on this machine: its folder, its machine and process, when it began
+    (seconds since 1970), and whether it is under way.
     """
 
     folder: str
@@ -78,8 +77,22 @@ def _read(folder: Path) -> OtherRun:
 
 
 def known_runs() -> list[Known[Path]]:
-    """Return the runs, each with its file: by name, by path, and by who began it."""
-    return [_known(stored_runs.summary(path)) for path in stored_runs.paths()]
+    """Return the named runs, each with its file: by name, by path, and by who began it."""
+    return [one for one, _ in _known_and_left()]
+
+
+def _known_and_left() -> list[tuple[Known[Path], int]]:
+    """Return the named runs, and how many of their calls have no result."""
+    from gridengine.journal import stored_runs  # imports SQLite
+
+    found = []
+    for one in map(stored_runs.summary, stored_runs.paths()):
+        script, path = Path(one.script), Path(one.path)
+        words = {one.script, script.name, script.stem, str(one.pid)} - {"", "0"}
+        about = f"begun by {one.script} on {one.host}"
+        known = Known(one.name, path, about, other=words, paths=(os.path.realpath(path),))
+        found.append((known, one.left))
+    return found
 
 
 def run_begun_by(word: Word) -> str:
@@ -90,25 +103,12 @@ def run_begun_by(word: Word) -> str:
         SeveralMeant: several have such calls, or none of several has.
     """
     try:
-        runs = [stored_runs.summary(path) for path in stored_runs.paths()]
+        runs = _known_and_left()
     except (OSError, ConfigurationError):  # there is no run directory
         return ""
-    left = [_known(one) for one in runs if one.left]
-    found = only(word, left, "run") or only(word, [*map(_known, runs)], "run")
+    with_calls = [one for one, left in runs if left]
+    found = only(word, with_calls, "run") or only(word, [one for one, _ in runs], "run")
     return "" if found is None or found.title == word.text else found.title
-
-
-def _known(one: RunSummary) -> Known[Path]:
-    script = Path(one.script)
-    words = {one.script, script.name, script.stem, str(one.pid)} - {"", "0"}
-    about = f"begun by {one.script} on {one.host}"
-    path = Path(one.path)
-    return Known(one.name, path, about, other=words, paths=(os.path.realpath(path),))
-
-
-NOT_KEPT = "nothing is kept of runs under ten seconds in which no call failed"
-MOST_KILLED = 20
-"""How many runs are remembered whose processes were killed."""
 
 
 def ended_answer(name: str) -> Answer | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,6 +23,8 @@ from gridengine.schedulers.launcher import (
     WorkerStatus,
 )
 from gridengine.settings.values import Settings
+from gridengine.watching import runs_on_disk
+from gridengine.wire import connection_file
 from gridengine.wire.connection_file import Connection, write_private
 from gridengine.worker import main as worker_main
 
@@ -126,27 +127,27 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The folders of four runs, the last begun last: one is under way, one has ended in order, one
     was killed, and one is of another version.
     """
-    monkeypatch.setattr(workers, "settings", lambda: Settings(run_directory=tmp_path))
+    for module in (workers, runs_on_disk):
+        monkeypatch.setattr(module, "settings", lambda: Settings(run_directory=tmp_path))
     monkeypatch.setattr(
         worker_main, "is_listening", lambda address: address == "tcp://10.0.0.7:4711"
     )
-    folders = [tmp_path / name for name in "abcd"]
+    folders = [tmp_path / f"20261123-0930{n:02}-node7-{n}-0a1b2c" for n in range(4)]
     for folder in folders:
         folder.mkdir()
-    save(folders[0], 1, "tcp://192.168.1.7:4711", "tcp://10.0.0.7:4711")
-    save(folders[2], 2, "tcp://10.0.0.7:4712")
+    save(folders[0], "tcp://192.168.1.7:4711", "tcp://10.0.0.7:4711")
+    save(folders[2], "tcp://10.0.0.7:4712")
     write_private(folders[3] / "connection.json", b"{}")
     return folders
 
 
-def save(folder: Path, began: float, *addresses: str, scheduler: str = "") -> None:
+def save(folder: Path, *addresses: str, scheduler: str = "") -> None:
     file = folder / "connection.json"
     words = dict.fromkeys(("run_id", "version", "python", "server_key"), "x")
     numbers = {f"{name}_seconds": 1.0 for name in ("beat", "lease", "start", "grace")}
     keys = {"worker_public": "x", "worker_secret": "x"}
     facts = {"addresses": addresses, "slots": 1, "output_bytes": 0, "scheduler": scheduler}
     Connection(**words, **keys, **numbers, **facts).save(file)
-    os.utime(file, (began, began))
 
 
 def test_when_none_is_named_the_run_that_is_under_way_is_meant(runs: list[Path]) -> None:
@@ -156,9 +157,9 @@ def test_when_none_is_named_the_run_that_is_under_way_is_meant(runs: list[Path])
 def test_of_several_those_under_way_are_meant_and_the_others_are_said_to_be_over(
     runs: list[Path],
 ) -> None:
-    later = runs[0].parent / "e"
+    later = runs[0].parent / "20261124-093000-node7-9-0a1b2c"
     later.mkdir()
-    save(later, 3, "tcp://10.0.0.7:4711")
+    save(later, "tcp://10.0.0.7:4711")
     lines: list[str] = []
     found = workers.connection_files([str(one) for one in (*runs, later)], lines.append)
     assert found == [runs[0] / "connection.json", later / "connection.json"]
@@ -193,7 +194,8 @@ def test_when_no_run_is_under_way_the_error_says_so(runs: list[Path]) -> None:
 def test_beside_a_script_on_this_machine_alone_the_error_says_that_it_takes_no_workers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workers, "settings", lambda: Settings(run_directory=tmp_path / "runs"))
+    for module in (workers, runs_on_disk):
+        monkeypatch.setattr(module, "settings", lambda: Settings(run_directory=tmp_path / "runs"))
     with pytest.raises(ConfigurationError, match=f"no run below {tmp_path}/runs") as caught:
         workers.connection_files([], print)
     assert "One whose calls run on this machine alone takes no workers" in str(caught.value)
@@ -202,14 +204,14 @@ def test_beside_a_script_on_this_machine_alone_the_error_says_that_it_takes_no_w
 def test_a_run_that_may_not_be_looked_at_is_left_out(
     runs: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    look = Path.stat
+    look = connection_file.open_regular
 
-    def stat(path: Path, **options: bool) -> os.stat_result:
+    def open_regular(path: Path) -> int:
         if path == runs[2] / "connection.json":
             raise PermissionError
-        return look(path, **options)
+        return look(path)
 
-    monkeypatch.setattr(Path, "stat", stat)
+    monkeypatch.setattr(connection_file, "open_regular", open_regular)
     assert workers.connection_files([], print) == [runs[0] / "connection.json"]
 
 
@@ -236,6 +238,6 @@ def test_a_batch_system_that_cannot_be_used_is_the_error_and_leaves_no_folder(
 def test_workers_are_started_by_what_starts_those_that_a_dispatcher_has(
     tmp_path: Path, kept: str, found: str | None
 ) -> None:
-    save(tmp_path, 1.0, scheduler=kept)
+    save(tmp_path, scheduler=kept)
     assert workers.scheduler_of(tmp_path / "connection.json") == found
     assert workers.scheduler_of(tmp_path / "none.json") is None

@@ -17,7 +17,6 @@ from gridengine.cli.main import main
 from gridengine.dispatcher.standalone.dispatcher_folder import StartOptions
 from gridengine.resources.base import ZERO, Resource
 from gridengine.resources.kinds import Cores, GPUs, Memory, Token
-from gridengine.watching import lookup
 
 
 @pytest.fixture
@@ -103,7 +102,7 @@ def test_where_calls_do_not_share_workers_none_is_started_that_says_what_it_hold
 ) -> None:
     options = StartOptions(scheduler, resources=resources)
     (tmp_path / "options.json").write_bytes(msgspec.json.encode(options))
-    monkeypatch.setattr(lookup, "worker_file", lambda name: tmp_path / "worker.json")
+    monkeypatch.setattr(workers, "worker_file", lambda name: tmp_path / "worker.json")
     result = CliRunner().invoke(main, ["worker", *words, "sweeps"])
     assert (result.exit_code, bool(started)) == (exit_code, not exit_code), result.output
     assert ("leave out --cores" in result.output) is bool(exit_code)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -29,7 +27,12 @@ class Asked:
 
     def __init__(self, who: Identity | None) -> None:
         self.who = who
-        self.path = Path("/run") / (str(who.pid) if who is not None else f"{SILENT}-0a.sock")
+
+    def __enter__(self) -> Asked:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        pass
 
     def ask(self, *, most: int) -> Answer:
         if self.who is None:
@@ -42,10 +45,9 @@ def there(monkeypatch: pytest.MonkeyPatch) -> list[Identity | None]:
     """The dispatchers of this machine; None is one that is silent."""
     found: list[Identity | None] = []
 
-    def connect_all(seconds: float = 5.0) -> Iterator[Any]:
-        yield from map(Asked, found)
-
-    monkeypatch.setattr(module, "connect_all", connect_all)
+    paths = [Path("/run", f"{number}-0a.sock") for number in range(9)]
+    monkeypatch.setattr(module, "sockets", lambda: paths[: len(found)])
+    monkeypatch.setattr(module, "Watched", lambda path, seconds: Asked(found[paths.index(path)]))
     return found
 
 

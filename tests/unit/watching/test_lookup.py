@@ -55,7 +55,7 @@ class World:
         self.silent: list[int] = []
         self.answers: list[Answer] = []
 
-    def ask_all(self, seconds: float) -> tuple[list[Any], list[Any]]:
+    def ask_all(self) -> tuple[list[Any], list[Any]]:
         found = [(Path(f"{one.identity.pid}-{n}.sock"), one) for n, one in enumerate(self.answers)]
         dumb = [(Path(f"{pid}-x.sock"), ClusterError(f"{pid} is silent")) for pid in self.silent]
         return found, dumb

@@ -15,8 +15,9 @@ from gridengine.dispatcher.run_directory import CLIENT, WATCHER
 from gridengine.dispatcher.standalone.dispatcher_folder import State
 from gridengine.dispatcher.watch_messages import CANCEL, STATUS, Answer
 from gridengine.errors import ClusterError, ConfigurationError
+from gridengine.watching import connections
 from gridengine.watching import remote_connections as module
-from gridengine.watching.remote_connections import RemoteWatched, answers, folders
+from gridengine.watching.remote_connections import RemoteWatched, answers
 from tests.support.watched import WHO
 
 
@@ -73,14 +74,19 @@ def there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Folder]:
     monkeypatch.setattr(Remote, "fault", None)
     monkeypatch.setattr(Remote, "refusal", "")
     monkeypatch.setattr(module, "RemoteDispatcher", Remote)
-    monkeypatch.setattr(module, "DispatcherFolder", SimpleNamespace(all=lambda: found))
+    monkeypatch.setattr(connections, "DispatcherFolder", SimpleNamespace(all=lambda: found))
     return found
 
 
+def watched_ones() -> list[str]:
+    folders = connections.standalone_folders()
+    return [one.name for one in folders if connections.is_watched_elsewhere(one)]
+
+
 def test_those_that_run_and_can_be_watched_are_found(there: list[Folder]) -> None:
-    assert [one.name for one in folders()] == ["sweeps", "night"]
+    assert watched_ones() == ["sweeps", "night"]
     (there[0].path / WATCHER).unlink()
-    assert [one.name for one in folders()] == ["night"]
+    assert watched_ones() == ["night"]
 
 
 def test_without_a_run_directory_there_are_none(
@@ -89,8 +95,8 @@ def test_without_a_run_directory_there_are_none(
     def none() -> None:
         raise ConfigurationError("no home")
 
-    monkeypatch.setattr(module, "DispatcherFolder", SimpleNamespace(all=none))
-    assert folders() == []
+    monkeypatch.setattr(connections, "DispatcherFolder", SimpleNamespace(all=none))
+    assert connections.standalone_folders() == []
 
 
 def test_to_look_the_watchers_key_is_enough_and_to_act_is_the_clients(
