@@ -21,17 +21,9 @@ from gridengine.watching.phrases import seconds, size
 from gridengine.watching.runs_on_disk import heading
 
 COLUMNS = (
-    "id",
-    "call",
-    "arguments",
-    "state",
-    ">time",
-    "host",
-    "job",
-    ">attempts",
-    ">memory",
-    "why",
+    *("id", "call", "arguments", "state", ">time", "host", "job", ">attempts", ">memory", "why"),
 )
+"""The titles of the fields of a `Call`, without its log."""
 
 
 class Call(Struct, frozen=True):
@@ -115,50 +107,27 @@ def _slow(status: Status) -> Iterable[RunStatus]:
 
 
 def _running(one: RunStatus) -> Call:
-    return Call(
-        one.id,
-        one.call,
-        call_arguments(one.arguments, one.place, one.form),
-        "waits" if one.waits else "late" if one.late else "runs",
-        one.seconds,
-        one.host,
-        one.job,
-        one.attempt,
-        one.memory,
-        one.history[-1] if one.history else "",
-        one.log,
-    )
+    state = "waits" if one.waits else "late" if one.late else "runs"
+    why = one.history[-1] if one.history else ""
+    return _call(one, one.call, state, (one.attempt, one.memory, why))
 
 
 def _failed(one: FailureStatus) -> Call:
-    return Call(
-        one.id,
-        one.call if one.calls == 1 else f"{one.call} and {one.calls - 1:,} more",
-        call_arguments(one.arguments, one.place, one.form),
-        "cancelled" if one.cancelled else "failed",
-        one.seconds,
-        one.host,
-        one.job,
-        one.attempts,
-        one.peak_memory,
-        cause_of(one),
-        one.log,
-    )
+    call = one.call if one.calls == 1 else f"{one.call} and {one.calls - 1:,} more"
+    state = "cancelled" if one.cancelled else "failed"
+    return _call(one, call, state, (one.attempts, one.peak_memory, cause_of(one)))
 
 
-def _shown(one: Call) -> tuple[object, ...]:
-    return (
-        one.id,
-        one.call,
-        one.arguments,
-        one.state,
-        seconds(one.seconds),
-        one.host,
-        one.job,
-        one.attempts,
-        size(one.memory),
-        one.why,
-    )
+def _call(
+    one: RunStatus | FailureStatus, call: str, state: str, ended: tuple[int, int, str]
+) -> Call:
+    arguments = call_arguments(one.arguments, one.place, one.form)
+    return Call(one.id, call, arguments, state, one.seconds, one.host, one.job, *ended, one.log)
+
+
+def _shown(one: Call) -> list[object]:
+    told = {**asdict(one), "seconds": seconds(one.seconds), "memory": size(one.memory)}
+    return list(told.values())[: len(COLUMNS)]
 
 
 @command("cancel", short_help="End calls of a dispatcher.")

@@ -7,7 +7,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import click
@@ -114,24 +114,17 @@ def status(folder: DispatcherFolder) -> dict[str, Any]:
         "folder": str(folder.path),
     }
     if holder is not None:
-        found |= {
-            "pid": holder.pid,
-            "host": holder.host,
-            "since": holder.since,
-            "version": holder.version,
-        }
+        found |= {name: getattr(holder, name) for name in ("pid", "host", "since", "version")}
     if state is State.RUNNING:
         found["addresses"] = list(folder.addresses())
         try:
             found |= ask(folder, "describe")
-            found["clients"] = [one for one in found["clients"] if not (_is_us(one) or one["gone"])]
+            us = socket.gethostname(), os.getpid()
+            others = (one for one in found["clients"] if (one["host"], one["pid"]) != us)
+            found["clients"] = [one for one in others if not one["gone"]]
         except GridEngineError as error:
             found |= {"state": SILENT, "error": error.message}
     return found
-
-
-def _is_us(client: Mapping[str, Any]) -> bool:
-    return (client["host"], client["pid"]) == (socket.gethostname(), os.getpid())
 
 
 def stop(folder: DispatcherFolder, *, now: bool, again: bool = False) -> str:
@@ -159,19 +152,12 @@ def stop(folder: DispatcherFolder, *, now: bool, again: bool = False) -> str:
         raise
     if not ended:
         background.end_processes(folder, CLOSE_SECONDS)
-    kept = [] if again else _kept(folder)
-    words = f"dispatcher {folder.name} has ended"
-    if kept:
-        goes_on = "or what they gave, and goes on with them once it is started again"
-        words += f"; it keeps {' and '.join(kept)}, {goes_on}"
-    return words
-
-
-def _kept(folder: DispatcherFolder) -> list[str]:
-    """Return of which runs a dispatcher keeps calls whose results nobody has."""
     from gridengine.client.calls_elsewhere import runs_at
 
-    return [f"{plural(run.left, 'call')} of the run {run.name!r}" for run in runs_at(folder)]
+    runs = [] if again else runs_at(folder)
+    left = " and ".join(f"{plural(run.left, 'call')} of the run {run.name!r}" for run in runs)
+    goes_on = "or what they gave, and goes on with them once it is started again"
+    return f"dispatcher {folder.name} has ended" + (f"; it keeps {left}, {goes_on}" if left else "")
 
 
 _COLUMNS = (
@@ -199,7 +185,7 @@ def show(found: Mapping[str, Any]) -> None:
 
 
 def _processes(clients: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return which processes the clients are: one with runs of a name is a client for each."""
+    """Return the clients' processes. A process is a client once for each of its named runs."""
     told = (
         f"{one['script'] or 'python'}: process {one['pid']} on {one['host']}" for one in clients
     )
@@ -210,16 +196,18 @@ def _shown(found: Mapping[str, Any], name: str) -> str:
     value = found.get(name)
     if name == "since" and value is not None:
         return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(value))
-    if name == "clients" and isinstance(value, list):
-        return "; ".join(_processes(value)) or "none"
-    if name == "left_runs" and isinstance(value, list):
-        runs = (f"{one['run']}: {plural(one['calls'], 'call')}" for one in value)
-        return "; ".join(runs) or "none"
     if isinstance(value, list):
-        return ", ".join(map(str, value))
+        return _LISTED[name](value) or "none" if name in _LISTED else ", ".join(map(str, value))
     return "" if value is None else shown(value)
 
 
+_LISTED: Mapping[str, Callable[[list[Any]], str]] = {
+    "clients": lambda clients: "; ".join(_processes(clients)),
+    "left_runs": lambda runs: "; ".join(
+        f"{one['run']}: {plural(one['calls'], 'call')}" for one in runs
+    ),
+}
+"""The fields that hold lists of objects, and how each list is shown."""
 EXIT_STATUS = {"running": 0, "died": 1, "ended": 3, "silent": 4}
 """The exit status by state, as in init scripts (Linux Standard Base, Init Script Actions)."""
 RESOURCES = ("cores", "memory", "walltime", "gpus", "token")

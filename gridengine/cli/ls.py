@@ -93,20 +93,13 @@ def _show(found: list[Answer], elsewhere: list[OtherRun], silent: list[str]) -> 
 
 def _row(one: Answer) -> tuple[object, ...]:
     who, status = one.identity, one.status
-    return (
-        who.name,
-        short_id(who.run_id),
-        who.pid,
-        who.host,
-        seconds(status.elapsed_seconds),
-        f"{status.done:,}",
-        f"{status.running:,}",
-        f"{status.waiting:,}",
-        f"{status.failed:,}",
-        f"{status.worker_count:,}",
-        seconds(status.left_seconds),
-        who.script,
-    )
+    counts = status.done, status.running, status.waiting, status.failed, status.worker_count
+    times = seconds(status.elapsed_seconds), seconds(status.left_seconds)
+    return (*_names(who), times[0], *(f"{count:,}" for count in counts), times[1], who.script)
+
+
+def _names(who: Identity) -> tuple[object, ...]:
+    return who.name, short_id(who.run_id), who.pid, who.host
 
 
 def _ended(one: Answer) -> Ended:
@@ -117,9 +110,8 @@ def _ended(one: Answer) -> Ended:
 
 def _ended_row(one: Ended) -> tuple[object, ...]:
     who = one.identity
-    names = who.name, short_id(who.run_id), who.pid, who.host
     if one.killed:
-        return (*names, "killed", "-", "-", "-", who.script)
+        return (*_names(who), "killed", "-", "-", "-", who.script)
     ended = time.strftime("%Y-%m-%d %H:%M", time.localtime(one.ended))
     took, done, failed = seconds(one.elapsed_seconds), f"{one.done:,}", f"{one.failed:,}"
-    return (*names, ended, took, done, failed, who.script)
+    return (*_names(who), ended, took, done, failed, who.script)
