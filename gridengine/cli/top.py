@@ -137,7 +137,7 @@ Any key goes back."""
     "--view", type=click.Choice(tuple(VIEWS)), default="functions", help="What is listed."
 )
 @click.option("--sort", metavar="COLUMN", default="", help="By which column.")
-@click.option("--filter", "filtered", default="", help="Only rows in which this text stands.")
+@click.option("--filter", default="", help="Only rows in which this text stands.")
 @click.option(
     "--follow",
     metavar="WHICH",
@@ -146,14 +146,7 @@ Any key goes back."""
 )
 @json_option(": an object for each frame")
 def top_command(
-    name: str,
-    once: bool,
-    interval: float,
-    view: str,
-    sort: str,
-    filtered: str,
-    follow: str,
-    as_json: bool,
+    name: str, *, once: bool, interval: float, as_json: bool, view: str, sort: str, **rows: str
 ) -> None:
     """Show a dispatcher's progress: its functions, calls, workers, failures, and log.
 
@@ -170,11 +163,11 @@ def top_command(
       gridengine top sweep --once --json | jq .status.done
       gridengine top sweep --interval 60 >> sweep.log
     """
-    shown = View(view, filter=filtered, follow=follow, sort=_column(view, sort))
+    shown = View(view, sort=_column(view, sort), **rows)
     live = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
     with connect(name) as watched:
         if once:
-            _print(status_with_reasons(watched, words_of(shown)), shown, as_json=as_json)
+            _print(status_with_reasons(watched, shown.words), shown, as_json=as_json)
         elif live and not as_json:
             _Screen(watched, shown, interval).run()
         else:
@@ -198,7 +191,7 @@ def _print(answer: Answer, view: View, *, as_json: bool) -> None:
 
 def _print_on(watched: Watched, view: View, interval: float, *, as_json: bool) -> None:
     """Print frames until the dispatcher ends."""
-    watched.follow(most=MOST_SAMPLED, words=words_of(view), interval=interval)
+    watched.follow(most=MOST_SAMPLED, words=view.words, interval=interval)
     while True:
         try:
             answer = watched.next_answer()
@@ -210,13 +203,6 @@ def _print_on(watched: Watched, view: View, interval: float, *, as_json: bool) -
         else:
             _print(answer, view, as_json=False)
         sys.stdout.flush()
-
-
-def words_of(view: View) -> list[str]:
-    """Return the words that the dispatcher's answers are filtered by: what the user follows, if
-    anything.
-    """
-    return [view.follow] if view.follow else []
 
 
 def merged_answers(before: Answer, after: Answer) -> Answer:
@@ -294,7 +280,7 @@ class _Screen:
 
     def _follow(self) -> None:
         """Limit the answers to what is shown, if they are not yet."""
-        words = words_of(self._view)
+        words = self._view.words
         if words != self._followed:
             self._followed = words
             self._watched.follow(most=MOST_SAMPLED, words=words, interval=self._interval)
@@ -344,13 +330,15 @@ class _Screen:
         self._shown = answer
         if self._help:
             return HELP.splitlines()[:lines]
-        foot = f"{self._what}: {self._typed}_" if self._typed is not None else FOOT
-        if self._typed is None and self._view.filter:
-            foot = f"only rows with {self._view.filter!r};  {foot}"
-        if self._typed is None and self._view.follow:
-            foot = f"only rows of {self._view.follow!r};  {foot}"
-        if self._view.paused:
-            foot = f"PAUSED  {foot}"
+        view = self._view
+        parts = ["PAUSED"] if view.paused else []
+        if self._typed is not None:
+            parts.append(f"{self._what}: {self._typed}_")
+        else:
+            parts += [f"only rows of {view.follow!r};"] if view.follow else []
+            parts += [f"only rows with {view.filter!r};"] if view.filter else []
+            parts.append(FOOT)
+        foot = "  ".join(parts)
         return frame(answer, self._view, width=columns - 1, height=lines, cpu=self._cpu, foot=foot)
 
     def _press(self, key: str) -> None:

@@ -29,11 +29,9 @@ from gridengine.watching.phrases import (
     are,
     memory_to_ask_for,
     on,
-    ordinal,
     seconds,
     size,
     then,
-    were,
     where,
 )
 
@@ -250,7 +248,7 @@ def _failing(status: Status) -> Iterator[Explanation]:
     rest = status.failed - cancelled - sum(one.count for one in found[:MOST_CAUSES])
     others = f"; {plural(rest, 'other call')} failed too" if rest else ""
     if cancelled:
-        others += f"; {plural(cancelled, 'call')} {were(cancelled)} cancelled"
+        others += f"; cancelled: {plural(cancelled, 'call')}"
     logs = ", and `gridengine logs NAME --failed` shows what their workers wrote"
     where_to_look = "`gridengine calls NAME --failed` lists them" + logs * any(
         one.log for one in status.failures
@@ -274,8 +272,8 @@ def _of_cause(cause: Cause) -> Explanation:
 def _repeated(run: RunStatus) -> Explanation:
     return Explanation(
         "retried",
-        f"{run.call} runs for the {ordinal(run.attempt)} time of {run.attempts} at most, now on "
-        f"{where(run.host, run.job)}; before it was {run.history[-1]}",
+        f"{run.call} is at attempt {run.attempt} of {run.attempts}, now on "
+        f"{where(run.host, run.job)}; the attempt before was {run.history[-1]}",
         "find out whether the call or its node is at fault: `gridengine calls NAME --running`",
         run.host,
     )

@@ -77,18 +77,6 @@ def are(count: int) -> str:
     return "is" if count == 1 else "are"
 
 
-def were(count: int) -> str:
-    """Return `was` or `were`."""
-    return "was" if count == 1 else "were"
-
-
-def ordinal(number: int) -> str:
-    """Return `1st`, `2nd`, and so on."""
-    last = number % 100
-    suffix = {1: "st", 2: "nd", 3: "rd"}.get(last if last < 20 else last % 10, "th")
-    return f"{number}{suffix}"
-
-
 KILO = 1024.0
 
 

@@ -1,17 +1,16 @@
-"""A run as a self-contained page of HTML: timeline, durations, memory, failures, reasons,
-settings.
-
-Which worker ran which call when: calls as bars in rows, for the report and the page.
+"""A run as a self-contained page of HTML; and its timeline: which worker ran which call when. The
+page of `gridengine page` draws the same timeline.
 """
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from html import escape
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gridengine.dispatcher.core.status import FunctionStatus
 from gridengine.dispatcher.watch_messages import Answer
@@ -47,6 +46,7 @@ def page(answer: Answer) -> str:
     who, status = answer.identity, answer.status
     began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(who.since))
     title = f"{who.name}, {began}"
+    functions = [[told(one) for told in FUNCTIONS.values()] for one in status.functions]
     parts = [
         f"<h1>{escape(title)}</h1>",
         _paragraph(
@@ -57,7 +57,7 @@ def page(answer: Answer) -> str:
         ),
         *_section("Findings", _list(map(str, explain(answer)))),
         *_section("Timeline", _timeline(answer)),
-        *_section("Functions", _functions(status.functions)),
+        *_section("Functions", _table(list(FUNCTIONS), functions)),
         *_section("Failures, by cause", _failures(answer)),
         *_section(
             "Log",
@@ -107,9 +107,6 @@ def _table(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 def _wide(content: str) -> str:
     """Return the content in a box that scrolls sideways when it is too wide."""
     return f'<div class="wide" tabindex="0">{content}</div>'
-
-
-# ------------------------------------------------------------------ the timeline
 
 
 def _timeline(answer: Answer) -> str:
@@ -171,30 +168,18 @@ def _axis(total: float, rows: int) -> str:
     )
 
 
-# ------------------------------------------------------------------ tables
-
-
-def _functions(functions: Sequence[FunctionStatus]) -> str:
-    titles = (
-        *("function", ">done", ">failed", ">retried", ">mean", ">p95", ">memory used"),
-        *(">memory asked for", "suggestion", "durations"),
-    )
-    rows = [
-        (
-            one.name,
-            f"{one.done:,}",
-            f"{one.failed:,}",
-            f"{one.retried:,}",
-            seconds(one.mean_seconds),
-            seconds(one.p95_seconds),
-            size(one.peak_memory),
-            size(one.asked_memory),
-            memory_to_ask_for(one.peak_memory),
-            "; ".join(_durations(one)),
-        )
-        for one in functions
-    ]
-    return _table(titles, rows)
+FUNCTIONS: Mapping[str, Callable[[FunctionStatus], object]] = {
+    "function": lambda one: one.name,
+    ">done": lambda one: f"{one.done:,}",
+    ">failed": lambda one: f"{one.failed:,}",
+    ">retried": lambda one: f"{one.retried:,}",
+    ">mean": lambda one: seconds(one.mean_seconds),
+    ">p95": lambda one: seconds(one.p95_seconds),
+    ">memory used": lambda one: size(one.peak_memory),
+    ">memory asked for": lambda one: size(one.asked_memory),
+    "suggestion": lambda one: memory_to_ask_for(one.peak_memory),
+    "durations": lambda one: "; ".join(_durations(one)),
+}
 
 
 def _durations(one: FunctionStatus) -> Iterator[str]:
@@ -265,11 +250,11 @@ class Timeline(Struct, frozen=True):
 def timeline_of(answer: Answer) -> Timeline:
     """Return the timeline of a run from its dispatcher's answer for a report."""
     total = max(answer.status.elapsed_seconds, 1e-3)
-    calls = sorted([*_ended(answer, total), *_running(answer, total)], key=lambda one: one[1].start)
+    calls = sorted(_calls(answer, total), key=lambda one: one[1].start)
     lanes = _lanes(calls)
     rows = {lane: row for row, lane in enumerate(sorted(set(lanes))[:MOST_ROWS])}
     bars = [
-        Bar(rows[lane], one.start, one.seconds, one.function, one.state)
+        replace(one, row=rows[lane])
         for (_, one), lane in zip(calls, lanes, strict=True)
         if lane in rows
     ]
@@ -277,31 +262,17 @@ def timeline_of(answer: Answer) -> Timeline:
     return Timeline(total, names, bars, len(calls) - len(bars))
 
 
-def _ended(answer: Answer, total: float) -> list[tuple[str, Bar]]:
-    return [
-        (
-            one.worker,
-            Bar(
-                0,
-                max(0.0, total - one.seconds_ago - one.seconds),
-                one.seconds,
-                one.function,
-                "failed" if one.failed else "done",
-            ),
-        )
-        for one in answer.timeline
-    ]
-
-
-def _running(answer: Answer, total: float) -> list[tuple[str, Bar]]:
+def _calls(answer: Answer, total: float) -> Iterator[tuple[str, Bar]]:
+    """Yield the ended calls of the sample, and those that run, each with its worker; rows come
+    later.
+    """
+    for one in answer.timeline:
+        begun, state = total - one.seconds_ago - one.seconds, "failed" if one.failed else "done"
+        yield one.worker, Bar(0, max(0.0, begun), one.seconds, one.function, state)
     workers = {one.id: f"{one.host} {one.job or one.pid}" for one in answer.status.workers}
-    return [
-        (
-            workers.get(one.worker, f"{one.host} {one.job}"),
-            Bar(0, max(0.0, total - one.seconds), one.seconds, one.function, "running"),
-        )
-        for one in answer.status.runs
-    ]
+    for run in answer.status.runs:
+        worker = workers.get(run.worker, f"{run.host} {run.job}")
+        yield worker, Bar(0, max(0.0, total - run.seconds), run.seconds, run.function, "running")
 
 
 def _lanes(calls: Sequence[tuple[str, Bar]]) -> list[tuple[str, int]]:

@@ -166,6 +166,11 @@ class View(Struct, frozen=True):
     paused: bool = False
 
     @property
+    def words(self) -> list[str]:
+        """The words that limit a dispatcher's answers to these rows."""
+        return [self.follow] if self.follow else []
+
+    @property
     def columns(self) -> Sequence[Column]:
         return VIEWS[self.name][1]
 

@@ -179,7 +179,7 @@ def test_a_repeated_call_is_told_with_what_was_before() -> None:
     play = Play()
     play.crash(play.running(1), 0)
     found = {one.cause: one for one in explain(told(play))}
-    assert "runs for the 2nd time of 3 at most" in found["retried"].text
+    assert "is at attempt 2 of 3" in found["retried"].text
     assert "SIGSEGV" in found["retried"].text
 
 
@@ -213,7 +213,7 @@ def test_each_cause_of_failures_is_told_with_how_often_and_the_last_with_where_t
     assert (bad.cause, killed.cause) == ("failures", "failures")
     assert str(bad) == "2 calls failed, the last, call 2 of f, on n2: bad."
     assert killed.text == (
-        "call 1 of f failed: killed by SIGKILL; 5 other calls failed too; 1 call was cancelled"
+        "call 1 of f failed: killed by SIGKILL; 5 other calls failed too; cancelled: 1 call"
     )
     assert killed.next_step == (
         "Memory; `gridengine calls sweep.py --failed` lists them, and "

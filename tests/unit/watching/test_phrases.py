@@ -9,10 +9,8 @@ from gridengine.watching.phrases import (
     ago,
     are,
     memory_to_ask_for,
-    ordinal,
     seconds,
     size,
-    were,
     where,
 )
 
@@ -33,23 +31,8 @@ def test_a_time_is_never_below_zero(seconds: float, words: str) -> None:
     assert ago(seconds) == words
 
 
-@pytest.mark.parametrize(
-    ("number", "words"),
-    [
-        *((1, "1st"), (2, "2nd"), (3, "3rd"), (4, "4th"), (11, "11th"), (12, "12th")),
-        *((13, "13th"), (21, "21st"), (22, "22nd"), (101, "101st"), (111, "111th"), (112, "112th")),
-    ],
-)
-def test_a_number_in_a_row_has_its_ending(number: int, words: str) -> None:
-    assert ordinal(number) == words
-
-
 def test_one_is_and_none_or_more_are() -> None:
-    assert [(are(count), were(count)) for count in (0, 1, 2)] == [
-        ("are", "were"),
-        ("is", "was"),
-        ("are", "were"),
-    ]
+    assert [are(count) for count in (0, 1, 2)] == ["are", "is", "are"]
 
 
 GIGABYTE = 2**30
