@@ -146,7 +146,7 @@ Any key goes back."""
 )
 @json_option(": an object for each frame")
 def top_command(
-    name: str, *, once: bool, interval: float, as_json: bool, view: str, sort: str, **rows: str
+    name: str, *, once: bool, interval: float, as_json: bool, view: str, sort: str, **rows: Any
 ) -> None:
     """Show a dispatcher's progress: its functions, calls, workers, failures, and log.
 
