@@ -1,19 +1,14 @@
-"""Check this machine: which schedulers answer, what they have, and whether a trivial job returns.
-Every check has a time limit.
+"""`gridengine doctor`: check which schedulers answer here, what they have, and whether a trivial
+job returns; and the settings, the run directory, and this user's stand-alone dispatchers.
 
-The findings of `gridengine doctor` about this user's stand-alone dispatchers.
-
-A trivial job for `gridengine doctor`, run on one scheduler in a process that can be ended.
+Every check has a time limit. A trivial job is run by a process of its own, which can be ended.
 """
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import functools
 import json
 import logging
-import operator
 import os
 import shutil
 import signal
@@ -24,7 +19,7 @@ import sys
 import sysconfig
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gridengine._version import __version__
-from gridengine.cli.console import command, console, json_option, text
+from gridengine.cli.console import command, console, json_option, print_json, text
 from gridengine.cli.scheduler_options import SchedulerChoice
 from gridengine.dispatcher.standalone import dispatcher_folder
 from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder
@@ -52,7 +47,11 @@ LEAST_ENCRYPTED = 120e6
 """Bytes for each second of processor time, both ends together. A libsodium that was built for this
 processor reaches 300e6 and more, others 30e6.
 """
-_finding = functools.partial(Finding, "here")
+_WRITTEN = 65536
+"""How many bytes are written to test whether there is room."""
+LEAVE_SECONDS = 10.0
+"""How long the process of a trivial job may take to withdraw the job and end."""
+_finding = partial(Finding, "here")
 
 
 def examine(asked: str | None, environment: Mapping[str, str], *, wait: float) -> Iterator[Finding]:
@@ -83,15 +82,6 @@ def is_broken(findings: Sequence[Finding]) -> bool:
     states = {finding.state for finding in findings}
     alone = len({finding.of for finding in findings} - {"here"}) == 1
     return State.BROKEN in states or (alone and State.ABSENT in states)
-
-
-def json_of(findings: Iterable[Finding], broken: bool) -> str:
-    """Return the findings as JSON."""
-    return json.dumps(
-        {"ok": not broken, "findings": [dataclasses.asdict(one) for one in findings]},
-        indent=1,
-        default=operator.attrgetter("value"),
-    )
 
 
 def _check_machine() -> Iterator[Finding]:
@@ -130,10 +120,6 @@ def check_python(version: Sequence[int], *, has_lock: bool) -> Finding:
     if not has_lock:
         words += "; a build without the interpreter's lock, with which gridengine is not tested"
     return _finding("python", State.OK, words)
-
-
-_WRITTEN = 65536
-"""How many bytes are written to test whether there is room."""
 
 
 def _check_run_directory(folder: Path) -> Finding:
@@ -216,7 +202,7 @@ def doctor_command(scheduler: str | None, wait: float, as_json: bool) -> None:
             _show(terminal, finding)
     broken = is_broken(found)
     if as_json:
-        click.echo(json_of(found, broken))
+        print_json({"ok": not broken, "findings": found})
     sys.exit(1 if broken else 0)
 
 
@@ -239,16 +225,12 @@ def findings() -> Iterator[Finding]:
         found = list(_look_at(folder))
         yield from found
         if not found and folder.state() is dispatcher_folder.State.RUNNING:
-            yield _about(folder)(State.OK, f"runs: {folder.holder()}")
-
-
-def _about(folder: DispatcherFolder) -> partial[Finding]:
-    return partial(Finding, "here", f"dispatcher {folder.name}")
+            yield _finding(f"dispatcher {folder.name}", State.OK, f"runs: {folder.holder()}")
 
 
 def _look_at(folder: DispatcherFolder) -> Iterator[Finding]:
     """Yield the faults of a dispatcher."""
-    broken = partial(_about(folder), State.BROKEN)
+    broken = partial(_finding, f"dispatcher {folder.name}", State.BROKEN)
     start = f"gridengine dispatcher start {folder.name}"
     exposed = [path for path in (folder.path, *folder.path.glob("*.json")) if _is_exposed(path)]
     if exposed:
@@ -284,10 +266,6 @@ def _is_exposed(path: Path) -> bool:
     """Return whether others may read or write a file, or it is not this user's."""
     facts = path.lstat()
     return facts.st_uid != os.getuid() or bool(stat.S_IMODE(facts.st_mode) & 0o077)
-
-
-LEAVE_SECONDS = 10.0
-"""How long the process may take to withdraw its job and end."""
 
 
 def try_job(name: str, environment: Mapping[str, str], wait: float) -> Finding:
@@ -333,7 +311,7 @@ def _last_line(text: str) -> str:
 
 def judge(name: str, output: str, errors: str, seconds: float) -> Finding:
     """Return the finding for the output of `probe`; `seconds` is how long its process took."""
-    finding = functools.partial(Finding, name, "job")
+    finding = partial(Finding, name, "job")
     try:
         said: dict[str, Any] = json.loads(output.strip().splitlines()[-1])
     except (IndexError, ValueError):

@@ -6,8 +6,9 @@ import shlex
 from pathlib import Path
 from typing import NamedTuple
 
+from gridengine.dispatcher.core.status import FailureStatus, RunStatus
 from gridengine.dispatcher.run_directory import CONNECTION, LOGS, is_under_way
-from gridengine.dispatcher.watch_messages import REPORT, Answer
+from gridengine.dispatcher.watch_messages import REPORT, Answer, Ended
 from gridengine.watching.call_explanation import ended_calls, explain_call, explain_ended
 from gridengine.watching.lookup import answer_of
 from gridengine.watching.names import NotKnown, meant, word_of
@@ -74,16 +75,13 @@ def _logs_of(answer: Answer, which: str) -> list[str]:
     that have left are known by what they ran.
     """
     status = answer.status
-    calls = [(one.id, one.call, one.log) for one in status.runs]
-    calls += [(one.id, one.call, one.log) for one in status.failures]
-    logs = [log for id, call, log in calls if which in (id, *names_of(call))]
+    calls: list[RunStatus | FailureStatus] = [*status.runs, *status.failures]
+    logs = [one.log for one in calls if which in (one.id, *names_of(one.call))]
     logs += [one.log for one in ended_calls(answer, which)]
-    logs += [
-        one.log for one in status.workers if which in (one.id, str(one.pid), one.job, one.host)
-    ]
-    left = [(one.job, one.host, one.log) for one in status.failures]
-    left += [(one.job, one.host, one.log) for one in answer.timeline]
-    return logs + [log for *words, log in left if which in words]
+    there = [one for one in status.workers if which in (one.id, str(one.pid), one.job, one.host)]
+    left: list[FailureStatus | Ended] = [*status.failures, *answer.timeline]
+    logs += [one.log for one in there]
+    return logs + [one.log for one in left if which in (one.job, one.host)]
 
 
 def _is_named(path: Path, which: str) -> bool:

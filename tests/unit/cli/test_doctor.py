@@ -11,10 +11,12 @@ from typing import Self
 
 import msgspec
 import pytest
+from click.testing import CliRunner
 
 from gridengine._version import __version__
 from gridengine.cli import doctor
-from gridengine.cli.doctor import is_broken, json_of, judge
+from gridengine.cli.doctor import is_broken, judge
+from gridengine.cli.main import main
 from gridengine.dispatcher.standalone import dispatcher_folder
 from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder, StartOptions
 from gridengine.journal.lock_file import Holder, LockFile
@@ -85,8 +87,11 @@ def test_with_settings_that_cannot_be_read_no_scheduler_is_looked_at(
     ]
 
 
-def test_scripts_read_the_same_as_json() -> None:
-    assert json.loads(json_of([NO_MASTER], True)) == {
+def test_scripts_read_the_same_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "examine", lambda *_, **options: [NO_MASTER])
+    result = CliRunner().invoke(main, ["doctor", "--json"])
+    assert result.exit_code == 1
+    assert json.loads(result.stdout) == {
         "ok": False,
         "findings": [
             {
