@@ -50,7 +50,11 @@ class Call(Struct, frozen=True):
 @click.argument("name", default="", shell_complete=seen_names)
 @click.option("--failed", is_flag=True, help="Only calls that have failed: the last 200.")
 @click.option("--running", is_flag=True, help="Only calls that run.")
-@click.option("--slow", is_flag=True, help="Only those that run longer than most, longest first.")
+@click.option(
+    "--slow",
+    is_flag=True,
+    help="Only calls that run longer than most of their function's calls, longest first.",
+)
 @json_option()
 @click.option("--csv", "as_csv", is_flag=True, help="For spreadsheets.")
 def calls_command(

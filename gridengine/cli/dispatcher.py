@@ -236,7 +236,7 @@ def dispatcher_command() -> None:
     "--restart",
     "restarts",
     is_flag=True,
-    help="Have it started again whenever it is killed.",
+    help="Start it again whenever it is killed.",
 )
 @click.option("--foreground", is_flag=True, help="Stay, until SIGTERM or Ctrl-C.")
 def start_command(name: str, *, foreground: bool, **given: Any) -> None:
@@ -369,7 +369,7 @@ def restart_command(name: str, *, now: bool) -> None:
 @click.argument("name", shell_complete=dispatcher_names)
 @click.argument("workers", type=click.IntRange(min=0), required=False)
 @click.option(
-    "--auto", is_flag=True, help="Return to as many as its calls need, within its bounds."
+    "--auto", is_flag=True, help="Return to as many workers as its calls need, within its bounds."
 )
 def scale_command(name: str, workers: int | None, *, auto: bool) -> None:
     """Have the dispatcher NAME keep this many WORKERS, whether they are busy or idle.

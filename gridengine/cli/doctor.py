@@ -172,7 +172,7 @@ def check_encryption() -> Finding:
 @click.option(
     "--scheduler",
     type=SchedulerChoice(tuple(BY_NAME)),
-    help="Look at this one alone, and fail when it is not here (default: the setting, else all).",
+    help="Check this one alone, and fail when it is not here (default: the setting, else all).",
 )
 @click.option(
     "--wait",

@@ -26,9 +26,9 @@ LOOK_SECONDS, LOOKS = 0.5, 4
 @command("logs", short_help="Show the logs of workers.")
 @click.argument("name", default="", shell_complete=seen_names)
 @click.argument("which", metavar="[CALL or WORKER]", default="")
-@click.option("--failed", is_flag=True, help="Of the workers where calls have failed lately.")
+@click.option("--failed", is_flag=True, help="Only logs of workers where calls have failed lately.")
 @click.option(
-    "--follow", is_flag=True, help="Go on with new output, of new logs too, until Ctrl-C."
+    "--follow", is_flag=True, help="Print new output as it comes, of new logs too, until Ctrl-C."
 )
 @click.option(
     "--lines",

@@ -40,12 +40,10 @@ OPENER = (
     "--port",
     type=click.IntRange(0, 65535),
     default=0,
-    help="On which port of 127.0.0.1 (default: one that is free).",
+    help="The port on 127.0.0.1 (default: any free one).",
 )
-@click.option("--open", "opens", is_flag=True, help="Have the browser of this machine show it.")
-@click.option(
-    "--allow-actions", is_flag=True, help="Let calls be ended, and machines be drained, there."
-)
+@click.option("--open", "opens", is_flag=True, help="Open the page in this machine's browser.")
+@click.option("--allow-actions", is_flag=True, help="Let the page end calls and drain machines.")
 def page_command(name: str, port: int, opens: bool, allow_actions: bool) -> None:
     """Show a dispatcher's progress in a browser, until Ctrl-C: its calls, workers, graph, timeline,
     failures and logs. The address /metrics serves OpenMetrics to programs that send the token as a

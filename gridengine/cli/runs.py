@@ -53,7 +53,7 @@ def runs_command(as_json: bool) -> None:
 
 
 def _notes(one: RunSummary) -> Iterator[str]:
-    """Yield what else there is to say of a run."""
+    """Yield remarks: why a run cannot be read, and which dispatchers have calls of it."""
     if one.error:
         yield one.error
     elif one.left:
@@ -160,7 +160,7 @@ def _seconds(context: click.Context, option: click.Parameter, given: str | None)
     "--older",
     callback=_seconds,
     metavar="AGE",
-    help="Runs last written longer ago, as 12h, 30d, 4w; without NAME, of all runs.",
+    help="Only runs last written longer ago than this, as 12h, 30d, 4w; of all, without NAME.",
 )
 @click.option("--journal", help="Where the runs NAME are, if not in the run directory.")
 @click.option("--yes", is_flag=True, help="Do not ask.")

@@ -31,7 +31,7 @@ def _options(*those: Callable[[Any], Any]) -> Callable[[F], F]:
 
 _BATCH = tuple(TABLES)
 _OF_SITES = ("partition", "account", "qos", "queue", "parallel_environment")
-"""Options for what the settings of some batch systems say too."""
+"""Options that are also settings of some batch systems."""
 _TAKEN_BY: Mapping[str, tuple[str, ...]] = {
     **{
         option: tuple(name for name, site in TABLES.items() if option in site.__struct_fields__)
@@ -62,7 +62,9 @@ class SchedulerChoice(_Choice):
 _HELP = "The scheduler that starts the workers (default: the setting, else the best that is here"
 _which_scheduler = click.option("--scheduler", type=SchedulerChoice(STARTERS), help=f"{_HELP}).")
 _which_of_dispatcher = click.option(
-    "--scheduler", type=SchedulerChoice(OF_DISPATCHERS), help=f"{_HELP}; none: people do, by hand)."
+    "--scheduler",
+    type=SchedulerChoice(OF_DISPATCHERS),
+    help=f"{_HELP}; none: you start them by hand).",
 )
 _how_it_starts = (
     click.option(
@@ -99,7 +101,7 @@ _how_it_starts = (
         "--start-timeout",
         type=click.FloatRange(min=0, min_open=True),
         metavar="SECONDS",
-        help="How long calls may wait for their first worker, then they fail (default: for ever).",
+        help="Calls fail that wait longer for their first worker (default: they wait for ever).",
     ),
 )
 scheduler_options = _options(_which_scheduler, *_how_it_starts)

@@ -125,7 +125,7 @@ Any key goes back."""
 
 @command("top", short_help="Show a dispatcher, live.")
 @click.argument("name", default="", shell_complete=watched_names)
-@click.option("--once", is_flag=True, help="One frame, and no more.")
+@click.option("--once", is_flag=True, help="Print one frame, and exit.")
 @click.option(
     "--interval",
     type=click.FloatRange(min=0.2),
@@ -134,10 +134,10 @@ Any key goes back."""
     help="Seconds between two frames.",
 )
 @click.option(
-    "--view", type=click.Choice(tuple(VIEWS)), default="functions", help="What is listed."
+    "--view", type=click.Choice(tuple(VIEWS)), default="functions", help="The table to show."
 )
-@click.option("--sort", metavar="COLUMN", default="", help="By which column.")
-@click.option("--filter", default="", help="Only rows in which this text stands.")
+@click.option("--sort", metavar="COLUMN", default="", help="Sort by this column.")
+@click.option("--filter", default="", help="Only rows that contain this text.")
 @click.option(
     "--follow",
     metavar="WHICH",

@@ -101,9 +101,7 @@ def _none(which: str) -> ConfigurationError:
 
 
 def files_for_dry_run(say: Callable[[str], None]) -> list[Path]:
-    """Return the connection files for the commands of a dry run: those of the runs under way, or a
-    placeholder.
-    """
+    """Return the connection files for a dry run: of the run under way, else a placeholder."""
     try:
         return connection_files((), say)
     except ConfigurationError:
@@ -112,8 +110,8 @@ def files_for_dry_run(say: Callable[[str], None]) -> list[Path]:
 
 
 def scheduler_of(file: Path) -> str | None:
-    """Return what starts the workers that a dispatcher has; None where nothing does, or that is not
-    known.
+    """Return the name of the scheduler that starts a dispatcher's workers; None if nothing does, or
+    it is unknown.
     """
     found = Connection.load(file).scheduler if file.exists() else ""
     return found if found in STARTERS else None
@@ -325,8 +323,9 @@ def worker_command(dispatcher: str, count: int | None, **held: Any) -> None:
     """Start workers on this machine for the dispatcher NAME. They stay until it ends or Ctrl-C
     stops them.
 
-    NAME is whatever is printed of a dispatcher that takes workers from elsewhere: its name, process
-    id, folder; or a copy of its connection file for workers.
+    NAME is any name of the dispatcher that a command prints, such as its process id or folder; or
+    the path of a copy of its connection file for workers. The dispatcher must take workers from
+    elsewhere.
 
     Calls go to the workers that have what they ask for. With --cores, --memory, --gpus or --token
     each worker has only that, and one core if you do not say how many; without any of them it has

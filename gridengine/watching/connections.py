@@ -23,7 +23,7 @@ from gridengine.settings.values import settings
 from gridengine.wire.runtime_folder import SOCKET, is_private, runtime_folders
 
 ANSWER_SECONDS = 5.0
-"""Within which a dispatcher must answer. A suspended one does not."""
+"""How long a dispatcher has for an answer. A suspended one never answers."""
 MOST_ANSWER = 64 * 1024 * 1024
 FULL_BYTES = 1 << 20
 """A file system with less room than this counts as full."""
@@ -59,7 +59,7 @@ class Watched(contextlib.AbstractContextManager["Watched"]):
     """
 
     run = ""
-    """The named run, or the client, if the dispatcher was named only by that; else empty."""
+    """The named run or client by which the user named the dispatcher; else empty."""
 
     def __init__(self, path: Path, *, seconds: float = ANSWER_SECONDS) -> None:
         self.path = path
@@ -79,8 +79,8 @@ class Watched(contextlib.AbstractContextManager["Watched"]):
     def ask(
         self, ask: str = STATUS, *, most: int = 100, words: Sequence[str] = (), first: int = 0
     ) -> Answer:
-        """Return a dispatcher's answer. A cancellation concerns only the run by which the
-        dispatcher was named.
+        """Return the dispatcher's answer. A request to cancel concerns only the calls of `run`, if
+        there is one.
 
         Raises:
             ClusterError: the dispatcher does not answer, has ended, or refuses.
@@ -149,14 +149,12 @@ class Watched(contextlib.AbstractContextManager["Watched"]):
 
 
 def sockets() -> list[Path]:
-    """Return the sockets of this user's dispatchers on this machine, including leftovers of killed
-    ones.
-    """
+    """Return the sockets of this user's dispatchers on this machine, killed ones included."""
     return runtime_files(SOCKET)
 
 
 def runtime_files(end: str) -> list[Path]:
-    """Return what this user's dispatchers on this machine have by names that end so."""
+    """Return the files of this user's dispatchers on this machine whose names have this suffix."""
     found = []
     for folder in runtime_folders(os.environ, settings().watch_directory):
         if is_private(folder):
@@ -189,8 +187,8 @@ def ask_all(
 
 
 def answers(seconds: float = ANSWER_SECONDS) -> tuple[list[Answer], list[str]]:
-    """Return the answers of all running dispatchers, the latest begun first; and the errors of
-    those that gave none.
+    """Return the answers of all running dispatchers, the one that began last first; and the errors
+    of those that do not answer.
     """
     found, silent = ask_all(seconds=seconds)
     answers = sorted((answer for _, answer in found), key=lambda one: -one.identity.since)

@@ -105,7 +105,7 @@ def _waiting(status: Status, who: Identity) -> Iterator[Explanation]:
 
 
 def _room(status: Status, who: Identity) -> str:
-    """Return what can be done about max_workers where no script has said it; else nothing."""
+    """Return how to get more workers if no script set max_workers; else an empty text."""
     if who.home and not status.local:
         return "`gridengine scale NAME N` has N workers there, if there is room; or wait"
     if who.home:

@@ -22,9 +22,14 @@ NO_LOG = (
 
 
 class FoundLogs(NamedTuple):
-    """The last lines of a dispatcher's own log (if all logs are requested), the paths of workers'
-    logs, whether the first of these may still come, and output of calls that is in no log. why:
-    the reason where there is none of these. heading: that the run has ended, and when.
+    """The logs of a run.
+
+    told: the last lines of the dispatcher's own log, if all logs are requested.
+    paths: the workers' logs.
+    may_come: whether workers may still write logs.
+    printed: output of calls that is in no log.
+    why: why there is nothing of these.
+    heading: which run has ended, and when.
     """
 
     told: list[str]
@@ -71,8 +76,8 @@ def find_logs(name: str, which: str, *, failed: bool) -> FoundLogs:
 
 
 def _logs_of(answer: Answer, which: str) -> list[str]:
-    """Return the logs of a call, and of workers of this id, process, cluster job or host; those
-    that have left are known by what they ran.
+    """Return the logs of a call, and of workers by id, process, cluster job or host. Workers that
+    have left are known by the calls that they ran.
     """
     status = answer.status
     calls: list[RunStatus | FailureStatus] = [*status.runs, *status.failures]
@@ -85,9 +90,7 @@ def _logs_of(answer: Answer, which: str) -> list[str]:
 
 
 def _is_named(path: Path, which: str) -> bool:
-    """Return whether a log is meant by its file's name: never by a number alone, which is a
-    call's.
-    """
+    """Return whether `which` is the file's path or name. A number alone is always a call."""
     return which in (str(path), path.name, path.stem)
 
 

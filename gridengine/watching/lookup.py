@@ -68,7 +68,7 @@ class Place(NamedTuple):
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether it is watched over the network."""
+        """Whether it runs on another machine, and can be watched over the network."""
         one = self.standalone
         return self.socket is None and one is not None and is_watched_elsewhere(one)
 
@@ -79,8 +79,8 @@ class Place(NamedTuple):
 
     @property
     def worker_file(self) -> Path | None:
-        """The connection file for workers from elsewhere; None when it takes none, or does
-        not run.
+        """The connection file for workers that others start; None if the dispatcher takes none, or
+        does not run.
         """
         one = self.standalone
         ended = one is not None and self.socket is None and one.state() is not State.RUNNING
@@ -108,7 +108,7 @@ Silent: TypeAlias = Mapping[int, ClusterError]
 
 
 def there() -> tuple[list[Known[Place]], Silent]:
-    """Return the dispatchers that run on this machine, and all stand-alone ones."""
+    """Return the dispatchers that run on this machine, and all stand-alone dispatchers."""
     answers, silent = ask_all()
     alone = list(map(of_folder, standalone_folders()))
     homes = {one.id: str(one.thing.folder) for one in alone}  # older versions do not report theirs
@@ -160,7 +160,7 @@ WIDER: Sequence[Callable[[Word, list[Known[Place]]], list[Known[Place]]]] = (
     lambda word, known: [_asked_of(word, one) for one in known],
     lambda word, known: [*known, *(known_folder(one, Place(None, one)) for one in run_folders())],
 )
-"""Where a name is looked for, one after the other: each takes longer than the one before."""
+"""Where a name is looked for, in this order: each place takes longer than the one before."""
 
 
 def find(text: str, wanted: Callable[[Place], object], why_not: str) -> Known[Place]:
@@ -258,8 +258,9 @@ def connect(text: str = "") -> Watched:
 
 
 def answer_of(name: str, ask: str = STATUS) -> tuple[Answer, bool]:
-    """Return the answer of a run's dispatcher, and True; or the report of the last run of this
-    name, and False. Without a name, it is the only running dispatcher, or the last report.
+    """Return the answer of the dispatcher of this name, and True; if none runs, the report of the
+    last run of this name, and False. An empty name is the only dispatcher that runs, else the last
+    report.
 
     Raises:
         ConfigurationError: there is neither, or there are several.
@@ -315,11 +316,11 @@ def standalone(text: str) -> DispatcherFolder:
 
 
 def by_itself(text: str) -> DispatcherFolder:
-    """Do as `standalone`, for commands that end or change a dispatcher, and so the calls of all its
-    clients. A named run or a client does not name the dispatcher here.
+    """Do as `standalone`, for commands that end or change a whole dispatcher. The word must not be
+    a named run or a client, because the dispatcher may have others.
 
     Raises:
-        ConfigurationError: the word names it only by one of these.
+        ConfigurationError: the word is a named run or a client.
     """
     folder, run = _standalone(text)
     if run:
@@ -331,9 +332,7 @@ def by_itself(text: str) -> DispatcherFolder:
 
 
 def _standalone(text: str) -> tuple[DispatcherFolder, str]:
-    """Return the folder, and the named run or client if the word names the dispatcher only
-    by that.
-    """
+    """Return the folder; and the named run or client, if the word is one, else an empty text."""
     word = word_of(text)
     places = [DispatcherFolder.of(text).path] if is_name(text) else []
     places += [Path(word.place), Path(word.place).parent] if word.place else []

@@ -110,7 +110,7 @@ def of_answer(answer: Answer, thing: T) -> Known[T]:
 
 
 def _calls_of(word: Word, one: Known[T]) -> str:
-    """Return whose calls a word names: the name of the run, or the client as it was given."""
+    """Return the named run, or the client, whose calls a word names; empty if it names none."""
     for text in (word.text, Path(word.place).name):
         if text in one.calls:
             return text
@@ -145,7 +145,7 @@ def meant(word: Word, known: Sequence[Known[T]]) -> list[Known[T]]:
 
 
 def calls_meant(word: Word, one: Known[T]) -> str:
-    """Return the named run or the client if the word names this only by that; else empty."""
+    """Return the named run or client that the word is, if nothing else about the thing fits."""
     return "" if any(rule(word, one) for rule in ITSELF) else _calls_of(word, one)
 
 
@@ -158,7 +158,7 @@ def word_for(one: Known[T], known: Sequence[Known[T]]) -> str:
 
 
 def listed(word: str, known: Sequence[Known[T]]) -> str:
-    """Return a list of what there is, nearest first, each by a word that names it alone."""
+    """Return what there is as a list for people, the most similar first, by unambiguous words."""
 
     def nearness(one: Known[T]) -> float:
         return difflib.SequenceMatcher(None, word.lower(), one.title.lower()).ratio()

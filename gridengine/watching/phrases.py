@@ -53,8 +53,8 @@ def ago(seconds: float) -> str:
 
 
 def clock(answer: Answer, seconds_ago: float) -> str:
-    """Return when something happened that an answer tells as so many seconds ago: the time of day,
-    and of another day than today its date too.
+    """Return when something happened, from how many seconds before an answer it was: the time of
+    day, with the date unless it is today.
     """
     told_at = answer.identity.since + answer.status.elapsed_seconds
     then = time.localtime(told_at - seconds_ago)
@@ -63,9 +63,7 @@ def clock(answer: Answer, seconds_ago: float) -> str:
 
 
 def names_of(call: str) -> tuple[str, ...]:
-    """Return by which names users may call a call: `call 7 of f` by that, and by 7; `job x` by
-    x.
-    """
+    """Return the names of a call: `call 7 of f` is also 7, and `job x` also x."""
     kind, _, rest = call.partition(" ")
     if kind == "job":
         return call, rest

@@ -110,8 +110,8 @@ def _wide(content: str) -> str:
 
 
 def _timeline(answer: Answer) -> str:
-    """Return the chart: for each worker as many rows as it ran calls at a time, and a bar for each
-    call of the sample.
+    """Return the chart. A worker has as many rows as it ran calls at a time; each call of the
+    sample is a bar.
     """
     drawn = timeline_of(answer)
     if not drawn.bars:

@@ -18,8 +18,8 @@ from gridengine.watching.runs_on_disk import ended_answer, known_runs
 
 
 def run_file(text: str, journal: Any = None) -> Path:
-    """Return the file of the named run that a word names; with `journal`, the run of this name
-    there.
+    """Return the file of the named run that a word names. With a folder `journal`, the word is the
+    name of a run there.
 
     Raises:
         SeveralMeant: there are several; the text has a word for each.

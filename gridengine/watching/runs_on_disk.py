@@ -28,7 +28,7 @@ from gridengine.wire.runtime_folder import RECORD
 T = TypeVar("T")
 MOST_LOOKED_AT = 20
 MOST_KILLED = 20
-"""How many runs are remembered whose processes were killed."""
+"""The records of how many killed processes are kept."""
 NOT_KEPT = "nothing is kept of runs under ten seconds in which no call failed"
 
 
@@ -45,14 +45,14 @@ class OtherRun(Struct, frozen=True):
 
 
 def other_runs(known: set[str]) -> list[OtherRun]:
-    """Return the last runs, the latest begun first, without those of these names. A run of another
-    machine is under way if its address answers.
+    """Return the last runs, except the runs with these ids, the one that began last first. A run is
+    under way if its dispatcher accepts connections.
     """
     return [_read(one) for one in run_folders()[:MOST_LOOKED_AT] if one.name not in known]
 
 
 def run_folders() -> list[Path]:
-    """Return the folders of runs, the latest begun first."""
+    """Return the folders of runs, the one that began last first."""
     found: list[Path] = []
     with contextlib.suppress(OSError, ConfigurationError):  # there have been none
         found = [one for one in settings().runs.iterdir() if RUN_NAME.fullmatch(one.name)]
@@ -134,7 +134,7 @@ def _reports() -> Iterator[Answer]:
 
 
 def _killed() -> Iterator[Answer]:
-    """Yield the last runs of this machine whose processes were killed; forget older ones."""
+    """Yield the last runs of this machine whose processes were killed; delete older records."""
     records = [path for path in runtime_files(RECORD) if not started(process_of(path))]
     dated = sorted(((_time_of(path), path) for path in records), reverse=True)
     for _, path in dated[MOST_KILLED:]:
@@ -155,7 +155,7 @@ def _time_of(path: Path) -> float:
 
 
 def ended_words(answer: Answer) -> str:
-    """Return a sentence that says that a run has ended, and when."""
+    """Return which run has ended, and when, in a sentence."""
     who = answer.identity
     end = "was killed; it began" if answer.killed else "ended"
     at = time.localtime(who.since + answer.status.elapsed_seconds)
@@ -164,8 +164,8 @@ def ended_words(answer: Answer) -> str:
 
 
 def heading(answer: Answer, name: str) -> str:
-    """Return that a run is over, above what is told of it; where it is the last of a name, or the
-    last of all, which of the runs that have ended since nothing is kept of.
+    """Return the line above the description of an ended run: which run it is, and when it ended. If
+    the run was found as the last of its name, the line also says which later runs leave no report.
     """
     words = ended_words(answer)
     if name in of_answer(answer, None).own:
