@@ -18,6 +18,7 @@ from gridengine.cli.console import Group, command, console, json_option, print_j
 from gridengine.cli.scheduler_options import (
     arguments_of,
     dispatcher_options,
+    entry_for,
     resource_options,
     resources_of,
 )
@@ -38,17 +39,6 @@ CLOSE_SECONDS = 30.0
 """How long a dispatcher may take that is told to end at once."""
 SILENT = "silent"
 """The state of a dispatcher that runs and does not answer."""
-
-
-def previous_options(folder: DispatcherFolder) -> StartOptions:
-    """Return the options of a dispatcher's last start; for a new one, the defaults from the
-    settings.
-    """
-    if folder.options_file.exists():
-        return folder.options()
-    from gridengine.schedulers import default_entry
-
-    return StartOptions(default_entry()[0].name, directory=working_directory())
 
 
 def words(name: str, options: StartOptions) -> str:
@@ -210,7 +200,6 @@ _LISTED: Mapping[str, Callable[[list[Any]], str]] = {
 """The fields that hold lists of objects, and how each list is shown."""
 EXIT_STATUS = {"running": 0, "died": 1, "ended": 3, "silent": 4}
 """The exit status by state, as in init scripts (Linux Standard Base, Init Script Actions)."""
-RESOURCES = ("cores", "memory", "walltime", "gpus", "token")
 
 
 @click.group("dispatcher", cls=Group, short_help="Start and end stand-alone dispatchers.")
@@ -262,15 +251,16 @@ def start_command(name: str, *, foreground: bool, **given: Any) -> None:
 
 
 def _options(folder: DispatcherFolder, given: dict[str, Any]) -> StartOptions:
-    """Return the options for a start: the previous ones, overridden by the given ones. A given
-    scheduler discards the previous options.
+    """Return the options for a start: those of the last start, overridden by the given ones. Where
+    a scheduler is given, those of the last start are discarded.
     """
     scheduler, restarts = given.pop("scheduler"), given.pop("restarts")
-    resources = encode_demand(Demand(resources_of(**{one: given.pop(one) for one in RESOURCES})))[0]
-    if scheduler:
-        before = StartOptions(scheduler, directory=working_directory())
+    resources = encode_demand(Demand(resources_of(given)))[0]
+    if scheduler or not folder.options_file.exists():
+        name = scheduler or entry_for(None).name
+        before = StartOptions(name, directory=working_directory())
     else:
-        before = previous_options(folder)
+        before = folder.options()
     try:
         arguments = arguments_of(before.scheduler, given)
     except click.UsageError as error:

@@ -14,7 +14,7 @@ import click
 from gridengine.api.named_runs import run_named
 from gridengine.cli.completion import dispatcher_names, run_names
 from gridengine.cli.console import command, console, json_option, print_json, table
-from gridengine.cli.scheduler_options import arguments_of, scheduler_options
+from gridengine.cli.scheduler_options import arguments_of, entry_for, scheduler_options
 from gridengine.client.calls_elsewhere import dispatchers_with
 from gridengine.errors import JournalError, short_repr
 from gridengine.journal import stored_runs
@@ -135,11 +135,8 @@ def _scheduler(dispatcher: str | None, given: dict[str, Any]) -> Scheduler:
         from gridengine.api.client import Client
 
         return Client(dispatcher)
-    from gridengine.schedulers import default_entry
-    from gridengine.schedulers.registry import entry_of
-
-    name = given.pop("scheduler") or default_entry()[0].name
-    return entry_of(name).make(**arguments_of(name, given))
+    entry = entry_for(given.pop("scheduler"))
+    return entry.make(**arguments_of(entry.name, given))
 
 
 UNITS = {"h": 3600, "d": 86400, "w": 7 * 86400}

@@ -19,6 +19,7 @@ from gridengine.cli.completion import dispatcher_names, watched_names
 from gridengine.cli.console import command
 from gridengine.cli.scheduler_options import (
     SchedulerChoice,
+    entry_for,
     held_options,
     resource_options,
     resources_of,
@@ -43,7 +44,7 @@ from gridengine.schedulers.launcher import (
     WorkerStatus,
 )
 from gridengine.schedulers.local_process import TcpProcessLauncher
-from gridengine.schedulers.registry import BATCH_SYSTEMS, STARTERS, entry_of
+from gridengine.schedulers.registry import BATCH_SYSTEMS, STARTERS
 from gridengine.settings.values import settings
 from gridengine.watching.connections import ask_all
 from gridengine.watching.lookup import worker_file
@@ -53,10 +54,13 @@ from gridengine.wire.connection_file import Connection, make_private_folder
 ENDED = (WorkerStatus.ENDED, WorkerStatus.FAILED)
 
 
-def connection_files(names: Sequence[str], say: Callable[[str], None]) -> list[Path]:
+def connection_files(
+    names: Sequence[str], say: Callable[[str], None], *, dry: bool = False
+) -> list[Path]:
     """Return the connection files of the named dispatchers. Of several, those that are not under
     way are reported by `say` and left out. Without a name, it is the dispatcher that began last
-    among those in the run directory that can be reached from here.
+    among those in the run directory that can be reached from here; for a dry run a placeholder if
+    there is none.
 
     Raises:
         ConfigurationError: there is none, it has ended, or its file is not this user's alone.
@@ -66,7 +70,13 @@ def connection_files(names: Sequence[str], say: Callable[[str], None]) -> list[P
         Connection.load(file)
         return [file]
     if not names:
-        return _last_under_way()
+        # Latest first; `next` stops at the first dispatcher that answers.
+        last = next(filter(is_under_way, (one / CONNECTION for one in run_folders())), None)
+        if last is None and not dry:
+            raise _none(f"below {settings().runs}")
+        if last is None:
+            say("no run is under way; for one in a folder RUN:")
+        return [last or settings().runs / "RUN" / CONNECTION]
     found = []
     for name in names:
         try:
@@ -83,14 +93,6 @@ def connection_files(names: Sequence[str], say: Callable[[str], None]) -> list[P
     return found
 
 
-def _last_under_way() -> list[Path]:
-    # Latest first; `next` stops at the first dispatcher that answers.
-    found = next(filter(is_under_way, (one / CONNECTION for one in run_folders())), None)
-    if found is None:
-        raise _none(f"below {settings().runs}")
-    return [found]
-
-
 def _none(which: str) -> ConfigurationError:
     return ConfigurationError(
         f"no run {which} is under way, or none can be reached from here",
@@ -98,15 +100,6 @@ def _none(which: str) -> ConfigurationError:
         "machine alone takes no workers from elsewhere: ProcessScheduler(max_workers=8) gives "
         "it more of its own",
     )
-
-
-def files_for_dry_run(say: Callable[[str], None]) -> list[Path]:
-    """Return the connection files for a dry run: of the run under way, else a placeholder."""
-    try:
-        return connection_files((), say)
-    except ConfigurationError:
-        say("no run is under way; for one in a folder RUN:")
-        return [settings().runs / "RUN" / CONNECTION]
 
 
 def scheduler_of(file: Path) -> str | None:
@@ -272,9 +265,8 @@ def up_command(
       gridengine up 4242 -n 10 --scheduler grid_engine --cores 4 --dry
     """
     say = functools.partial(click.echo, err=True)
-    no_run = dry and not names
-    files = files_for_dry_run(say) if no_run else connection_files(names, say)
-    resources = resources_of(**asked)
+    files = connection_files(names, say, dry=dry)
+    resources = resources_of(asked)
     with contextlib.ExitStack() as stack:
         said = [scheduler or scheduler_of(file) for file in files]
         made = {one: stack.enter_context(_scheduler(one, count)) for one in set(said)}
@@ -301,9 +293,7 @@ def _say_of(file: Path, files: Sequence[Path]) -> Callable[[str], None]:
 
 
 def _scheduler(name: str | None, count: int | None) -> Scheduler:
-    from gridengine.schedulers import default_entry
-
-    entry = default_entry()[0] if name is None else entry_of(name)
+    entry = entry_for(name)
     if not entry.starts_workers:
         raise click.UsageError(f"{entry.name} starts no workers; say --scheduler")
     return entry.make(max_workers=count)
@@ -381,7 +371,7 @@ def _held(count: int | None, **given: Any) -> Resource:
     Raises:
         click.UsageError: several workers would use the same GPUs.
     """
-    resources = resources_of(**given)
+    resources = resources_of(given)
     if (count or 1) > 1 and resources.get(GPUs) is not None:
         raise click.UsageError(
             "--gpus is for one worker: several would use the same GPUs. Start one that holds all of"

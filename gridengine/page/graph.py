@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from graphlib import TopologicalSorter
 from itertools import groupby
 
 from msgspec import Struct
@@ -128,16 +129,9 @@ def _mean_place(one: GraphNode, places: Mapping[str, int]) -> float:
 
 
 def _layers(known: Mapping[str, GraphNode]) -> dict[str, int]:
-    """Return the length of the longest path to each node. No recursion, because graphs are deep."""
+    """Return the length of the longest path to each node."""
+    before = {name: [other for other in one.after if other in known] for name, one in known.items()}
     layers: dict[str, int] = {}
-    for first in known:
-        stack = [first]
-        while stack:
-            name = stack[-1]
-            before = [other for other in known[name].after if other in known]
-            if missing := [other for other in before if other not in layers]:
-                stack += missing
-                continue
-            layers[name] = 1 + max((layers[other] for other in before), default=-1)
-            stack.pop()
-    return layers
+    for name in TopologicalSorter(before).static_order():
+        layers[name] = 1 + max((layers[other] for other in before[name]), default=-1)
+    return {name: layers[name] for name in known}

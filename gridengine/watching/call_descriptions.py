@@ -1,7 +1,7 @@
-"""Describe pickled calls and exceptions in words. No code of the user is imported or run: except
-for a few plain classes, an object is shown as the name of its class.
+"""Describe pickled calls and exceptions in words, and group failures by their causes.
 
-Group failures by their causes.
+No code of the user is imported or run: except for a few plain classes, an object is shown as the
+name of its class.
 """
 
 from __future__ import annotations
@@ -80,8 +80,9 @@ def call_arguments(calls: bytes, place: int, form: int) -> str:
         named: dict[str, Any] = {}
         if form == FULL:
             positional, named = call
-        shown = [_shorten(one) for one in positional]
-        shown += [f"{name}={_shorten(one)}" for name, one in named.items()]
+        shorten = _shortener().repr
+        shown = [shorten(one) for one in positional]
+        shown += [f"{name}={shorten(one)}" for name, one in named.items()]
     except Exception:  # a pickle may contain anything, and this is only for display
         return ""
     words = ", ".join(shown)
@@ -94,10 +95,6 @@ def _shortener() -> reprlib.Repr:
     shortener.maxstring = shortener.maxother = shortener.maxlong = MOST_SHOWN // 2
     shortener.maxlist = shortener.maxtuple = shortener.maxdict = shortener.maxset = 4
     return shortener
-
-
-def _shorten(value: object) -> str:
-    return _shortener().repr(value)
 
 
 def exception_texts(pickled: bytes) -> list[str]:
