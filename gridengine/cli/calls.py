@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import click
 from msgspec import Struct
@@ -97,17 +97,14 @@ def calls_command(
 
 def _rows(status: Status, *, failed: bool, running: bool, slow: bool) -> Iterator[Call]:
     if slow:
-        yield from sorted(map(_running, _slow(status)), key=lambda one: -(one.seconds or 0))
+        usual = {one.name: one.p95_seconds or 0.0 for one in status.functions}
+        found = [one for one in status.runs if one.seconds > usual.get(one.function, 0.0)]
+        yield from sorted(map(_running, found), key=lambda one: -(one.seconds or 0))
         return
     if running or not failed:
         yield from map(_running, status.runs)
     if failed or not running:
         yield from map(_failed, reversed(status.failures))
-
-
-def _slow(status: Status) -> Iterable[RunStatus]:
-    usual = {one.name: one.p95_seconds for one in status.functions}
-    return [run for run in status.runs if run.seconds > (usual.get(run.function) or 0.0)]
 
 
 def _running(one: RunStatus) -> Call:

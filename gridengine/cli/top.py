@@ -1,23 +1,19 @@
-"""Read keys at a terminal, one by one.
-
-`gridengine top`: show a dispatcher live on a terminal, or as plain frames.
-"""
+"""`gridengine top`: show a dispatcher live on a terminal, or as plain frames."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import queue
 import re
-import select
 import shutil
 import signal
-import socket
 import sys
 import termios
 import threading
 import tty
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeAlias
 
 import click
 import msgspec
@@ -32,16 +28,12 @@ from gridengine.errors import ClusterError
 from gridengine.watching.connections import Watched
 from gridengine.watching.explanation import explain
 from gridengine.watching.lookup import connect
-from gridengine.watching.newest import Newest
 from gridengine.watching.tables import VIEWS, View, followed_by, frame, part_at
 
 _ARROWS = {"\x1b[A": "up", "\x1b[B": "down", "\x1bOA": "up", "\x1bOB": "down"}
-
 _LONG = "up", "down", "click"
 _SEQUENCE = re.compile(r"\x1b[\[O][0-?]*[ -/]*[@-~]|.", re.DOTALL)
 """A key as terminals send it: a control sequence (ECMA-48, 5.4), or a character."""
-
-
 _MOUSE = re.compile(r"\x1b\[<(\d+);(\d+);(\d+)M")
 """A pressed mouse button and its position (xterm's control sequences, SGR 1006)."""
 _WHEEL = {"64": "up", "65": "down"}
@@ -64,42 +56,18 @@ def _key(typed: str) -> str:
     return f"click {int(x) - 1} {int(y) - 1}" if button == "0" else _WHEEL.get(button, "")
 
 
-class TerminalKeys:
-    """Within the `with`, the terminal sends each key and click at once, without echo.
-
-    Args:
-        woken: a socket that becomes readable to end a wait, when a signal has come, for example.
-    """
-
-    def __init__(self, fd: int, woken: socket.socket) -> None:
-        self._fd = fd
-        self._woken = woken
-        self._before: list[Any] = []
-
-    def __enter__(self) -> TerminalKeys:
-        self._before = termios.tcgetattr(self._fd)
-        tty.setcbreak(self._fd)
-        os.write(self._fd, _MOUSE_ON)
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
+@contextlib.contextmanager
+def keys_at_once(fd: int) -> Iterator[None]:
+    """Let the terminal send each key and click at once, without echo."""
+    before = termios.tcgetattr(fd)
+    try:
+        tty.setcbreak(fd)
+        os.write(fd, _MOUSE_ON)
+        yield
+    finally:
         with contextlib.suppress(OSError):  # the terminal is gone
-            os.write(self._fd, _MOUSE_OFF)
-        termios.tcsetattr(self._fd, termios.TCSADRAIN, self._before)
-
-    def wait(self) -> list[str]:
-        """Wait for keys and return them as they come; arrows are `up` and `down`. Return none when
-        woken.
-        """
-        ready, _, _ = select.select([self._fd, self._woken.fileno()], [], [])
-        if self._woken.fileno() in ready:
-            self._woken.recv(4096)
-        if self._fd not in ready:
-            return []
-        typed = os.read(self._fd, 1024).decode(errors="replace")
-        if not typed:  # the terminal is gone
-            return ["q"]
-        return keys_in(typed)
+            os.write(fd, _MOUSE_OFF)
+        termios.tcsetattr(fd, termios.TCSADRAIN, before)
 
 
 MOST_SAMPLED = 500
@@ -218,24 +186,35 @@ def cpu_between(before: Answer, after: Answer) -> float | None:
     return (after.cpu_seconds - before.cpu_seconds) / seconds if seconds > LEAST_SECONDS else None
 
 
+Event: TypeAlias = Answer | ClusterError | list[str]
+"""An answer, the reason why no more come, or keys; no keys mean to draw again."""
+
+
 class _Screen:
-    """The alternate screen of a terminal, which is restored however this ends."""
+    """The alternate screen of a terminal, which is restored however this ends.
+
+    Two threads put keys and answers into one queue of events, and this thread draws.
+    """
 
     def __init__(self, watched: Watched, view: View, interval: float) -> None:
         self._watched = watched
         self._view = view
         self._interval = interval
+        self._events = queue.SimpleQueue[Event]()
+        self._read_on = threading.Semaphore(0)
+        """Lets the thread read the next keys. What is typed after `q` is the shell's."""
         self._typed: str | None = None
         """The text typed so far for the field `_what` of the view; None when nothing is being
         typed.
         """
         self._what = "filter"
+        self._told: Answer | None = None
+        """The last answer, with the events of those before."""
         self._shown: Answer | None = None
+        """The answer on the screen, which stays while the user pauses."""
         self._help = False
         self._done = False
-        self._newest = Newest(merged_answers)
         self._fault: ClusterError | None = None
-        """Why no more answers come."""
         self._followed: list[str] | None = None
         """The words to which the answers are limited now; None before the first request."""
         self._cpu: float | None = None
@@ -248,34 +227,31 @@ class _Screen:
 
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, lambda number, frame: sys.exit(128 + number))
-        woken, wake = socket.socketpair()
-        for end in (woken, wake):
-            end.setblocking(False)
-        signal.signal(signal.SIGWINCH, lambda number, frame: None)
-        signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
-        words = ""
+        signal.signal(signal.SIGWINCH, lambda number, frame: self._events.put([]))
         # Without COLUMNS and LINES, which are wrong once the terminal is resized.
         size = {name: one for name, one in os.environ.items() if name not in ("COLUMNS", "LINES")}
         out = Console(highlight=False, _environ=size)
         try:
             with (
-                TerminalKeys(sys.stdin.fileno(), woken) as keys,
+                keys_at_once(sys.stdin.fileno()),
                 Live(console=out, screen=True, auto_refresh=False) as live,
             ):
                 self._follow()
-                reader = threading.Thread(target=self._read, args=(wake,), daemon=True)
-                reader.start()
-                words = self._loop(
-                    keys,
-                    lambda lines: live.update(
-                        Text("\n".join(lines), no_wrap=True, overflow="crop"), refresh=True
-                    ),
-                )
+                for read in (self._read_answers, self._read_keys):
+                    threading.Thread(target=read, daemon=True).start()
+                while not self._done and self._fault is None:
+                    self._take(self._events.get())
+                    if self._shown is not None and self._events.empty():
+                        lines = "\n".join(self._lines(self._shown))
+                        live.update(Text(lines, no_wrap=True, overflow="crop"), refresh=True)
         except KeyboardInterrupt:
             sys.exit(130)
-        finally:
-            signal.set_wakeup_fd(-1)
-        if words:
+        if self._fault is not None:
+            if self._told is None:
+                raise self._fault
+            status = self._told.status
+            counts = f"{status.done:,} calls were done, {status.failed:,} failed"
+            words = f"{self._fault.message}; when it was last seen {counts}"
             click.echo(folded(words, sys.stdout))
 
     def _follow(self) -> None:
@@ -285,49 +261,43 @@ class _Screen:
             self._followed = words
             self._watched.follow(most=MOST_SAMPLED, words=words, interval=self._interval)
 
-    def _read(self, wake: socket.socket) -> None:
-        """Take the dispatcher's answers, in a thread of its own, and wake the loop to draw them."""
-        while self._fault is None:
-            try:
-                self._newest.put(self._watched.next_answer())
-            except ClusterError as error:
-                self._fault = error
-                self._newest.put(None)
-            with contextlib.suppress(OSError):  # the loop has yet to wake up, or has ended
-                wake.send(b"\0")
+    def _read_answers(self) -> None:
+        try:
+            while True:
+                self._events.put(self._watched.next_answer())
+        except ClusterError as error:
+            self._events.put(error)
 
-    def _loop(self, keys: TerminalKeys, draw: Callable[[list[str]], None]) -> str:
-        """Draw and handle keys. Return the words to print at the end."""
-        told = answer = self._newest.get()
-        if self._fault is not None and told is None:
-            raise self._fault
-        while not self._done and told is not None and answer is not None:
-            draw(self._lines(answer))
-            for key in keys.wait():
+    def _read_keys(self) -> None:
+        with contextlib.suppress(OSError):  # the terminal is gone
+            while typed := os.read(sys.stdin.fileno(), 1024):
+                if keys := keys_in(typed.decode(errors="replace")):
+                    self._events.put(keys)
+                    self._read_on.acquire()
+        self._events.put(["q"])
+
+    def _take(self, event: Event) -> None:
+        if isinstance(event, ClusterError):
+            self._fault = event
+        elif isinstance(event, Answer):
+            if self._told is not None:
+                self._cpu = cpu_between(self._told, event) or self._cpu
+                event = merged_answers(self._told, event)
+            self._told = event
+        elif event:
+            for key in event:
                 self._press(key)
+            if not self._done:
+                self._read_on.release()
             try:
                 self._follow()
             except ClusterError as error:
                 self._fault = error
-            new = self._newest.take()
-            if new is not None:
-                self._cpu = cpu_between(told, new) or self._cpu
-                told = merged_answers(told, new)
-            elif self._fault is not None:
-                break
-            if not self._view.paused:
-                answer = told
-        if self._fault is None:
-            return ""
-        done, failed = (told.status.done, told.status.failed) if told is not None else (0, 0)
-        return (
-            f"{self._fault.message}; when it was last seen {done:,} calls were done, "
-            f"{failed:,} failed"
-        )
+        if self._shown is None or not self._view.paused:
+            self._shown = self._told
 
     def _lines(self, answer: Answer) -> list[str]:
         columns, lines = os.get_terminal_size(sys.stdout.fileno())
-        self._shown = answer
         if self._help:
             return HELP.splitlines()[:lines]
         view = self._view

@@ -53,15 +53,11 @@ class Window(Struct, frozen=True):
 OPEN_COLUMNS = (
     Column("call", 0, lambda one: one.call),
     Column("arguments", 18, lambda one: call_arguments(one.arguments, one.place, one.form)),
-    Column("state", 12, lambda one: _state(one)),
+    Column("state", 12, lambda one: f"needs {one.missing:,} results" if one.missing else one.state),
     Column("asks for", 12, lambda one: one.request),
     Column("tried", 6, lambda one: len(one.history), "{:,}".format),
     Column("submitted", 9, lambda one: one.since_seconds, lambda ago: f"{seconds(ago)} ago"),
 )
-
-
-def _state(one: CallStatus) -> str:
-    return f"needs {one.missing:,} results" if one.missing else one.state
 
 
 CAUSE_COLUMNS = (

@@ -164,14 +164,10 @@ def listed(word: str, known: Sequence[Known[T]]) -> str:
         return difflib.SequenceMatcher(None, word.lower(), one.title.lower()).ratio()
 
     nearest = sorted(known, key=nearness, reverse=True) if word else list(known)
-    shown = [_told(one, known) for one in nearest[:MOST_LISTED]]
+    words = [(word_for(one, known), one.title) for one in nearest[:MOST_LISTED]]
+    shown = [one if one == title else f"{one} ({title})" for one, title in words]
     more = len(known) - len(shown)
     return ", ".join(shown) + (f" and {more} more" if more else "")
-
-
-def _told(one: Known[T], known: Sequence[Known[T]]) -> str:
-    word = word_for(one, known)
-    return word if word == one.title else f"{word} ({one.title})"
 
 
 def only(word: Word, known: Sequence[Known[T]], kind: str) -> Known[T] | None:

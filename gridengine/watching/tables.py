@@ -1,4 +1,6 @@
-"""Make one frame of `gridengine top`, as lines of text, from a dispatcher's answer alone."""
+"""The tables of `gridengine top` and of the page; and one frame of `top`, as lines of text. All are
+made from a dispatcher's answer alone.
+"""
 
 from __future__ import annotations
 
@@ -194,6 +196,7 @@ def _head(answer: Answer, cpu: float | None, width: int, height: int) -> list[st
     who, status = answer.identity, answer.status
     ended = status.done + status.failed
     total = ended + status.running + status.waiting
+    full = int(BAR_CELLS * ended / total) if total else 0
     left = "" if status.left_seconds is None else f", about {seconds(status.left_seconds)} left"
     used = "" if cpu is None else f"{100 * cpu:.0f} % of a processor, "
     there = {**status.statuses, "queued": sum(one.queued for one in status.launches)}
@@ -203,7 +206,7 @@ def _head(answer: Answer, cpu: float | None, width: int, height: int) -> list[st
     lines = [
         f"{who.name}: process {who.pid} on {who.host}, {who.scheduler}, for "
         f"{seconds(status.elapsed_seconds)}{left}",
-        f"{_bar(ended / total if total else 0.0)} {ended:,} of {total:,} calls ended",
+        f"[{'#' * full}{'.' * (BAR_CELLS - full)}] {ended:,} of {total:,} calls ended",
         f"calls: {status.done:,} done, {status.failed:,} failed, {status.retried:,} retried, "
         f"{status.running:,} running, {status.waiting:,} waiting",
         f"workers: {status.worker_words}"
@@ -213,11 +216,6 @@ def _head(answer: Answer, cpu: float | None, width: int, height: int) -> list[st
         *textwrap.wrap(str(why or ""), max(width, LEAST_WIDTH))[:MOST_WHY_LINES],
     ]
     return lines[: max(height - LEAST_TABLE, 1)]
-
-
-def _bar(part: float) -> str:
-    full = int(part * BAR_CELLS)
-    return f"[{'#' * full}{'.' * (BAR_CELLS - full)}]"
 
 
 def rows_of(answer: Answer, view: View) -> list[Any]:
