@@ -11,18 +11,15 @@ from typing import Any
 
 import click
 
-from gridengine.api.named_runs import run_named
 from gridengine.cli.completion import dispatcher_names, run_names
 from gridengine.cli.console import command, console, json_option, print_json, table
 from gridengine.cli.scheduler_options import arguments_of, entry_for, scheduler_options
-from gridengine.client.calls_elsewhere import dispatchers_with
 from gridengine.errors import JournalError, short_repr
 from gridengine.journal import stored_runs
 from gridengine.journal.stored_runs import RunSummary
 from gridengine.resources.units import plural
 from gridengine.schedulers.base import Scheduler
 from gridengine.watching.phrases import size
-from gridengine.watching.run_lookup import own_run_file
 
 COLUMNS = ("name", "begun", ">done", ">failed", ">left", ">size", "script")
 
@@ -107,6 +104,9 @@ def retry_command(
       gridengine retry sweep --failed --scheduler slurm --max-workers 20 --yes
       gridengine retry sweep --dispatcher sweeps      calls without a result, too
     """
+    from gridengine.api.named_runs import run_named  # imports whatever runs calls
+    from gridengine.client.calls_elsewhere import dispatchers_with
+
     run = run_named(name, journal=journal)
     name = run.name
     count = run.failed if failed else run.failed + run.left
@@ -177,6 +177,8 @@ def forget_command(
         raise click.UsageError("give the names of runs, or --older")
     if journal is not None and not names:
         raise click.UsageError("give the names of the runs that are there")
+    from gridengine.watching.run_lookup import own_run_file
+
     named = list(dict.fromkeys(own_run_file(name, journal) for name in names))
     paths = named or stored_runs.paths()
     if older is not None:
