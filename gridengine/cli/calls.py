@@ -16,7 +16,7 @@ from gridengine.dispatcher.core.status import FailureStatus, RunStatus, Status
 from gridengine.dispatcher.watch_messages import CANCEL
 from gridengine.resources.units import plural
 from gridengine.watching.call_descriptions import call_arguments, cause_of
-from gridengine.watching.lookup import answer_of, connect
+from gridengine.watching.dispatcher_lookup import answer_of, connect
 from gridengine.watching.phrases import seconds, size
 from gridengine.watching.runs_on_disk import heading
 

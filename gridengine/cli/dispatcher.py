@@ -33,7 +33,7 @@ from gridengine.journal.lock_file import Holder
 from gridengine.resources.demand import Demand, decode_demand, encode_demand
 from gridengine.resources.units import plural
 from gridengine.schedulers.registry import HAND_STARTED
-from gridengine.watching.lookup import by_itself, new_or_known, standalone
+from gridengine.watching.dispatcher_lookup import by_itself, new_or_known, standalone
 
 CLOSE_SECONDS = 30.0
 """How long a dispatcher may take that is told to end at once."""

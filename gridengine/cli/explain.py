@@ -19,8 +19,8 @@ from gridengine.watching.call_explanation import (
     explain_worker,
 )
 from gridengine.watching.connections import Watched
+from gridengine.watching.dispatcher_lookup import connect
 from gridengine.watching.explanation import explain
-from gridengine.watching.lookup import connect
 from gridengine.watching.names import NotKnown
 from gridengine.watching.phrases import Explanation
 from gridengine.watching.runs_on_disk import ended_answer, heading

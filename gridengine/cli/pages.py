@@ -18,7 +18,7 @@ from gridengine.cli.completion import seen_names, watched_names
 from gridengine.cli.console import command, write_file
 from gridengine.dispatcher.watch_messages import REPORT
 from gridengine.errors import ConfigurationError
-from gridengine.watching.lookup import answer_of
+from gridengine.watching.dispatcher_lookup import answer_of
 from gridengine.watching.report import page
 from gridengine.watching.runs_on_disk import heading
 from gridengine.wire.runtime_folder import is_private

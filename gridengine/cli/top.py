@@ -26,8 +26,8 @@ from gridengine.dispatcher.core.run_log import merged
 from gridengine.dispatcher.watch_messages import Answer
 from gridengine.errors import ClusterError
 from gridengine.watching.connections import Watched
+from gridengine.watching.dispatcher_lookup import connect
 from gridengine.watching.explanation import explain
-from gridengine.watching.lookup import connect
 from gridengine.watching.tables import VIEWS, View, followed_by, frame, part_at
 
 _ARROWS = {"\x1b[A": "up", "\x1b[B": "down", "\x1bOA": "up", "\x1bOB": "down"}

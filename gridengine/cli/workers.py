@@ -47,7 +47,7 @@ from gridengine.schedulers.local_process import TcpProcessLauncher
 from gridengine.schedulers.registry import BATCH_SYSTEMS, STARTERS
 from gridengine.settings.values import settings
 from gridengine.watching.connections import ask_all
-from gridengine.watching.lookup import worker_file
+from gridengine.watching.dispatcher_lookup import worker_file
 from gridengine.watching.runs_on_disk import run_folders
 from gridengine.wire.connection_file import Connection, make_private_folder
 

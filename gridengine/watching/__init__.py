@@ -1,14 +1,16 @@
 """Watch dispatchers from other processes, and put what they report into words.
 
-    dispatcher --Answer (JSON)--> connections (a Unix socket), remote_connections (TCP)
-                                     |
-    names, lookup: which dispatcher  v
-    a word names               explanation: why calls wait; tables: `top`; report: a page of HTML
+    a word --names, dispatcher_lookup, run_lookup--> a dispatcher, or the file of a named run
+                                                         |
+         connections (a Unix socket), remote_connections (TCP)
+                                                         | Answer (JSON)
+                                                         v
+         explanation: why calls wait; tables: `top`; report: a page of HTML
 
 Read `connections` first; the messages are `dispatcher/watch_messages`.
 
-- Which dispatcher or run? `names` has the one rule by which a word names something. `lookup` finds
-  dispatchers by it, and `run_lookup` named runs. `runs_on_disk` reads what runs leave on disk.
+- Which dispatcher or run? `names` has the one rule by which a word names something. `dispatcher_lookup`
+  and `run_lookup` apply it. `runs_on_disk` reads what runs leave on disk.
 - Which words? `explanation` says why calls wait and what is odd, `call_explanation` what is known
   of one call or worker, `next_steps` what to do. `call_descriptions` describes arguments and
   failures; `phrases` formats times, sizes and places. `tables` has the tables of `top` and of the

@@ -10,7 +10,7 @@ from gridengine.dispatcher.core.status import FailureStatus, RunStatus
 from gridengine.dispatcher.run_directory import CONNECTION, LOGS, is_under_way
 from gridengine.dispatcher.watch_messages import REPORT, Answer, Ended
 from gridengine.watching.call_explanation import ended_calls, explain_call, explain_ended
-from gridengine.watching.lookup import answer_of
+from gridengine.watching.dispatcher_lookup import answer_of
 from gridengine.watching.names import NotKnown, meant, word_of
 from gridengine.watching.phrases import clock, names_of
 from gridengine.watching.runs_on_disk import heading, known_folder, run_folders

@@ -5,7 +5,7 @@ are tried in order, and the first rule by which the word names anything decides:
 before the name of a script, for example. If several things are named, none is taken; the error has
 for each a word that names it alone.
 
-Pure: `lookup` and `run_lookup` supply what there is.
+Pure: `dispatcher_lookup` and `run_lookup` supply what there is.
 """
 
 from __future__ import annotations

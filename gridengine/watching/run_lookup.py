@@ -12,7 +12,7 @@ from typing import Any
 from gridengine.errors import GridEngineError, JournalError
 from gridengine.journal import stored_runs
 from gridengine.journal.run_file import SUFFIX, path_of
-from gridengine.watching.lookup import connect
+from gridengine.watching.dispatcher_lookup import connect
 from gridengine.watching.names import Known, SeveralMeant, Word, listed, only, word_of
 from gridengine.watching.runs_on_disk import ended_answer, known_runs
 

@@ -13,7 +13,7 @@ import pytest
 import gridengine
 from gridengine.client.connect import dispatcher_of
 from gridengine.errors import ClusterError
-from gridengine.watching import connections, lookup
+from gridengine.watching import connections, dispatcher_lookup
 from tests.support.waiting import stop_process, wait_until
 
 
@@ -45,13 +45,13 @@ def test_who_asks_nonsense_is_told_so_and_the_run_goes_on() -> None:
     with gridengine.ProcessScheduler(1) as scheduler:
         gridengine.map(abs, [1], scheduler=scheduler)
         wait_for_one()
-        with lookup.connect() as one, pytest.raises(ClusterError, match="it refuses"):
+        with dispatcher_lookup.connect() as one, pytest.raises(ClusterError, match="it refuses"):
             one.ask("nonsense")
         assert gridengine.map(abs, [-1], scheduler=scheduler) == [1]
 
 
 FOLLOW = """
-from gridengine.watching.lookup import connect
+from gridengine.watching.dispatcher_lookup import connect
 
 with connect() as watched:
     watched.follow(interval=0.1, most=1000)
@@ -87,7 +87,7 @@ def test_who_follows_and_is_stopped_is_dropped_while_calls_go_on() -> None:
 def test_a_script_that_runs_is_found_by_its_name_and_who_follows_it_is_told_how_it_ended(
     process: subprocess.Popen[str], tmp_path: Path
 ) -> None:
-    with lookup.connect("sweep") as one:
+    with dispatcher_lookup.connect("sweep") as one:
         assert one.ask().identity.pid == process.pid
         one.follow(interval=60.0)
         first = one.next_answer().status

@@ -14,9 +14,9 @@ from gridengine.dispatcher.core.status import Status
 from gridengine.dispatcher.watch_messages import Answer, Identity
 from gridengine.errors import ClusterError, ConfigurationError
 from gridengine.settings.schema import Settings
-from gridengine.watching import lookup
+from gridengine.watching import dispatcher_lookup
 from gridengine.watching import runs_on_disk as module
-from gridengine.watching.lookup import answer_of
+from gridengine.watching.dispatcher_lookup import answer_of
 from gridengine.watching.names import NotKnown, SeveralMeant
 from gridengine.watching.runs_on_disk import (
     MOST_LOOKED_AT,
@@ -60,7 +60,7 @@ def meant(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     def connect(name: str) -> None:
         raise error
 
-    monkeypatch.setattr(lookup, "connect", connect)
+    monkeypatch.setattr(dispatcher_lookup, "connect", connect)
 
 
 @pytest.mark.parametrize("name", ["", "sweep", "sweep.py", "4242", "20261123"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 
-from gridengine.watching.newest import Newest
+from gridengine.watching.newest_value import Newest
 
 
 def test_what_was_not_taken_is_merged_into_what_comes() -> None:

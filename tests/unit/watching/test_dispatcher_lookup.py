@@ -25,8 +25,8 @@ from gridengine.journal.lock_file import Holder
 from gridengine.journal.run_file import RunFile, path_of
 from gridengine.journal.stored_runs import RunSummary
 from gridengine.settings.values import settings
-from gridengine.watching import lookup
-from gridengine.watching.lookup import (
+from gridengine.watching import dispatcher_lookup
+from gridengine.watching.dispatcher_lookup import (
     answer_of,
     by_itself,
     client_file,
@@ -79,8 +79,8 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     monkeypatch.chdir(tmp_path)
     settings.cache_clear()
     world = World(tmp_path)
-    monkeypatch.setattr(lookup, "ask_all", world.ask_all)
-    monkeypatch.setattr(lookup, "Watched", world.open)
+    monkeypatch.setattr(dispatcher_lookup, "ask_all", world.ask_all)
+    monkeypatch.setattr(dispatcher_lookup, "Watched", world.open)
     with contextlib.closing(standing(world.main)):
         (world.night / "logs").mkdir(parents=True)
         (world.night / "connection.json").write_text("{}")
@@ -310,7 +310,7 @@ def test_of_a_run_whose_process_was_killed_it_is_told_that_nothing_was_kept(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.answers.clear()
-    monkeypatch.setattr(lookup, "was_killed", lambda folder: folder == world.night)
+    monkeypatch.setattr(dispatcher_lookup, "was_killed", lambda folder: folder == world.night)
     for word in ("55", NIGHT):
         with pytest.raises(NotKnown, match=f"the run {NIGHT} has ended") as it:
             connect(word)
@@ -346,7 +346,7 @@ def test_without_a_word_it_is_the_only_one(world: World, monkeypatch: pytest.Mon
         raise ConnectionRefusedError
 
     world.add("a.py", TWINS[0], 66)
-    monkeypatch.setattr(lookup, "Watched", gone)
+    monkeypatch.setattr(dispatcher_lookup, "Watched", gone)
     with pytest.raises(ClusterError, match=r"a\.py has just ended"):
         connect()
 
