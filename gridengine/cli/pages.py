@@ -131,7 +131,7 @@ def report_command(name: str, output: Path | None) -> None:
     if not runs:
         click.echo(heading(answer, name), err=True)
     if answer.killed:
-        raise ConfigurationError("nothing is kept of its calls that a page could show")
+        raise ConfigurationError("nothing is known of its calls, because its process was killed")
     path = output or Path(f"{Path(answer.identity.name).stem}.html")
     write_file(path, page(answer).encode())
     click.echo(f"{path}: {answer.identity.name}, {answer.identity.run_id}")

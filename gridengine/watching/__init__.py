@@ -9,8 +9,8 @@
 
 Read `connections` first; the messages are `dispatcher/watch_messages`.
 
-- Which dispatcher or run? `names` has the one rule by which a word names something. `dispatcher_lookup`
-  and `run_lookup` apply it. `runs_on_disk` reads what runs leave on disk.
+- Which dispatcher or run? `names` has the one rule by which a word names something;
+  `dispatcher_lookup` and `run_lookup` apply it. `runs_on_disk` reads what runs leave on disk.
 - Which words? `explanation` says why calls wait and what is odd, `call_explanation` what is known
   of one call or worker, `next_steps` what to do. `call_descriptions` describes arguments and
   failures; `phrases` formats times, sizes and places. `tables` has the tables of `top` and of the

@@ -11,7 +11,7 @@ from gridengine.watching.call_descriptions import cause_of
 from gridengine.watching.next_steps import failure_step
 from gridengine.watching.phrases import Explanation, ago, clock, names_of, on, seconds, then, where
 
-SAMPLED = "which worker ran it is kept of an even sample of calls alone, and not of this one"
+SAMPLED = "its worker is not known, because only an even sample of calls is recorded"
 
 
 def explain_call(answer: Answer, call: str) -> list[Explanation]:

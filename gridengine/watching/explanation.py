@@ -67,7 +67,7 @@ def explain(answer: Answer) -> list[Explanation]:
 def _killed(who: Identity) -> Explanation:
     return Explanation(
         "killed",
-        f"The process {who.pid} was killed before it could keep how its calls were",
+        f"The process {who.pid} was killed before it could write a report on its calls",
         "was it `kill -9`, too little memory (`dmesg`), or a batch job's limit? "
         + (f"The workers' logs are below {who.folder}" if who.folder else "Nothing else is kept"),
         who.host,
@@ -79,9 +79,9 @@ def _unwritable(status: Status) -> Iterator[Explanation]:
         yield Explanation(
             "disk",
             f"{one.path} cannot be written: {one.error}; {one.loss}",
-            f"make room there (`df -h {one.path}`, or `quota`), or see that it may be written, "
-            "and it goes on by itself; GRIDENGINE_RUN_DIRECTORY names another folder for the next "
-            "run",
+            f"make room there (`df -h {one.path}`, or `quota`), or allow this user to write "
+            "it; the run then goes on by itself. GRIDENGINE_RUN_DIRECTORY names another folder for "
+            "the next run",
             one.path,
         )
 

@@ -16,7 +16,7 @@ from gridengine.watching.phrases import clock, names_of
 from gridengine.watching.runs_on_disk import heading, known_folder, run_folders
 
 NO_LOG = (
-    "what calls of this machine's processes print goes to the output of the script, not to a log; "
+    "calls in this machine's processes print to the output of the script, not to a log; "
     "`gridengine logs {}` shows the last of it"
 )
 
@@ -97,7 +97,7 @@ def _is_named(path: Path, which: str) -> bool:
 def _why_none(answer: Answer, which: str) -> str:
     """Return why there is no log, of a call or worker if one is named."""
     if answer.killed:
-        return "what its calls were is not kept, since its process was killed"
+        return "nothing is known of its calls, because its process was killed"
     found = explain_call(answer, which) or explain_ended(answer, which)
     words = [str(one).rstrip(".") for one in found[:1]]
     if which and not found:

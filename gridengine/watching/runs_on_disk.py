@@ -171,4 +171,4 @@ def heading(answer: Answer, name: str) -> str:
     if name in of_answer(answer, None).own:
         return words
     which = f"the last run {name!r}" if name else "the last run"
-    return f"{which} of which something is kept: {words} ({NOT_KEPT})"
+    return f"{which} that left a record: {words} ({NOT_KEPT})"

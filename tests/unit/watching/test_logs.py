@@ -93,11 +93,11 @@ def test_the_log_of_a_call_that_is_done_is_that_of_the_worker_that_ran_it(folder
 def test_of_a_call_without_a_log_it_is_told_why(folder: Path) -> None:
     known(folder, status=Status(functions=[FunctionStatus("f", done=20, numbered=20)]))
     assert find_logs("sweep", "4", failed=False).why.startswith(
-        "call 4 is done; which worker ran it is kept of an even sample of calls alone"
+        "call 4 is done; its worker is not known, because only an even sample of calls"
     )
     assert "'44' is no call" in find_logs("sweep", "44", failed=False).why
     known(folder, status=Status(local=True))
-    assert "goes to the output of the script" in find_logs("sweep", "44", failed=False).why
+    assert "print to the output of the script" in find_logs("sweep", "44", failed=False).why
 
 
 def test_those_where_calls_failed_are_told_once(folder: Path) -> None:

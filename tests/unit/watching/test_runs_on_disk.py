@@ -103,8 +103,8 @@ def test_it_is_told_when_a_run_was_over() -> None:
 
 def test_above_what_is_told_it_is_said_which_runs_are_not_kept() -> None:
     assert heading(LAST, "4242") == heading(LAST, WHO.run_id) == ended_words(LAST)
-    assert heading(LAST, "").startswith("the last run of which something is kept: sweep.py, ")
-    assert heading(LAST, "sweep").startswith("the last run 'sweep' of which something is kept: ")
+    assert heading(LAST, "").startswith("the last run that left a record: sweep.py, ")
+    assert heading(LAST, "sweep").startswith("the last run 'sweep' that left a record: ")
     assert "nothing is kept of runs under ten seconds" in heading(LAST, "sweep")
 
 
