@@ -248,7 +248,8 @@ def _failing(status: Status) -> Iterator[Explanation]:
     rest = status.failed - cancelled - sum(one.count for one in found[:MOST_CAUSES])
     others = f"; {plural(rest, 'other call')} failed too" if rest else ""
     if cancelled:
-        others += f"; cancelled: {plural(cancelled, 'call')}"
+        were = "was" if cancelled == 1 else "were"
+        others += f"; {plural(cancelled, 'call')} {were} cancelled"
     logs = ", and `gridengine logs NAME --failed` shows what their workers wrote"
     where_to_look = "`gridengine calls NAME --failed` lists them" + logs * any(
         one.log for one in status.failures

@@ -213,7 +213,7 @@ def test_each_cause_of_failures_is_told_with_how_often_and_the_last_with_where_t
     assert (bad.cause, killed.cause) == ("failures", "failures")
     assert str(bad) == "2 calls failed, the last, call 2 of f, on n2: bad."
     assert killed.text == (
-        "call 1 of f failed: killed by SIGKILL; 5 other calls failed too; cancelled: 1 call"
+        "call 1 of f failed: killed by SIGKILL; 5 other calls failed too; 1 call was cancelled"
     )
     assert killed.next_step == (
         "Memory; `gridengine calls sweep.py --failed` lists them, and "
