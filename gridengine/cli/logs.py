@@ -16,7 +16,7 @@ from gridengine.cli.completion import seen_names
 from gridengine.cli.console import command
 from gridengine.errors import GridEngineError
 from gridengine.schedulers.logs import tail
-from gridengine.watching.logs import FoundLogs, find_logs
+from gridengine.watching.worker_logs import FoundLogs, find_logs
 
 TAIL_BYTES = 64 * 1024
 LOOK_SECONDS, LOOKS = 0.5, 4

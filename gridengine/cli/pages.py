@@ -62,8 +62,8 @@ def page_command(name: str, port: int, opens: bool, allow_actions: bool) -> None
       gridengine page sweep --allow-actions
     """
     try:
-        from gridengine.page.server import address, listen, serve, tunnel
         from gridengine.page.source import Source
+        from gridengine.page.web_server import address, listen, serve, tunnel
     except ModuleNotFoundError as error:
         raise ConfigurationError(
             f"the page needs {error.name}, which is not installed",

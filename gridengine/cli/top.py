@@ -28,7 +28,7 @@ from gridengine.errors import ClusterError
 from gridengine.watching.connections import Watched
 from gridengine.watching.dispatcher_lookup import connect
 from gridengine.watching.explanation import explain
-from gridengine.watching.tables import VIEWS, View, followed_by, frame, part_at
+from gridengine.watching.top_tables import VIEWS, View, followed_by, frame, part_at
 
 _ARROWS = {"\x1b[A": "up", "\x1b[B": "down", "\x1bOA": "up", "\x1bOB": "down"}
 _LONG = "up", "down", "click"

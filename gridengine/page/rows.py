@@ -14,7 +14,7 @@ from gridengine.dispatcher.watch_messages import CALLS, WINDOW
 from gridengine.page.source import Source
 from gridengine.watching.call_descriptions import call_arguments, causes
 from gridengine.watching.phrases import seconds
-from gridengine.watching.tables import VIEWS, Column, View, arranged, rows_of
+from gridengine.watching.top_tables import VIEWS, Column, View, arranged, rows_of
 
 OPEN_CALLS, CAUSES = "open", "causes"
 MOST_ROWS = 500

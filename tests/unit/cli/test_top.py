@@ -8,7 +8,7 @@ import pytest
 
 from gridengine.cli.top import FOOT, HELP, _Screen, clicked, keys_in
 from gridengine.dispatcher.core.status import FunctionStatus
-from gridengine.watching.tables import View
+from gridengine.watching.top_tables import View
 
 
 def test_its_words_fit_into_a_terminal_of_80() -> None:

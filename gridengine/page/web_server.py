@@ -28,14 +28,14 @@ from gridengine.dispatcher.metrics import metrics
 from gridengine.dispatcher.watch_messages import CANCEL, DRAIN, GRAPH, REPORT
 from gridengine.errors import ConfigurationError, GridEngineError
 from gridengine.page.access import HEADERS, Access
-from gridengine.page.graph import MOST_DRAWN, GraphMemory
+from gridengine.page.drawn_graph import MOST_DRAWN, GraphMemory
 from gridengine.page.overview import gone, overview
 from gridengine.page.rows import TABLES, window
 from gridengine.page.source import Source
 from gridengine.schedulers.logs import tail
-from gridengine.watching.logs import logs_in
 from gridengine.watching.report import timeline_of
-from gridengine.watching.tables import View
+from gridengine.watching.top_tables import View
+from gridengine.watching.worker_logs import logs_in
 
 EVENT_SECONDS, MOST_SAMPLED = 1.0, 500
 LOG_BYTES = 64 * 1024

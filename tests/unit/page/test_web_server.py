@@ -17,7 +17,7 @@ from gridengine.dispatcher.core.task_views import graph_of
 from gridengine.dispatcher.watch_messages import CANCEL, GRAPH, Answer, Identity
 from gridengine.errors import ClusterError
 from gridengine.page.access import Access
-from gridengine.page.server import AccessCheck, Page, address, tunnel
+from gridengine.page.web_server import AccessCheck, Page, address, tunnel
 from tests.support.asgi import Answered, request
 from tests.support.core_play import Play
 

@@ -9,7 +9,7 @@ from gridengine.cli.top import pressed
 from gridengine.dispatcher.core.status import Status, WatchEvent
 from gridengine.dispatcher.core.status_views import status_of
 from gridengine.dispatcher.watch_messages import Answer, Identity, Line
-from gridengine.watching.tables import VIEWS, View, followed_by, frame, part_at, rows_of, table
+from gridengine.watching.top_tables import VIEWS, View, followed_by, frame, part_at, rows_of, table
 from gridengine.wire.messages import Measured
 from tests.support.core_play import Play, function
 

@@ -16,9 +16,9 @@ from gridengine.dispatcher.core.status import (
     WorkerStatus,
 )
 from gridengine.dispatcher.watch_messages import Answer, Ended, Identity, Line
-from gridengine.watching import logs as module
-from gridengine.watching.logs import find_logs
+from gridengine.watching import worker_logs as module
 from gridengine.watching.names import NotKnown, SeveralMeant
+from gridengine.watching.worker_logs import find_logs
 
 NAMES = "worker.4711.1.log", "worker.4711.2.log", "worker.4712.1.log"
 
