@@ -77,7 +77,7 @@ if TYPE_CHECKING:  # for type checkers; `_MODULES` says the same when it runs
     from gridengine.api.share import share as share
     from gridengine.api.watch import watch as watch
     from gridengine.dispatcher.core.status import Status as Status
-    from gridengine.dispatcher.core.tasks import Attempt as Attempt
+    from gridengine.wire.messages import Attempt as Attempt
     from gridengine.errors import Cancelled as Cancelled
     from gridengine.resources import (
         ZERO as ZERO,
@@ -124,7 +124,7 @@ _MODULES = {
         "api.share": "share",
         "api.watch": "watch",
         "dispatcher.core.status": "Status",
-        "dispatcher.core.tasks": "Attempt",
+        "wire.messages": "Attempt",
         "errors": "Cancelled",
         "resources": "ZERO Capacity Cores GPUs Memory Node Resource Token WTime",
         "schedulers": "FluxScheduler GridEngineScheduler HTCondorScheduler InlineScheduler "

@@ -15,12 +15,12 @@ from typing import Any, NoReturn, Unpack, overload
 from weakref import WeakKeyDictionary
 
 from gridengine.api.executor import Executor
+from gridengine.arguments import flag, whole
 from gridengine.client.future import CallFuture
 from gridengine.client.loop_tasks import start_task, value_of
 from gridengine.client.options import CallChanges, given, takes
 from gridengine.errors import ConfigurationError, short_repr
 from gridengine.resources.base import Resource
-from gridengine.resources.units import flag, whole
 from gridengine.schedulers import current_scheduler
 from gridengine.schedulers.base import Scheduler
 from gridengine.serialize.expressions import (

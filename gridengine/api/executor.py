@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 import msgspec
 
 from gridengine.api.progress import ProgressSpec, check_progress, show_progress
+from gridengine.arguments import flag
 from gridengine.client.future import CallFuture
 from gridengine.client.initializer import initializer_of
 from gridengine.client.options import (
@@ -35,7 +36,6 @@ from gridengine.client.options import (
 )
 from gridengine.client.submitter import Submitter
 from gridengine.errors import trimmed
-from gridengine.resources.units import flag
 from gridengine.schedulers.base import SchedulerSpec
 
 T = TypeVar("T")

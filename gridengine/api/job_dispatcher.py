@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 from gridengine.api.job_result import JobResult
 from gridengine.client.connect import connect
 from gridengine.client.options import CallChanges, JobKeywords, given, run_options, takes
+from gridengine.display import plural
 from gridengine.errors import ConfigurationError, TimeoutError, trimmed
-from gridengine.resources.units import plural
 from gridengine.schedulers.base import SchedulerSpec
 
 if TYPE_CHECKING:

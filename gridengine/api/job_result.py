@@ -15,25 +15,17 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 
 from gridengine.api.job_target import JobOutcome, attributes_of
+from gridengine.calls.interface import Dispatcher, without_slot
 from gridengine.client.dependencies import Found, pickled, supply, unread
 from gridengine.client.log_relay import drain_logs
 from gridengine.client.outcomes import JOB, OutcomeListener, add_notes, outcomes_of
-from gridengine.dispatcher.call_slot import without_slot
-from gridengine.dispatcher.core.tasks import (
-    Attempt,
-    CallsFinished,
-    Function,
-    ResultData,
-    Task,
-    TaskMessage,
-    TaskStarted,
-)
-from gridengine.dispatcher.interface import Dispatcher
+from gridengine.dispatcher.core.tasks import CallsFinished, Function, ResultData, Task, TaskMessage
 from gridengine.errors import Cancelled, OutOfMemory, PicklingError, TimeoutError, trimmed
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import Payload
 from gridengine.serialize.references import Reference, ResultHolder
+from gridengine.wire.messages import Attempt, TaskBegan
 
 Outcome: TypeAlias = tuple[Any, BaseException | None]
 """The return value of a job, and its exception."""
@@ -59,7 +51,7 @@ class JobHandle(OutcomeListener):
         self.daemon = daemon
         self.end: CallsFinished | None = None
         self.outcome: Outcome | None = None
-        self.start: TaskStarted | None = None
+        self.start: TaskBegan | None = None
         self._messages: list[Payload] = []
         self._sentinel: int | None = None
         self._at_end: list[Callable[[], object]] = []
@@ -99,7 +91,7 @@ class JobHandle(OutcomeListener):
             self._at_end.clear()
             self._changed.notify_all()
 
-    def began(self, event: TaskStarted) -> None:
+    def began(self, event: TaskBegan) -> None:
         self.start = event
 
     def noted(self, event: TaskMessage) -> None:

@@ -8,12 +8,12 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
+from gridengine.arguments import flag
+from gridengine.calls.interface import WithoutSlot, without_slot
 from gridengine.client.map_run import SHARES, SMALLEST_WINDOW, MapRun
 from gridengine.client.outcomes import warn_of_exit
 from gridengine.client.submission import MapRequest, Submission
-from gridengine.dispatcher.call_slot import WithoutSlot, without_slot
 from gridengine.errors import RemoteTraceback, SchedulerUnavailable, trim
-from gridengine.resources.units import flag
 
 if TYPE_CHECKING:
     from gridengine.api.progress import ProgressBar, ProgressSpec

@@ -12,6 +12,7 @@ from typing import Any, Generic, Literal, Self, TypeVar, Unpack, overload
 
 from gridengine.api.map_results import ResultIterator
 from gridengine.api.progress import ProgressSpec, check_progress, show_progress
+from gridengine.calls.interface import Dispatcher
 from gridengine.client.dependencies import CallSource, Found, pickled
 from gridengine.client.future import CallFuture, call_safely
 from gridengine.client.initializer import initializer_of
@@ -26,7 +27,6 @@ from gridengine.client.options import (
 )
 from gridengine.client.submitter import Submitter
 from gridengine.dispatcher.core.tasks import ResultData
-from gridengine.dispatcher.interface import Dispatcher
 from gridengine.errors import trim, trimmed
 from gridengine.schedulers.base import SchedulerSpec
 from gridengine.serialize.payload import SINGLE, STAR

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TextIO, TypeAlias
 
 from msgspec import Struct
 
-from gridengine.resources.units import format_seconds, plural
+from gridengine.display import plural
+from gridengine.resources.units import format_seconds
 from gridengine.settings.schema import is_interactive
 from gridengine.settings.values import settings
 from gridengine.worker.terminal_line import TerminalLine, is_terminal

@@ -17,6 +17,7 @@ import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 
+from gridengine.calls.interface import Dispatcher, without_slot
 from gridengine.client.batch import Batch, Window
 from gridengine.client.future import (
     CANCELLED,
@@ -34,9 +35,7 @@ from gridengine.client.initializer import Initializer
 from gridengine.client.outcomes import OutcomeRecorder
 from gridengine.client.settlement import Settlement
 from gridengine.client.submission import HandedTask
-from gridengine.dispatcher.call_slot import without_slot
 from gridengine.dispatcher.core.tasks import CallsFinished
-from gridengine.dispatcher.interface import Dispatcher
 from gridengine.errors import UNNUMBERED, Cancelled, call_words
 from gridengine.schedulers.base import Scheduler
 from gridengine.schedulers.remote import RemoteScheduler

@@ -30,12 +30,10 @@ from gridengine.client.options import CallOptions
 from gridengine.dispatcher.core.tasks import Function
 from gridengine.errors import ConfigurationError
 from gridengine.serialize import pickling, shared_memory
-from gridengine.serialize.annotation_code import LOOKED_UP
 from gridengine.serialize.byte_code import global_names
 from gridengine.serialize.classes import check_imported, is_by_value, is_importable
-from gridengine.serialize.functions import contents_of
+from gridengine.serialize.functions import LOOKED_UP, contents_of
 from gridengine.serialize.lazy_imports import LAZY
-from gridengine.serialize.module_changes import own_modules
 from gridengine.serialize.payload import ATOMS, size_of
 from gridengine.serialize.references import (
     ResultHolder,
@@ -46,6 +44,7 @@ from gridengine.serialize.references import (
 from gridengine.serialize.sentinels import SENTINEL
 from gridengine.serialize.shared_objects import Shared, SharedObject, needs_of
 from gridengine.serialize.type_parameters import FIXED
+from gridengine.serialize.users_modules import own_modules
 from gridengine.wire.messages import CallerState
 from gridengine.worker.call_context import GVAR
 from gridengine.worker.coroutines import synchronous

@@ -12,8 +12,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from gridengine.calls.outstanding import Left
 from gridengine.client.connect import dispatcher_of
 from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder, State
+from gridengine.display import plural
 from gridengine.errors import Cancelled, GridEngineError, JournalError
 from gridengine.journal import stored_runs
 from gridengine.journal.handed_calls import (
@@ -35,12 +37,11 @@ from gridengine.journal.run_file import (
 )
 from gridengine.journal.stored_runs import RunSummary
 from gridengine.journal.writer import JournalWriter
-from gridengine.resources.units import plural
 from gridengine.schedulers.remote import RemoteScheduler
 from gridengine.wire.messages import ClientWelcome
 
 if TYPE_CHECKING:  # it imports ZeroMQ, and most commands need none
-    from gridengine.calls.left_outcomes import Left
+    from gridengine.calls.outstanding import Left
     from gridengine.calls.remote import RemoteDispatcher
 
 log = logging.getLogger("gridengine")

@@ -15,6 +15,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
+from gridengine.calls.interface import Dispatcher
 from gridengine.client.batch import Batch
 from gridengine.client.dependencies import CallSource, supply
 from gridengine.client.future import (
@@ -29,7 +30,6 @@ from gridengine.client.future import (
     release,
 )
 from gridengine.client.log_relay import drain_logs
-from gridengine.dispatcher.interface import Dispatcher
 from gridengine.dispatcher.thread_queues import HelperThread
 from gridengine.errors import ConfigurationError
 from gridengine.schedulers.base import Scheduler

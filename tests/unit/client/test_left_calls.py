@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gridengine.calls.left_outcomes import Left
+from gridengine.calls.outstanding import Left
 from gridengine.client import left_calls
 from gridengine.client import left_calls as module
 from gridengine.client.left_calls import (

@@ -15,12 +15,12 @@ from gridengine.client.named_run import OpenRun, Place
 from gridengine.client.options import Resume, RunOptions
 from gridengine.client.outcomes import OutcomeListener
 from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
-from gridengine.dispatcher.interface import Listener
+from gridengine.dispatcher.unsettled import Listener
 from gridengine.errors import Cancelled, WorkerLost
 from gridengine.journal import call_keys
 from gridengine.serialize import byte_code
-from gridengine.serialize.kept_payload import KeptPayload
-from gridengine.serialize.module_changes import own_modules
+from gridengine.serialize.payload import KeptPayload
+from gridengine.serialize.users_modules import own_modules
 from tests.support.held_dispatcher import HeldDispatcher
 
 
