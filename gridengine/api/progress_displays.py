@@ -12,8 +12,8 @@ from typing import Any, Protocol, TextIO, TypeAlias
 
 from msgspec import Struct
 
+from gridengine.api.terminal_line import TerminalLine, is_terminal
 from gridengine.resources.units import format_seconds
-from gridengine.worker.terminal_line import TerminalLine, is_terminal
 
 FIRST_SECONDS, LINE_SECONDS = 10.0, 60.0
 """When the first line in a log comes, and the least time between two lines, except the last."""

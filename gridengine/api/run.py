@@ -13,7 +13,7 @@ from gridengine.api.waitgroup import open_waitgroup
 from gridengine.client.loop_tasks import awaited, check_async
 from gridengine.errors import ConfigurationError
 from gridengine.schedulers.base import SchedulerSpec
-from gridengine.worker.running_loop import in_event_loop, in_trio
+from gridengine.worker.call_context import in_event_loop, in_trio
 
 Main: TypeAlias = Callable[..., Awaitable[Any]]
 LoopRunner: TypeAlias = Callable[[Callable[[], Coroutine[Any, Any, Any]]], Any]

@@ -20,7 +20,7 @@ from gridengine.resources.demand import Demand
 from gridengine.serialize import pickling
 from gridengine.serialize.shared_objects import register_result, unregister
 from gridengine.wire.messages import input_name
-from gridengine.worker.running_loop import in_event_loop
+from gridengine.worker.call_context import in_event_loop
 
 
 class InlineDispatcher(DispatcherBase):

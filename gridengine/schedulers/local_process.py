@@ -31,7 +31,7 @@ from gridengine.schedulers.launcher import (
 )
 from gridengine.schedulers.worker_command import python_path, worker_command
 from gridengine.wire.connection_file import EXPORTED, KEPT
-from gridengine.worker.affinity import THREADS
+from gridengine.worker.process_resources import THREADS
 
 logger = logging.getLogger("gridengine")
 

@@ -20,8 +20,8 @@ from gridengine.errors import PicklingError
 from gridengine.serialize import pickling
 from gridengine.wire.connection_file import EXPORTED, KEPT, SITE
 from gridengine.wire.messages import CallerState
-from gridengine.worker.affinity import default_threads
 from gridengine.worker.call_context import GVAR
+from gridengine.worker.process_resources import default_threads
 
 Variables: TypeAlias = Mapping[bytes, bytes]
 NONE_GIVEN: Variables = MappingProxyType({})

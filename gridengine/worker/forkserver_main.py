@@ -19,7 +19,7 @@ if __name__ == "__main__":
     from gridengine.wire.connection_file import KEPT
     from gridengine.worker import runner
     from gridengine.worker.environment import Site
-    from gridengine.worker.forkserver_process import be_fork_server
+    from gridengine.worker.forkserver import be_fork_server
 
     site = Site.here(local=True) if KEPT in os.environ else None
     main = partial(runner.main, site=site)

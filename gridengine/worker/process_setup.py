@@ -20,11 +20,11 @@ from gridengine.resources.kinds import Cores, GPUs
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import Payload
 from gridengine.wire.messages import Allocate, Assignment
-from gridengine.worker.affinity import bind_process
 from gridengine.worker.environment import NONE_GIVEN, Variables
+from gridengine.worker.process_resources import bind_process
 
 if TYPE_CHECKING:
-    from gridengine.worker.forkserver_process import RunnerDescriptors
+    from gridengine.worker.forkserver import RunnerDescriptors
 
 
 class AllocatedResources:

@@ -48,9 +48,14 @@ from gridengine.wire.messages import (
 from gridengine.worker import call_context, multiprocessing_state
 from gridengine.worker.call_context import GVAR, CurrentJob, ProcessSpent, process_name
 from gridengine.worker.environment import Site
-from gridengine.worker.forkserver_process import RunnerDescriptors
+from gridengine.worker.forkserver import RunnerDescriptors
 from gridengine.worker.loaded_functions import LoadedFunctions, arguments_text, taking_item
-from gridengine.worker.memory_limit import MemoryLimit, data_bytes, peak_memory, reset_peak_memory
+from gridengine.worker.process_resources import (
+    MemoryLimit,
+    data_bytes,
+    peak_memory,
+    reset_peak_memory,
+)
 from gridengine.worker.process_setup import (
     AllocatedResources,
     exit_forked,

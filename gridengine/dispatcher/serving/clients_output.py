@@ -2,7 +2,7 @@
 here is for the I/O thread.
 
 A worker sends at most a window of a job's output before somebody has taken it
-(`worker/output_relay`). The client reports how much its streams have taken, so only a slow client
+(`worker/output`). The client reports how much its streams have taken, so only a slow client
 makes a job wait. The output of a client that is gone counts as taken; it is then in the worker's
 log only.
 """

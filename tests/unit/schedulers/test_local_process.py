@@ -29,7 +29,7 @@ from gridengine.schedulers.local_process import (
     worker_environment,
 )
 from gridengine.wire.connection_file import EXPORTED, KEPT
-from gridengine.worker.affinity import THREADS
+from gridengine.worker.process_resources import THREADS
 
 
 class Process:
