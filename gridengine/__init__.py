@@ -12,8 +12,6 @@ that `import gridengine` is quick.
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
-
 from gridengine._version import __version__ as __version__
 from gridengine.errors import (
     CallError as CallError,
@@ -38,7 +36,10 @@ from gridengine.errors import (
     WorkerNotStarted as WorkerNotStarted,
 )
 
+TYPE_CHECKING = False  # not that of `typing`, which takes as long to import as all else here
 if TYPE_CHECKING:  # for type checkers; `_MODULES` says the same when it runs
+    from typing import Any
+
     from gridengine import resources as resources, schedulers as schedulers
     from gridengine.api.client import Client as Client
     from gridengine.api.dask_scheduler import dask_get as dask_get

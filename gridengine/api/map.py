@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 
 from gridengine.client.chunking import argument_tuples, length_of, zipped
-from gridengine.client.options import RunKeywords, run_options
 from gridengine.errors import trim, trimmed
 from gridengine.schedulers import default_scheduler, named_scheduler
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
@@ -21,7 +20,7 @@ from gridengine.serialize.payload import STAR
 if TYPE_CHECKING:
     from gridengine.api.map_results import AsyncResultIterator, ResultIterator
     from gridengine.api.progress_displays import ProgressSpec
-    from gridengine.client.options import Raisable
+    from gridengine.client.options import Raisable, RunKeywords
     from gridengine.client.submission import MapRequest
     from gridengine.resources.base import Resource
 
@@ -302,6 +301,8 @@ def _check_keywords(called: str, keywords: RunKeywords, progress: Any) -> None:
         from gridengine.api.progress_displays import check_progress
 
         check_progress(progress)
+    from gridengine.client.options import RunKeywords
+
     for name in keywords.keys() - RunKeywords.__annotations__.keys():
         from gridengine.client.options import unexpected_keyword
 
@@ -351,7 +352,7 @@ def _request(
         place = named_scheduler(place)
     if callable(f) and isinstance(place, Scheduler):
         place._prepare()
-    from gridengine.client.options import CallOptions
+    from gridengine.client.options import CallOptions, run_options
     from gridengine.client.submission import MapRequest
 
     kept = run_options(run, map) if run else None

@@ -6,7 +6,6 @@ needs. It is the runners' parent and alone reaps them, so that a signal never re
 process that got the same id. As a *subreaper* (prctl(2), PR_SET_CHILD_SUBREAPER) it becomes the
 parent of the orphans that a dead runner leaves behind, and ends them after a moment to tidy up.
 When its agent dies in any way, the socket between them closes, and it ends everything below itself.
-
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ import struct
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from select import select
 from time import monotonic
 from typing import NoReturn, Protocol, Self, TypeAlias
@@ -53,6 +51,7 @@ def unblock() -> None:
 
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_PROC = "/proc"
 _LOOK_SECONDS = 1.0
 _TERMINATION_SECONDS = 1.0
 """How long an orphan may take to end after SIGTERM."""
@@ -110,20 +109,23 @@ def children() -> list[int]:
     """Return the ids of this process's children (proc(5): /proc/pid/task/tid/children)."""
     me = os.getpid()
     try:
-        return [int(pid) for pid in Path(f"/proc/{me}/task/{me}/children").read_text().split()]
+        with open(f"{_PROC}/{me}/task/{me}/children", "rb") as file:
+            return list(map(int, file.read().split()))
     except OSError:  # a kernel without CONFIG_PROC_CHILDREN
-        return [
-            int(stat.parent.name)
-            for stat in Path("/proc").glob("[0-9]*/stat")
-            if _parent_of(stat) == me
-        ]
+        return [pid for pid in _numbered(_PROC) if _parent_of(pid) == me]
 
 
-def _parent_of(stat: Path) -> int:
+def _parent_of(pid: int) -> int:
     try:
-        return int(stat.read_text(errors="replace").rpartition(")")[2].split()[1])
+        with open(f"{_PROC}/{pid}/stat", "rb") as file:
+            return int(file.read().rpartition(b")")[2].split()[1])
     except OSError:
         return 0
+
+
+def _numbered(folder: str) -> list[int]:
+    """Return the entries of a folder whose names are numbers."""
+    return [int(entry.name) for entry in os.scandir(folder) if entry.name.isdecimal()]
 
 
 def end_children() -> None:
@@ -367,7 +369,7 @@ class _ForkServerProcess:
 
 def _close_all_but(wanted: int) -> None:
     """Close every descriptor but this one and the standard three, and make standard input empty."""
-    for fd in sorted(int(entry.name) for entry in Path("/proc/self/fd").iterdir()):
+    for fd in _numbered("/proc/self/fd"):
         if fd > 2 and fd != wanted:
             with contextlib.suppress(OSError):  # the listing's own descriptor is closed by now
                 os.close(fd)
@@ -378,8 +380,8 @@ def _close_all_but(wanted: int) -> None:
 
 def _prefer_as_oom_victim() -> None:
     """Let the kernel kill this runner rather than its agent when memory runs out."""
-    with contextlib.suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text("500")
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "wb") as file:
+        file.write(b"500")
 
 
 _LEAVE_SECONDS = 10.0

@@ -30,7 +30,7 @@ from gridengine.resources.kinds import Cores
 from gridengine.serialize.payload import Payload
 from gridengine.serialize.shared_memory import KeptBlocks
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
-from gridengine.wire.connection_file import BEGAN, JOB_END, Connection, why_unreachable
+from gridengine.wire.connection_file import Connection, why_unreachable
 from gridengine.wire.messages import (
     TERMINATED,
     Assign,
@@ -44,7 +44,7 @@ from gridengine.wire.messages import (
 )
 from gridengine.worker import runner
 from gridengine.worker.agent import Agent, make_hello
-from gridengine.worker.environment import Site
+from gridengine.worker.environment import BEGAN, JOB_END, Site
 from gridengine.worker.forkserver import (
     ForkServer,
     adopt_orphans,

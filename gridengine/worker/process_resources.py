@@ -1,6 +1,5 @@
 """The processors, GPUs and memory of a process: which ones it is bound to, how much memory it may
 have, and how much it has. Linux.
-
 """
 
 from __future__ import annotations
@@ -13,12 +12,15 @@ import os
 import resource
 import socket
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from gridengine.errors import ConfigurationError
 from gridengine.wire.messages import Allocate
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 THREADS = (
     "OMP_NUM_THREADS",
@@ -246,7 +248,7 @@ def data_bytes(pid: int | None = None) -> int:
     gone. The default is this process.
     """
     try:
-        return int(Path(f"/proc/{pid or 'self'}/statm").read_bytes().split()[5]) * _PAGE
+        return _pages(pid)[5] * _PAGE
     except OSError:
         return 0
 
@@ -256,9 +258,14 @@ def resident_bytes(pid: int | None = None) -> int:
     process.
     """
     try:
-        return int(Path(f"/proc/{pid or 'self'}/statm").read_bytes().split()[1]) * _PAGE
+        return _pages(pid)[1] * _PAGE
     except (OSError, IndexError):
         return 0
+
+
+def _pages(pid: int | None) -> list[int]:
+    with open(f"/proc/{pid or 'self'}/statm", "rb") as file:
+        return list(map(int, file.read().split()))
 
 
 def peak_memory() -> int:
@@ -270,8 +277,8 @@ def reset_peak_memory() -> None:
     """Restart the measurement of the peak (proc(5), /proc/pid/clear_refs), where the system allows
     it.
     """
-    with contextlib.suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5")
+    with contextlib.suppress(OSError), open("/proc/self/clear_refs", "wb") as file:
+        file.write(b"5")
 
 
 class KillCounter:
@@ -323,14 +330,15 @@ class KillCounter:
         return sum(int(line.split()[1]) for line in lines if line.startswith("oom_kill "))
 
 
-def _events_file(
-    listing: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")
-) -> Path | None:
+def _events_file(listing: str = "/proc/self/cgroup", system: str = "/sys/fs/cgroup") -> Path | None:
     """Return the file in which the kernel counts kills, in version 1 or 2 of control groups
     (cgroups(7)).
     """
+    from pathlib import Path  # here: runners need none
+
+    root = Path(system)
     try:
-        groups = [line.split(":", 2) for line in listing.read_text().splitlines()]
+        groups = [line.split(":", 2) for line in Path(listing).read_text().splitlines()]
     except OSError:
         return None
     candidates = [

@@ -253,7 +253,7 @@ def test_children_are_found_also_where_the_kernel_lists_none(
     if listed:
         (tmp_path / "proc/77/task/77").mkdir(parents=True)
         (tmp_path / "proc/77/task/77/children").write_text("5 ")
-    monkeypatch.setattr(forkserver, "Path", lambda path: tmp_path / path[1:])
+    monkeypatch.setattr(forkserver, "_PROC", str(tmp_path / "proc"))
     monkeypatch.setattr(os, "getpid", lambda: 77)
     assert forkserver.children() == [5]
 

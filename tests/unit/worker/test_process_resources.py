@@ -161,7 +161,7 @@ def test_the_counter_of_both_versions_of_control_groups_is_found(
     (tmp_path / "fs" / file).parent.mkdir(parents=True)
     (tmp_path / "fs" / file).touch()
     assert (
-        process_resources._events_file(tmp_path / "listing", tmp_path / "fs")
+        process_resources._events_file(str(tmp_path / "listing"), str(tmp_path / "fs"))
         == tmp_path / "fs" / file
     )
 
