@@ -38,8 +38,6 @@ from gridengine.errors import (
 
 TYPE_CHECKING = False  # not that of `typing`, which takes as long to import as all else here
 if TYPE_CHECKING:  # for type checkers; `_MODULES` says the same when it runs
-    from typing import Any
-
     from gridengine import resources as resources, schedulers as schedulers
     from gridengine.api.client import Client as Client
     from gridengine.api.dask_scheduler import dask_get as dask_get
@@ -138,7 +136,7 @@ _ERRORS = [
 __all__ = sorted([*_MODULES, *_PACKAGES, *_ERRORS, "__version__"])
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     """Import a public name at its first use, and keep it."""
     if name in _PACKAGES:
         return importlib.import_module(f"gridengine.{name}")
