@@ -19,7 +19,6 @@ from typing import Any, TypeAlias
 from msgspec import Struct, field
 
 from gridengine.serialize import main_module, pickling, shared_objects
-from gridengine.serialize.argument_snapshot import given_words
 from gridengine.serialize.codecs import CODECS, PICKLE, Codec, import_function
 from gridengine.serialize.exceptions import note_on
 from gridengine.serialize.itemwise_unpickler import Unloadable
@@ -31,7 +30,6 @@ from gridengine.serialize.unpicklable import rebuilding_error
 from gridengine.wire.messages import Assignment, Define, input_name
 from gridengine.worker import environment
 from gridengine.worker.call_context import GVAR
-from gridengine.worker.coroutines import synchronous
 from gridengine.worker.environment import NONE_GIVEN, CallEnvironment, Site, Variables
 from gridengine.worker.process_setup import set_path_and_directory
 
@@ -59,6 +57,7 @@ class CallersModules:
         self._path = tuple(sys.path)
         self._present = _Imported()
         self._set_aside: dict[tuple[str, ...], _Imported] = {}
+        self._is_fresh = True
 
     def enter(self, path: Sequence[str]) -> None:
         """Set aside the modules that this search path would not find, and restore those that were
@@ -67,7 +66,10 @@ class CallersModules:
         before, self._path = self._path, tuple(path)
         if before == self._path:
             return
-        own = _own_modules()
+        count, own = modules_before_fork()
+        if not self._is_fresh or len(sys.modules) != count:
+            own = _own_modules()
+        self._is_fresh = False
         if any(_is_elsewhere(name, own[name], path) for name in own if "." not in name):
             self._present.modules = own
             _remove(own)
@@ -94,6 +96,14 @@ class CallersModules:
             _remove(_own_modules())
             self._present.changes = OwnModules()
         return changed
+
+
+@functools.cache
+def modules_before_fork() -> tuple[int, Modules]:
+    """Return how many modules the fork server has, and its own modules. A fork server calls this,
+    so that its runners need not look at all modules: that would copy the memory of each.
+    """
+    return len(sys.modules), _own_modules()
 
 
 def _own_modules() -> Modules:
@@ -278,6 +288,8 @@ def arguments_text(call: Any, assignment: Assignment) -> str:
     """
     if type(call) is Unloadable or (assignment.watched and assignment.form == SINGLE):
         return ""
+    from gridengine.serialize.argument_snapshot import given_words  # for an error alone
+
     return given_words(call, assignment.form)
 
 
@@ -287,6 +299,8 @@ def _load(define: Define, payload: Payload) -> Loaded:
     importlib.invalidate_caches()
     try:
         if define.codec != PICKLE:
+            from gridengine.worker.coroutines import synchronous
+
             return synchronous(import_function(str(payload[0], "utf-8"))), ()
         return pickling.load_function(_fetch(define, payload))
     except BaseException as error:

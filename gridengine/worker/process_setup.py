@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from gridengine.errors import ConfigurationError
 from gridengine.resources.base import ZERO, Resource
-from gridengine.resources.estimates import replaced
 from gridengine.resources.kinds import Cores, GPUs
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import Payload
@@ -63,6 +62,8 @@ class AllocatedResources:
         if self.present is None:
             if self._message.failed:
                 raise pickling.load_exception(self._payload)
+            from gridengine.resources.estimates import replaced
+
             cores, gpus = self._message.cores or (), self._message.gpus or ()
             given = replaced(
                 pickling.load(self._payload), Cores, lambda part: Cores(len(cores), cores)

@@ -51,7 +51,12 @@ from gridengine.worker import call_context, multiprocessing_state
 from gridengine.worker.call_context import GVAR, CurrentJob, ProcessSpent, process_name
 from gridengine.worker.environment import KEPT, Site
 from gridengine.worker.forkserver import RunnerDescriptors, be_fork_server
-from gridengine.worker.loaded_functions import LoadedFunctions, arguments_text, taking_item
+from gridengine.worker.loaded_functions import (
+    LoadedFunctions,
+    arguments_text,
+    modules_before_fork,
+    taking_item,
+)
 from gridengine.worker.process_resources import (
     MemoryLimit,
     data_bytes,
@@ -130,6 +135,7 @@ def fork_server() -> NoReturn:
     notebook. So its fork server is not forked from it.
     """
     site = Site.here(local=True) if KEPT in os.environ else None
+    modules_before_fork()
     sock = socket.socket(fileno=int(sys.argv[1]))
     be_fork_server(sock, partial(main, site=site), gc.enable)
 
