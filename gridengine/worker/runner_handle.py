@@ -153,34 +153,8 @@ class RunnerHandle:
         """A call, as (run, beginning), and the seconds that do not count against its time limit."""
         self.stalled = False
         """Whether the channel has more to send than it takes now."""
-        ours: list[int] = []
-        theirs: list[int] = []
-        try:
-            for _ in range(2):
-                reading, writing = os.pipe()
-                ours.append(reading)
-                theirs.append(writing)
-            mine, its = socket_pair()
-            theirs += [its.detach(), os.memfd_create("gridengine-runner")]
-            os.ftruncate(theirs[3], WORDS_SIZE)
-            self.status = RunnerStatus(map_words(theirs[3]))
-            fork_server.fork(
-                id,
-                RunnerDescriptors(
-                    stdout=theirs[0], stderr=theirs[1], channel=theirs[2], words=theirs[3]
-                ),
-            )
-        except BaseException:
-            for fd in ours:
-                os.close(fd)
-            raise
-        finally:
-            for fd in theirs:
-                os.close(fd)
-        self.channel = Channel(mine, takes_blocks=True)
-        self.outputs = tuple(
-            OutputReader(fd, stream) for fd, stream in zip(ours, streams, strict=True)
-        )
+        self.status, self.channel, pipes = _fork(id, fork_server)
+        self.outputs = tuple(map(OutputReader, pipes, streams))
 
     def extend_time_limit(self, seconds: float) -> None:
         """Do not count this many seconds against the time limit of the call in progress: this
@@ -452,3 +426,33 @@ class RunnerHandle:
         self.channel.close()
         for output in self.outputs:
             output.close()
+
+
+def _fork(id: int, fork_server: ForkServer) -> tuple[RunnerStatus, Channel, list[int]]:
+    """Have a runner forked. Return its status block, the agent's end of its channel, and the read
+    ends of its output pipes.
+
+    Raises:
+        OSError: no descriptors are left, or the fork server is gone.
+    """
+    ours: list[int] = []
+    theirs: list[int] = []
+    try:
+        for _ in range(2):
+            reading, writing = os.pipe()
+            ours.append(reading)
+            theirs.append(writing)
+        mine, its = socket_pair()
+        theirs += [its.detach(), os.memfd_create("gridengine-runner")]
+        os.ftruncate(theirs[3], WORDS_SIZE)
+        status = RunnerStatus(map_words(theirs[3]))
+        stdout, stderr, channel, words = theirs
+        fork_server.fork(id, RunnerDescriptors(channel, stdout, stderr, words))
+    except BaseException:
+        for fd in ours:
+            os.close(fd)
+        raise
+    finally:
+        for fd in theirs:
+            os.close(fd)
+    return status, Channel(mine, takes_blocks=True), ours
