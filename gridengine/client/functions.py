@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import math
+from _blake2 import blake2b  # not `hashlib`, which loads OpenSSL
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
@@ -88,10 +88,10 @@ def make_function(
     umask = present_umask()
     name = getattr(f, "__qualname__", None) or getattr(f, "__name__", None) or type(f).__name__
     # The same function in another folder, or with another path, may do something else.
-    digest = hashlib.blake2b(b"%d " % umask + around, key=digest, digest_size=16).digest()
+    digest = blake2b(b"%d " % umask + around, key=digest, digest_size=16).digest()
     levels = log_levels() if logs else None
     if levels is not None:
-        digest = hashlib.blake2b(repr(levels).encode(), key=digest, digest_size=16).digest()
+        digest = blake2b(repr(levels).encode(), key=digest, digest_size=16).digest()
     caller = CallerState(variables, umask, arguments, levels, state)
     needs, after = needs_of(payload), numbers(awaited_in(payload))
     name = str(name).encode(errors="backslashreplace").decode()  # one that can travel

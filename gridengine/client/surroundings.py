@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
 import os
 import sys
+from _blake2 import blake2b  # not `hashlib`, which loads OpenSSL
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -59,7 +59,7 @@ def _surroundings(
     parts = [os.fsencode(directory), *path, b"", *arguments, b"", variables, state]
     if not GVAR.in_runner:  # modules may have been edited since a process before this one
         parts += [_this_process(), b"%d" % generation]
-    digest = hashlib.blake2b(b"\0".join(parts), digest_size=16).digest()
+    digest = blake2b(b"\0".join(parts), digest_size=16).digest()
     return os.fsencode(directory), path, variables, arguments, state, digest
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import builtins
 import importlib
 import linecache
+import os
 import types
-from pathlib import Path
 from typing import Any, TypeAlias
 
 from gridengine.serialize import annotation_code
@@ -98,7 +98,9 @@ def source_of(code: types.CodeType) -> Source | None:
 def note_source(filename: str, first: int, lines: list[str]) -> None:
     """Let tracebacks find these lines, unless the file is here."""
     entry = linecache.cache.get(filename)
-    if Path(filename).exists() or (entry is not None and (len(entry) < 4 or entry[1] is not None)):
+    if os.access(filename, os.F_OK):
+        return
+    if entry is not None and (len(entry) < 4 or entry[1] is not None):
         return
     known = list(entry[2]) if entry is not None else []
     known += ["\n"] * (first - 1 + len(lines) - len(known))

@@ -125,7 +125,7 @@ def dump_function(
     Raises:
         PicklingError: the text names the variable that cannot travel.
     """
-    import hashlib  # here, since a runner has no use for it, and starts the sooner
+    from _blake2 import blake2b  # not `hashlib`, which loads OpenSSL: 2 ms of a start
 
     whole = RetriedFunction(function, retry_on) if retry_on else function
 
@@ -135,7 +135,7 @@ def dump_function(
 
     what = f"the function {name_of(function)}"
     payload = or_explain(lambda: with_dill(encode_with), whole, what)
-    digest, digested = hashlib.blake2b(digest_size=16), payload
+    digest, digested = blake2b(digest_size=16), payload
     if isinstance(payload, StoredPayload):
         digested = [payload.digest or os.urandom(16), *payload.others()]
     for buffer in digested:

@@ -11,7 +11,6 @@ import contextlib
 import fcntl
 import functools
 import itertools
-import logging
 import math
 import mmap
 import os
@@ -19,7 +18,6 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gridengine.serialize.payload import Buffer, Payload, Place
@@ -27,8 +25,8 @@ from gridengine.serialize.references import NOTHING, Awaited
 
 if TYPE_CHECKING:
     import hashlib
+    from pathlib import Path
 
-log = logging.getLogger("gridengine")
 
 LARGE = 1 << 20
 """From this size in bytes a buffer goes into a block; below it, sending it to each process costs
@@ -328,9 +326,11 @@ class KeptBlocks:
         folder: where the oldest of them go, as files, when there are more.
     """
 
-    def __init__(self, most_bytes: float = math.inf, folder: Path = Path()) -> None:
+    def __init__(self, most_bytes: float = math.inf, folder: Path | None = None) -> None:
+        from pathlib import Path
+
         self.most_bytes = most_bytes
-        self.folder = folder
+        self.folder = folder or Path()
         self._blocks: dict[int, weakref.ref[Block]] = {}
         self._open: set[int] = set()
         self._in_memory: dict[int, int] = {}
@@ -384,7 +384,9 @@ class KeptBlocks:
         except OSError as error:
             if not self._has_warned:
                 self._has_warned = True
-                log.warning(
+                import logging  # here: a runner does without, and starts the sooner
+
+                logging.getLogger("gridengine").warning(
                     "results that calls need fill %.0f bytes of memory of this process, and %s "
                     "takes no more (%s): more of them stay in memory",
                     self.most_bytes,
@@ -466,5 +468,7 @@ def _check_openness() -> None:
     Raises:
         OSError: they may not (proc(5): the folder then belongs to root).
     """
+    from pathlib import Path
+
     if Path(f"/proc/{os.getpid()}/fd").stat().st_uid != os.geteuid():
         raise PermissionError("other processes may not open this one's descriptors")

@@ -57,6 +57,14 @@ def test_the_fork_server_starts_before_messages_are_loaded(loaded: dict[str, lis
     assert "msgspec" not in _new(loaded["fork server"])
 
 
+def test_a_runner_has_what_a_call_needs_and_little_else(loaded: dict[str, list[str]]) -> None:
+    assert not {"logging", "pathlib", "hashlib", "runpy"}.intersection(_new(loaded["runner"]))
+
+
+def test_the_caller_loads_neither_dataclasses_nor_openssl(loaded: dict[str, list[str]]) -> None:
+    assert not {"dataclasses", "_hashlib"}.intersection(_new(loaded["caller"]))
+
+
 def _new(modules: list[str]) -> list[str]:
     """Return the modules that a bare interpreter does not have; `site` may import some."""
     bare = [sys.executable, "-c", "import sys, json, subprocess; print(json.dumps([*sys.modules]))"]
