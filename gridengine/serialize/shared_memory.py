@@ -133,11 +133,8 @@ class BlockWriter:
         self._fd = -1
         self._size = 0
         self._places: list[Place] = []
-        import hashlib
-
-        # Where buffers are large their digest takes most of the time, and SHA-256 is what
-        # processors have instructions for.
-        self._digest: hashlib._Hash | None = hashlib.sha256()
+        self._digest: hashlib._Hash | None = None
+        self._is_digested = True
 
     def put(self, index: int, buffer: Buffer) -> bool:
         """Copy what is to be number `index` of the payload into the block; return whether that was
@@ -145,18 +142,22 @@ class BlockWriter:
         """
         view = memoryview(buffer).cast("B")
         try:
-            if self._digest is None or self._size + view.nbytes > self._most_digested:
+            if not self._is_digested or self._size + view.nbytes > self._most_digested:
                 self._copy(view)
-                self._digest = None
+                self._is_digested = False
             else:
-                self._digest = self._copy_and_digest(view, self._digest.copy())
+                self._digest = self._copy_and_digest(view)
         except OSError:  # no descriptor is left, or files may not be so large
             return False
         self._places.append((index, self._size, view.nbytes))
         self._size += -(-view.nbytes // _ALIGNMENT) * _ALIGNMENT
         return True
 
-    def _copy_and_digest(self, view: memoryview, digest: hashlib._Hash) -> hashlib._Hash:
+    def _copy_and_digest(self, view: memoryview) -> hashlib._Hash:
+        import hashlib  # here: it loads OpenSSL, and most functions have no large buffers
+
+        # The digest takes most of the time, and SHA-256 is what processors have instructions for.
+        digest = hashlib.sha256() if self._digest is None else self._digest.copy()
         # Both let go of the interpreter's lock meanwhile: on two processors it takes half the time.
         digesting = threading.Thread(target=digest.update, args=(view,))
         try:
@@ -188,7 +189,10 @@ class BlockWriter:
         block.own(self._fd)
         self._fd = -1
         return StoredPayload(
-            payload, block, self._places, b"" if self._digest is None else self._digest.digest()
+            payload,
+            block,
+            self._places,
+            self._digest.digest() if self._digest is not None and self._is_digested else b"",
         )
 
     def close(self) -> None:
