@@ -187,3 +187,24 @@ def test_a_fresh_runner_sets_aside_what_it_has_imported_since_the_fork(tmp_path:
     importlib.import_module(name)
     modules.enter(sys.path[1:])
     assert name not in sys.modules
+
+
+@pytest.mark.parametrize("package", ["", "folder."])
+def test_a_module_that_was_written_since_its_folder_was_listed_is_found(
+    package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "importlib.metadata", raising=False)
+    monkeypatch.setattr(importlib, "invalidate_caches", lambda: pytest.fail("it takes long"))
+    name, base = f"{PREFIX}written", tmp_path / f"{PREFIX}folder" if package else tmp_path
+    base.mkdir(exist_ok=True)
+    whole = f"{PREFIX}{package}{name}" if package else name
+    sys.path.insert(0, str(tmp_path))
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module(whole)
+    listed = base.stat().st_mtime_ns
+    (base / f"{name}.py").touch()
+    os.utime(base, ns=(listed, listed))
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module(whole)
+    loaded_functions._list_folders_anew()
+    importlib.import_module(whole)
