@@ -6,7 +6,7 @@ import functools
 import gc
 from typing import Any
 
-from gridengine.dispatcher.interface import Dispatcher
+from gridengine.calls.interface import Dispatcher
 from gridengine.errors import ConfigurationError
 from gridengine.schedulers import default_scheduler, named_scheduler
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
@@ -58,11 +58,11 @@ def _make_dispatcher(scheduler: Scheduler) -> Dispatcher:
     collects = gc.isenabled()
     gc.disable()  # importing makes no garbage, and looking for it takes a tenth of the time
     try:
-        from gridengine.dispatcher.io_thread import DispatcherThread
+        from gridengine.calls.posting import PostingDispatcher
     finally:
         if collects:
             gc.enable()
-    return DispatcherThread(scheduler, settings())
+    return PostingDispatcher(scheduler, settings())
 
 
 def resolve(place: SchedulerSpec) -> tuple[Scheduler, bool]:

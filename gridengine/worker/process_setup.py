@@ -62,7 +62,7 @@ class AllocatedResources:
         if self.present is None:
             if self._message.failed:
                 raise pickling.load_exception(self._payload)
-            from gridengine.resources.estimates import replaced
+            from gridengine.resources.demand import replaced
 
             cores, gpus = self._message.cores or (), self._message.gpus or ()
             given = replaced(

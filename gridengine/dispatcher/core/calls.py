@@ -13,9 +13,10 @@ from typing import Any
 from msgspec import Struct
 
 from gridengine.dispatcher.core.figures import FunctionCounts, Pace
-from gridengine.dispatcher.core.tasks import Attempt, Function, ResultData, Task
+from gridengine.dispatcher.core.tasks import Function, ResultData, Task
 from gridengine.resources.demand import Demand
 from gridengine.serialize.payload import size_of
+from gridengine.wire.messages import Attempt
 from gridengine.wire.records import field, record
 
 NONE: Any = types.MappingProxyType({})
