@@ -222,9 +222,7 @@ class CallError(GridEngineError):
     """A call was stopped or spoiled by something other than an exception of its own."""
 
     step = 0
-    """Of several calls that were made as one, the number of the one that failed, from 1; 0 when the
-    call was not such a one.
-    """
+    """The step that failed, from 1, where several calls were fused into one; else 0."""
 
 
 class WorkerCrashed(CallError):

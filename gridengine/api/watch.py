@@ -12,7 +12,7 @@ from gridengine.dispatcher.core.run_log import merged
 from gridengine.dispatcher.core.status import Status
 from gridengine.errors import safe_repr
 from gridengine.schedulers.base import Scheduler
-from gridengine.watching.newest import Newest
+from gridengine.watching.newest_value import Newest
 
 log = logging.getLogger("gridengine")
 
