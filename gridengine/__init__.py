@@ -12,8 +12,6 @@ that `import gridengine` is quick.
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
-
 from gridengine._version import __version__ as __version__
 from gridengine.errors import (
     CallError as CallError,
@@ -38,6 +36,7 @@ from gridengine.errors import (
     WorkerNotStarted as WorkerNotStarted,
 )
 
+TYPE_CHECKING = False  # not that of `typing`, which takes as long to import as all else here
 if TYPE_CHECKING:  # for type checkers; `_MODULES` says the same when it runs
     from gridengine import resources as resources, schedulers as schedulers
     from gridengine.api.async_programs import (
@@ -145,7 +144,7 @@ _ERRORS = [
 __all__ = sorted([*_MODULES, *_PACKAGES, *_ERRORS, "__version__"])
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     """Import a public name at its first use, and keep it."""
     if name in _PACKAGES:
         return importlib.import_module(f"gridengine.{name}")

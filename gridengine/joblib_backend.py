@@ -37,8 +37,8 @@ from gridengine.serialize.argument_snapshot import HiddenArguments, given_words
 from gridengine.serialize.exceptions import note_on
 from gridengine.serialize.payload import FULL
 from gridengine.serialize.unpicklable import name_of
-from gridengine.worker.affinity import THREADS
 from gridengine.worker.coroutines import synchronous
+from gridengine.worker.process_resources import THREADS
 
 
 class GridEngineBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]

@@ -16,7 +16,7 @@ from gridengine.client.loop_tasks import awaited, check_async, task_group, value
 from gridengine.errors import ConfigurationError
 from gridengine.resources.base import Resource
 from gridengine.schedulers.base import SchedulerSpec
-from gridengine.worker.running_loop import in_event_loop, in_trio
+from gridengine.worker.call_context import in_event_loop, in_trio
 
 
 class WaitGroup:

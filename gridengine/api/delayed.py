@@ -31,8 +31,8 @@ from gridengine.serialize.expressions import (
     text_of,
     with_fields,
 )
+from gridengine.worker.call_context import in_event_loop
 from gridengine.worker.coroutines import is_coroutine_function
-from gridengine.worker.running_loop import in_event_loop
 
 CONTAINERS = (list, tuple, set, frozenset)
 ITERATED: tuple[type, ...] = (*CONTAINERS, range, type({}.keys()), type({}.values()))

@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Any, Protocol, TextIO, TypeAlias
 
 from msgspec import Struct
 
+from gridengine.api.terminal_line import TerminalLine, is_terminal
 from gridengine.display import plural
 from gridengine.resources.units import format_seconds
 from gridengine.settings.schema import is_interactive
 from gridengine.settings.values import settings
-from gridengine.worker.terminal_line import TerminalLine, is_terminal
 
 if TYPE_CHECKING:
     from gridengine.client.submitter import Submitter

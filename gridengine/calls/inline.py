@@ -71,10 +71,9 @@ from gridengine.wire.messages import (
     input_name,
 )
 from gridengine.worker.agent import make_hello
-from gridengine.worker.call_context import GVAR, CurrentJob, process_name
+from gridengine.worker.call_context import GVAR, CurrentJob, in_event_loop, process_name
 from gridengine.worker.loaded_functions import arguments_text
 from gridengine.worker.process_setup import Controller
-from gridengine.worker.running_loop import in_event_loop
 
 PASSING = (KeyboardInterrupt, bdb.BdbQuit, GeneratorExit)
 """Exceptions that end the caller's own script, not only the call."""

@@ -69,7 +69,7 @@ from gridengine.wire.messages import (
     WantAnswer,
 )
 from gridengine.wire.processes import started, this_machine
-from gridengine.worker.output_relay import JobsOutput
+from gridengine.worker.output import JobsOutput
 from gridengine.worker.stream_writer import StandardStreams
 
 log = logging.getLogger("gridengine")

@@ -11,13 +11,13 @@ from __future__ import annotations
 import abc
 import contextlib
 import functools
-import hashlib
 import math
 import os
 import sys
 import threading
 import types
 import weakref
+from _blake2 import blake2b
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from pathlib import Path
@@ -93,7 +93,7 @@ def _surroundings(
     parts = [os.fsencode(directory), *path, b"", *arguments, b"", variables, state]
     if not GVAR.in_runner:  # modules may have been edited since a process before this one
         parts += [_this_process(), b"%d" % generation]
-    digest = hashlib.blake2b(b"\0".join(parts), digest_size=16).digest()
+    digest = blake2b(b"\0".join(parts), digest_size=16).digest()
     return os.fsencode(directory), path, variables, arguments, state, digest
 
 
@@ -404,10 +404,10 @@ def make_function(
     umask = present_umask()
     name = getattr(f, "__qualname__", None) or getattr(f, "__name__", None) or type(f).__name__
     # The same function in another folder, or with another path, may do something else.
-    digest = hashlib.blake2b(b"%d " % umask + around, key=digest, digest_size=16).digest()
+    digest = blake2b(b"%d " % umask + around, key=digest, digest_size=16).digest()
     levels = log_levels() if logs else None
     if levels is not None:
-        digest = hashlib.blake2b(repr(levels).encode(), key=digest, digest_size=16).digest()
+        digest = blake2b(repr(levels).encode(), key=digest, digest_size=16).digest()
     caller = CallerState(variables, umask, arguments, levels, state)
     needs, after = needs_of(payload), numbers(awaited_in(payload))
     name = str(name).encode(errors="backslashreplace").decode()  # one that can travel

@@ -35,11 +35,10 @@ from gridengine.wire.processes import FILES_PER_RUNNER, allow_open_files
 from gridengine.worker.agent import HANDLERS, Agent, make_hello
 from gridengine.worker.agent_requests import answer_in_user_process
 from gridengine.worker.forkserver import ForkServer, is_ready
-from gridengine.worker.memory_limit import memory_here
 from gridengine.worker.meter import Meter
-from gridengine.worker.output_limits import LogLimit, OutputExcerpt
-from gridengine.worker.output_relay import Relay
-from gridengine.worker.stream_writer import StandardStreams
+from gridengine.worker.output import Relay
+from gridengine.worker.process_resources import memory_here
+from gridengine.worker.stream_writer import LogLimit, OutputExcerpt, StandardStreams
 
 NAME = "local-workers.log"
 TICK_DELAY_SECONDS = 0.01

@@ -51,8 +51,8 @@ from gridengine.schedulers.launcher import WorkerStatus
 from gridengine.settings.values import Settings
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.messages import ClientCancel
-from gridengine.worker.memory_limit import resident_bytes
-from gridengine.worker.output_limits import OutputExcerpt
+from gridengine.worker.process_resources import resident_bytes
+from gridengine.worker.stream_writer import OutputExcerpt
 
 if TYPE_CHECKING:
     from gridengine.dispatcher.launcher_thread import LauncherThread

@@ -4,7 +4,7 @@ core.
 
 from __future__ import annotations
 
-import hashlib
+from _blake2 import blake2b  # not `hashlib`, which loads OpenSSL
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
@@ -219,7 +219,7 @@ def named_function(item: FunctionItem) -> Function:
     """
     name = item.name.encode()
     directory = item.directory or b"/"
-    known = hashlib.blake2b(digest_size=16)
+    known = blake2b(digest_size=16)
     for part in (item.codec.encode(), name, directory, *item.path):
         known.update(len(part).to_bytes(8, "big") + part)
     return Function(

@@ -19,7 +19,7 @@ from gridengine.dispatcher.watch_messages import Answer, Identity, Request
 from gridengine.dispatcher.watch_server import Told
 from gridengine.settings.values import Settings
 from gridengine.wire.messages import ClientCancel
-from gridengine.worker.output_limits import OutputExcerpt
+from gridengine.worker.stream_writer import OutputExcerpt
 from tests.support.core_play import Play
 
 IDENTITY = Identity("sweep", "run", 1, "host", "", "", 0.0, "", "", "")

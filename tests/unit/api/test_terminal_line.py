@@ -12,13 +12,9 @@ from contextlib import closing
 
 import pytest
 
-from gridengine.worker import terminal_line
-from gridengine.worker.terminal_line import (
-    STALE_SECONDS,
-    TerminalLine,
-    is_terminal,
-    write_above,
-)
+from gridengine.api import terminal_line
+from gridengine.api.terminal_line import STALE_SECONDS, TerminalLine, is_terminal
+from gridengine.worker.stream_writer import writing
 from tests.support.script_driver import screen
 
 
@@ -113,7 +109,7 @@ def test_what_calls_print_to_a_terminal_goes_above(terminal: Terminal, line: Ter
     try:
         line.show("--- 1 ---")
         for fd in (theirs, write):
-            assert write_above(fd, memoryview(b"printed\n")) == 8
+            assert writing().write(fd, memoryview(b"printed\n")) == 8
         assert os.read(read, 99) == b"printed\n"
         drawn_again = "--- 1 ---\r\x1b[2K--- 1 ---"
         assert terminal.getvalue() == drawn_again, "it was not taken away once, for the terminal"

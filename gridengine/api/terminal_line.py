@@ -19,6 +19,8 @@ from typing import Any, TextIO, TypeGuard
 
 from msgspec import Struct
 
+from gridengine.worker.stream_writer import writing
+
 STALE_SECONDS = 2.0
 """A line that was last drawn longer ago is the first to be left out when there is no room for all.
 An example is the line of an iterator whose next result nobody waits for.
@@ -79,6 +81,7 @@ class Foot:
         with self._lock:
             if not self.lines:
                 self._hook(line.stream)
+                writing().write = self.write_above
             if line not in self.lines:
                 self.lines.append(line)
             if text != line.text:
@@ -98,6 +101,7 @@ class Foot:
                     if vars(one).get("write") is hook:
                         del vars(one)["write"]
                 self._hooks.clear()
+                writing().write = os.write
                 self._stream, self.is_at_start = None, True
 
     def _hook(self, stream: TextIO) -> None:
@@ -133,6 +137,15 @@ class Foot:
             shown = [line for line in self.lines if line in shown[:room]]
         return [line.text for line in shown]
 
+    def write_above(self, fd: int, data: memoryview) -> int:
+        """Write to a descriptor as `os.write` does; above the foot if it is a terminal."""
+        if os.getpid() != self._owner or not self.lines or not os.isatty(fd):
+            return os.write(fd, data)
+        with self.lifted():
+            count = os.write(fd, data)
+            self.is_at_start = bytes(data[count - 1 : count]) == b"\n"
+        return count
+
     def _write(self, write: Callable[[str], int], text: str) -> int:
         """Write other code's text to one of the streams."""
         if os.getpid() != self._owner or not text:
@@ -160,19 +173,6 @@ def is_terminal(stream: Any) -> TypeGuard[TextIO]:
         return bool(stream.isatty())
     except (AttributeError, OSError, ValueError):
         return False
-
-
-def write_above(fd: int, data: memoryview) -> int:
-    """Write to a descriptor as `os.write` does; above the foot if it is a terminal that
-    shows one.
-    """
-    foot = _foot()
-    if not foot.lines or not os.isatty(fd):
-        return os.write(fd, data)
-    with foot.lifted():
-        count = os.write(fd, data)
-        foot.is_at_start = bytes(data[count - 1 : count]) == b"\n"
-    return count
 
 
 def _size(stream: TextIO) -> tuple[int, int]:
