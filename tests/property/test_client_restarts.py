@@ -38,7 +38,7 @@ from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.state_machine import StateMachine
 from gridengine.dispatcher.core.tasks import CallsFinished, ResultData, Task
 from gridengine.dispatcher.interface import UnsettledTasks
-from gridengine.dispatcher.serving import client_record, client_requests
+from gridengine.dispatcher.serving import client_record
 from gridengine.dispatcher.serving.client_journal import Journal
 from gridengine.dispatcher.serving.client_listener import ClientListener
 from gridengine.dispatcher.serving.clients import Clients
@@ -612,8 +612,6 @@ def play(
     """Have so many things happen, and then all end."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(client_record, "LARGE", random.choice([0, client_record.LARGE]))
-        least = random.choice([0, client_requests.LEAST_OTHERS])
-        patch.setattr(client_requests, "LEAST_OTHERS", least)
         patch.setattr(remote, "DispatcherConnection", lambda connection, **_: Connection())
         patch.setattr(
             remote,

@@ -13,7 +13,7 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from msgspec.structs import replace
 
@@ -42,6 +42,10 @@ from gridengine.wire.messages import (
 
 log = logging.getLogger("gridengine")
 
+ROWS_OF_REQUESTS = ("ended WHERE request", "requests WHERE id")
+"""The rows of a request, by table and column."""
+Change: TypeAlias = tuple[str, Sequence[Sequence[Any]]]
+"""A statement, and the values of each of its executions."""
 MOST_FLYING = 64
 """How many messages with outcomes a client is sent before it acknowledges the first of them."""
 
@@ -123,16 +127,22 @@ class ClientRecord:
             ("UPDATE clients SET seen = ? WHERE number = ?", [(seen, self._number)]),
             lambda: self._note_durable(seen),
         )
-        self._collect()
         if refusal is not None:
             raise refusal
 
-    def _write_inserted(
-        self, change: tuple[str, Sequence[Sequence[Any]]], then: Callable[[], object]
-    ) -> None:
-        """Write the rows of new requests and one other change, all or none."""
+    def _write_inserted(self, change: Change, then: Callable[[], object]) -> None:
+        """Write the rows of new requests and one other change, and delete the rows that are no
+        longer needed, all or none.
+        """
         insert = "INSERT INTO requests VALUES (?, ?, ?, ?)", self._requests.take_rows()
-        self._journal.file.write_together(insert, change, then=then)
+        self._journal.file.write_together(insert, change, *self._deletions(), then=then)
+
+    def _deletions(self) -> list[Change]:
+        """Return the changes that delete the requests whose calls have ended, and what only these
+        held.
+        """
+        gone = [(id,) for id in self._requests.take_gone()]
+        return [(f"DELETE FROM {which} = ?", gone) for which in ROWS_OF_REQUESTS] if gone else []
 
     def _note_durable(self, seen: int) -> None:
         self._durable = seen
@@ -326,25 +336,17 @@ class ClientRecord:
         for number in gone:
             self._flying.discard(number)
             self._large.pop(number, None)
-        ended, whole = self._requests.end([self._outcomes.pop(number) for number in gone])
+        ended = self._requests.end([self._outcomes.pop(number) for number in gone])
         partly = [(id, calls.tobytes()) for id, calls in ended.items()]
         # All or none: a request that is left, without the outcome of its calls, would seem not to
         # have ended.
         file.write_together(
             ("INSERT INTO ended VALUES (?, ?)", partly),
             ("DELETE FROM outcomes WHERE number = ?", [(number,) for number in gone]),
-            ("DELETE FROM ended WHERE request = ?", [(id,) for id in whole]),
-            ("DELETE FROM requests WHERE id = ?", [(id,) for id in whole]),
+            *self._deletions(),
             then=partial(file.settle_later, withdrawn) if withdrawn else None,
         )
-        if whole:
-            self._collect()
         self.send_waiting()
-
-    def _collect(self) -> None:
-        """Delete the rows that no remaining request needs."""
-        if rows := self._requests.collect():
-            self._delete("requests WHERE id = ?", rows)
 
     def _delete(
         self, where: str, numbers: Iterable[int], then: Callable[[], object] | None = None
