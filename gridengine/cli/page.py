@@ -16,7 +16,7 @@ import click
 
 from gridengine.cli.completion import watched_names
 from gridengine.errors import ConfigurationError
-from gridengine.wire.runtime_folder import is_private
+from gridengine.wire.connection_file import is_private
 
 if TYPE_CHECKING:
     from gridengine.page.access import Access

@@ -22,12 +22,13 @@ from gridengine.journal.run_file import (
     LOCK,
     RETURNED,
     SUFFIX,
+    explained,
     folder,
+    open_to_read,
     path_of,
     payload_of,
     read_result,
 )
-from gridengine.journal.run_schema import explained, open_to_read
 from gridengine.serialize import pickling
 from gridengine.serialize.byte_code import PYTHON, minor_version
 from gridengine.serialize.itemwise_unpickler import Unloadable

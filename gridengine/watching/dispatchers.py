@@ -12,7 +12,7 @@ from gridengine.errors import ClusterError
 from gridengine.settings.values import settings
 from gridengine.watching.watched import ANSWER_SECONDS
 from gridengine.watching.watched import Watched as Watched
-from gridengine.wire.runtime_folder import SOCKET, is_private, runtime_folders
+from gridengine.wire.connection_file import SOCKET, is_private, runtime_folders
 
 
 def sockets() -> list[Path]:

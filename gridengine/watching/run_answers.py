@@ -21,8 +21,8 @@ from gridengine.watching.dispatchers import runtime_files
 from gridengine.watching.lookup import NOT_KEPT, connect
 from gridengine.watching.names import NotKnown, meant, of_answer, word_of
 from gridengine.watching.watched import process_of
+from gridengine.wire.connection_file import RECORD
 from gridengine.wire.processes import started
-from gridengine.wire.runtime_folder import RECORD
 
 MOST_SAMPLED = 1000
 MOST_KILLED = 20

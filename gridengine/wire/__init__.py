@@ -44,10 +44,10 @@ Rejected:
   the place of 56 and 77.
 - pyzmq before 27.3. Those wheels carry a libsodium that encrypts 30 MB for each second of processor
   time; the wheel of 27.3 encrypts 400 MB. A build from source may be either, so
-  `gridengine doctor` measures it (`encryption_speed`).
+  `gridengine doctor` measures it (`sockets`).
 
-Other modules: `server` (a dispatcher's end), `dispatcher_connection` (the end of a worker or
-client), `sockets` (options and polling that both ends share), `connection_file` (addresses and
-keys), `keys`, `addresses`, `clock`, `open_files` (limits of this process), `processes`,
-`socket_pairs`, `runtime_folder`.
+Other modules: `server` (a dispatcher's end, and the addresses of this machine),
+`dispatcher_connection` (the end of a worker or client), `sockets` (options, polling and keys that
+both ends share), `connection_file` (how others find a dispatcher), `clock`, `processes` (whether
+others still run; the limits of this one).
 """

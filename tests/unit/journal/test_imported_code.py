@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gridengine.journal.imported_code import imported_code
+from gridengine.journal.call_keys import imported_code
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gridengine.errors import JournalError
-from gridengine.journal import run_file, run_schema
+from gridengine.journal import run_file
 from gridengine.journal.run_file import RunFile, open_run, path_of, payload_of, release
 
 
@@ -53,7 +53,7 @@ def test_a_file_that_is_refused_is_let_go_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "a.sqlite"
-    run_schema.connect(path).close()
+    run_file.connect(path).close()
     monkeypatch.setattr(os, "geteuid", lambda: 12345)
     with pytest.raises(JournalError, match="belongs to somebody else"):
         RunFile("a", path)

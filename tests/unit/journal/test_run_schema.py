@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from gridengine.errors import JournalError
-from gridengine.journal import run_schema
-from gridengine.journal.run_schema import VERSION, connect, explained, open_to_read
+from gridengine.journal import run_file
+from gridengine.journal.run_file import VERSION, connect, explained, open_to_read
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def test_an_empty_file_that_cannot_be_written_is_said_in_our_words(
         raise sqlite3.OperationalError("database or disk is full")
 
     path.touch()
-    monkeypatch.setattr(run_schema, "connect", full)
+    monkeypatch.setattr(run_file, "connect", full)
     with pytest.raises(JournalError, match="disk is full"):
         open_to_read("a", path)
 

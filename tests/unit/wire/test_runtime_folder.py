@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gridengine.wire import runtime_folder
-from gridengine.wire.runtime_folder import is_private, make_runtime_folder, runtime_folders
+from gridengine.wire import connection_file
+from gridengine.wire.connection_file import is_private, make_runtime_folder, runtime_folders
 
 NOT_GIVEN = Path()
 
@@ -16,7 +16,7 @@ NOT_GIVEN = Path()
 @pytest.fixture
 def run_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """In the place of /; it has a folder for this user's sockets."""
-    monkeypatch.setattr(runtime_folder, "Path", lambda path="": root(tmp_path, path))
+    monkeypatch.setattr(connection_file, "Path", lambda path="": root(tmp_path, path))
     made = tmp_path / f"run/user/{os.getuid()}"
     made.mkdir(parents=True, mode=0o700)
     (tmp_path / "tmp").mkdir()
