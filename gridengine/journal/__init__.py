@@ -20,7 +20,8 @@ Keep in step:
   process at a time may write, which the lock ensures.
 - `RunFile._has_blocks` with the writer: `read` flushes before it looks up what this process wrote.
 - `DispatcherFile._later` with `settle_later`: acts that wait behind a deferred write run when the
-  write is durable, or when the row that supersedes it is.
+  write is durable, or when the row that supersedes it is. Who uses the file calls `write_due` by
+  its `deadline`.
 - `APPLICATION`, `VERSION` and the tables with every older file.
 
 Rejected: keeping results of named runs in the dispatcher's journal. On the client's side the file

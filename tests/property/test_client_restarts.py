@@ -9,7 +9,7 @@ import itertools
 import pickle
 import sqlite3
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -76,22 +76,10 @@ class Writer(JournalWriter):
     def __init__(self, tables: sqlite3.Connection) -> None:
         self.tables = tables
         self.asked: deque[Change] = deque()
-        self.later: dict[Change, None] = {}
         self.failure = None
 
     def do(self, act: Act, on_durable: Callable[[], object] | None = None) -> None:
         self.asked.append(Change(act, on_durable))
-
-    def do_later(self, act: Act, on_durable: Callable[[], object], size: int) -> Change:
-        change = Change(act, on_durable)
-        self.later[change] = None
-        return change
-
-    def withdraw(self, change: Change) -> bool:
-        return change in self.later and self.later.pop(change) is None
-
-    def write_now(self, changes: Iterable[Change]) -> None:
-        self.asked += [one for one in changes if self.withdraw(one)]
 
     def commit(self, most: int) -> None:
         for _ in range(0 if self.failure else min(most, len(self.asked))):
@@ -99,12 +87,6 @@ class Writer(JournalWriter):
             change.act(self.tables)
             if change.on_durable is not None:
                 change.on_durable()
-
-    def have_later(self, most: int) -> None:
-        """Have some of what is to be written later be due."""
-        for change in list(self.later)[:most]:
-            del self.later[change]
-            self.asked.append(change)
 
 
 class File(DispatcherFile):
@@ -114,6 +96,7 @@ class File(DispatcherFile):
 
     def __init__(self, tables: sqlite3.Connection) -> None:
         self._reader = tables
+        self._clock = ManualClock()
         self.writer = Writer(tables)
         self._begin(self.writer)
         self.epoch = self.counted("epoch", 1) + 1
@@ -121,6 +104,10 @@ class File(DispatcherFile):
     def read(self, statement: str, *values: Any) -> Any:
         cursor = super().read(statement, *values)
         return cursor if "value" in statement or "ifnull" in statement else iter(cursor.fetchall())
+
+    def have_later(self, most: int) -> None:
+        """Have some of the deferred writes be due."""
+        self.write_now(list(self._deferred)[:most])
 
 
 class Connection:
@@ -322,7 +309,7 @@ class World:
         self.file.writer.commit(choice % 30)
 
     def write_what_was_for_later(self, choice: int) -> None:
-        self.file.writer.have_later(choice % 5)
+        self.file.have_later(choice % 5)
 
     def kill(self, choice: int) -> None:
         self.connection.up.clear()

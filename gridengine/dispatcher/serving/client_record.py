@@ -28,7 +28,6 @@ from gridengine.dispatcher.serving.client_journal import (
     read_content,
 )
 from gridengine.dispatcher.serving.client_requests import ClientRequests, Request, is_taken_back
-from gridengine.journal.dispatcher_file import DeferredWrite
 from gridengine.serialize.codecs import PICKLE
 from gridengine.serialize.payload import Buffer, Payload, size_of
 from gridengine.wire.messages import (
@@ -99,7 +98,7 @@ class ClientRecord:
         self._dump_error = dump_error_by(hello.codec)
         self._held: dict[int, tuple[Finished, Sequence[Buffer]]] = {}
         """The contents of waiting messages that are not durable yet."""
-        self._later: dict[int, tuple[DeferredWrite, Finished, Sequence[Buffer]]] = {}
+        self._later: dict[int, tuple[int, Finished, Sequence[Buffer]]] = {}
         """Messages that were sent and whose write is deferred because they are large: the client
         may acknowledge them in a moment, and then they need not be written. What the calls' workers
         sent is acknowledged to them when the write is done or is no longer needed.

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gridengine.journal import writer
-from gridengine.journal.writer import Change, JournalWriter, open_connection
+from gridengine.journal.writer import JournalWriter, open_connection
 from tests.support.waiting import wait_until
 
 
@@ -55,48 +55,6 @@ def test_flush_returns_once_all_is_on_disk(path: Path) -> None:
     made.write("INSERT INTO t VALUES (?)", [(1,)])
     assert made.flush()
     assert rows(path) == [1]
-    made.close()
-
-
-def test_what_is_for_later_is_written_unless_it_is_withdrawn(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made, called = JournalWriter(connector(path), "the file"), list[int]()
-
-    def later(number: int, size: int = 1) -> Change:
-        return made.do_later(
-            lambda connection: connection.execute("INSERT INTO t VALUES (?)", (number,)),
-            lambda: called.append(number),
-            size,
-        )
-
-    monkeypatch.setattr(writer, "LATER_SECONDS", 3600)
-    monkeypatch.setattr(writer, "LATER_BYTES", 3)
-    changes = [later(number) for number in range(3)]
-    assert made.withdraw(changes[1])
-    assert not made.withdraw(changes[1])
-    made.write("INSERT INTO t VALUES (9)", [()], lambda: called.append(9))
-    wait_until(lambda: called == [9])
-    later(3, size=2)  # together they are too many
-    wait_until(lambda: called == [9, 0])
-    assert not made.withdraw(changes[0])
-    monkeypatch.setattr(writer, "LATER_SECONDS", 0)
-    later(4)
-    assert made.flush()
-    assert rows(path) == [9, 0, 2, 3, 4]
-    monkeypatch.setattr(writer, "LATER_SECONDS", 3600)
-    later(5)
-    assert made.close()
-    assert called == [9, 0, 2, 3, 4, 5]
-
-
-def test_what_is_for_later_is_written_in_time_though_nothing_else_is(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(writer, "LATER_SECONDS", 0.05)
-    made, written = JournalWriter(connector(path), "the file"), threading.Event()
-    made.do_later(lambda connection: None, written.set, 1)
-    assert written.wait(60)
     made.close()
 
 
