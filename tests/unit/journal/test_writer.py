@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gridengine.journal import writer
-from gridengine.journal.writer import JournalWriter, open_connection
+from gridengine.journal.writer import JournalWriter, is_on_network, open_connection
 from tests.support.waiting import wait_until
 
 
@@ -137,4 +137,51 @@ def test_nothing_is_taken_after_it_was_closed(path: Path) -> None:
 def test_each_commit_waits_for_the_disk(path: Path) -> None:
     connection = open_connection(str(path))
     assert connection.execute("PRAGMA synchronous").fetchone() == (2,)
+    connection.close()
+
+
+# ---------------------------------------------------------------- file systems
+
+
+TABLE = """\
+/dev/vda / ext4 rw 0 0
+server:/home /home nfs4 rw 0 0
+/dev/vdb /home/scratch\\040disk xfs rw 0 0
+tank /data fuse.sshfs rw 0 0
+"""
+
+
+@pytest.fixture
+def mounts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    table = tmp_path / "mounts"
+    table.write_text(TABLE)
+    monkeypatch.setattr(writer, "MOUNTS", table)
+    return table
+
+
+@pytest.mark.parametrize(
+    ("path", "shared"),
+    [
+        ("/var/a.sqlite", False),
+        ("/home/me/a.sqlite", True),
+        ("/home/scratch disk/a.sqlite", False),
+        ("/data/a.sqlite", True),
+    ],
+)
+def test_the_innermost_mount_counts(mounts: Path, path: str, shared: bool) -> None:
+    assert is_on_network(Path(path)) is shared
+
+
+def test_what_is_not_known_counts_as_shared(mounts: Path) -> None:
+    mounts.unlink()
+    assert is_on_network(Path("/var/a"))
+
+
+@pytest.mark.parametrize(("kind", "mode"), [("ext4", "wal"), ("nfs", "delete")])
+def test_a_networks_file_system_gets_no_log_in_shared_memory(
+    mounts: Path, tmp_path: Path, kind: str, mode: str
+) -> None:
+    mounts.write_text(f"x / {kind} rw 0 0\n")
+    connection = writer.open_connection(str(tmp_path / "a.sqlite"))
+    assert connection.execute("PRAGMA journal_mode").fetchone() == (mode,)
     connection.close()
