@@ -61,6 +61,12 @@ Rejected:
   graph would insert and delete three more rows for each call, and rows that are not needed would
   come back after a kill. `ClientRequests` counts instead who holds each row: no row more on disk,
   and each goes at once. Also rejected: looking at all rows when a thousand more have gathered.
+- The session's acknowledgements in the place of `Durable` and `OutcomesTaken`. A session counts the
+  messages of one connection to one process, in their order, and workers' sessions suffice because a
+  returning worker says anew what it holds. A client's requests are counted over all processes of
+  the dispatcher, so that none is handled twice. Outcomes are acknowledged in any order: one that
+  waits for the file of its named run must not hold back others. Each end would need a table from
+  the one count to the other, no shorter than the two messages.
 - Letting the core record assignments. The message `Assign` has everything that the journal needs,
   so `worker_record` wraps the link to workers, and dispatchers without a journal pay nothing.
 - Joining calls that an earlier client left to those of its successor. They may be grouped
