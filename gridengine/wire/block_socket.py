@@ -14,6 +14,10 @@ removed, and the name works wherever the folder of the dispatcher is. The kernel
 is at the other end. Both ends talk to processes of their own user alone, and those may do anything
 to each other anyway. A block is sealed, so its sender cannot change it later.
 
+The socket has packets (`SOCK_SEQPACKET`). The client's first is the identity of its ZeroMQ socket;
+the dispatcher answers `accepted` when it gets the client's greeting. Each later packet, of either
+end, is a number of 8 bytes with one descriptor.
+
 Rejected: the whole session over the Unix socket. It would have to move to TCP in the middle, when
 the dispatcher is started again on another machine.
 """
@@ -38,15 +42,21 @@ _DESCRIPTOR = struct.Struct("=i")
 _ANCILLARY = socket.CMSG_LEN(_DESCRIPTOR.size)
 _CLOEXEC = int(socket.MSG_CMSG_CLOEXEC)
 _BACKLOG = 128
+_ACCEPTED = b"accepted"
 _MOST_IDENTITY = 256
 _KIND = int(socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
 
 
 class BlockSocket:
-    """One end of the socket. Its methods never wait."""
+    """One end of the socket. Its methods never wait.
 
-    def __init__(self, sock: socket.socket) -> None:
+    accepted: whether the other end has the connection, too. If not, its first packet says so: a
+        dispatcher to which very many connect leaves some of them alone.
+    """
+
+    def __init__(self, sock: socket.socket, *, accepted: bool = True) -> None:
         self._socket = sock
+        self._accepted = accepted
         self._put = 0
         self._blocks: dict[bytes, int] = {}
         """Descriptors that have arrived, by number, whose messages have not."""
@@ -57,6 +67,8 @@ class BlockSocket:
         """Send a buffer, and return its number; empty if it cannot be sent this way."""
         number = NUMBER.pack(self._put)
         try:
+            if not self._is_accepted():
+                return b""
             with sealed_block(buffer) as fd:
                 rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, _DESCRIPTOR.pack(fd))]
                 self._socket.sendmsg([number], rights, socket.MSG_NOSIGNAL)
@@ -84,7 +96,15 @@ class BlockSocket:
             self._spare = os.dup(self._socket.fileno())
         return view
 
+    def _is_accepted(self) -> bool:
+        if not self._accepted:
+            with contextlib.suppress(BlockingIOError):
+                self._accepted = self._socket.recv(len(_ACCEPTED)) == _ACCEPTED
+        return self._accepted
+
     def _receive(self) -> None:
+        if not self._is_accepted():
+            raise EOFError("the other end has no connection")
         number, ancillary, _, _ = self._socket.recvmsg(NUMBER.size, _ANCILLARY, _CLOEXEC)
         if not ancillary:
             raise EOFError("no descriptor is left" if number else "the other end is gone")
@@ -118,13 +138,16 @@ class BlockListener:
             self._socket.listen(_BACKLOG)
 
     def accept(self) -> Iterator[tuple[bytes, BlockSocket]]:
-        """Yield the connections of this user's clients, each with the client's identity."""
+        """Yield the connections of this user's clients, each with the client's identity. Others are
+        closed; at most `_BACKLOG` are looked at, so that nobody can keep the caller here.
+        """
         with contextlib.suppress(OSError):  # none is left
-            while True:
+            for _ in range(_BACKLOG):
                 sock, _ = self._socket.accept()
                 sock.setblocking(False)
                 with contextlib.suppress(OSError):
                     if is_own(sock) and (identity := sock.recv(_MOST_IDENTITY)):
+                        sock.send(_ACCEPTED)
                         yield identity, BlockSocket(sock)
                         continue
                 sock.close()
@@ -142,7 +165,7 @@ def connect(key: str, identity: bytes) -> BlockSocket | None:
         sock.connect(_name(key))
         if is_own(sock):
             sock.send(identity)
-            return BlockSocket(sock)
+            return BlockSocket(sock, accepted=False)
     sock.close()
     return None
 

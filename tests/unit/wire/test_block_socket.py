@@ -180,3 +180,27 @@ def test_neither_end_talks_to_another_users_process(monkeypatch: pytest.MonkeyPa
     monkeypatch.undo()
     ours.close()
     listener.close()
+
+
+def test_a_client_sends_nothing_before_the_dispatcher_has_its_connection() -> None:
+    key = secrets.token_hex()
+    with contextlib.closing(BlockListener(key)) as listener:
+        ours = connect(key, b"who")
+        assert ours is not None
+        assert ours.put(bytes(SIZE)) == b""
+        [(_, theirs)] = listener.accept()
+        assert bytes(theirs.take(ours.put(bytes(SIZE)), SIZE)) == bytes(SIZE)
+        for one in (ours, theirs):
+            one.close()
+
+
+def test_nobody_keeps_a_dispatcher_busy_by_connecting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(block_socket, "_BACKLOG", 2)
+    key = secrets.token_hex()
+    with contextlib.closing(BlockListener(key)) as listener:
+        ours = [connect(key, b"%d" % number) for number in range(3)]
+        theirs = [*listener.accept()]
+        assert [identity for identity, _ in theirs] == [b"0", b"1"]
+        for one in (*ours, *(one for _, one in theirs)):
+            assert one is not None
+            one.close()
