@@ -152,11 +152,10 @@ class DispatcherFile:
         rows: Iterable[Sequence[Any]],
         then: Callable[[], object] | None = None,
     ) -> None:
-        """Execute a statement with each of these rows. `settle` calls `then` once they are
-        durable.
+        """Execute a statement with each of these rows. `settle` calls `then` once they are durable.
+        A value that takes long to convert can have `__conform__`, which the writer's thread calls.
         """
-        note = None if then is None else partial(self._note, then)
-        self._writer.write(statement, tuple(rows), note)
+        self.write_together((statement, tuple(rows)), then=then)
 
     def write_together(
         self,

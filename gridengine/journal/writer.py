@@ -9,9 +9,9 @@ import logging
 import re
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from msgspec import Struct
 
@@ -63,21 +63,9 @@ class JournalWriter:
         self._thread = threading.Thread(target=self._run, name="gridengine-journal", daemon=True)
         self._thread.start()
 
-    def write(
-        self,
-        statement: str,
-        rows: Iterable[Sequence[Any]],
-        on_durable: Callable[[], object] | None = None,
-    ) -> None:
-        """Execute a statement with each of these rows. The thread reads the rows, more than once if
-        a commit fails. A value that takes long to convert can have `__conform__`, which the thread
-        calls.
-        """
-        self.do(lambda connection: connection.executemany(statement, rows), on_durable)
-
     def do(self, act: Act, on_durable: Callable[[], object] | None = None) -> None:
-        """Make a change by a connection, within a transaction. The thread calls `on_durable` once
-        the change is durable; it must return at once.
+        """Make a change by a connection, within a transaction. The thread makes it again if the
+        commit fails, and calls `on_durable` once it is durable; that must return at once.
 
         Raises:
             ValueError: the writer is closed.
@@ -90,17 +78,15 @@ class JournalWriter:
             if len(self._waiting) == 1:
                 self._changed.notify_all()
 
-    def flush(self, timeout: float | None = None) -> bool:
-        """Wait until all requested changes are durable. Return False when `timeout` seconds pass,
-        or a commit fails, before that.
+    def flush(self) -> bool:
+        """Wait until all requested changes are durable. Return False when a commit fails before
+        that.
         """
         with self._changed:
             wanted, failures = self._asked, self._failures
             self._hurries = True
             self._changed.notify_all()
-            self._changed.wait_for(
-                lambda: self._committed >= wanted or self._failures > failures, timeout
-            )
+            self._changed.wait_for(lambda: self._committed >= wanted or self._failures > failures)
             return self._committed >= wanted
 
     def close(self) -> bool:

@@ -32,6 +32,12 @@ def rows(path: Path) -> list[int]:
         connection.close()
 
 
+def insert(
+    made: JournalWriter, value: object, on_durable: Callable[[], object] | None = None
+) -> None:
+    made.do(lambda connection: connection.execute("INSERT INTO t VALUES (?)", (value,)), on_durable)
+
+
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "file.sqlite"
@@ -44,7 +50,7 @@ def test_it_is_on_disk_when_the_callback_is_called(path: Path) -> None:
         seen.extend(rows(path))
         called.set()
 
-    made.write("INSERT INTO t VALUES (?)", [(1,)], look)
+    insert(made, 1, look)
     assert called.wait(60)
     assert seen == [1]
     made.close()
@@ -52,7 +58,7 @@ def test_it_is_on_disk_when_the_callback_is_called(path: Path) -> None:
 
 def test_flush_returns_once_all_is_on_disk(path: Path) -> None:
     made = JournalWriter(connector(path), "the file", delay_seconds=3600)
-    made.write("INSERT INTO t VALUES (?)", [(1,)])
+    insert(made, 1)
     assert made.flush()
     assert rows(path) == [1]
     made.close()
@@ -63,7 +69,7 @@ def test_changes_that_arrive_together_are_one_commit(path: Path) -> None:
     commits: list[int] = []
     for number in range(5):
         made.do(lambda connection: commits.append(connection.total_changes))
-        made.write("INSERT INTO t VALUES (?)", [(number,)])
+        insert(made, number)
     made.do(lambda connection: commits.append(int(connection.in_transaction)))
     made.close()
     assert commits == [0, 1, 2, 3, 4, 1]
@@ -83,7 +89,7 @@ def test_what_cannot_be_written_is_kept_and_told_of_once(
 
     made = JournalWriter(connect_or_fail, "the file")
     with caplog.at_level(logging.WARNING):
-        made.write("INSERT INTO t VALUES (?)", [(1,)])
+        insert(made, 1)
         wait_until(made.flush)
     assert rows(path) == [1]
     first, second = [record.getMessage() for record in caplog.records]
@@ -99,7 +105,7 @@ def test_who_closes_is_told_what_could_not_be_written(
         raise sqlite3.OperationalError("database is locked")
 
     made = JournalWriter(refuse, "the file")
-    made.write("INSERT INTO t VALUES (?)", [(1,)])
+    insert(made, 1)
     assert not made.close()
     told = "1 change could not be written: database is locked; these are lost"
     assert told in caplog.text
@@ -117,8 +123,8 @@ def test_what_no_disk_would_take_is_left_out_alone_and_what_is_tried_again_is_wr
         connection.execute("INSERT INTO t VALUES (3)")
 
     made = JournalWriter(connector(path), "the file", delay_seconds=3600)
-    made.write("INSERT INTO t VALUES (?)", [(1,)])
-    made.write("INSERT INTO t VALUES (?)", [(object(),)])
+    insert(made, 1)
+    insert(made, object())
     made.do(act)
     wait_until(made.flush)
     assert made.close()
@@ -130,7 +136,7 @@ def test_nothing_is_taken_after_it_was_closed(path: Path) -> None:
     made = JournalWriter(connector(path), "the file")
     made.close()
     with pytest.raises(ValueError, match="closed"):
-        made.write("INSERT INTO t VALUES (?)", [(1,)])
+        insert(made, 1)
     assert made.close()
 
 
