@@ -78,15 +78,17 @@ class JournalWriter:
             if len(self._waiting) == 1:
                 self._changed.notify_all()
 
-    def flush(self) -> bool:
-        """Wait until all requested changes are durable. Return False when a commit fails before
-        that.
+    def flush(self, timeout: float | None = None) -> bool:
+        """Wait until all requested changes are durable. Return False when `timeout` seconds pass,
+        or a commit fails, before that.
         """
         with self._changed:
             wanted, failures = self._asked, self._failures
             self._hurries = True
             self._changed.notify_all()
-            self._changed.wait_for(lambda: self._committed >= wanted or self._failures > failures)
+            self._changed.wait_for(
+                lambda: self._committed >= wanted or self._failures > failures, timeout
+            )
             return self._committed >= wanted
 
     def close(self) -> bool:
