@@ -11,10 +11,9 @@ from pathlib import Path
 from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder, State
 from gridengine.errors import GridEngineError
 from gridengine.journal import stored_runs
-from gridengine.journal.handed_calls import handed_to
 from gridengine.journal.lock_file import read_holder
 from gridengine.journal.run_file import LOCK, SUFFIX
-from gridengine.journal.stored_runs import RunSummary
+from gridengine.journal.stored_runs import RunSummary, handed_to
 from gridengine.schedulers.remote import RemoteScheduler
 
 log = logging.getLogger("gridengine")

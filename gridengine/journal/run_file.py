@@ -297,7 +297,7 @@ class RunFile:
             connection.execute("RELEASE rows")
 
     def add_handed(self, calls: tuple[int, int, int, int, int], dispatcher: str) -> None:
-        """Note which calls a dispatcher is handed; see `handed_calls`."""
+        """Note which calls a dispatcher is handed; see `stored_runs`."""
         self._insert("handed", *calls, dispatcher)
 
     def close(self) -> None:

@@ -20,9 +20,8 @@ from gridengine.client.calls_elsewhere import (
 )
 from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder, StartOptions
 from gridengine.errors import DispatcherGone
-from gridengine.journal.handed_calls import origin
 from gridengine.journal.run_file import RunFile, path_of
-from gridengine.journal.stored_runs import RunSummary
+from gridengine.journal.stored_runs import RunSummary, origin
 from gridengine.schedulers.remote import RemoteScheduler
 from gridengine.settings.values import settings
 
