@@ -74,7 +74,7 @@ if TYPE_CHECKING:  # for type checkers; `_MODULES` says the same when it runs
     )
     from gridengine.api.watch import watch as watch
     from gridengine.dispatcher.core.status import Status as Status
-    from gridengine.dispatcher.core.tasks import Attempt as Attempt
+    from gridengine.wire.messages import Attempt as Attempt
     from gridengine.errors import Cancelled as Cancelled
     from gridengine.resources import (
         ZERO as ZERO,
@@ -123,7 +123,7 @@ _MODULES = {
         "api.waitgroup": "WaitGroup exec1 load_cache_or_exec1 open_waitgroup",
         "api.watch": "watch",
         "dispatcher.core.status": "Status",
-        "dispatcher.core.tasks": "Attempt",
+        "wire.messages": "Attempt",
         "errors": "Cancelled",
         "resources": "ZERO Capacity Cores GPUs Memory Node Resource Token WTime",
         "schedulers": "FluxScheduler GridEngineScheduler HTCondorScheduler InlineScheduler "

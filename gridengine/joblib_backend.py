@@ -28,10 +28,10 @@ from joblib._parallel_backends import (
     SequentialBackend,
 )
 
+from gridengine.calls.interface import without_slot
 from gridengine.client.connect import connect
 from gridengine.client.options import CallOptions
 from gridengine.client.submitter import Submitter
-from gridengine.dispatcher.call_slot import without_slot
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
 from gridengine.serialize.argument_snapshot import HiddenArguments, given_words
 from gridengine.serialize.exceptions import note_on

@@ -12,15 +12,14 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from gridengine.calls.interface import without_slot
 from gridengine.client.log_relay import drain_logs
 from gridengine.client.outcomes import JOB, OutcomeListener, add_notes
-from gridengine.dispatcher.call_slot import without_slot
 from gridengine.dispatcher.core.tasks import (
     CallsFinished,
     Function,
     Task,
     TaskMessage,
-    TaskStarted,
 )
 from gridengine.errors import Cancelled, OutOfMemory, PicklingError
 from gridengine.schedulers.base import Scheduler
@@ -28,7 +27,8 @@ from gridengine.serialize import pickling
 from gridengine.serialize.payload import Payload
 
 if TYPE_CHECKING:
-    from gridengine.dispatcher.interface import Dispatcher
+    from gridengine.calls.interface import Dispatcher
+    from gridengine.wire.messages import TaskBegan
 
 Outcome: TypeAlias = tuple[Any, BaseException | None]
 """What a call returned, and what it raised."""
@@ -54,7 +54,7 @@ class JobHandle(OutcomeListener):
         self.daemon = daemon
         self.end: CallsFinished | None = None
         self.outcome: Outcome | None = None
-        self.start: TaskStarted | None = None
+        self.start: TaskBegan | None = None
         self._messages: list[Payload] = []
         self._sentinel: int | None = None
         self._at_end: list[Callable[[], object]] = []
@@ -88,7 +88,7 @@ class JobHandle(OutcomeListener):
             self._at_end.clear()
             self._changed.notify_all()
 
-    def began(self, event: TaskStarted) -> None:
+    def began(self, event: TaskBegan) -> None:
         self.start = event
 
     def noted(self, event: TaskMessage) -> None:

@@ -12,14 +12,15 @@ from msgspec import Struct
 
 from gridengine.api.job_handle import JobHandle, Outcome
 from gridengine.api.job_target import JobOutcome, attributes_of
+from gridengine.calls.interface import Dispatcher
 from gridengine.client.dependencies import Found, pickled, supply, unread
 from gridengine.client.outcomes import JOB, add_notes, outcomes_of
-from gridengine.dispatcher.core.tasks import Attempt, CallsFinished, ResultData
-from gridengine.dispatcher.interface import Dispatcher
+from gridengine.dispatcher.core.tasks import CallsFinished, ResultData
 from gridengine.errors import TimeoutError, trimmed
 from gridengine.schedulers.base import SchedulerSpec
 from gridengine.serialize import pickling
 from gridengine.serialize.references import Reference, ResultHolder
+from gridengine.wire.messages import Attempt
 
 
 class Host(Struct, eq=False):

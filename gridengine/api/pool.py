@@ -13,6 +13,7 @@ from typing import Any, Generic, Literal, Self, TypeVar, Unpack, overload
 from gridengine.api.map_results import ResultIterator
 from gridengine.api.progress_displays import ProgressSpec, check_progress
 from gridengine.api.progress_watch import show_progress
+from gridengine.calls.interface import Dispatcher
 from gridengine.client.chunking import argument_tuples, length_of, zipped
 from gridengine.client.dependencies import CallSource, Found, pickled
 from gridengine.client.future import CallFuture, call_safely
@@ -21,7 +22,6 @@ from gridengine.client.map_run import MapRun
 from gridengine.client.options import CallOptions, Raisable, RunKeywords, run_options
 from gridengine.client.submitter import Submitter
 from gridengine.dispatcher.core.tasks import ResultData
-from gridengine.dispatcher.interface import Dispatcher
 from gridengine.errors import trim, trimmed
 from gridengine.resources.base import Resource
 from gridengine.schedulers.base import SchedulerSpec

@@ -21,8 +21,8 @@ from threading import Thread
 from typing import IO, TYPE_CHECKING, Any
 
 from gridengine.api.map import starmap
+from gridengine.arguments import flag, whole
 from gridengine.errors import ConfigurationError, exit_words
-from gridengine.resources.units import flag, whole
 
 if TYPE_CHECKING:
     from gridengine.schedulers.base import SchedulerSpec

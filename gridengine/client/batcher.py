@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from gridengine.calls.interface import Dispatcher, without_slot
 from gridengine.client.batch import Batch, Window
 from gridengine.client.future import (
     CANCELLED,
@@ -34,9 +35,7 @@ from gridengine.client.future import (
 )
 from gridengine.client.initializer import Initializer
 from gridengine.client.settlement import Settlement
-from gridengine.dispatcher.call_slot import without_slot
 from gridengine.dispatcher.core.tasks import CallsFinished
-from gridengine.dispatcher.interface import Dispatcher
 from gridengine.errors import UNNUMBERED, Cancelled, call_words
 from gridengine.schedulers.base import Scheduler
 from gridengine.schedulers.remote import RemoteScheduler

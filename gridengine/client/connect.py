@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from gridengine.dispatcher.interface import Dispatcher
+from gridengine.calls.interface import Dispatcher
 from gridengine.errors import ConfigurationError
 from gridengine.schedulers import default_scheduler, named_scheduler
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
@@ -54,9 +54,9 @@ def _make_dispatcher(scheduler: Scheduler) -> Dispatcher:
         )
         scheduler.max_workers = remote.slots
         return remote
-    from gridengine.dispatcher.io_thread import DispatcherThread
+    from gridengine.calls.posting import PostingDispatcher
 
-    return DispatcherThread(scheduler, settings())
+    return PostingDispatcher(scheduler, settings())
 
 
 def resolve(place: SchedulerSpec) -> tuple[Scheduler, bool]:

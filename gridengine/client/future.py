@@ -22,18 +22,17 @@ from typing import Any, ClassVar, Final, TypeAlias
 
 from msgspec import Struct, field
 
+from gridengine.calls.interface import CallSlot, Dispatcher, Releasable, WithoutSlot
 from gridengine.client.lifetime import Lifetime
 from gridengine.client.options import CallOptions
 from gridengine.client.outcomes import ONE_CALL, cancelled_error, outcomes_of
-from gridengine.dispatcher.call_slot import CallSlot, Releasable, WithoutSlot
 from gridengine.dispatcher.core.figures import Pace
 from gridengine.dispatcher.core.tasks import CallsFinished, Function
-from gridengine.dispatcher.interface import Dispatcher
+from gridengine.display import html_table
 from gridengine.errors import UNNUMBERED, Cancelled, call_words, short_repr, trim
-from gridengine.resources.tables import html_table
 from gridengine.serialize.argument_snapshot import given_words
 from gridengine.serialize.exceptions import note_on
-from gridengine.serialize.kept_payload import KeptPayload
+from gridengine.serialize.payload import KeptPayload
 from gridengine.serialize.references import Reference
 
 MOST_CALLS: Final = 1024

@@ -9,14 +9,14 @@ from functools import partial
 from pathlib import Path
 from typing import cast
 
-from gridengine.calls.left_outcomes import Left
+from gridengine.calls.outstanding import Left
 from gridengine.calls.remote import RemoteDispatcher
 from gridengine.client.connect import dispatcher_of
+from gridengine.display import plural
 from gridengine.errors import Cancelled, GridEngineError, JournalError
 from gridengine.journal.run_file import RunFile, files_in_use, leave, open_run, release
 from gridengine.journal.stored_runs import forget_handed, handed_calls, origin, places_of
 from gridengine.journal.writer import JournalWriter
-from gridengine.resources.units import plural
 from gridengine.schedulers.remote import RemoteScheduler
 from gridengine.wire.messages import ClientWelcome
 

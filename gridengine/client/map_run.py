@@ -9,10 +9,10 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from gridengine.calls.interface import without_slot
 from gridengine.client.chunking import next_size
 from gridengine.client.outcomes import Outcome, warn_of_exit
 from gridengine.client.submission import LOOK_SECONDS, Submission
-from gridengine.dispatcher.call_slot import without_slot
 from gridengine.errors import Cancelled, trim
 from gridengine.serialize.exceptions import PartialResults, copy_without_traceback, note_on
 

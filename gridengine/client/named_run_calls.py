@@ -14,6 +14,7 @@ from typing import Any, Self, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
+from gridengine.calls.interface import Dispatcher
 from gridengine.client.batch import Batch
 from gridengine.client.batcher import Batcher
 from gridengine.client.future import (
@@ -28,7 +29,7 @@ from gridengine.client.outcomes import Outcome, outcomes_of
 from gridengine.client.submission import MapRequest, Submission
 from gridengine.client.tracked_submission import TrackedSubmission
 from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
-from gridengine.dispatcher.interface import Dispatcher, Listener
+from gridengine.dispatcher.unsettled import Listener
 from gridengine.journal.call_keys import is_plain
 from gridengine.journal.known_calls import Piece
 from gridengine.schedulers.base import SchedulerSpec

@@ -12,7 +12,8 @@ from typing import Any
 from msgspec import Struct
 
 from gridengine.client.log_relay import log_relay
-from gridengine.dispatcher.core.tasks import Attempt, CallsFinished, TaskMessage, TaskStarted
+from gridengine.dispatcher.core.tasks import CallsFinished, TaskMessage
+from gridengine.display import plural
 from gridengine.errors import (
     UNNUMBERED,
     GridEngineError,
@@ -22,13 +23,12 @@ from gridengine.errors import (
     call_words,
     safe_repr,
 )
-from gridengine.resources.units import plural
 from gridengine.schedulers.logs import add_log
 from gridengine.serialize import pickling
 from gridengine.serialize.exceptions import copy_without_traceback, note_on
 from gridengine.serialize.itemwise_unpickler import Unloadable
-from gridengine.serialize.kept_payload import KeptPayload
-from gridengine.serialize.payload import Payload
+from gridengine.serialize.payload import KeptPayload, Payload
+from gridengine.wire.messages import Attempt, TaskBegan
 
 log = logging.getLogger("gridengine")
 
@@ -41,7 +41,7 @@ class OutcomeListener:
     __slots__ = ()
     daemon = True
 
-    def began(self, event: TaskStarted) -> None:
+    def began(self, event: TaskBegan) -> None:
         """Do nothing."""
 
     def noted(self, event: TaskMessage) -> None:

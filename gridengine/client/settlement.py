@@ -8,6 +8,7 @@ import functools
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 
+from gridengine.calls.interface import Dispatcher
 from gridengine.client.batch import Batch
 from gridengine.client.dependencies import CallSource, supply
 from gridengine.client.future import (
@@ -22,7 +23,6 @@ from gridengine.client.future import (
     is_failure,
     release,
 )
-from gridengine.dispatcher.interface import Dispatcher
 from gridengine.schedulers.base import Scheduler
 from gridengine.serialize.references import Reference
 

@@ -10,7 +10,7 @@ import math
 import select
 from collections.abc import Callable, Iterable, Iterator
 
-from gridengine.dispatcher.local_workers import LocalWorkers
+from gridengine.dispatcher.links import LocalWorkers
 from gridengine.dispatcher.run_directory import LOGS, Home, tidy, tidy_logs, write_connection
 from gridengine.schedulers.base import MOST_BY_HAND, Scheduler
 from gridengine.serialize.payload import Payload

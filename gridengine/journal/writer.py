@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from gridengine.resources.units import plural
+from gridengine.display import plural
 
 log = logging.getLogger("gridengine")
 

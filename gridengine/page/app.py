@@ -18,7 +18,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response, Strea
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from gridengine.dispatcher.metrics import metrics
+from gridengine.dispatcher.reports import metrics
 from gridengine.dispatcher.watch_messages import CANCEL, DRAIN, GRAPH, REPORT
 from gridengine.errors import GridEngineError
 from gridengine.page.access import HEADERS, Access

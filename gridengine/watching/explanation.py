@@ -16,7 +16,8 @@ from gridengine.dispatcher.core.status import (
     Status,
 )
 from gridengine.dispatcher.watch_messages import Answer, Identity
-from gridengine.resources.units import format_seconds, plural
+from gridengine.display import plural
+from gridengine.resources.units import format_seconds
 from gridengine.watching.causes import Cause, cause_of, causes
 from gridengine.watching.next_steps import failure_step, next_step
 from gridengine.watching.oddities import oddities, silence

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from gridengine.dispatcher.kept_reports import kept
+from gridengine.dispatcher.reports import report_files
 from gridengine.dispatcher.watch_messages import STATUS, Answer, Identity
 from gridengine.watching.dispatchers import runtime_files
 from gridengine.watching.lookup import NOT_KEPT, connect
@@ -62,7 +62,7 @@ def ended_answers() -> Iterator[Answer]:
 
 
 def _reports() -> Iterator[Answer]:
-    for path in kept():
+    for path in report_files():
         try:
             yield msgspec.json.decode(path.read_bytes(), type=Answer)
         except (OSError, msgspec.DecodeError):  # another version's

@@ -14,9 +14,10 @@ from typing import Any
 from msgspec import Struct
 
 from gridengine.dispatcher.core.figures import FunctionCounts, Pace
-from gridengine.dispatcher.core.tasks import Attempt, Function, ResultData, Task
+from gridengine.dispatcher.core.tasks import Function, ResultData, Task
 from gridengine.resources.demand import Demand
 from gridengine.serialize.payload import size_of
+from gridengine.wire.messages import Attempt
 
 NONE: Any = types.MappingProxyType({})
 """The empty table of all that have none of their own: one for each would take memory, and time."""

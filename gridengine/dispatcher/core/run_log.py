@@ -18,7 +18,7 @@ from gridengine.dispatcher.core.model import Worker
 from gridengine.dispatcher.core.states import Phase
 from gridengine.dispatcher.core.status import Status, WatchEvent
 from gridengine.dispatcher.core.tasks import Effect
-from gridengine.resources.units import plural
+from gridengine.display import plural
 from gridengine.schedulers.launcher import Handle, compress
 
 MOST_LINES, BULK_SECONDS = 5, 10.0

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gridengine.calls.left_outcomes import Left
+from gridengine.calls.outstanding import Left
 from gridengine.client import left_calls as module
 from gridengine.client.left_calls import MOST_LEFT, flush_handed, take_left
 from gridengine.dispatcher.core.tasks import CallsFinished

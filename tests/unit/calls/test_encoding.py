@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
+from gridengine.calls.encoding import finished_calls, function_item, shared_item, task_item
 from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
-from gridengine.dispatcher.nested_encoding import (
-    FailureNumbers,
-    finished_calls,
-    function_item,
-    shared_item,
-    task_item,
-)
+from gridengine.dispatcher.serving.client_process import FailureNumbers
 from gridengine.errors import WorkerCrashed
 from gridengine.resources import Cores
 from gridengine.resources.demand import Demand

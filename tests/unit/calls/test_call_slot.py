@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from gridengine.dispatcher.call_slot import CallSlot, WithoutSlot, without_slot
+from gridengine.calls.interface import CallSlot, WithoutSlot, without_slot
 from gridengine.wire.messages import Message, Resumes, Waits
 from tests.support.waiting import wait_until
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,23 +14,21 @@ from gridengine.dispatcher.core.events import (
     Inform,
     Launch,
     Lost,
-    ResultExpected,
-    ResultMissing,
     Send,
     Warn,
     Withdraw,
 )
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.state import CoreState
-from gridengine.dispatcher.core.tasks import CallsFinished, Task, TaskMessage, TaskStarted
-from gridengine.dispatcher.effects import MOST_LINES, EffectPerformer
-from gridengine.dispatcher.interface import UnsettledTasks
+from gridengine.dispatcher.core.tasks import CallsFinished, Task, TaskMessage
+from gridengine.dispatcher.io_loop import MOST_LINES, EffectPerformer
 from gridengine.dispatcher.serving.clients import Clients
+from gridengine.dispatcher.unsettled import UnsettledTasks
 from gridengine.resources import Cores, Memory
 from gridengine.resources.base import Resource
 from gridengine.schedulers.launcher import Handle
 from gridengine.serialize import pickling
-from gridengine.wire.messages import Allocate, Beat
+from gridengine.wire.messages import Allocate, Beat, TaskBegan, Want, WantAnswer
 
 
 class Recorder:
@@ -66,7 +65,7 @@ def test_each_effect_goes_to_whom_it_is_for() -> None:
     one, recorder, listener = performer()
     handle = Handle("4711")
     finished = CallsFinished(1, 0, 1, [])
-    started, message = TaskStarted(1, 5, "here", 1), TaskMessage(1, [b"x"])
+    started, message = TaskBegan(0, 1, 5, "here", 1), TaskMessage(1, [b"x"])
     one.perform(
         [
             Send(b"a", Beat()),
@@ -91,10 +90,10 @@ def test_each_effect_goes_to_whom_it_is_for() -> None:
 
 def test_who_wanted_a_result_hears_once_that_it_is_missing_and_else_nothing() -> None:
     recorder: Any = Recorder()
-    wanted = {5: lambda: recorder.missing(5), 6: lambda: recorder.missing(6)}
+    wanted = {one: (Want(0, 1, 0, one), partial(recorder.missing, one)) for one in (5, 6)}
     clients = no_clients(recorder)
     one = EffectPerformer(recorder, recorder, UnsettledTasks(), None, wanted, clients, recorder)
-    one.perform([ResultMissing(5), ResultExpected(6)])
+    one.perform([WantAnswer(0, 5, missing=True), WantAnswer(0, 6, missing=False)])
     assert recorder.calls == [("missing", 5)]
     assert wanted == {}
 
@@ -103,7 +102,7 @@ def test_what_is_told_of_a_settled_task_is_dropped() -> None:
     one, _, listener = performer()
     one.perform([CallsFinished(1, 0, 2, [], last=True)])
     listener.calls.clear()
-    one.perform([TaskStarted(1, 5, "here", 1), TaskMessage(1, []), CallsFinished(1, 0, 2, [])])
+    one.perform([TaskBegan(0, 1, 5, "here", 1), TaskMessage(1, []), CallsFinished(1, 0, 2, [])])
     assert listener.calls == []
 
 

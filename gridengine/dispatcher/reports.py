@@ -1,9 +1,11 @@
-"""A dispatcher's metrics as OpenMetrics text, in a file that a collector such as a node exporter
-reads.
+"""The files that a dispatcher writes for others to read: its metrics as OpenMetrics text, for a
+collector such as a node exporter; and the reports of runs that have ended, one file for each, in a
+folder of the user.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import threading
@@ -12,9 +14,12 @@ from pathlib import Path
 
 from gridengine.dispatcher.core.status import Status
 from gridengine.errors import ConfigurationError
+from gridengine.settings.locations import home_folder
+from gridengine.wire.connection_file import make_private_folder, replace_private
 
 log = logging.getLogger("gridengine")
 
+SUFFIX = ".json"
 FIRST_SECONDS, METRICS_SECONDS = 1.0, 10.0
 """The file is written first after `FIRST_SECONDS`, and then every `METRICS_SECONDS`."""
 _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
@@ -126,3 +131,37 @@ class MetricsFile:
             if not self._told:
                 log.warning("the metrics cannot be written to %s: %s", self._path, error.strerror)
             self._told = True
+
+
+def reports_folder() -> Path | None:
+    """Return the folder of the reports; None for a user without a home."""
+    given, home = os.environ.get("XDG_STATE_HOME", ""), home_folder(os.environ)
+    if given.startswith("/"):  # the XDG Base Directory Specification ignores relative paths
+        return Path(given, "gridengine", "reports")
+    return home / ".local" / "state" / "gridengine" / "reports" if home is not None else None
+
+
+def report_files() -> list[Path]:
+    """Return the files of all reports, the latest run first."""
+    folder = reports_folder()
+    with contextlib.suppress(OSError):
+        if folder is not None:
+            return sorted(folder.glob(f"*{SUFFIX}"), reverse=True)
+    return []
+
+
+def write_report(run_id: str, content: bytes, most: int) -> None:
+    """Write a report, and delete the oldest ones so that at most `most` remain. Failures are only
+    logged.
+    """
+    folder = reports_folder()
+    if folder is None or not most:
+        return
+    try:
+        if not folder.exists():
+            make_private_folder(folder)
+        replace_private(folder / f"{run_id}{SUFFIX}", content)
+        for path in report_files()[most:]:
+            path.unlink(missing_ok=True)
+    except (OSError, ConfigurationError) as error:
+        log.debug("no report of this run is kept: %s", error)

@@ -1,27 +1,30 @@
-"""Send a client's requests to a dispatcher, within the client's limits. If the dispatcher has a
-journal, each request stays here until it is durable there.
-
-Tasks that are submitted one by one travel in one message, so that the journal writes them together.
+"""The outstanding work of a client of a stand-alone dispatcher: calls, within the client's limits;
+requests that are not durable in the dispatcher's journal; and outcomes that are not acknowledged,
+including those inherited from earlier clients of the same named run.
 """
 
 from __future__ import annotations
 
-import logging
+import math
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Iterable, Iterator, Sequence
 
+from msgspec import Struct
 from msgspec.structs import replace
 
-from gridengine.calls.requesting import MOST_TASKS, definitions_of
+from gridengine.calls.encoding import outcomes_of, tasks_apart
 from gridengine.dispatcher.core.tasks import CallsFinished, Task
-from gridengine.dispatcher.interface import UnsettledTasks
+from gridengine.dispatcher.unsettled import UnsettledTasks, Wanted
+from gridengine.display import plural
 from gridengine.errors import ConfigurationError
-from gridengine.resources.units import plural
 from gridengine.serialize.payload import Buffer, Payload, size_of
-from gridengine.wire.dispatcher_connection import DispatcherConnection
-from gridengine.wire.messages import JOURNALED, Message, Submit, Want
+from gridengine.wire.messages import JOURNALED, Finished, Message, Submit, Want
+
+MOST_UNTOLD, TELL_SECONDS = 16, 0.05
+"""Acknowledge messages with outcomes when this many have arrived, or after this time. Acknowledging
+each at once would keep the dispatcher and its journal busy while the next call is on its way.
+"""
 
 
 class ClientLimits:
@@ -80,10 +83,6 @@ class ClientLimits:
                 self._bytes -= self._sizes.pop(event.task, 0)
 
 
-Wanted: TypeAlias = tuple[Want, Callable[[], object]]
-"""A question whether the dispatcher will keep a result, and the function to call if it will not."""
-
-
 class PendingRequests:
     """Requests that are not durable at the dispatcher, oldest first. One thread adds and removes
     them; any thread may call `expect` and `has`.
@@ -117,7 +116,7 @@ class PendingRequests:
 
     def add(self, message: Message, buffers: Payload) -> None:
         """Add a request that is about to be sent."""
-        if self.journaled:
+        if self.journaled and type(message) in JOURNALED:
             self._pending.append((message, buffers))
             self._added += 1
             if type(message) is Want:
@@ -190,104 +189,65 @@ def _without_ended(
     """Return a submission without the tasks that have outcomes, unless other calls need their
     results.
     """
-    first = () if message.function is None else (message.function,)
-    offset = sum(one.buffers for one in (*first, *message.shared))
-    tasks, its = [], list[Buffer](buffers[:offset])
-    for task in message.tasks:
-        stop = offset + task.buffers
-        if task.kept or unsettled.listener(task.id) is not None:
-            tasks.append(task)
-            its += buffers[offset:stop]
-        offset = stop
+    tasks, its = [], list[Buffer]()
+    for part, payload in tasks_apart(message, buffers):
+        [*task] = part.tasks
+        if not task or task[0].kept or unsettled.listener(task[0].id) is not None:
+            tasks += task
+            its += payload
     return replace(message, tasks=tasks), its
 
 
-log = logging.getLogger("gridengine")
-
-Outgoing: TypeAlias = tuple[Submit, Payload]
-
-MOST_BYTES = 256 * 1024
-"""A message is joined with no more others once these have this many bytes."""
-
-
-class RequestSender:
-    """Sends requests. For one thread.
-
-    Args:
-        connection: to the dispatcher.
-        requests: takes the requests that are sent.
-        refuse: called with a message that cannot be sent, and the reason.
+class Left(Struct, frozen=True):
+    """Outcomes of calls that earlier clients have left. `number` is the message's, to be passed to
+    `took`; `life` is the dispatcher's epoch in which the message came.
     """
 
-    def __init__(
-        self,
-        connection: DispatcherConnection,
-        requests: PendingRequests,
-        refuse: Callable[[Message, Exception], None],
-    ) -> None:
-        self._connection = connection
-        self._requests = requests
-        self._refuse = refuse
-
-    def send_tasks(self, messages: list[Outgoing]) -> None:
-        """Send tasks in one message. If it cannot be encoded, send each message by itself, so that
-        only the faulty ones are refused.
-        """
-        if len(messages) > 1:
-            message, buffers = joined(messages)
-            try:
-                self._connection.send(message, buffers)
-            except (TypeError, ValueError):
-                log.debug("tasks that cannot be sent together are sent one by one", exc_info=True)
-            else:
-                self._requests.add(message, buffers)
-                return
-        for message, buffers in messages:
-            self.send(message, buffers)
-
-    def send(self, message: Message, buffers: Payload) -> None:
-        """Send a message. If its tasks cannot be encoded, refuse them, and send its definitions
-        alone, because later tasks need them.
-        """
-        try:
-            self._connection.send(message, buffers)
-        # A name may have characters that UTF-8 cannot encode.
-        except (TypeError, ValueError) as error:
-            self._refuse(message, error)
-            if isinstance(message, Submit) and message.tasks:
-                for own in definitions_of(message, buffers):
-                    self.send(*own)
-            return
-        if type(message) in JOURNALED:
-            self._requests.add(message, buffers)
+    number: int
+    life: int
+    outcomes: list[CallsFinished]
 
 
-def take_joinable(first: Submit, coming: deque[Any]) -> list[Outgoing]:
-    """Remove from the front of the queue the messages that can travel with this one, and return
-    them.
+class Took(Struct, frozen=True):
+    """A note that the messages of these numbers are stored, which came in this epoch of the
+    dispatcher.
     """
-    taken: list[Outgoing] = []
-    tasks, size = len(first.tasks), 0
-    while coming and size < MOST_BYTES and isinstance(coming[0], tuple):
-        message, buffers = coming[0]
-        if not (
-            type(message) is Submit
-            and message.digest == first.digest
-            and message.function is None
-            and not message.shared
-            and message.detached == first.detached
-        ):
-            break
-        tasks += len(message.tasks)
-        if tasks > MOST_TASKS:
-            break
-        size += size_of(buffers)
-        taken.append(coming.popleft())
-    return taken
+
+    numbers: list[int]
+    life: int
 
 
-def joined(messages: Sequence[Outgoing]) -> Outgoing:
-    """Join messages that `take_joinable` has chosen."""
-    [first, _] = messages[0]
-    tasks = [task for message, _ in messages for task in message.tasks]
-    return replace(first, tasks=tasks), [buffer for _, buffers in messages for buffer in buffers]
+def left_of(message: Finished, buffers: Payload, life: int) -> Left:
+    """Decode inherited outcomes that came in this epoch of the dispatcher."""
+    return Left(message.number, life, [event for _, event in outcomes_of(message, buffers)])
+
+
+class TakenOutcomes:
+    """Numbers of messages to acknowledge: `MOST_UNTOLD` together, or after `TELL_SECONDS`. For one
+    thread.
+    """
+
+    def __init__(self) -> None:
+        self._numbers: list[int] = []
+        self._tell_at = math.inf
+
+    def add(self, *numbers: int) -> None:
+        """Add numbers of messages."""
+        self._numbers += numbers
+
+    @property
+    def are_many(self) -> bool:
+        """Whether there are enough to acknowledge them now."""
+        return len(self._numbers) >= MOST_UNTOLD
+
+    def seconds_left(self, now: float) -> float:
+        """Return after how many seconds they must be acknowledged; infinite if there are none."""
+        if not self._numbers:
+            return math.inf
+        self._tell_at = min(self._tell_at, now + TELL_SECONDS)
+        return max(self._tell_at - now, 0.0)
+
+    def take(self) -> list[int]:
+        """Return the numbers, and forget them."""
+        numbers, self._numbers, self._tell_at = self._numbers, [], math.inf
+        return numbers
