@@ -1,9 +1,8 @@
-"""A dispatcher's end of its connections: a ROUTER socket of ZeroMQ.
+"""A dispatcher's end of its connections, a ROUTER socket of ZeroMQ, and the addresses and ports at
+which it listens.
 
 Every connection is CURVE with both keys checked (RFC 26, and RFC 27 for the check of the client's
 key). CURVE without the check of the client's key would encrypt for anybody.
-
-The addresses and ports of this machine; whether a host's name resolves.
 """
 
 from __future__ import annotations
