@@ -133,7 +133,7 @@ class Client(RemoteScheduler):
 
     def _flush_calls(self, end: float | None) -> bool:
         done = True
-        for place in (self, *self.kept):
+        for place in (self, *self.of_runs):
             for one in tuple(place.submitters):
                 one.hand_over_all()
             left = None if end is None else max(end - time.monotonic(), 0.0)
@@ -165,7 +165,7 @@ class Client(RemoteScheduler):
 
     def close(self) -> None:
         """Do as `disconnect`."""
-        for place in tuple(self.kept):
+        for place in tuple(self.of_runs):
             place.close()
         super().close()
 

@@ -51,7 +51,7 @@ def _make_dispatcher(scheduler: Scheduler) -> Dispatcher:
             weight=scheduler.weight,
             max_calls=scheduler.max_calls,
             max_bytes=scheduler.max_bytes,
-            keep=scheduler.keep,
+            origin=scheduler.origin,
         )
         scheduler.max_workers = remote.slots
         return remote

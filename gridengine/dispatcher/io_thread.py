@@ -32,7 +32,7 @@ from gridengine.dispatcher.core.events import (
 from gridengine.dispatcher.core.policy import can_hold
 from gridengine.dispatcher.core.state_machine import StateMachine
 from gridengine.dispatcher.core.status import Snapshot
-from gridengine.dispatcher.io_loop import EffectPerformer, IOLoop, KeptPayloads
+from gridengine.dispatcher.io_loop import EffectPerformer, IOLoop, PayloadsAtWorkers
 from gridengine.dispatcher.launcher_thread import LauncherThread, LaunchRecord
 from gridengine.dispatcher.links import Link, LocalWorkers
 from gridengine.dispatcher.run_directory import LAUNCHES, new_run_id, policy_of
@@ -176,7 +176,7 @@ class DispatcherThread:
         """Start the I/O thread, and everything that runs beside it."""
         settings, run_id = self.settings, self._link.context.id
         self._named = clients.named
-        self._payloads = KeptPayloads(self._ask, self._let_go)
+        self._payloads = PayloadsAtWorkers(self._ask, self._let_go)
         self._performer = EffectPerformer(
             self._link,
             self._launcher,

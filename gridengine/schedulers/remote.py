@@ -23,7 +23,7 @@ class RemoteScheduler(Scheduler):
         path: of its connection file for clients.
         weight: this client's part of the turns of all clients.
         max_calls, max_bytes: how much it may have open there; None is any number.
-        keep: by which name the next one finds the calls that this has left.
+        origin: the name under which the calls that it leaves pass to the next client, if any.
 
     Raises:
         TypeError, ConfigurationError: an argument is not what it must be.
@@ -36,27 +36,27 @@ class RemoteScheduler(Scheduler):
         weight: float = 1.0,
         max_calls: int | None = None,
         max_bytes: int | None = None,
-        keep: str = "",
+        origin: str = "",
     ) -> None:
         super().__init__(max_workers=1)
         self.path = path
         self.weight = number("weight", weight)
         self.max_calls = None if max_calls is None else whole("max_calls", max_calls)
         self.max_bytes = None if max_bytes is None else whole("max_bytes", max_bytes)
-        self.keep = keep
-        self.kept: weakref.WeakSet[RemoteScheduler] = weakref.WeakSet()
+        self.origin = origin
+        self.of_runs: weakref.WeakSet[RemoteScheduler] = weakref.WeakSet()
         """Those of runs with a name that were made of this."""
         self.submitters: weakref.WeakSet[GathersCalls] = weakref.WeakSet()
         """What gathers calls before they are handed over."""
 
-    def keeping(self, name: str) -> RemoteScheduler:
+    def leaving_as(self, name: str) -> RemoteScheduler:
         """Return one whose calls go on without this process, until the next of that name."""
         made = RemoteScheduler(
             self.path,
             weight=self.weight,
             max_calls=self.max_calls,
             max_bytes=self.max_bytes,
-            keep=name,
+            origin=name,
         )
-        self.kept.add(made)
+        self.of_runs.add(made)
         return made

@@ -18,7 +18,7 @@ from gridengine.dispatcher.core.calls import (
     Unwanted,
     shown_calls,
 )
-from gridengine.dispatcher.core.events import ResultKept, Warn
+from gridengine.dispatcher.core.events import ResultStays, Warn
 from gridengine.dispatcher.core.model import Run, TaskQueue, Worker
 from gridengine.dispatcher.core.provisioner import Provisioner
 from gridengine.dispatcher.core.run_log import DONE, FAILED
@@ -27,7 +27,7 @@ from gridengine.dispatcher.core.states import CallState
 from gridengine.dispatcher.core.status import WatchEvent
 from gridengine.dispatcher.core.tasks import CallsFinished, ResultData
 from gridengine.errors import Cancelled, GridEngineError
-from gridengine.serialize.payload import KeptPayload, Payload
+from gridengine.serialize.payload import Payload, PayloadAtWorker
 from gridengine.wire.messages import Attempt
 
 # ------------------------------------------------------------------ runs
@@ -223,8 +223,8 @@ def settle(
     if state.story is not None:
         state.story.move(span, "settled")
     if one.kept and payload is not None:
-        if type(payload) is KeptPayload:
-            state.effects += [] if one.remade else [ResultKept(payload)]
+        if type(payload) is PayloadAtWorker:
+            state.effects += [] if one.remade else [ResultStays(payload)]
         elif len(payload) > 1 or type(payload[0]) is not bytes:
             payload = unwritable(payload)
     finished = CallsFinished(

@@ -176,7 +176,7 @@ def _where(worker: Worker) -> str:
     return f"worker {worker.hello.pid} on {worker.hello.host}{job}"
 
 
-MOST_KEPT = 1000
+MOST_EVENTS = 1000
 """How many events are kept for who has not been told of them."""
 MOST_OF_KIND, WINDOW_SECONDS = 20, 0.25
 """How many events of one kind are kept at most that happen within so many seconds."""
@@ -226,7 +226,7 @@ class EventRecorder(Struct):
     """When it was last seen who is idle; nobody is told of those that were before."""
     kinds: defaultdict[str, Kind] = field(default_factory=lambda: defaultdict(Kind))
     kept: deque[tuple[int, float, WatchEvent]] = field(
-        default_factory=lambda: deque(maxlen=MOST_KEPT)
+        default_factory=lambda: deque(maxlen=MOST_EVENTS)
     )
 
     def takes(self, kind: str, count: int) -> bool:
@@ -280,6 +280,6 @@ def merged(before: Status, after: Status) -> Status:
     events = [replace(one, seconds_ago=one.seconds_ago + passed) for one in before.events]
     events += after.events
     left_out = Counter(before.left_out) + Counter(after.left_out)
-    for one in events[:-MOST_KEPT]:
+    for one in events[:-MOST_EVENTS]:
         left_out[one.kind] += one.count
-    return replace(after, events=events[-MOST_KEPT:], left_out=dict(left_out))
+    return replace(after, events=events[-MOST_EVENTS:], left_out=dict(left_out))

@@ -31,7 +31,7 @@ from gridengine.wire.messages import NUMBER_BITS
 
 MOST_FUNCTIONS, OTHER_FUNCTIONS = 200, "others"
 """For how many names of functions calls are counted by name, and the name of all others."""
-KEPT_FAILURES = 200
+MOST_FAILURES = 200
 """How many of the last calls that have failed are kept, to tell of them."""
 
 
@@ -145,7 +145,7 @@ class CoreState:
     def _add_figures(self) -> None:
         self.done = self.failed = self.retried = 0
         self.functions: dict[str, FunctionCounts] = {}
-        self.failures: deque[calls.Failure] = deque(maxlen=KEPT_FAILURES)
+        self.failures: deque[calls.Failure] = deque(maxlen=MOST_FAILURES)
         self.sample = CallSample()
         self.log = RunLog()
 

@@ -16,18 +16,18 @@ PATH = Path("/r/client.json")
 
 def test_one_that_is_kept_has_the_same_place_and_limits() -> None:
     client = RemoteScheduler(PATH, weight=2, max_calls=10, max_bytes=1000)
-    kept = client.keeping("sweep")
+    kept = client.leaving_as("sweep")
     assert (kept.path, kept.weight, kept.max_calls, kept.max_bytes) == (PATH, 2, 10, 1000)
-    assert (client.keep, kept.keep) == ("", "sweep")
+    assert (client.origin, kept.origin) == ("", "sweep")
 
 
 def test_those_that_are_kept_are_known_for_as_long_as_somebody_has_them() -> None:
     client = RemoteScheduler(PATH)
-    kept = client.keeping("sweep")
-    assert list(client.kept) == [kept]
+    kept = client.leaving_as("sweep")
+    assert list(client.of_runs) == [kept]
     del kept
     gc.collect()
-    assert list(client.kept) == []
+    assert list(client.of_runs) == []
 
 
 @pytest.mark.parametrize(
