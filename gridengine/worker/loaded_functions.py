@@ -323,7 +323,7 @@ def _list_folders_anew() -> None:
     """
     external: Any = sys.modules["importlib._bootstrap_external"]
     namespaces = getattr(external, "_NamespacePath", None)
-    if namespaces is None or "importlib.metadata" in sys.modules:
+    if not hasattr(namespaces, "_epoch") or "importlib.metadata" in sys.modules:
         importlib.invalidate_caches()
         return
     for folder, finder in list(sys.path_importer_cache.items()):
