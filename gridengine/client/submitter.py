@@ -137,7 +137,7 @@ class Submitter:
 
     def __reduce__(self) -> NoReturn:
         refusal = TypeError(
-            "a pool or executor cannot travel with a call: exclude it from pickling "
+            "a pool or executor cannot travel with a call: leave it out of what is pickled "
             "(__getstate__), or make one inside the call"
         )
         vars(refusal)["refused"] = self  # the error names the pool, not a part of it
