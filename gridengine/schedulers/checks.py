@@ -68,7 +68,7 @@ def listed(names: Iterable[str]) -> str:
     return ", ".join(names) or "none"
 
 
-def findings(environment: Mapping[str, str]) -> Iterator[Finding]:
+def machine_findings(environment: Mapping[str, str]) -> Iterator[Finding]:
     """Yield what there is of this machine's processors."""
     text = f"{len(os.sched_getaffinity(0))} of {os.cpu_count()} may be used"
     yield Finding("processes", "processors", State.OK, text)

@@ -113,7 +113,7 @@ def _imported(path: str, package: str = PACKAGE) -> Any:
     return getattr(importlib.import_module(f"{package}.{module}".lstrip(".")), name)
 
 
-PROCESSES = SchedulerEntry("processes", "local:ProcessScheduler", checks="checks:findings")
+PROCESSES = SchedulerEntry("processes", "local:ProcessScheduler", checks="checks:machine_findings")
 UNBOUNDED_PROCESSES = SchedulerEntry("jobs", "local:UnboundedProcessScheduler")
 """Of jobs that ask for nothing; nobody names it."""
 STEPS = SchedulerEntry("steps", "slurm.steps:StepScheduler")

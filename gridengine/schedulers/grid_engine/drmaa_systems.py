@@ -93,7 +93,7 @@ def _own_for_slurm(system: System, request: Request) -> Iterator[str]:
     """Yield a scheduler's own arguments as options of sbatch."""
     if request.parallel_environment is not None:
         said = f"parallel_environment={request.parallel_environment!r}"
-        raise refused(system, said, f"ask for resources=gridengine.Cores({request.slots})")
+        raise no_words(system, said, f"ask for resources=gridengine.Cores({request.slots})")
     if request.queue is not None:
         yield f"--partition={request.queue}"
     for name, value in request.resources.items():
@@ -103,7 +103,7 @@ def _own_for_slurm(system: System, request: Request) -> Iterator[str]:
         elif name == "h_vmem" and size:
             yield f"--mem-per-cpu={math.ceil(size / 2**20)}M"
         else:
-            raise refused(system, f"{name}={value!r}")
+            raise no_words(system, f"{name}={value!r}")
     yield from split_words(request.native)
 
 
@@ -116,7 +116,7 @@ def _own_for_other(system: System, request: Request) -> Iterator[str]:
     }
     for name, value in own.items():
         if value is not None:
-            raise refused(system, f"{name}={value!r}")
+            raise no_words(system, f"{name}={value!r}")
     if request.native.strip():
         yield request.native.strip()
 
@@ -125,7 +125,7 @@ def _options_for_other(system: System, demand: Demand) -> Iterator[str]:
     """Yield the options of users' own kinds of resources."""
     for part in demand.resources:
         if _needs_option(part):
-            raise refused(
+            raise no_words(
                 system,
                 repr(part),
                 f"say it in native=, in its own words, and in worker_resources={part!r} what a "
@@ -142,7 +142,7 @@ def _needs_option(part: Resource) -> bool:
     )
 
 
-def refused(
+def no_words(
     system: System, said: str, hint: str = "say it in native=, in its own words"
 ) -> ConfigurationError:
     """Return what to raise of something that a system has no words for here."""

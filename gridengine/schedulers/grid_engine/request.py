@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from gridengine.errors import ConfigurationError, GridEngineError, OutOfMemory, TimeoutError
 from gridengine.schedulers.script import line_of_text
 
-Resource = str | int | float | bool
+Value = str | int | float | bool
 
 LIMITS = (
     "h_rt",
@@ -51,7 +51,7 @@ class Request:
     queue: str | None = None
     parallel_environment: str | None = None
     native: str = ""
-    resources: Mapping[str, Resource] = field(default_factory=dict)
+    resources: Mapping[str, Value] = field(default_factory=dict)
     memory_per_slot: bool = True
 
     def __post_init__(self) -> None:
@@ -142,7 +142,7 @@ def parse_time(text: str) -> float:
     )
 
 
-def _resource(name: str, value: Resource) -> str:
+def _resource(name: str, value: Value) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (int, float)):
