@@ -17,7 +17,7 @@ from gridengine.journal.stored_runs import RunSummary, StoredCalls
 from gridengine.resources.tables import html_table
 from gridengine.resources.units import flag
 from gridengine.schedulers.base import SchedulerSpec
-from gridengine.schedulers.remote import RemoteScheduler
+from gridengine.schedulers.workerless import RemoteScheduler
 from gridengine.serialize.classes import known_classes
 
 if TYPE_CHECKING:

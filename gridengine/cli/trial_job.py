@@ -17,7 +17,7 @@ from typing import Any
 
 from gridengine.errors import GridEngineError
 from gridengine.schedulers.checks import Finding, State
-from gridengine.schedulers.local_process import worker_environment
+from gridengine.schedulers.local import worker_environment
 from gridengine.schedulers.registry import entry_of
 
 LEAVE_SECONDS = 10.0

@@ -23,7 +23,7 @@ from gridengine.schedulers.launcher import (
     TryAgain,
     WorkerStatus,
 )
-from gridengine.schedulers.local_process import TcpProcessLauncher
+from gridengine.schedulers.local import TcpProcessLauncher
 from gridengine.schedulers.registry import STARTERS
 from gridengine.settings.values import settings
 from gridengine.watching.lookup import worker_file

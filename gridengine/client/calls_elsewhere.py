@@ -15,7 +15,7 @@ from gridengine.journal.handed_calls import handed_to
 from gridengine.journal.lock_file import read_holder
 from gridengine.journal.run_file import LOCK, SUFFIX
 from gridengine.journal.stored_runs import RunSummary
-from gridengine.schedulers.remote import RemoteScheduler
+from gridengine.schedulers.workerless import RemoteScheduler
 
 log = logging.getLogger("gridengine")
 

@@ -9,9 +9,7 @@ from gridengine.dispatcher.interface import Dispatcher
 from gridengine.errors import ConfigurationError
 from gridengine.schedulers import default_scheduler, named_scheduler
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
-from gridengine.schedulers.inline import InlineScheduler
-from gridengine.schedulers.nested import NestedScheduler
-from gridengine.schedulers.remote import RemoteScheduler
+from gridengine.schedulers.workerless import InlineScheduler, NestedScheduler, RemoteScheduler
 from gridengine.settings.values import settings
 
 

@@ -22,7 +22,7 @@ from gridengine.journal.handed_calls import (
 from gridengine.journal.run_file import RunFile, files_in_use, leave, open_run, release
 from gridengine.journal.writer import JournalWriter
 from gridengine.resources.units import plural
-from gridengine.schedulers.remote import RemoteScheduler
+from gridengine.schedulers.workerless import RemoteScheduler
 from gridengine.wire.messages import ClientWelcome
 
 log = logging.getLogger("gridengine")

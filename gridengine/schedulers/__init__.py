@@ -35,12 +35,12 @@ if TYPE_CHECKING:
     from gridengine.schedulers.flux import FluxScheduler
     from gridengine.schedulers.grid_engine.scheduler import GridEngineScheduler
     from gridengine.schedulers.htcondor import HTCondorScheduler
-    from gridengine.schedulers.inline import InlineScheduler
     from gridengine.schedulers.local import ProcessScheduler
     from gridengine.schedulers.lsf import LSFScheduler
     from gridengine.schedulers.oar import OARScheduler
-    from gridengine.schedulers.pbs.scheduler import PBSScheduler
+    from gridengine.schedulers.pbs import PBSScheduler
     from gridengine.schedulers.slurm.scheduler import SlurmScheduler
+    from gridengine.schedulers.workerless import InlineScheduler
 
 __all__ = [
     "FluxScheduler",
@@ -142,8 +142,7 @@ def default_scheduler(calls: int | None = None) -> Scheduler:
     calls would start workers without bound.
     """
     if GVAR.inside:
-        from gridengine.schedulers.inline import inner_scheduler
-        from gridengine.schedulers.nested import NestedScheduler
+        from gridengine.schedulers.workerless import NestedScheduler, inner_scheduler
 
         return _once("", NestedScheduler) if makes_calls() else inner_scheduler()
     if (os.getpid(), None) not in _MADE:

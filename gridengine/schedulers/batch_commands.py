@@ -23,7 +23,7 @@ from typing import Self
 
 from gridengine.errors import ConfigurationError, GridEngineError
 from gridengine.schedulers.launcher import WorkerStatus
-from gridengine.schedulers.script import line_of_text
+from gridengine.schedulers.worker_command import line_of_text
 
 Argv = Sequence[str]
 """A command and its arguments: no shell reads them. `shell` makes one of two commands."""

@@ -38,16 +38,17 @@ from gridengine.schedulers.launcher import (
     TryAgain,
 )
 from gridengine.schedulers.logs import NO_ANSWER, add_log, log_tail
-from gridengine.schedulers.refusals import TooMany, first_match
-from gridengine.schedulers.script import (
+from gridengine.schedulers.requests import TooMany, first_match
+from gridengine.schedulers.worker_command import (
     job_name,
     launch_script,
     line_of_text,
+    python_path,
     shell_lines,
     variables,
     words,
+    worker_command,
 )
-from gridengine.schedulers.worker_command import python_path, worker_command
 from gridengine.settings.values import settings
 
 logger = logging.getLogger("gridengine")

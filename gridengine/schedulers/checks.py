@@ -1,14 +1,22 @@
-"""`Finding`: one result of `gridengine doctor`; and the checks of this machine."""
+"""What `gridengine doctor` finds: its rows, and the checks of this machine and of a batch system
+that is used by its commands.
+"""
 
 from __future__ import annotations
 
 import enum
+import functools
 import os
 import re
+import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from gridengine.errors import ConfigurationError
+from gridengine.schedulers.batch_commands import Argv, BatchCommands
+from gridengine.schedulers.command import Answer, CommandRunner
+from gridengine.schedulers.launcher import BatchSystemError
+from gridengine.schedulers.requests import first_match
 from gridengine.settings.values import Setting, sources
 
 
@@ -72,3 +80,69 @@ def machine_findings(environment: Mapping[str, str]) -> Iterator[Finding]:
     """Yield what there is of this machine's processors."""
     text = f"{len(os.sched_getaffinity(0))} of {os.cpu_count()} may be used"
     yield Finding("processes", "processors", State.OK, text)
+
+
+def findings(system: BatchCommands, environment: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield what there is: the commands, the system's answer, its queues."""
+    finding = functools.partial(Finding, system.key)
+    path = environment.get("PATH")
+    found = {name: shutil.which(name, path=path) for name in system.commands}
+    missing = [name for name, place in found.items() if not place]
+    if len(missing) == len(found):
+        yield finding(
+            "commands",
+            State.ABSENT,
+            f"there is no {system.commands[0]} in PATH",
+            f"load your site's module, where {system.title} is; it takes {listed(system.commands)}",
+        )
+        return
+    if missing:
+        packages = f" ({system.package})" if system.package else ""
+        yield finding(
+            "commands",
+            State.BROKEN,
+            f"not in PATH: {', '.join(missing)}",
+            f"install {system.title}'s commands{packages}, all of them",
+        )
+        return
+    version = _first_line(_answer(system, environment, system.version()).output)
+    first, *others = map(str, found.values())
+    words = [first, version, *others, *_doubts(system)]
+    yield finding("commands", State.OK, ", ".join(filter(None, words)))
+    answer = _answer(system, environment, system.ping())
+    if answer.failure or not system.is_up(answer.output):
+        said = "; ".join(filter(None, [*answer.output.splitlines(), answer.failure]))
+        remedy = first_match(said, system.unavailable) or "ask whoever runs it"
+        yield finding(system.server_name, State.BROKEN, said, remedy)
+        return
+    yield finding(system.server_name, State.OK, _first_line(answer.output) or "answers")
+    if system.queues():
+        yield _queues(system, _answer(system, environment, system.queues()))
+
+
+def _doubts(system: BatchCommands) -> list[str]:
+    return [] if system.tested else ["which gridengine's authors have not run; tell them"]
+
+
+def _first_line(text: str) -> str:
+    return next((line.strip() for line in text.splitlines() if line.strip()), "")
+
+
+def _answer(system: BatchCommands, environment: Mapping[str, str], command: Argv) -> Answer:
+    try:
+        return Answer(CommandRunner(system, environment).run(command))
+    except BatchSystemError as error:
+        return Answer("", str(error))
+
+
+def _queues(system: BatchCommands, answer: Answer) -> Finding:
+    name = system.queue_name
+    finding = functools.partial(Finding, system.key, f"{name}s")
+    if answer.failure:
+        return finding(State.BROKEN, answer.failure, f"look at what `{system.queues()[0]}` says")
+    found = system.parse_queues(answer.output)
+    words = listed(f"{one.name} ({one.words})" for one in found)
+    if not any(one.open for one in found):
+        return finding(State.BROKEN, f"none is up: {words}", "ask whoever runs it")
+    there = [one.name.rstrip("*") for one in found]
+    return check_names(finding(State.OK, words), f"{system.key}.{name}", there)

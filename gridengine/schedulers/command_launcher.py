@@ -27,8 +27,7 @@ from gridengine.errors import GridEngineError
 from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers.batch_commands import GONE, VANISHED, BatchCommands, Seen, WorkerArray
 from gridengine.schedulers.batch_system import BatchLauncher, exit_report
-from gridengine.schedulers.cleanup import Guard
-from gridengine.schedulers.command import CommandRunner
+from gridengine.schedulers.command import CommandRunner, Guard
 from gridengine.schedulers.launcher import (
     BatchSystemError,
     Handle,
@@ -40,14 +39,15 @@ from gridengine.schedulers.launcher import (
     Unreachable,
     WorkerStatus,
 )
-from gridengine.schedulers.options import site_names, worker_options
-from gridengine.schedulers.refusals import (
+from gridengine.schedulers.requests import (
     explanation,
     first_match,
     impossible,
     refusal,
     refused,
+    site_names,
     unavailable,
+    worker_options,
 )
 
 logger = logging.getLogger("gridengine")

@@ -16,7 +16,7 @@ from gridengine.schedulers.batch_system import BatchScheduler, shown_as
 from gridengine.schedulers.command import CommandRunner
 from gridengine.schedulers.command_launcher import CommandLauncher, system_at_site
 from gridengine.schedulers.launcher import LaunchContext
-from gridengine.schedulers.options import own_options, own_walltime, site_names, worker_options
+from gridengine.schedulers.requests import own_options, own_walltime, site_names, worker_options
 
 
 class CommandScheduler(BatchScheduler):

@@ -78,7 +78,7 @@ class SchedulerEntry(NamedTuple):
         if self.checks:
             yield from _imported(self.checks)(environment)
         if self.command:
-            from gridengine.schedulers.command_checks import findings
+            from gridengine.schedulers.checks import findings
 
             kind = cast("type[CommandScheduler]", self.scheduler_class())
             yield from findings(kind._commands(), environment)
@@ -123,24 +123,24 @@ SCHEDULERS = (
     SchedulerEntry(
         "grid_engine",
         "grid_engine.scheduler:GridEngineScheduler",
-        checks="grid_engine.checks:findings",
+        checks="grid_engine.diagnostics:findings",
         system="Grid Engine",
         why_absent=why_no_grid_engine,
         probe="grid_engine.scheduler:system_here",
     ),
     SchedulerEntry(
-        "slurm", "slurm.scheduler:SlurmScheduler", "Slurm", "sbatch", options="slurm.drmaa"
+        "slurm", "slurm.scheduler:SlurmScheduler", "Slurm", "sbatch", options="slurm.commands"
     ),
     SchedulerEntry("htcondor", "htcondor:HTCondorScheduler", "HTCondor", "condor_submit"),
     SchedulerEntry("oar", "oar:OARScheduler", "OAR", "oarsub"),
-    SchedulerEntry("pbs", "pbs.scheduler:PBSScheduler", "PBS", "pbs_rstat"),
+    SchedulerEntry("pbs", "pbs:PBSScheduler", "PBS", "pbs_rstat"),
     SchedulerEntry("lsf", "lsf:LSFScheduler", "LSF", "bsub"),
     SchedulerEntry("flux", "flux:FluxScheduler", "Flux", "flux"),
-    SchedulerEntry("inline", "inline:InlineScheduler"),
+    SchedulerEntry("inline", "workerless:InlineScheduler"),
 )
 """All of them; batch systems in the order in which they are preferred."""
 BY_NAME: Mapping[str, SchedulerEntry] = {entry.name: entry for entry in SCHEDULERS}
-HAND_STARTED = SchedulerEntry("none", "by_hand:HandStartedScheduler")
+HAND_STARTED = SchedulerEntry("none", "workerless:HandStartedScheduler")
 """Of stand-alone dispatchers alone: calls of a script could only wait there for ever."""
 STARTERS = tuple(entry.name for entry in SCHEDULERS if entry.starts_workers)
 """The names of those that start workers."""

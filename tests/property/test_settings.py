@@ -11,12 +11,10 @@ from hypothesis import strategies as st
 from gridengine.errors import ConfigurationError
 from gridengine.resources import Node, WTime
 from gridengine.resources.demand import Demand
-from gridengine.schedulers.grid_engine.options import request_for
-from gridengine.schedulers.grid_engine.request import Request, parse_memory, parse_time
+from gridengine.schedulers.grid_engine.options import Request, parse_memory, parse_time, request_for
 from gridengine.schedulers.launcher import MARGIN_SECONDS
-from gridengine.schedulers.options import worker_options
-from gridengine.schedulers.slurm.commands import SlurmCommands
-from gridengine.schedulers.slurm.options import EARLY_SECONDS, SIGNAL_SECONDS
+from gridengine.schedulers.requests import worker_options
+from gridengine.schedulers.slurm.commands import EARLY_SECONDS, SIGNAL_SECONDS, SlurmCommands
 from gridengine.settings.files import lines_of, parse
 from gridengine.settings.schema import setting_types
 from gridengine.settings.values import GridEngineSite, SlurmSite

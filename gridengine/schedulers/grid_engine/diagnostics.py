@@ -3,22 +3,43 @@ pure functions.
 
 Nothing depends on it: where the commands or files are missing, there are fewer words, and that is
 all.
+
+How long cluster tasks may run, by the limits that the site sets: of the queue, and
+of the job, by its defaults for requests (sge_request(5), a JSV).
+
+What `gridengine doctor` looks at of a Grid Engine, or of another system with a DRMAA library.
 """
 
 from __future__ import annotations
 
 import functools
 import logging
+import math
 import os
+import pwd
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple, Protocol
 
+from gridengine.schedulers.checks import Finding, State, check_names, listed, setting_of
 from gridengine.schedulers.command import Answer, ask
-from gridengine.schedulers.grid_engine.options import first_environment, parse_environments
-from gridengine.schedulers.launcher import TryAgain
+from gridengine.schedulers.detect import library_paths, why_no_command
+from gridengine.schedulers.grid_engine.drmaa import (
+    GRID_ENGINE,
+    GRID_ENGINE_UNNAMED,
+    SLURM,
+    named_system,
+)
+from gridengine.schedulers.grid_engine.options import (
+    PER_SLOT,
+    first_environment,
+    parse_environments,
+    parse_time,
+)
+from gridengine.schedulers.launcher import TryAgain, Unavailable
 from gridengine.schedulers.logs import tail
 from gridengine.settings.values import settings
 
@@ -214,3 +235,206 @@ class Diagnostics:
         bootstrap = tail(Path(root, cell, "common", "bootstrap"), LOG_BYTES) if root else ""
         folder = re.search(r"^qmaster_spool_dir\s+(\S+)", bootstrap, flags=re.MULTILINE)
         return Path(folder[1], "messages") if folder else None
+
+
+class Asks(Protocol):
+    """Calls Grid Engine's commands; their output is empty where there are none."""
+
+    def ask(self, name: str, *arguments: str) -> Answer: ...
+
+
+class Limit(NamedTuple):
+    """So many seconds, infinite where there is no limit, and what says so, for people."""
+
+    seconds: float = math.inf
+    words: str = ""
+
+
+def parse_running(text: str) -> dict[str, str]:
+    """Return where the tasks that run do so, as "all.q@node7", by their ids ("29.1"), from the
+    output of `qstat -xml -s r`.
+    """
+    rows = (
+        dict(re.findall(r"<(\w+)>([^<]*)</\1>", row))
+        for row in re.findall(r"<job_list\b.*?</job_list>", text, flags=re.DOTALL)
+    )
+    return {
+        f"{row['JB_job_number']}.{row.get('tasks', '1')}": row["queue_name"]
+        for row in rows
+        if {"JB_job_number", "queue_name"} <= row.keys()
+    }
+
+
+def parse_limit(text: str, whose: str) -> Limit:
+    """Return the shorter limit of time in the output of `qconf -sq` or `qstat -j`: a line of its
+    own for each, or one of requests. A task cannot use its time of processors (h_cpu) sooner than
+    it passes, each slot having as much.
+    """
+    said = re.findall(r"(?:^|[\s,])(h_rt|h_cpu)(?:=|\s+)([\d:.]+)(?=[\s,]|$)", text)
+    limits = [
+        Limit(parse_time(value), f"{name}={value} of {whose}")
+        for name, value in said
+        if parse_time(value)
+    ]
+    return min(limits, default=Limit())
+
+
+class TimeLimits:
+    """Asks for the limits of tasks."""
+
+    def __init__(self, grid_engine: Asks) -> None:
+        self._grid_engine = grid_engine
+        self._of_queue = functools.cache(self._ask_queue)
+        self._of_job = functools.cache(self._ask_job)
+
+    def of(self, ids: Collection[str]) -> dict[str, Limit]:
+        """Return the limit of each of these tasks that runs, counted from its start, by one
+        question for all, and one more for each job and queue that was not asked for before.
+        """
+        user = pwd.getpwuid(os.getuid()).pw_name
+        told = self._grid_engine.ask("qstat", "-xml", "-s", "r", "-u", user).output
+        return {
+            id: min(self._of_job(id.partition(".")[0]), self._of_queue(queue))
+            for id, queue in parse_running(told).items()
+            if id in ids
+        }
+
+    def _ask_job(self, number: str) -> Limit:
+        requests = re.findall(
+            r"^hard resource_list: +(.*)$",
+            self._grid_engine.ask("qstat", "-j", number).output,
+            flags=re.MULTILINE,
+        )
+        return parse_limit(",".join(requests), f"job {number}")
+
+    def _ask_queue(self, queue: str) -> Limit:
+        return parse_limit(self._grid_engine.ask("qconf", "-sq", queue).output, f"queue {queue}")
+
+
+_finding = functools.partial(Finding, "grid_engine")
+
+
+def findings(environment: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield what there is: the environment, the library, the master, queues, parallel
+    environments.
+    """
+    root, libraries, diagnostics = (
+        environment.get("SGE_ROOT"),
+        library_paths(environment),
+        Diagnostics(environment),
+    )
+    if not root and not libraries:
+        text = (
+            "SGE_ROOT is not set"
+            if diagnostics.find("qconf")
+            else "SGE_ROOT is not set, and there is neither qconf nor a DRMAA library"
+        )
+        yield _finding(
+            "environment",
+            State.ABSENT,
+            text,
+            "source your site's settings.sh, or export SGE_ROOT, where there is a Grid Engine",
+        )
+        return
+    absent = _absent_library(environment, libraries)
+    if absent:
+        yield _finding(
+            "library",
+            State.BROKEN,
+            absent,
+            "install Grid Engine's DRMAA library (Debian: gridengine-drmaa1.0), or set "
+            "DRMAA_LIBRARY_PATH to where libdrmaa.so is",
+        )
+        return
+    yield from _system(environment, libraries[0], diagnostics)
+
+
+def _system(
+    environment: Mapping[str, str], library: str, diagnostics: Diagnostics
+) -> Iterator[Finding]:
+    """Yield what there is of the system that a library speaks to."""
+    try:
+        system = named_system(library, environment)
+    except Unavailable as error:
+        system = GRID_ENGINE_UNNAMED
+        yield _finding(
+            "library",
+            State.BROKEN,
+            str(error),
+            "is it a DRMAA library, for this machine's architecture? A Grid Engine's wants "
+            "SGE_ROOT and SGE_CELL to be right",
+        )
+    else:
+        yield _finding("library", State.OK, f"{library}, which speaks to {system}")
+    if system.kind != GRID_ENGINE:
+        better = (
+            ": SlurmScheduler needs no DRMAA library"
+            if system.kind == SLURM and not why_no_command("sbatch", environment)
+            else ""
+        )
+        yield _finding("system", State.OK, f"{system.name}, and no Grid Engine{better}")
+    elif environment.get("SGE_ROOT"):
+        yield from _master(environment, environment["SGE_ROOT"], diagnostics)
+
+
+def _absent_library(environment: Mapping[str, str], libraries: list[str]) -> str:
+    """Return that there is no DRMAA library; empty when there is one."""
+    if not libraries:
+        return "there is no DRMAA library"
+    if "/" not in libraries[0] or Path(libraries[0]).is_file():
+        return ""
+    named = environment.get("DRMAA_LIBRARY_PATH") == libraries[0]
+    said = "DRMAA_LIBRARY_PATH says" if named else "it should be"
+    return f"there is no DRMAA library where {said}: {libraries[0]}"
+
+
+def _master(
+    environment: Mapping[str, str], root: str, diagnostics: Diagnostics
+) -> Iterator[Finding]:
+    command = diagnostics.find("qconf")
+    if not command:
+        yield _finding(
+            "commands",
+            State.BROKEN,
+            f"qconf is neither in PATH nor below {root}/bin",
+            "correct SGE_ROOT, or add the folder of Grid Engine's commands to PATH",
+        )
+        return
+    answer = diagnostics.ask("qconf", "-sql")
+    if answer.failure:
+        yield _finding(
+            "master",
+            State.BROKEN,
+            answer.failure,
+            "is sge_qmaster running? It is looked for where "
+            f"{root}/{environment.get('SGE_CELL', 'default')}/common/act_qmaster says",
+        )
+        return
+    yield _finding("master", State.OK, f"answers ({command})")
+    queues = answer.output.split()
+    yield check_names(_finding("queues", State.OK, listed(queues)), "grid_engine.queue", queues)
+    yield _parallel_environments(diagnostics)
+
+
+def _parallel_environments(diagnostics: Diagnostics) -> Finding:
+    check = "parallel environments"
+    try:
+        rules = diagnostics.parallel_environments()
+    except TryAgain as error:
+        return _finding(
+            check,
+            State.BROKEN,
+            str(error),
+            "is sge_qmaster being restarted? Try again in a minute",
+        )
+    setting = "grid_engine.parallel_environment"
+    fit = setting_of(setting).value or next(
+        (name for name, rule in rules.items() if rule == PER_SLOT), ""
+    )
+    use = (
+        f"; Cores(n) uses {fit}"
+        if fit
+        else f"; none has the allocation_rule {PER_SLOT}, which Cores(n) wants for n > 1"
+    )
+    words = listed(f"{name} ({rule})" for name, rule in rules.items())
+    return check_names(_finding(check, State.OK, words + use), setting, rules)

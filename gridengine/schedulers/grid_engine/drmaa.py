@@ -16,13 +16,13 @@ import tempfile
 import threading
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 from gridengine.schedulers.command import run_command
 from gridengine.schedulers.detect import library_paths, why_no_grid_engine
-from gridengine.schedulers.grid_engine.drmaa_messages import read_content, read_size, write_message
-from gridengine.schedulers.grid_engine.drmaa_systems import System, system_of
+from gridengine.schedulers.grid_engine.drmaa_process import read_content, read_size, write_message
 from gridengine.schedulers.launcher import Refused, Unavailable, Unreachable
 from gridengine.schedulers.worker_command import hiding_flags, python_command, python_path
 from gridengine.wire.channel import socket_pair
@@ -50,6 +50,47 @@ LIMITS = re.compile(
 """How a batch system that only knows "denied" words a limit that others' jobs, or ours, use up."""
 TASKS_LIMIT = re.compile(r"more than (\d+) tasks")
 """How Grid Engine names its limit on the size of an array job (`max_aj_tasks`)."""
+
+
+GRID_ENGINE, SLURM = "gridengine", "slurm"
+GRID_ENGINES = re.compile(r"grid ?engine|\b(s|so|u|o|a)?ge\b|\b[og]cs\b", re.IGNORECASE)
+"""How Grid Engines call themselves: "SGE 8.1.9", "UGE 8.6.7", "OGS/GE 2011.11"."""
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """A batch system, as its DRMAA library names both. `kind` is whose words it takes:
+    "gridengine", "slurm", or others' first name.
+    """
+
+    name: str
+    implementation: str
+    kind: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name} ({self.implementation})"
+            if self.implementation not in ("", self.name)
+            else self.name
+        )
+
+
+GRID_ENGINE_UNNAMED = System("Grid Engine", "", GRID_ENGINE)
+"""What is spoken to where no library has said what it speaks to."""
+
+
+def system_of(name: str, implementation: str) -> System:
+    """Return the batch system that a DRMAA library names so (`drmaa_get_DRM_system`,
+    `drmaa_get_DRMAA_implementation`).
+    """
+    if "slurm" in f"{name} {implementation}".lower():
+        return System(name, implementation, SLURM)
+    if GRID_ENGINES.search(name or implementation):
+        return System(name, implementation, GRID_ENGINE)
+    first = re.match(r"\w+", name)
+    return System(
+        name or "a system without a name", implementation, first[0].lower() if first else ""
+    )
 
 
 class DrmaaRefused(Refused):

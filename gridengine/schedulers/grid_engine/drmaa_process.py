@@ -1,4 +1,13 @@
-"""The process that speaks DRMAA: one session, requests and answers over a socket at descriptor 0.
+"""The messages between a user's process and the one that speaks DRMAA, over a stream socket.
+
+Each is four bytes of length (big endian) and JSON. A request is `[number, operation, arguments]`;
+an answer is `[number, result, failure, remaining]`. A failure is null or `{"kind", "words"}`, the
+kind being the name of the exception in the `drmaa` package; `remaining` is how many cluster tasks
+are still to be deleted.
+
+Calls of the DRMAA library that the `drmaa` package makes otherwise than we need them.
+
+The process that speaks DRMAA: one session, requests and answers over a socket at descriptor 0.
 
 A DRMAA library allows one session in a process, is not thread-safe, wants to be loaded when the
 process starts, and can crash or stop its host: so it has a process of its own. This one outlives
@@ -12,6 +21,7 @@ was asked to guard.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import math
 import os
@@ -26,8 +36,140 @@ from types import FrameType
 from typing import Any, NoReturn, TypeAlias
 
 from gridengine.schedulers.cleanup_process import CLEAN_SECONDS, PARENT_SECONDS, RETRY_SECONDS
-from gridengine.schedulers.grid_engine import drmaa_library
-from gridengine.schedulers.grid_engine.drmaa_messages import read_content, read_size, write_message
+
+HEADER_BYTES = 4
+
+
+def write_message(channel: socket.socket, message: Any) -> None:
+    """Write a message.
+
+    Raises:
+        OSError: the other end is gone, or does not read in the socket's timeout.
+    """
+    content = json.dumps(message).encode()
+    channel.sendall(len(content).to_bytes(HEADER_BYTES, "big") + content)
+
+
+def read_size(channel: socket.socket, until: float = math.inf) -> int:
+    """Wait for a message until this monotonic time; return the size of what follows.
+
+    Raises:
+        OSError: none came, or the other end is gone.
+    """
+    return int.from_bytes(_read(channel, HEADER_BYTES, until), "big")
+
+
+def read_content(channel: socket.socket, size: int, until: float = math.inf) -> Any:
+    """Read the rest of a message.
+
+    Raises:
+        OSError, ValueError: it did not come in time, or is none.
+    """
+    return json.loads(_read(channel, size, until))
+
+
+def _read(channel: socket.socket, size: int, until: float) -> bytes:
+    block = bytearray()
+    while len(block) < size:
+        if until < math.inf:
+            channel.settimeout(max(0.01, until - time.monotonic()))
+        piece = channel.recv(size - len(block))
+        if not piece:
+            raise ConnectionResetError
+        block += piece
+    return bytes(block)
+
+
+NO_RUSAGE = 24
+"""The library's number for "there is no record of usage"."""
+
+
+def library_names(session: Any) -> dict[str, str]:
+    """Return how the library names the batch system and itself; it says so before a session is
+    opened, too (GFD.22).
+    """
+    return {"system": str(session.drmsInfo), "implementation": str(session.drmaaImplementation)}
+
+
+def exit_information(job: str) -> dict[str, Any] | None:
+    """Return how a job ended, None when that is not known yet. To ask makes the session forget the
+    job: so it is told once.
+
+    Asked through the library itself: the package's own `wait` fails when there is no record of
+    usage.
+    """
+    from drmaa import errors, wrappers
+    from drmaa.helpers import adapt_rusage
+
+    status = ctypes.c_int()
+    usage = ctypes.pointer(ctypes.POINTER(wrappers.drmaa_attr_values_t)())
+    name = ctypes.create_string_buffer(1024)
+    try:
+        call(
+            wrappers.drmaa_wait,
+            job.encode(),
+            name,
+            ctypes.sizeof(name),
+            ctypes.byref(status),
+            0,
+            usage,
+        )
+    except errors.ExitTimeoutException:
+        return None
+    except errors.InvalidJobException as error:
+        return {"words": str(error)}
+    except Exception as error:
+        if not str(error).startswith(f"code {NO_RUSAGE}:"):
+            raise
+        return {"aborted": True, "usage": {}}
+    return {**_decoded(status), "usage": adapt_rusage(usage.contents)}
+
+
+def call(function: Any, *arguments: Any) -> Any:
+    """Call a function of the library; raise its error as the package does."""
+    from drmaa.helpers import c
+
+    return c(function, *arguments)
+
+
+def run_bulk(job: Any, count: int) -> list[str]:
+    """Submit an array job of `count` tasks; return their ids, in order.
+
+    The package's own function, when it is refused, frees a list of ids which it never got.
+    """
+    from drmaa import wrappers
+
+    ids = ctypes.pointer(ctypes.POINTER(wrappers.drmaa_job_ids_t)())
+    call(wrappers.drmaa_run_bulk_jobs, ids, job, 1, count, 1)
+    name = ctypes.create_string_buffer(1024)
+    found = []
+    # At the list's end, the package raises StopIteration.
+    with contextlib.suppress(StopIteration):
+        for _ in range(count):
+            wrappers.drmaa_get_next_job_id(ids.contents, name, ctypes.sizeof(name))
+            found.append(name.value.decode())
+    wrappers.drmaa_release_job_ids(ids.contents)
+    return found
+
+
+def _decoded(status: ctypes.c_int) -> dict[str, Any]:
+    from drmaa import wrappers
+
+    def flag(function: Any) -> int:
+        answer = ctypes.c_int()
+        call(function, ctypes.byref(answer), status)
+        return answer.value
+
+    if flag(wrappers.drmaa_wifaborted):
+        return {"aborted": True}
+    if flag(wrappers.drmaa_wifexited):
+        return {"status": flag(wrappers.drmaa_wexitstatus)}
+    if flag(wrappers.drmaa_wifsignaled):
+        name = ctypes.create_string_buffer(64)
+        call(wrappers.drmaa_wtermsig, name, ctypes.sizeof(name), status)
+        return {"signal": name.value.decode()}
+    return {}
+
 
 Json: TypeAlias = Any
 
@@ -63,7 +205,7 @@ class DrmaaServer:
 
     def hello(self) -> Json:
         """Return what names this session, and how the library names the batch system and itself."""
-        return {"contact": str(self._session.contact), **drmaa_library.names(self._session)}
+        return {"contact": str(self._session.contact), **library_names(self._session)}
 
     def adopt(
         self, jobs: list[str], unwanted: list[str], files: list[str], kept: Sequence[str] = ()
@@ -91,7 +233,7 @@ class DrmaaServer:
         with self._session.createJobTemplate() as job:
             for name, value in template.items():
                 setattr(job, name, value)
-            ids = drmaa_library.run_bulk(job, count)
+            ids = run_bulk(job, count)
         self._submitted.update(ids)
         return ids
 
@@ -136,7 +278,7 @@ class DrmaaServer:
             return ["unknown", {"words": str(error)}]
         if state not in ENDED:
             return [state, None]
-        end = drmaa_library.exit_information(job)
+        end = exit_information(job)
         if end is not None:
             self._submitted.discard(job)
         return [state, end]
@@ -241,7 +383,7 @@ def _tell_names() -> int:
     try:
         import drmaa
 
-        names = drmaa_library.names(drmaa.Session)
+        names = library_names(drmaa.Session)
     except Exception as error:
         names = failure(error)
     print(json.dumps(names), flush=True)

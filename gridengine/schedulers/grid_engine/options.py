@@ -1,31 +1,214 @@
-"""Translates a demand's resources into options of Grid Engine (see submit(1) and complex(5)), with
+"""`Request`: a scheduler's own arguments as a native specification (`-l`, `-q`, `-pe`), and the
+sizes and times in it. Pure functions.
+
+Translates a demand's resources into options of Grid Engine (see submit(1) and complex(5)), with
 a site's names. Pure functions.
+
+Which batch system a DRMAA library speaks to, and what workers ask for in that system's words:
+pure functions.
+
+DRMAA itself has no words for most of it: they are options in each system's own language (GFD.22,
+`drmaa_native_specification`).
+
+What it means that Grid Engine, or a DRMAA library, says no, or does not have what it took: pure
+functions on its words.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import replace
+import shlex
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
-from gridengine.errors import ConfigurationError
+from gridengine.errors import (
+    ConfigurationError,
+    GridEngineError,
+    OutOfMemory,
+    SchedulerUnavailable,
+    SubmissionRefused,
+    TimeoutError,
+    WorkerNotStarted,
+)
 from gridengine.resources.base import Resource
 from gridengine.resources.demand import Demand
 from gridengine.resources.kinds import Cores, GPUs, Memory, Token, WTime
 from gridengine.resources.units import to_bytes
-from gridengine.schedulers.grid_engine.request import Request, parse_memory, parse_time
-from gridengine.schedulers.launcher import MARGIN_SECONDS
-from gridengine.schedulers.options import (
+from gridengine.schedulers.grid_engine import drmaa
+from gridengine.schedulers.grid_engine.drmaa import SLURM, System
+from gridengine.schedulers.launcher import (
+    MARGIN_SECONDS,
+    Handle,
+    Report,
+    TryAgain,
+    Unavailable,
+    failed,
+)
+from gridengine.schedulers.registry import BY_NAME
+from gridengine.schedulers.requests import (
+    TooMany,
     check_no_conflict,
     check_not_ours,
     fill_template,
+    first_match,
     native_options,
+    refused,
     split_words,
 )
-from gridengine.settings.values import GridEngineSite
+from gridengine.schedulers.worker_command import line_of_text
+from gridengine.settings.values import GridEngineSite, Settings, said_in
+
+Value = str | int | float | bool
+
+LIMITS = (
+    "h_rt",
+    "s_rt",
+    "h_cpu",
+    "s_cpu",
+    "h_vmem",
+    "s_vmem",
+    "h_rss",
+    "s_rss",
+    "h_data",
+    "s_data",
+)
+"""Resources of Grid Engine whose excess ends a job (see queue_conf(5))."""
+UNITS = (
+    {"": 1}
+    | {unit: 1000**power for power, unit in enumerate("kmgt", 1)}
+    | {unit: 1024**power for power, unit in enumerate("KMGT", 1)}
+)
+MEMORY_REACHED = 0.95
+"""The share of a memory limit that a task which was killed must have been seen to use to be taken
+as killed for it.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What each cluster task asks for, in Grid Engine's own words (see submit(1)).
+
+    Limits of memory are for each slot, unless `memory_per_slot` is False.
+
+    Raises:
+        TypeError, ConfigurationError: a field is not what it must be; the text names it and its
+        value.
+    """
+
+    queue: str | None = None
+    parallel_environment: str | None = None
+    native: str = ""
+    resources: Mapping[str, Value] = field(default_factory=dict)
+    memory_per_slot: bool = True
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.native, str):
+            raise TypeError(f"native must be a string, not {self.native!r}")
+        given = self.parallel_environment
+        if given is not None and not re.fullmatch(
+            r"\S+ +\d+(-\d*)?", line_of_text("parallel_environment", given)
+        ):
+            raise ConfigurationError(
+                "parallel_environment must be a name and a number of slots, as 'smp 4', not "
+                f"{given!r}"
+            )
+        self.specification()
+
+    def specification(self) -> str:
+        """Return the native specification."""
+        limits = ",".join(
+            f"{name}={_resource(name, value)}" for name, value in self.resources.items()
+        )
+        words = (
+            f"-l {limits}" if limits else "",
+            "" if self.queue is None else f"-q {_word('queue', self.queue)}",
+            "" if self.parallel_environment is None else f"-pe {self.parallel_environment}",
+            self.native.strip(),
+        )
+        return " ".join(filter(None, words))
+
+    @property
+    def slots(self) -> int:
+        """How many slots the parallel environment gives at least; 1 without."""
+        return (
+            1
+            if self.parallel_environment is None
+            else int(self.parallel_environment.split()[1].partition("-")[0])
+        )
+
+    @property
+    def limits(self) -> str:
+        """The limits that were asked for, in words; empty when none."""
+        return ", ".join(
+            f"{name}={self.resources[name]}" for name in LIMITS if name in self.resources
+        )
+
+    def fault(self, usage: Mapping[str, str]) -> type[GridEngineError] | None:
+        """Return which of its limits a task that was killed had reached, by what DRMAA tells of its
+        usage; None when none, or unknown.
+        """
+        run, peak = ran_for(usage), float(usage.get("maxvmem") or 0)
+        times = [
+            parse_time(str(self.resources[name]))
+            for name in ("h_rt", "s_rt")
+            if name in self.resources
+        ]
+        if any(0 < limit <= run for limit in times):
+            return TimeoutError
+        slots = self.slots if self.memory_per_slot else 1
+        memories = [
+            parse_memory(str(self.resources[name])) * slots
+            for name in ("h_vmem", "s_vmem")
+            if name in self.resources
+        ]
+        return (
+            OutOfMemory if any(0 < MEMORY_REACHED * limit <= peak for limit in memories) else None
+        )
+
+
+def ran_for(usage: Mapping[str, str]) -> float:
+    """Return for how many seconds a task ran, 0 where DRMAA does not tell."""
+    return float(usage.get("ru_wallclock") or 0)
+
+
+def parse_memory(text: str) -> float:
+    """Return the bytes that Grid Engine means by "10G" (2**30 each) or "10g" (10**9 each); 0 when
+    it is none (see sge_types(5)).
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d*)?)([kKmMgGtT]?)", text)
+    return float(match[1]) * UNITS[match[2]] if match else 0.0
+
+
+def parse_time(text: str) -> float:
+    """Return the seconds that Grid Engine means by "02:00:00" or "7200"; 0 when it is none (see
+    sge_types(5)).
+    """
+    match = re.fullmatch(r"(?:(?:(\d*):)?(\d*):)?(\d+(?:\.\d*)?)", text)
+    return (
+        3600 * float(match[1] or 0) + 60 * float(match[2] or 0) + float(match[3]) if match else 0.0
+    )
+
+
+def _resource(name: str, value: Value) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (int, float)):
+        return str(value)
+    return _word(name, value, forbidden=r"[\s,'\"]")
+
+
+def _word(name: str, value: object, forbidden: str = r"[\s'\"]") -> str:
+    text = line_of_text(name, value)
+    if re.search(forbidden, text):
+        raise ConfigurationError(
+            f"{name}={text!r} holds a blank, a quote or a comma, which the batch system would take "
+            "for its own"
+        )
+    return text
+
 
 MEMORY = frozenset(
     {
@@ -311,3 +494,175 @@ def first_environment(rules: Mapping[str, str]) -> str:
         f"there are: {there}",
         hint='name one in a settings file: [grid_engine] parallel_environment = "smp", say',
     )
+
+
+def native_request(
+    system: System, request: Request, demand: Demand, held: Resource, settings: Settings
+) -> Request:
+    """Return the request of a scheduler, with what a demand asks for, to a system that is no Grid
+    Engine: all of it as native options.
+
+    `held` is what the user says that each worker holds: where there are no words for it, `native`
+    is taken to ask for it.
+
+    Raises:
+        ConfigurationError: there are no words for something of it, or it is said twice; the text
+        names it.
+    """
+    if system.kind == SLURM:
+        own = list(_own_for_slurm(system, request))
+        words = BY_NAME[SLURM].options_module().drmaa_options(own, demand, settings.slurm)
+        options = [shlex.quote(word) if re.search(r"[\s'\"]", word) else word for word in words]
+    else:
+        options = [
+            *_own_for_other(system, request),
+            *([] if demand.resources == held else _options_for_other(system, demand)),
+        ]
+    return Request(native=" ".join(options))
+
+
+def _own_for_slurm(system: System, request: Request) -> Iterator[str]:
+    """Yield a scheduler's own arguments as options of sbatch."""
+    if request.parallel_environment is not None:
+        said = f"parallel_environment={request.parallel_environment!r}"
+        raise no_words(system, said, f"ask for resources=gridengine.Cores({request.slots})")
+    if request.queue is not None:
+        yield f"--partition={request.queue}"
+    for name, value in request.resources.items():
+        seconds, size = parse_time(str(value)), parse_memory(str(value))
+        if name == "h_rt" and seconds:
+            yield f"--time={math.ceil(seconds / 60)}"
+        elif name == "h_vmem" and size:
+            yield f"--mem-per-cpu={math.ceil(size / 2**20)}M"
+        else:
+            raise no_words(system, f"{name}={value!r}")
+    yield from split_words(request.native)
+
+
+def _own_for_other(system: System, request: Request) -> Iterator[str]:
+    """Yield the one argument that any system understands: options in its own language."""
+    own = {
+        "queue": request.queue,
+        "parallel_environment": request.parallel_environment,
+        **request.resources,
+    }
+    for name, value in own.items():
+        if value is not None:
+            raise no_words(system, f"{name}={value!r}")
+    if request.native.strip():
+        yield request.native.strip()
+
+
+def _options_for_other(system: System, demand: Demand) -> Iterator[str]:
+    """Yield the options of users' own kinds of resources."""
+    for part in demand.resources:
+        if _needs_option(part):
+            raise no_words(
+                system,
+                repr(part),
+                f"say it in native=, in its own words, and in worker_resources={part!r} what a "
+                "worker then holds for calls to share",
+            )
+        yield from native_options(part, system.kind)
+
+
+def _needs_option(part: Resource) -> bool:
+    return (
+        type(part) in (Memory, GPUs, Token)
+        or (type(part) is Cores and part.N > 1)
+        or (type(part) is WTime and part.T is not None)
+    )
+
+
+def no_words(
+    system: System, said: str, hint: str = "say it in native=, in its own words"
+) -> ConfigurationError:
+    """Return what to raise of something that a system has no words for here."""
+    return ConfigurationError(
+        f"{said} cannot be said to {system}, which the DRMAA library speaks to: no words for it "
+        "are known",
+        hint=hint,
+    )
+
+
+def lost_report(handle: Handle) -> Report:
+    """Return the report on a job that Grid Engine has numbered, and does not have. Its worker may
+    run all the same, as after the master was restored from a copy.
+    """
+    number = handle.id.partition(".")[0]
+    words = f"Grid Engine does not have this job, to which it gave the number {number}"
+    error = WorkerNotStarted(
+        words,
+        job=handle.id,
+        hint=f"`qstat -j {number}` says so too. Where an option or a rule of the site (-w v, a "
+        "JSV) has jobs checked and not taken, leave it out; or the master was restored from an "
+        "older copy: run this again, or ask the administrators",
+    )
+    return failed(words, error=error, uncertain=True)
+
+
+REMEDIES = {
+    "no suitable queues": "no queue has all of this, even when it is empty: ask for less; or ask "
+    "for something that a queue has (`qhost -F`, `qconf -sq QUEUE`)",
+    r"unknown queue|queue \S+ does not exist": "`qconf -sql` lists the queues; name one with "
+    "queue=",
+    "parallel environment": "`qconf -spl` lists the parallel environments; name one with "
+    "parallel_environment='NAME SLOTS', or the one for Cores(n) in the setting "
+    "parallel_environment of [grid_engine]",
+    r"unknown resource|is not a complex attribute|missing value for resource": "`qconf -sc` "
+    "lists the resources. Arguments of GridEngineScheduler that are not its own are asked for as "
+    "-l NAME=VALUE: is one misspelt? Which one Memory and GPUs ask for is in the settings memory "
+    "and gpus of [grid_engine]",
+    r"(?<![/-])\bproject\b": "`qconf -sprjl` lists the projects and `qconf -sprj NAME` says who "
+    "may use one; name one with native='-P NAME'",
+    r"unknown option|invalid option|option.*argument": "`man qsub` lists the options that "
+    "native= may have; is one misspelt?",
+    r"time (value|specifier|format)|format of (time|date|seconds)|invalid format": "write a time "
+    "as seconds or 'hours:minutes:seconds', as h_rt='2:00:00'; or leave it to the WTime of calls",
+    r"memory (value|specifier)|is not a (double|memory)": "write an amount with a unit, as "
+    "h_vmem='4G'; or leave it to the Memory of calls",
+    "resolve hostname": "`qhost` lists the hosts",
+    r"submit host": "the administrators must make this machine a submit host (`qconf -as HOST`)",
+    r"not allowed to submit|userset|department|minimum uid|lower than minimum": "the "
+    "administrators say who may submit jobs here; root may not, as a rule: run this as a plain "
+    "user",
+    r"reading answer list": "it takes no blanks in a name or an account, as native='-N NAME' or "
+    "'-A ACCOUNT': write another; in name= of the scheduler they are replaced",
+    r"JSV": "the site's own check of jobs (JSV) refuses it: ask the administrators",
+}
+"""What can be done where a refusal holds these words, as regular expressions: the first that
+matches (the texts are those of Grid Engine's master and DRMAA library, 8.1.9).
+"""
+UNAVAILABLE = {
+    "no DRMAA library was found": "source your site's settings.sh, which sets SGE_ROOT; "
+    "`gridengine doctor` says what is here; scheduler=ProcessScheduler() has calls run on this "
+    "machine",
+    "SGE_ROOT|SGE_CELL|act_qmaster|bootstrap": "source your site's settings.sh: it sets SGE_ROOT "
+    "and SGE_CELL to where this site's Grid Engine is",
+    "cannot open shared object file|invalid ELF": "DRMAA_LIBRARY_PATH, the setting drmaa_library "
+    "or drmaa_library= must name a DRMAA library for this machine (libdrmaa.so)",
+    "submit host": REMEDIES["submit host"],
+    "qmaster|commlib|connect": "is sge_qmaster running, and can this machine reach it? `qstat` "
+    "tells; ask the administrators",
+}
+"""What can be done where no session opens and these words are said."""
+
+
+def unavailable(error: Unavailable) -> SchedulerUnavailable:
+    """Return what to raise when DRMAA cannot be used."""
+    return SchedulerUnavailable(
+        f"no batch system can be used through DRMAA: {error}"
+        + said_in(str(error), "drmaa_library"),
+        hint=first_match(str(error), UNAVAILABLE) or "`gridengine doctor` says what is here",
+    )
+
+
+def refusal(error: drmaa.DrmaaRefused, native: str) -> TryAgain | SubmissionRefused:
+    """Return what a refusal of a job that was asked for in these words means."""
+    limit = drmaa.TASKS_LIMIT.search(str(error))
+    if limit:
+        return TooMany(str(error), int(limit[1]))
+    if error.for_now:
+        return TryAgain(str(error))
+    hint = first_match(str(error), REMEDIES)
+    return refused(f"the batch system refuses the job: {error}", native, hint, "grid_engine")

@@ -11,10 +11,9 @@ from gridengine.resources.base import ZERO
 from gridengine.schedulers.batch_system import BatchScheduler, shown_as
 from gridengine.schedulers.detect import why_no_command
 from gridengine.schedulers.grid_engine import drmaa
-from gridengine.schedulers.grid_engine.drmaa_systems import GRID_ENGINE, GRID_ENGINE_UNNAMED, SLURM
+from gridengine.schedulers.grid_engine.drmaa import GRID_ENGINE, GRID_ENGINE_UNNAMED, SLURM
 from gridengine.schedulers.grid_engine.launcher import GridEngineLauncher
-from gridengine.schedulers.grid_engine.options import own_walltime
-from gridengine.schedulers.grid_engine.request import Request
+from gridengine.schedulers.grid_engine.options import Request, own_walltime
 from gridengine.schedulers.launcher import LaunchContext, Unavailable
 from gridengine.schedulers.registry import BY_NAME
 

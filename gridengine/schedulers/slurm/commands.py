@@ -1,7 +1,14 @@
-"""Slurm's commands: how each is called, and what its answers mean. Pure functions."""
+"""How sbatch's options are written and read (see sbatch(1)). Pure functions.
+
+Slurm's commands: how each is called, and what its answers mean. Pure functions.
+
+The options of sbatch as DRMAA libraries for Slurm take them. Pure functions.
+"""
 
 from __future__ import annotations
 
+import functools
+import math
 import os
 import pwd
 import re
@@ -9,13 +16,78 @@ from collections.abc import Mapping, Sequence
 from typing import Self
 
 from gridengine.errors import ConfigurationError
-from gridengine.resources.units import plural
-from gridengine.schedulers.batch_commands import Queue, Seen, WorkerArray
+from gridengine.resources.demand import Demand
+from gridengine.resources.units import DAY, plural
+from gridengine.schedulers import requests
+from gridengine.schedulers.batch_commands import UNITS, BatchCommands, Queue, Seen, WorkerArray
 from gridengine.schedulers.launcher import compress
-from gridengine.schedulers.slurm import site, states
-from gridengine.schedulers.slurm.options import SbatchOptions
-from gridengine.schedulers.slurm.site import Site, site_of
+from gridengine.schedulers.requests import worker_options
+from gridengine.schedulers.slurm import answers
+from gridengine.schedulers.slurm.answers import Site, site_of
+from gridengine.settings.values import SlurmSite
 from gridengine.wire.connection_file import JOB_END
+
+SIGNAL_SECONDS = 30
+"""How long before its end a worker is told to leave, should it not have left by itself."""
+EARLY_SECONDS = 60
+"""By how much earlier Slurm may send that signal than it was asked to (sbatch(1), --signal)."""
+
+
+class SbatchOptions(BatchCommands):
+    """The options of sbatch, and what asks for resources by them."""
+
+    ours = frozenset(
+        {
+            *("--array", "--chdir", "--cluster", "--clusters", "--error", "--job-name"),
+            *("--output", "--parsable", "--test-only", "--uid", "--wait", "--wrap"),
+            *("-a", "-D", "-e", "-J", "-M", "-o", "-W"),
+        }
+    )
+    short: Mapping[str, str] = {
+        "-A": "--account",
+        "-C": "--constraint",
+        "-c": "--cpus-per-task",
+        "-p": "--partition",
+        "-q": "--qos",
+        "-t": "--time",
+    }
+    alike: Mapping[str, str] = {"--mem-per-cpu": "--mem", "--mem-per-gpu": "--mem"}
+    time_option = "--time"
+    own_memory = re.compile(r"(--mem(?:-per-[cg]pu)?=)(\d+)([KMGT]?)B?", re.IGNORECASE)
+    site_options: Mapping[str, str] = {
+        name: f"--{name}={{}}" for name in ("partition", "account", "qos")
+    }
+
+    def cores(self, count: int) -> list[str]:
+        return [f"--cpus-per-task={count}"]
+
+    def memory(self, size: int) -> list[str]:
+        return [f"--mem={math.ceil(size / 2**20)}M"]
+
+    def time(self, seconds: float) -> list[str]:
+        """Return a limit such that the signal before it, early as it may come, comes after the time
+        is over.
+        """
+        minutes = math.ceil((seconds + EARLY_SECONDS) / 60)
+        return [f"--time={minutes}", f"--signal=B:TERM@{SIGNAL_SECONDS}"]
+
+    def token(self, name: str) -> list[str]:
+        return [f"--constraint={name}"]
+
+    def parse_time(self, text: str) -> float:
+        """Return the seconds that Slurm means by "90" (minutes), "2:00:00" or "1-12"; 0 when it is
+        none or has no end (see sbatch(1)).
+        """
+        match = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text)
+        if match is None:
+            return 0.0
+        days, *rest = match.groups()
+        numbers = [float(number) for number in rest if number is not None]
+        if days is None and len(numbers) < 3:
+            numbers.insert(0, 0.0)  # minutes, or minutes:seconds; else hours come first
+        hours, minutes, seconds = (*numbers, 0.0, 0.0)[:3]
+        return int(days or 0) * DAY + hours * 3600 + minutes * 60 + seconds
+
 
 FIRST_LINES = """if [[ ${SLURM_RESTART_COUNT:-0} -gt 0 ]]; then
     echo "gridengine: Slurm has started this job again on $HOSTNAME;" \\
@@ -43,14 +115,14 @@ class SlurmCommands(SbatchOptions):
     commands = ("sbatch", "squeue", "scancel", "scontrol", "sinfo")
     package = "Debian: slurm-client"
     first_lines = FIRST_LINES % JOB_END
-    away, later, barred = site.UNREACHABLE, site.LATER, site.BARRED
+    away, later, barred = answers.UNREACHABLE, answers.LATER, answers.BARRED
     array_limit = re.compile("Invalid job array specification")
-    own_limits, remedies, other_remedy = site.OWN_LIMITS, site.REMEDIES, site.BY_A_RULE
-    unavailable = site.UNAVAILABLE
+    own_limits, remedies, other_remedy = answers.OWN_LIMITS, answers.REMEDIES, answers.BY_A_RULE
+    unavailable = answers.UNAVAILABLE
     # sbatch waits for a limit by itself, for two minutes: it does not know that it could ask for
     # less.
     retrying = b"sleeping and retrying"
-    never, meanings = states.NEVER, states.REASONS
+    never, meanings = answers.NEVER, answers.REASONS
     foreign = (
         *("SLURM_", "SQUEUE_", "SCANCEL_", "SINFO_", "SCONTROL_", "SACCT_", "SBATCH_WAIT"),
         *("SBATCH_ARRAY_INX", "SBATCH_OUTPUT", "SBATCH_ERROR", "SBATCH_JOB_NAME"),
@@ -137,11 +209,11 @@ class SlurmCommands(SbatchOptions):
         return [f"{job}_{task}" for task in range(1, count + 1)] if self.most_tasks else [job]
 
     def listing(self, name: str) -> list[str]:
-        which = ("--states=all", self._user, f"--name={name}", f"--format={states.FORMAT}")
+        which = ("--states=all", self._user, f"--name={name}", f"--format={answers.FORMAT}")
         return ["squeue", "--noheader", *which]
 
     def parse(self, output: str) -> dict[str, Seen]:
-        return states.parse_squeue(output)
+        return answers.parse_squeue(output)
 
     def endings(self, ended: Mapping[str, Seen]) -> list[list[str]]:
         """Return what asks for each array of which some ended badly; and, where accounts are kept,
@@ -157,9 +229,9 @@ class SlurmCommands(SbatchOptions):
 
     def parse_endings(self, ended: Mapping[str, Seen], outputs: Sequence[str]) -> dict[str, Seen]:
         told = "\n".join(outputs)
-        fields, who = states.parse_jobs(told), states.parse_cancelled_by(told)
+        fields, who = answers.parse_jobs(told), answers.parse_cancelled_by(told)
         return {
-            id: states.with_details(seen, fields.get(id, {}), _user_name(who.get(id, "")))
+            id: answers.with_details(seen, fields.get(id, {}), _user_name(who.get(id, "")))
             for id, seen in ended.items()
         }
 
@@ -207,3 +279,36 @@ def _user_name(number: str) -> str:
 def option_values(options: Sequence[str]) -> dict[str, tuple[str, str]]:
     """Return the value of each option of sbatch, by its long form, and the words that give it."""
     return SlurmCommands().said(options)
+
+
+SLURM = SlurmCommands()
+own_walltime = functools.partial(requests.own_walltime, SLURM)
+
+
+def drmaa_options(own: Sequence[str], demand: Demand, site: SlurmSite) -> list[str]:
+    """Return the options of sbatch as DRMAA libraries take them: in their spelling, and without the
+    signal that comes before the end.
+
+    A worker that Slurm put back into its queue would pass for the one that it was before.
+    """
+    requeue = [] if "--requeue" in own else ["--no-requeue"]
+    options = [*requeue, *worker_options(SLURM, own, demand, site)]
+    return [
+        _in_drmaa_spelling(option)
+        for option in options
+        if option in own or not option.startswith("--signal=")
+    ]
+
+
+def _in_drmaa_spelling(option: str) -> str:
+    """Return an option of sbatch's in the spelling that DRMAA libraries take too: megabytes without
+    a unit, time with hours and minutes.
+    """
+    name, _, value = option.partition("=")
+    size = re.fullmatch(r"(\d+)([KMGT])B?", value, flags=re.IGNORECASE)
+    if name in ("--mem", "--mem-per-cpu") and size is not None:
+        return f"{name}={math.ceil(int(size[1]) * UNITS[size[2].upper()] / 2**20)}"
+    if name == "--time" and SLURM.parse_time(value):
+        minutes = math.ceil(SLURM.parse_time(value) / 60)
+        return f"--time={minutes // 60:02}:{minutes % 60:02}:00"
+    return option

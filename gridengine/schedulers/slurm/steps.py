@@ -20,8 +20,7 @@ from gridengine.resources.kinds import Cores
 from gridengine.resources.units import whole
 from gridengine.schedulers.allocation import Allocation
 from gridengine.schedulers.batch_system import BatchLauncher, BatchScheduler, exit_report
-from gridengine.schedulers.cleanup import Guard
-from gridengine.schedulers.command import CommandRunner
+from gridengine.schedulers.command import CommandRunner, Guard
 from gridengine.schedulers.detect import this_allocation
 from gridengine.schedulers.launcher import (
     BatchSystemError,

@@ -17,8 +17,8 @@ import pytest
 
 from gridengine.resources import ZERO, Cores, Memory, WTime
 from gridengine.resources.demand import Demand
-from gridengine.schedulers.grid_engine.drmaa_systems import native_request, system_of
-from gridengine.schedulers.grid_engine.request import Request
+from gridengine.schedulers.grid_engine.drmaa import system_of
+from gridengine.schedulers.grid_engine.options import Request, native_request
 from gridengine.settings.values import Settings
 from tests.support.script_driver import MakeScript, Script
 

@@ -23,7 +23,7 @@ from gridengine.errors import DispatcherGone
 from gridengine.journal.handed_calls import origin
 from gridengine.journal.run_file import RunFile, path_of
 from gridengine.journal.stored_runs import RunSummary
-from gridengine.schedulers.remote import RemoteScheduler
+from gridengine.schedulers.workerless import RemoteScheduler
 from gridengine.settings.values import settings
 
 

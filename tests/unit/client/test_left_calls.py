@@ -14,7 +14,7 @@ from gridengine.client.left_calls import MOST_LEFT, flush_handed, take_left
 from gridengine.dispatcher.core.tasks import CallsFinished
 from gridengine.errors import Cancelled, DispatcherGone, JournalError, WorkerCrashed
 from gridengine.journal.handed_calls import HandedCalls
-from gridengine.schedulers.remote import RemoteScheduler
+from gridengine.schedulers.workerless import RemoteScheduler
 from gridengine.wire.messages import ClientWelcome
 
 

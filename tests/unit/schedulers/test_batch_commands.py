@@ -14,7 +14,7 @@ from gridengine.resources import ZERO, Cores, GPUs, Memory, Resource, Token, WTi
 from gridengine.resources.demand import Demand
 from gridengine.schedulers.batch_commands import BatchCommands, Seen, WorkerArray, shell
 from gridengine.schedulers.launcher import WorkerStatus
-from gridengine.schedulers.options import own_options, own_walltime, worker_options
+from gridengine.schedulers.requests import own_options, own_walltime, worker_options
 from gridengine.settings.schema import QueueSite
 
 STATES: Mapping[str, WorkerStatus] = {

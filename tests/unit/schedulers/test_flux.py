@@ -17,7 +17,7 @@ from gridengine.schedulers.command import command_environment, error_text
 from gridengine.schedulers.command_launcher import explanation, refusal
 from gridengine.schedulers.flux import FluxCommands, seen_in
 from gridengine.schedulers.launcher import WorkerStatus
-from gridengine.schedulers.options import own_options, own_walltime, worker_options
+from gridengine.schedulers.requests import own_options, own_walltime, worker_options
 from gridengine.settings.schema import QueueSite
 
 FLUX = FluxCommands()

@@ -16,8 +16,13 @@ from gridengine.schedulers.batch_commands import Seen, WorkerArray
 from gridengine.schedulers.command import error_text
 from gridengine.schedulers.launcher import WorkerStatus
 from gridengine.schedulers.oar import OARCommands
-from gridengine.schedulers.options import own_options, own_walltime, worker_options
-from gridengine.schedulers.refusals import explanation, refusal
+from gridengine.schedulers.requests import (
+    explanation,
+    own_options,
+    own_walltime,
+    refusal,
+    worker_options,
+)
 from gridengine.settings.schema import QueueSite
 
 OAR = OARCommands()

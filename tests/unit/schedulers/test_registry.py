@@ -14,8 +14,8 @@ import gridengine
 from gridengine import schedulers
 from gridengine.schedulers.base import Scheduler
 from gridengine.schedulers.command_scheduler import CommandScheduler
-from gridengine.schedulers.inline import InlineScheduler
 from gridengine.schedulers.registry import BATCH_SYSTEMS, BY_CLASS, BY_NAME, SCHEDULERS, STARTERS
+from gridengine.schedulers.workerless import InlineScheduler
 from gridengine.settings.schema import TABLES, SchedulerName
 
 ENTRIES = pytest.mark.parametrize("entry", SCHEDULERS, ids=lambda entry: entry.name)

@@ -10,19 +10,18 @@ from typing import Any
 
 import pytest
 
-from gridengine.errors import SubmissionRefused, TimeoutError
+from gridengine.errors import ConfigurationError, SubmissionRefused, TimeoutError
 from gridengine.resources.demand import ANY
 from gridengine.schedulers.grid_engine import launcher as module
-from gridengine.schedulers.grid_engine.drmaa import DrmaaRefused
-from gridengine.schedulers.grid_engine.drmaa_systems import GRID_ENGINE_UNNAMED, System
+from gridengine.schedulers.grid_engine.diagnostics import Limit
+from gridengine.schedulers.grid_engine.drmaa import GRID_ENGINE_UNNAMED, DrmaaRefused, System
 from gridengine.schedulers.grid_engine.launcher import (
     MOST_LOOKS,
+    DrmaaTask,
     GridEngineLauncher,
+    ending_of,
 )
-from gridengine.schedulers.grid_engine.refusals import refusal, unavailable
-from gridengine.schedulers.grid_engine.request import Request
-from gridengine.schedulers.grid_engine.states import DrmaaTask, ending_of
-from gridengine.schedulers.grid_engine.time_limits import Limit
+from gridengine.schedulers.grid_engine.options import Request, check_submits, refusal, unavailable
 from gridengine.schedulers.launcher import (
     Handle,
     LaunchContext,
@@ -30,6 +29,7 @@ from gridengine.schedulers.launcher import (
     Unreachable,
     WorkerStatus,
 )
+from gridengine.schedulers.requests import split_words
 
 ONE = Handle("7.1", "/nowhere/worker.1.1.log")
 TWO = Handle("7.2", "/nowhere/worker.1.2.log")
@@ -292,3 +292,14 @@ def test_a_session_is_told_again_which_tasks_stay_when_it_could_not_be(
     session.error = None
     launcher.keep([TWO])
     assert session.kept == {"7.2"}
+
+
+@pytest.mark.parametrize("native", ["-w v", "-l h_rt=60 -w p", "-verify"])
+def test_an_option_with_which_no_job_is_taken_is_refused(native: str) -> None:
+    with pytest.raises(ConfigurationError, match="has Grid Engine check jobs and take none"):
+        check_submits(split_words(native))
+
+
+@pytest.mark.parametrize("native", ["-w e", "-w n", "-N v", "-N '-w v'"])
+def test_others_are_taken(native: str) -> None:
+    check_submits(split_words(native))

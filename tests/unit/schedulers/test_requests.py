@@ -8,7 +8,7 @@ import pytest
 
 from gridengine.errors import ConfigurationError
 from gridengine.resources.kinds import Capacity, Cores
-from gridengine.schedulers.options import (
+from gridengine.schedulers.requests import (
     check_no_conflict,
     check_not_ours,
     fill_template,
