@@ -66,8 +66,7 @@ class Scheduler:
     jobs_per_worker: int | None = None
     """After how many calls a worker is replaced; None is never."""
     worker_resources: Resource | None = None
-    """What each worker holds, for calls to share; None has each worker hold what one call asks
-    for.
+    """What each worker holds, for calls to share; None has each worker hold what one call asks for.
     """
 
     walltime: float | None = None

@@ -1,5 +1,5 @@
 """What `gridengine doctor` finds: its rows, and the checks of this machine and of a batch system
-that is used by its commands.
+that is used by its commands (those of Grid Engine: `grid_engine/diagnostics`).
 """
 
 from __future__ import annotations
@@ -13,15 +13,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from gridengine.errors import ConfigurationError
-from gridengine.schedulers.batch_commands import Argv, BatchCommands
+from gridengine.schedulers.batch_commands import BatchCommands
 from gridengine.schedulers.command import Answer, CommandRunner
-from gridengine.schedulers.launcher import BatchSystemError
 from gridengine.schedulers.requests import first_match
 from gridengine.settings.values import Setting, sources
 
 
 class State(enum.Enum):
-    """What a look at one thing found."""
+    """The result of one check."""
 
     OK = "ok"
     ABSENT = "absent"
@@ -31,9 +30,7 @@ class State(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One look: of which scheduler ("here" is this machine), at what, what was found, and what to
-    do about it.
-    """
+    """One check of a scheduler ("here" is this machine), its result, and the remedy."""
 
     of: str
     check: str
@@ -43,8 +40,8 @@ class Finding:
 
 
 def setting_of(setting: str) -> Setting:
-    """Return a setting and who said it; an empty one when the settings cannot be read, which is
-    told elsewhere.
+    """Return a setting and its source; an empty one if the settings cannot be read, which another
+    check reports.
     """
     try:
         return sources()[setting]
@@ -53,8 +50,8 @@ def setting_of(setting: str) -> Setting:
 
 
 def check_names(finding: Finding, setting: str, there: Collection[str]) -> Finding:
-    """Return a finding of the names that there are; a broken one if a setting names others, with
-    who said it. Patterns, and groups of hosts, are left for the batch system to judge.
+    """Return this finding of existing names; a broken one, with the setting's source, if the
+    setting names others. Patterns and groups of hosts are left for the batch system to judge.
     """
     one = setting_of(setting)
     names = [name.strip().partition("@")[0] for name in one.value.split(",")]
@@ -72,18 +69,18 @@ def check_names(finding: Finding, setting: str, there: Collection[str]) -> Findi
 
 
 def listed(names: Iterable[str]) -> str:
-    """Return names with commas between, for people."""
+    """Return names with commas between them, for people."""
     return ", ".join(names) or "none"
 
 
 def machine_findings(environment: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield what there is of this machine's processors."""
+    """Check this machine's processors."""
     text = f"{len(os.sched_getaffinity(0))} of {os.cpu_count()} may be used"
     yield Finding("processes", "processors", State.OK, text)
 
 
 def findings(system: BatchCommands, environment: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield what there is: the commands, the system's answer, its queues."""
+    """Check a batch system's commands, its server and its queues."""
     finding = functools.partial(Finding, system.key)
     path = environment.get("PATH")
     found = {name: shutil.which(name, path=path) for name in system.commands}
@@ -105,11 +102,12 @@ def findings(system: BatchCommands, environment: Mapping[str, str]) -> Iterator[
             f"install {system.title}'s commands{packages}, all of them",
         )
         return
-    version = _first_line(_answer(system, environment, system.version()).output)
+    runner = CommandRunner(system, environment)
     first, *others = map(str, found.values())
-    words = [first, version, *others, *_doubts(system)]
+    doubt = "" if system.tested else "which gridengine's authors have not run; tell them"
+    words = [first, _first_line(runner.answer(system.version()).output), *others, doubt]
     yield finding("commands", State.OK, ", ".join(filter(None, words)))
-    answer = _answer(system, environment, system.ping())
+    answer = runner.answer(system.ping())
     if answer.failure or not system.is_up(answer.output):
         said = "; ".join(filter(None, [*answer.output.splitlines(), answer.failure]))
         remedy = first_match(said, system.unavailable) or "ask whoever runs it"
@@ -117,22 +115,11 @@ def findings(system: BatchCommands, environment: Mapping[str, str]) -> Iterator[
         return
     yield finding(system.server_name, State.OK, _first_line(answer.output) or "answers")
     if system.queues():
-        yield _queues(system, _answer(system, environment, system.queues()))
-
-
-def _doubts(system: BatchCommands) -> list[str]:
-    return [] if system.tested else ["which gridengine's authors have not run; tell them"]
+        yield _queues(system, runner.answer(system.queues()))
 
 
 def _first_line(text: str) -> str:
     return next((line.strip() for line in text.splitlines() if line.strip()), "")
-
-
-def _answer(system: BatchCommands, environment: Mapping[str, str], command: Argv) -> Answer:
-    try:
-        return Answer(CommandRunner(system, environment).run(command))
-    except BatchSystemError as error:
-        return Answer("", str(error))
 
 
 def _queues(system: BatchCommands, answer: Answer) -> Finding:

@@ -45,7 +45,6 @@ from gridengine.schedulers.requests import (
     impossible,
     refusal,
     refused,
-    site_names,
     unavailable,
     worker_options,
 )
@@ -147,7 +146,7 @@ class CommandLauncher(BatchLauncher[CommandTask]):
 
     def options_for(self, demand: Demand) -> list[str]:
         """Return all options for workers of this demand."""
-        return worker_options(self.system, self._options, demand, site_names(self.system))
+        return worker_options(self.system, self._options, demand)
 
     def request(
         self, count: int, demand: Demand, log: Callable[[object], str]
@@ -454,5 +453,5 @@ def system_at_site(
     Raises:
         BatchSystemError: it does not answer.
     """
-    asked = worker_options(system, options, ANY, site_names(system))
+    asked = worker_options(system, options, ANY)
     return system.told(runner.answers(system.questions()), asked)

@@ -1,5 +1,9 @@
-"""What calls request, as options of a batch system; and what its refusals mean: pure functions over
-the tables of its `BatchCommands`.
+"""Requests to a batch system, in its own options; and its refusals, as errors with remedies: pure
+functions over the `BatchWords` of any system.
+
+A submission has options from four places: the arguments of the scheduler, its `native` text, the
+resources that calls request, and the site's settings. No option is said twice: if the scheduler and
+a call both set one, that is an error, and a setting applies only where neither says anything.
 """
 
 from __future__ import annotations
@@ -8,7 +12,7 @@ import functools
 import math
 import re
 import shlex
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from gridengine.errors import (
@@ -21,53 +25,50 @@ from gridengine.resources.base import Resource
 from gridengine.resources.demand import Demand
 from gridengine.resources.kinds import Cores, GPUs, Memory, Token, WTime
 from gridengine.resources.units import format_seconds, to_bytes
-from gridengine.schedulers.batch_commands import UNITS, BatchCommands, Option, option_text
+from gridengine.schedulers.batch_commands import BatchWords, Option
 from gridengine.schedulers.launcher import MARGIN_SECONDS, TryAgain
 from gridengine.settings.values import BatchSite, said_by, said_in, settings
 
+T = TypeVar("T")
+NOT_INSTALLED = {
+    "not installed": "`gridengine doctor` says what is here; load your site's module, or have "
+    "calls run on this machine by scheduler=ProcessScheduler()",
+}
 
-def own_options(system: BatchCommands, given: Mapping[str, Option], native: str) -> list[str]:
-    """Return a scheduler's own options, one word each where that can be. What is None or False is
-    not asked for.
+
+# Options.
+
+
+def own_options(system: BatchWords, given: Mapping[str, Option], native: str) -> list[str]:
+    """Return the options of a scheduler's own arguments, and of its `native` text.
 
     Raises:
-        TypeError, ConfigurationError: one is not what it must be, or is one of those that are ours
-        to set.
+        TypeError, ConfigurationError: an argument cannot be an option; the text names it.
     """
     if not isinstance(native, str):
         raise TypeError(f"native must be a string, not {native!r}")
-    options = [
-        word
-        for name, value in given.items()
-        if value is not False
-        for word in (_named_option(system, name, value) or system.own_option(name, value))
-    ]
-    options += split_words(native)
-    _check_users(system, options)
-    return options
-
-
-def _named_option(system: BatchCommands, name: str, value: object) -> list[str]:
-    """Return the words for what has the same name in the settings, as a queue; else none."""
-    text = option_text(name, value) if name in system.site_options else ""
-    return [word.format(text) for word in system.site_options.get(name, "").split()]
-
-
-def _check_users(system: BatchCommands, options: Sequence[str]) -> None:
-    check_not_ours([*system.said(options), *(word[:2] for word in options)], system.ours)
+    options = []
+    for name, value in given.items():
+        if name in system.site_options:
+            options += system.site_option(name, value)
+        elif system.says_false or value is not False:
+            options += system.own_option(name, value)
+    return options + split_words(native)
 
 
 def worker_options(
-    system: BatchCommands, own: Sequence[str], demand: Demand, site: BatchSite
+    system: BatchWords, own: Sequence[str], demand: Demand, site: Any = None
 ) -> list[str]:
-    """Return all options for workers of this demand: the scheduler's own, all memory multiplied by
-    the demand's factor; what the demand asks for; and of the site's settings what neither says.
+    """Return all options for workers of this demand: the scheduler's own, with memory multiplied by
+    the demand's factor; those of the demand; and those of the site's settings that neither has.
 
     Raises:
-        ConfigurationError: the scheduler's own options and the demand say different things, or a
-        setting is wrong; the text names both.
+        ConfigurationError: the scheduler and the demand set one option differently, or a setting is
+            wrong; the text names both.
     """
-    options = [_scaled(system, option, demand.factor) for option in own]
+    site = site_settings(system) if site is None else site
+    system = system.for_request(own, demand, site)
+    options = [system.scaled(option, demand.factor) for option in own]
     own_said = system.said(own)
     for part in demand.resources:
         words = _options_of(system, part, demand.factor, site)
@@ -78,80 +79,85 @@ def worker_options(
     named = system.said(options)
     for setting in system.site_options:
         value = getattr(site, setting, "")
-        words = _named_option(system, setting, value) if value else []
+        words = system.site_option(setting, value) if value else []
         if not system.said(words).keys() & named.keys():
             options += words
     options += split_words(site.native)
-    _check_users(system, options)
+    system.check(options)
     return system.completed(options)
 
 
-def _options_of(system: BatchCommands, part: Resource, factor: float, site: BatchSite) -> list[str]:
-    """Return the options that ask for this part. A subclass is a kind of its own, with words of its
-    own.
-    """
+def _options_of(system: BatchWords, part: Resource, factor: float, site: Any) -> list[str]:
+    """Return the options that request a resource. A user's subclass has its own `_native`."""
     if type(part) is Cores:
         return system.cores(part.N)
     if type(part) is Memory:
         return system.memory(math.ceil(to_bytes(part.M) * factor))
     if type(part) is WTime:
-        return [] if part.T is None else system.time(part.T + MARGIN_SECONDS)
+        hard, soft = _limits(part)
+        return [
+            *([] if hard is None else system.time(hard)),
+            *([] if soft is None else system.soft_time(soft)),
+        ]
     if type(part) is GPUs:
-        template = site.gpus or system.gpus
-        return split_words(fill_template(f"{system.key}.gpus", template, n=len(part.g)))
+        template, places = site.gpus or system.gpus, system.gpu_places(len(part.g))
+        return split_words(fill_template(f"{system.key}.gpus", template, **places))
     if type(part) is Token:
         said = site.tokens.get(part.name)
         return system.token(part.name) if said is None else split_words(said)
-    return native_options(part, system.key)  # none for Capacity
+    return native_options(part, system.native_name)  # none for Capacity
+
+
+def _limits(time: WTime) -> list[float | None]:
+    """Return how many seconds a worker needs for calls of this time, and for their soft limit; None
+    where there is no limit. `MARGIN_SECONDS` are for it to start, and to leave in order.
+    """
+    soft = None if time.softT == time.T else time.softT
+    return [None if limit is None else limit + MARGIN_SECONDS for limit in (time.T, soft)]
 
 
 def _without_own_times(
-    system: BatchCommands, time: WTime, options: Sequence[str], own: Mapping[str, tuple[str, str]]
+    system: BatchWords, time: WTime, options: Sequence[str], own: Mapping[str, tuple[str, str]]
 ) -> list[str]:
-    """Return the options without those of time that the scheduler's own are long enough for: its
-    workers run several calls.
+    """Return the options without limits that the scheduler sets itself: these may be longer, since
+    its workers run several calls.
+
+    Raises:
+        ConfigurationError: the scheduler's own limit is shorter.
     """
-    value, words = own.get(system.time_option, ("", ""))
-    if time.T is not None and 0 < system.parse_time(value) < time.T + MARGIN_SECONDS:
-        raise ConfigurationError(
-            f"{time!r} of a call wants {format_seconds(time.T + MARGIN_SECONDS)}, and {words} of "
-            "the scheduler is less",
-            hint="give the scheduler more, or leave it out: then each call's own time is asked for",
-        )
+    names = (system.time_option, system.soft_time_option)
+    for name, least in zip(names, _limits(time), strict=True):
+        value, words = own.get(name, ("", ""))
+        if least is not None and 0 < system.parse_time(value) < least:
+            raise ConfigurationError(
+                f"{time!r} of a call wants {format_seconds(least)}, and {words} of the scheduler "
+                "is less",
+                hint="give the scheduler more, or leave it out: then each call's own time is asked "
+                "for",
+            )
     return [option for option in options if not system.said([option]).keys() & own.keys()]
 
 
-def site_names(system: BatchCommands) -> BatchSite:
-    """Return what the settings say of a system; nothing of one that is not of this package."""
+def site_settings(system: BatchWords) -> Any:
+    """Return the settings of a system's table; the defaults for a system of a site's own."""
     return getattr(settings(), system.key, None) or BatchSite()
 
 
-def own_walltime(system: BatchCommands, options: Sequence[str]) -> float | None:
-    """Return for how many seconds the scheduler itself has its workers run, None when it does not
-    say.
-    """
+def own_walltime(system: BatchWords, options: Sequence[str]) -> float | None:
+    """Return for how many seconds these options have workers run; None without a limit."""
     value, _ = system.said(options).get(system.time_option, ("", ""))
     return system.parse_time(value) or None
-
-
-def _scaled(system: BatchCommands, option: str, factor: float) -> str:
-    found = system.own_memory.fullmatch(option)
-    if found is None or factor == 1.0:
-        return option
-    size = int(found[2]) * UNITS[found[3].upper()] * factor
-    return f"{found[1]}{math.ceil(size / 2**20)}{system.memory_suffix}"
 
 
 def check_no_conflict(
     part: Resource, named: Iterable[str], own: Mapping[str, tuple[str, str]]
 ) -> None:
-    """Raise unless the scheduler's own words are on other things than those that a part of a call's
-    request says.
+    """Raise unless the scheduler and a call's resource set different options.
 
-    `own` has the value of each thing, and the argument that says it.
+    own: for each option of the scheduler, its value, and the words that set it.
 
     Raises:
-        ConfigurationError: both say something of a thing; the text names both.
+        ConfigurationError: both set one; the text names both.
     """
     both = next((name for name in named if name in own), None)
     if both is not None:
@@ -162,7 +168,7 @@ def check_no_conflict(
 
 
 def split_words(options: str) -> list[str]:
-    """Return the words of options, quotes taken off: in these there may be blanks, as in a shell.
+    """Return the words of options. As in a shell, a quoted word may hold blanks.
 
     Raises:
         ConfigurationError: a quote is not closed.
@@ -173,26 +179,11 @@ def split_words(options: str) -> list[str]:
         raise ConfigurationError(f"the options {options!r} cannot be read: {error}") from error
 
 
-def check_not_ours(names: Iterable[str], ours: Container[str]) -> None:
-    """Raise unless users may set all options of these names.
-
-    Raises:
-        ConfigurationError: one of them would be replaced by our own; the text names it.
-    """
-    for name in names:
-        if name in ours:
-            raise ConfigurationError(
-                f"{name} is not for users to set: workers need their own",
-                hint="leave it out; name= of the scheduler names its jobs, and logs are below the "
-                "run directory",
-            )
-
-
 def native_options(part: Resource, system: str) -> list[str]:
-    """Return the options of a user's own kind.
+    """Return the options of a user's own kind of resource.
 
     Raises:
-        TypeError, ConfigurationError: it gives something else than options.
+        TypeError, ConfigurationError: its `_native` returns no options.
     """
     words: Any = part._native(system)
     if (
@@ -215,7 +206,7 @@ def fill_template(setting: str, template: str, **values: object) -> str:
     """Return a setting's text with the values in their places.
 
     Raises:
-        ConfigurationError: it has other places.
+        ConfigurationError: the text has other places.
     """
     try:
         return template.format(**values)
@@ -227,15 +218,22 @@ def fill_template(setting: str, template: str, **values: object) -> str:
         ) from error
 
 
-T = TypeVar("T")
-NOT_INSTALLED = {
-    "not installed": "`gridengine doctor` says what is here; load your site's module, or have "
-    "calls run on this machine by scheduler=ProcessScheduler()",
-}
+# Refusals.
+
+
+def cannot_say(
+    system: BatchWords, said: str, hint: str = "say it in native=, in its own words"
+) -> ConfigurationError:
+    """Return the error of a request for which a system, used by DRMAA, has no words here."""
+    return ConfigurationError(
+        f"{said} cannot be said to {system.title}, which the DRMAA library speaks to: no words for "
+        "it are known",
+        hint=hint,
+    )
 
 
 class TooMany(TryAgain):
-    """The site takes no array of this size: none over `limit`, when that is known, now or ever."""
+    """The site takes no array of this size: none over `limit`, if that is known, now or ever."""
 
     def __init__(self, words: str, limit: int | None = None) -> None:
         super().__init__(words)
@@ -243,16 +241,16 @@ class TooMany(TryAgain):
 
 
 def refused(words: str, asked: str, hint: str | None, table: str) -> SubmissionRefused:
-    """Return what to raise when a batch system will not take a job that was asked for so; what of
-    the request is from this table of the settings is told with the file and line.
+    """Return the error of a refused job. `asked` are its options; those that come from this table
+    of the settings are named with their file and line.
     """
     request = f"; it was asked for: {asked}{said_in(asked, table)}" if asked else ""
     return SubmissionRefused(f"{words}{request}", hint=hint)
 
 
 def first_match(words: str, table: Mapping[str, T]) -> T | None:
-    """Return the first value of a table whose key, a regular expression, matches somewhere in these
-    words of a batch system, case aside; None when none does.
+    """Return the value of the first regular expression in a table that is found in a batch system's
+    words, case aside; None if none is.
     """
     return next(
         (value for key, value in table.items() if re.search(key, words, re.IGNORECASE)), None
@@ -260,23 +258,21 @@ def first_match(words: str, table: Mapping[str, T]) -> T | None:
 
 
 @functools.lru_cache(maxsize=1000)
-def meaning(system: BatchCommands, reason: str) -> tuple[str, str]:
-    """Return why a job waits, with what that means, and what can be done, or empty."""
+def meaning(system: BatchWords, reason: str) -> tuple[str, str]:
+    """Return the reason why a job waits, with its meaning, and the remedy, which may be empty."""
     found = first_match(reason, system.meanings)
     if found is None:
         return reason, first_match(reason, system.remedies) or ""
     return f"{reason}: {found[0]}", found[1]
 
 
-def explanation(system: BatchCommands, reason: str) -> str:
-    """Return why a job waits: the system's reason, what it means and what can be done."""
+def explanation(system: BatchWords, reason: str) -> str:
+    """Return the reason why a job waits, its meaning and the remedy, as one text."""
     return "; ".join(filter(None, meaning(system, reason)))
 
 
-def impossible(system: BatchCommands, reason: str, asked: Sequence[str]) -> SubmissionRefused:
-    """Return what it means that a system took a job, which asked for this, and will never start
-    it.
-    """
+def impossible(system: BatchWords, reason: str, asked: Sequence[str]) -> SubmissionRefused:
+    """Return the error of a job that the system took and can never start."""
     words, remedy = meaning(system, reason)
     hint = "; ".join(filter(None, [remedy, "strict=False of the scheduler waits all the same"]))
     text = f"{system.title} took the job and can never start it: {words}"
@@ -284,11 +280,9 @@ def impossible(system: BatchCommands, reason: str, asked: Sequence[str]) -> Subm
 
 
 def refusal(
-    system: BatchCommands, words: str, asked: Sequence[str], count: int
+    system: BatchWords, words: str, asked: Sequence[str], count: int
 ) -> TryAgain | GridEngineError:
-    """Return what it means that a system does not take an array of so many tasks, which asked for
-    this.
-    """
+    """Return the error of a refused array of `count` tasks with the options `asked`."""
     limit = system.array_limit.search(words)
     if limit and count > 1:
         return TooMany(words, int(limit[1]) if limit.groups() else count // 2)
@@ -302,7 +296,9 @@ def refusal(
     return refused(f"{system.title} refuses the job: {words}", " ".join(asked), remedy, system.key)
 
 
-def unavailable(system: BatchCommands, words: str) -> SchedulerUnavailable:
-    """Return what it means that a system is not reached when workers are first needed."""
+def unavailable(system: BatchWords, words: str) -> SchedulerUnavailable:
+    """Return the error of a system that cannot be reached when workers are first needed."""
     hint = first_match(words, {**NOT_INSTALLED, **system.unavailable})
-    return SchedulerUnavailable(f"{system.title} cannot be used: {words}", hint=hint)
+    return SchedulerUnavailable(
+        f"{system.title} cannot be used: {words}{said_in(words, 'drmaa_library')}", hint=hint
+    )

@@ -1,13 +1,7 @@
-"""What Grid Engine itself says of a job, beyond DRMAA: its commands' output and its log, parsed by
-pure functions.
+"""What Grid Engine's own commands and its log say beyond DRMAA: why jobs wait and fail, how long
+they may run, and what `gridengine doctor` checks.
 
-Nothing depends on it: where the commands or files are missing, there are fewer words, and that is
-all.
-
-How long cluster tasks may run, by the limits that the site sets: of the queue, and
-of the job, by its defaults for requests (sge_request(5), a JSV).
-
-What `gridengine doctor` looks at of a Grid Engine, or of another system with a DRMAA library.
+Nothing depends on the answers. If commands or files are missing, errors have fewer words.
 """
 
 from __future__ import annotations
@@ -24,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from gridengine.schedulers.batch_commands import clock_seconds
 from gridengine.schedulers.checks import Finding, State, check_names, listed, setting_of
 from gridengine.schedulers.command import Answer, ask
 from gridengine.schedulers.detect import library_paths, why_no_command
@@ -37,7 +32,6 @@ from gridengine.schedulers.grid_engine.options import (
     PER_SLOT,
     first_environment,
     parse_environments,
-    parse_time,
 )
 from gridengine.schedulers.launcher import TryAgain, Unavailable
 from gridengine.schedulers.logs import tail
@@ -48,30 +42,28 @@ logger = logging.getLogger("gridengine")
 NOWHERE = {"PATH": ""}
 """An environment in which there is no Grid Engine."""
 STAMP = re.compile(r"^[\d/]+ [\d:]+ \[\d+:\d+\]: (error: )?")
-"""What stands before a reason: when it was written, and by which user and process."""
+"""The prefix of a reason: the time, and the user and process that wrote it."""
 LOG_BYTES = 256 * 1024
 """How much of the end of the master's log is read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a job failed, as Grid Engine says, and where."""
+    """Why a job failed, in Grid Engine's words, and on which host."""
 
     words: str
     host: str = ""
 
 
 def parse_id(job: str) -> tuple[str, str]:
-    """Return the numbers of a job and of its task, given an id of DRMAA's ("29.1"); of any other
-    form, empty ones.
-    """
+    """Return the numbers of the job and of its task in DRMAA's id ("29.1"); else empty texts."""
     match = re.fullmatch(r"(\d+)(?:\.(\d+))?", job)
     return (match[1], match[2] or "1") if match else ("", "")
 
 
 def parse_accounting(text: str, task: str) -> Failure | None:
-    """Return why this task failed, from `qacct -j`'s output; None when it is not there or did not
-    fail (see accounting(5)).
+    """Return why this task failed, from the output of `qacct -j` (accounting(5)); None if it is not
+    there or did not fail.
     """
     for record in re.split(r"^=+$", text, flags=re.MULTILINE):
         fields = dict(re.findall(r"^(\w+) +(.*?) *$", record, flags=re.MULTILINE))
@@ -82,7 +74,7 @@ def parse_accounting(text: str, task: str) -> Failure | None:
 
 
 def parse_master_log(text: str, job: str) -> Failure | None:
-    """Return the last failure of this job ("29.1") that the master's log tells of.
+    """Return the last failure of this job ("29.1") in the master's log.
 
     A line ends like: `job 29.1 failed on host node7 general opening input/output file because:
         11/20/2026 21:43:47 [1001:30356]:
@@ -97,12 +89,12 @@ def parse_master_log(text: str, job: str) -> Failure | None:
         return None
     host, stage, cause = found[-1]
     cause = STAMP.sub("", cause)
-    # "assumedly after job" only says that a signal ended it, which is known.
+    # "assumedly after job" only says that a signal ended the job, which is known.
     return Failure(f"{stage}: {cause}" if stage != "assumedly after job" else "", host)
 
 
 def parse_error_reasons(text: str) -> list[str]:
-    """Return why a job is in the error state, from `qstat -j`'s output."""
+    """Return why a job is in the error state, from the output of `qstat -j`."""
     return [
         STAMP.sub("", reason).strip()
         for reason in re.findall(r"^error reason +\d+: +(.*)$", text, flags=re.MULTILINE)
@@ -110,8 +102,8 @@ def parse_error_reasons(text: str) -> list[str]:
 
 
 def parse_scheduling(text: str) -> list[str]:
-    """Return why a job waits, from `qstat -j`'s output; of queues, only what concerns those that it
-    asks for.
+    """Return why a job waits, from the output of `qstat -j`, without what concerns queues that it
+    does not request.
     """
     _, found, rest = text.partition("\nscheduling info:")
     if not found:
@@ -124,24 +116,19 @@ def parse_scheduling(text: str) -> list[str]:
 
 def _concerns(line: str, queues: list[str]) -> bool:
     named = re.search(r'queue(?: instance)? "([^"@]+)', line)
-    return (
-        named is None
-        or named[1] in queues
-        or any(mark in queue for queue in queues for mark in "*?[|")
-    )
+    is_pattern = any(mark in queue for queue in queues for mark in "*?[|")
+    return named is None or named[1] in queues or is_pattern
 
 
 class Diagnostics:
-    """Asks the commands and files of the Grid Engine that this environment names, if it names
-    one.
-    """
+    """Asks the commands and files of the Grid Engine that an environment names, if it names one."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        self._environment = dict(environment)
+        self._environment = {**environment, "LC_ALL": "C"}
 
     def failure(self, job: str) -> Failure | None:
-        """Return why a job failed; None as long as nothing is known. The accounts are written some
-        15 s late, the log at once.
+        """Return why a job failed; None while nothing is known. The master's log has it at once,
+        the accounts some 15 s later.
         """
         number, task = parse_id(job)
         if not number:
@@ -151,16 +138,16 @@ class Diagnostics:
         )
 
     def logged_failure(self, job: str) -> Failure | None:
-        """Return why a job failed, when the master's log can be read here and says so."""
+        """Return why a job failed, if the master's log can be read here and says so."""
         path = self._master_log
         return parse_master_log(tail(path, LOG_BYTES), job) if path is not None else None
 
     def error_state(self, job: str) -> str:
-        """Return why a job is in the error state, empty when it is not."""
+        """Return why a job is in the error state, empty if it is not."""
         return "; ".join(parse_error_reasons(self._qstat(job)))
 
     def waiting(self, job: str) -> str:
-        """Return what a job waits for, empty when that is not known."""
+        """Return what a job waits for, empty if unknown."""
         output = self._qstat(job)
         return "; ".join(parse_error_reasons(output) or parse_scheduling(output))
 
@@ -174,16 +161,15 @@ class Diagnostics:
         return self._output("qstat", "-j", number) if number else ""
 
     def parallel_environments(self) -> dict[str, str]:
-        """Return the allocation_rule of each parallel environment; empty when there is none, or
-        qconf is not here.
+        """Return the allocation_rule of each parallel environment; empty if there is none, or no
+        qconf here.
 
         Raises:
             TryAgain: qconf is here, and Grid Engine's master does not answer it.
         """
         names = self._output("qconf", "-spl").split()
-        if (
-            not names and self.find("qconf") and not self._output("qconf", "-sh")
-        ):  # it names no environment: does it name a host?
+        # If it names no environment: does it name a host?
+        if not names and self.find("qconf") and not self._output("qconf", "-sh"):
             raise TryAgain(
                 "qconf, which is asked for the parallel environments, has no answer of Grid "
                 "Engine's master"
@@ -192,11 +178,11 @@ class Diagnostics:
 
     @functools.cached_property
     def parallel_environment(self) -> str:
-        """The one that `Cores` asks for.
+        """The parallel environment for `Cores`.
 
         Raises:
             ConfigurationError: there is none.
-            TryAgain: nobody says.
+            TryAgain: Grid Engine's master does not answer.
         """
         return first_environment(self.parallel_environments())
 
@@ -204,7 +190,9 @@ class Diagnostics:
         return self.ask(name, *arguments).output
 
     def ask(self, name: str, *arguments: str) -> Answer:
-        """Return what one of Grid Engine's commands says; nothing when it is not here."""
+        """Return the answer of one of Grid Engine's commands, in English; empty if it is not
+        here.
+        """
         command = self.find(name)
         if not command:
             return Answer("")
@@ -214,20 +202,14 @@ class Diagnostics:
         return answer
 
     def find(self, name: str) -> str:
-        """Return the path of one of Grid Engine's commands, empty when there is none."""
+        """Return the path of one of Grid Engine's commands, empty if there is none."""
         found = shutil.which(name, path=self._environment.get("PATH"))
         root = self._environment.get("SGE_ROOT")
         if found or not root:
             return found or ""
         architecture = self._environment.get("SGE_ARCH", "*")
-        return next(
-            (
-                str(file)
-                for file in sorted(Path(root, "bin").glob(f"{architecture}/{name}"))
-                if os.access(file, os.X_OK)
-            ),
-            "",
-        )
+        files = sorted(Path(root, "bin").glob(f"{architecture}/{name}"))
+        return next((str(file) for file in files if os.access(file, os.X_OK)), "")
 
     @functools.cached_property
     def _master_log(self) -> Path | None:
@@ -237,21 +219,25 @@ class Diagnostics:
         return Path(folder[1], "messages") if folder else None
 
 
+# How long tasks may run, by the limits of the site: of the queue, and of the job by the site's
+# default requests (sge_request(5), a JSV).
+
+
 class Asks(Protocol):
-    """Calls Grid Engine's commands; their output is empty where there are none."""
+    """Runs Grid Engine's commands, as `Diagnostics` does."""
 
     def ask(self, name: str, *arguments: str) -> Answer: ...
 
 
 class Limit(NamedTuple):
-    """So many seconds, infinite where there is no limit, and what says so, for people."""
+    """A number of seconds, infinite without a limit, and the limit in words."""
 
     seconds: float = math.inf
     words: str = ""
 
 
 def parse_running(text: str) -> dict[str, str]:
-    """Return where the tasks that run do so, as "all.q@node7", by their ids ("29.1"), from the
+    """Return the queue instance ("all.q@node7") of each running task, by its id ("29.1"), from the
     output of `qstat -xml -s r`.
     """
     rows = (
@@ -266,21 +252,20 @@ def parse_running(text: str) -> dict[str, str]:
 
 
 def parse_limit(text: str, whose: str) -> Limit:
-    """Return the shorter limit of time in the output of `qconf -sq` or `qstat -j`: a line of its
-    own for each, or one of requests. A task cannot use its time of processors (h_cpu) sooner than
-    it passes, each slot having as much.
+    """Return the shortest time limit in the output of `qconf -sq` (a limit a line), or in a list of
+    requests. `h_cpu` counts too: each slot has as much of it as of time.
     """
     said = re.findall(r"(?:^|[\s,])(h_rt|h_cpu)(?:=|\s+)([\d:.]+)(?=[\s,]|$)", text)
     limits = [
-        Limit(parse_time(value), f"{name}={value} of {whose}")
+        Limit(clock_seconds(value), f"{name}={value} of {whose}")
         for name, value in said
-        if parse_time(value)
+        if clock_seconds(value)
     ]
     return min(limits, default=Limit())
 
 
 class TimeLimits:
-    """Asks for the limits of tasks."""
+    """Asks for the time limits of running tasks."""
 
     def __init__(self, grid_engine: Asks) -> None:
         self._grid_engine = grid_engine
@@ -288,8 +273,8 @@ class TimeLimits:
         self._of_job = functools.cache(self._ask_job)
 
     def of(self, ids: Collection[str]) -> dict[str, Limit]:
-        """Return the limit of each of these tasks that runs, counted from its start, by one
-        question for all, and one more for each job and queue that was not asked for before.
+        """Return the limit of each of these tasks that runs, counted from its start. That takes one
+        question for all, and one for each job and queue that was not asked for before.
         """
         user = pwd.getpwuid(os.getuid()).pw_name
         told = self._grid_engine.ask("qstat", "-xml", "-s", "r", "-u", user).output
@@ -300,85 +285,64 @@ class TimeLimits:
         }
 
     def _ask_job(self, number: str) -> Limit:
-        requests = re.findall(
-            r"^hard resource_list: +(.*)$",
-            self._grid_engine.ask("qstat", "-j", number).output,
-            flags=re.MULTILINE,
-        )
+        told = self._grid_engine.ask("qstat", "-j", number).output
+        requests = re.findall(r"^hard resource_list: +(.*)$", told, flags=re.MULTILINE)
         return parse_limit(",".join(requests), f"job {number}")
 
     def _ask_queue(self, queue: str) -> Limit:
         return parse_limit(self._grid_engine.ask("qconf", "-sq", queue).output, f"queue {queue}")
 
 
+# What `gridengine doctor` checks.
+
 _finding = functools.partial(Finding, "grid_engine")
+_ok = functools.partial(_finding, state=State.OK)
+_broken = functools.partial(_finding, state=State.BROKEN)
 
 
 def findings(environment: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield what there is: the environment, the library, the master, queues, parallel
-    environments.
-    """
-    root, libraries, diagnostics = (
-        environment.get("SGE_ROOT"),
-        library_paths(environment),
-        Diagnostics(environment),
-    )
+    """Check the environment, the DRMAA library, and the system that it speaks to."""
+    root, libraries = environment.get("SGE_ROOT"), library_paths(environment)
+    diagnostics = Diagnostics(environment)
     if not root and not libraries:
-        text = (
-            "SGE_ROOT is not set"
-            if diagnostics.find("qconf")
-            else "SGE_ROOT is not set, and there is neither qconf nor a DRMAA library"
-        )
+        has_command = diagnostics.find("qconf")
+        more = "" if has_command else ", and there is neither qconf nor a DRMAA library"
         yield _finding(
             "environment",
             State.ABSENT,
-            text,
+            f"SGE_ROOT is not set{more}",
             "source your site's settings.sh, or export SGE_ROOT, where there is a Grid Engine",
         )
         return
     absent = _absent_library(environment, libraries)
     if absent:
-        yield _finding(
-            "library",
-            State.BROKEN,
-            absent,
+        remedy = (
             "install Grid Engine's DRMAA library (Debian: gridengine-drmaa1.0), or set "
-            "DRMAA_LIBRARY_PATH to where libdrmaa.so is",
+            "DRMAA_LIBRARY_PATH to where libdrmaa.so is"
         )
+        yield _broken("library", text=absent, remedy=remedy)
         return
-    yield from _system(environment, libraries[0], diagnostics)
-
-
-def _system(
-    environment: Mapping[str, str], library: str, diagnostics: Diagnostics
-) -> Iterator[Finding]:
-    """Yield what there is of the system that a library speaks to."""
     try:
-        system = named_system(library, environment)
+        system = named_system(libraries[0], environment)
     except Unavailable as error:
         system = GRID_ENGINE_UNNAMED
-        yield _finding(
-            "library",
-            State.BROKEN,
-            str(error),
+        remedy = (
             "is it a DRMAA library, for this machine's architecture? A Grid Engine's wants "
-            "SGE_ROOT and SGE_CELL to be right",
+            "SGE_ROOT and SGE_CELL to be right"
         )
+        yield _broken("library", text=str(error), remedy=remedy)
     else:
-        yield _finding("library", State.OK, f"{library}, which speaks to {system}")
+        yield _ok("library", text=f"{libraries[0]}, which speaks to {system}")
     if system.kind != GRID_ENGINE:
-        better = (
-            ": SlurmScheduler needs no DRMAA library"
-            if system.kind == SLURM and not why_no_command("sbatch", environment)
-            else ""
-        )
-        yield _finding("system", State.OK, f"{system.name}, and no Grid Engine{better}")
-    elif environment.get("SGE_ROOT"):
-        yield from _master(environment, environment["SGE_ROOT"], diagnostics)
+        better = system.kind == SLURM and not why_no_command("sbatch", environment)
+        hint = ": SlurmScheduler needs no DRMAA library" if better else ""
+        yield _ok("system", text=f"{system.name}, and no Grid Engine{hint}")
+    elif root:
+        yield from _master(environment, root, diagnostics)
 
 
 def _absent_library(environment: Mapping[str, str], libraries: list[str]) -> str:
-    """Return that there is no DRMAA library; empty when there is one."""
+    """Return that there is no DRMAA library; empty if there is one."""
     if not libraries:
         return "there is no DRMAA library"
     if "/" not in libraries[0] or Path(libraries[0]).is_file():
@@ -391,50 +355,35 @@ def _absent_library(environment: Mapping[str, str], libraries: list[str]) -> str
 def _master(
     environment: Mapping[str, str], root: str, diagnostics: Diagnostics
 ) -> Iterator[Finding]:
+    """Check Grid Engine's commands, its master, queues and parallel environments."""
     command = diagnostics.find("qconf")
     if not command:
-        yield _finding(
-            "commands",
-            State.BROKEN,
-            f"qconf is neither in PATH nor below {root}/bin",
-            "correct SGE_ROOT, or add the folder of Grid Engine's commands to PATH",
-        )
+        remedy = "correct SGE_ROOT, or add the folder of Grid Engine's commands to PATH"
+        text = f"qconf is neither in PATH nor below {root}/bin"
+        yield _broken("commands", text=text, remedy=remedy)
         return
     answer = diagnostics.ask("qconf", "-sql")
     if answer.failure:
-        yield _finding(
-            "master",
-            State.BROKEN,
-            answer.failure,
-            "is sge_qmaster running? It is looked for where "
-            f"{root}/{environment.get('SGE_CELL', 'default')}/common/act_qmaster says",
-        )
+        place = f"{root}/{environment.get('SGE_CELL', 'default')}/common/act_qmaster"
+        remedy = f"is sge_qmaster running? It is looked for where {place} says"
+        yield _broken("master", text=answer.failure, remedy=remedy)
         return
-    yield _finding("master", State.OK, f"answers ({command})")
+    yield _ok("master", text=f"answers ({command})")
     queues = answer.output.split()
-    yield check_names(_finding("queues", State.OK, listed(queues)), "grid_engine.queue", queues)
+    yield check_names(_ok("queues", text=listed(queues)), "grid_engine.queue", queues)
     yield _parallel_environments(diagnostics)
 
 
 def _parallel_environments(diagnostics: Diagnostics) -> Finding:
-    check = "parallel environments"
+    check, setting = "parallel environments", "grid_engine.parallel_environment"
     try:
         rules = diagnostics.parallel_environments()
     except TryAgain as error:
-        return _finding(
-            check,
-            State.BROKEN,
-            str(error),
-            "is sge_qmaster being restarted? Try again in a minute",
-        )
-    setting = "grid_engine.parallel_environment"
-    fit = setting_of(setting).value or next(
-        (name for name, rule in rules.items() if rule == PER_SLOT), ""
-    )
-    use = (
-        f"; Cores(n) uses {fit}"
-        if fit
-        else f"; none has the allocation_rule {PER_SLOT}, which Cores(n) wants for n > 1"
-    )
+        remedy = "is sge_qmaster being restarted? Try again in a minute"
+        return _broken(check, text=str(error), remedy=remedy)
+    one_machine = (name for name, rule in rules.items() if rule == PER_SLOT)
+    fit = setting_of(setting).value or next(one_machine, "")
+    nothing = f"none has the allocation_rule {PER_SLOT}, which Cores(n) wants for n > 1"
     words = listed(f"{name} ({rule})" for name, rule in rules.items())
-    return check_names(_finding(check, State.OK, words + use), setting, rules)
+    text = f"{words}; {f'Cores(n) uses {fit}' if fit else nothing}"
+    return check_names(_ok(check, text=text), setting, rules)

@@ -48,10 +48,6 @@ LIMITS = re.compile(
     re.IGNORECASE,
 )
 """How a batch system that only knows "denied" words a limit that others' jobs, or ours, use up."""
-TASKS_LIMIT = re.compile(r"more than (\d+) tasks")
-"""How Grid Engine names its limit on the size of an array job (`max_aj_tasks`)."""
-
-
 GRID_ENGINE, SLURM = "gridengine", "slurm"
 GRID_ENGINES = re.compile(r"grid ?engine|\b(s|so|u|o|a)?ge\b|\b[og]cs\b", re.IGNORECASE)
 """How Grid Engines call themselves: "SGE 8.1.9", "UGE 8.6.7", "OGS/GE 2011.11"."""

@@ -380,7 +380,7 @@ def with_details(seen: Seen, fields: Mapping[str, str], by: str) -> Seen:
 
 
 def parse_cancelled_by(text: str) -> dict[str, str]:
-    """Return the number of the user who cancelled each task, by sacct's
-    "12_3|CANCELLED by 1001".
+    """Return the number of the user who cancelled each task, by sacct's "12_3|CANCELLED by
+    1001".
     """
     return dict(re.findall(r"^([\d_]+)\|CANCELLED by (\d+)", text, flags=re.MULTILINE))

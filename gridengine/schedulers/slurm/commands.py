@@ -1,14 +1,10 @@
-"""How sbatch's options are written and read (see sbatch(1)). Pure functions.
+"""Slurm's commands: how each is called, and what its answers mean; pure functions.
 
-Slurm's commands: how each is called, and what its answers mean. Pure functions.
-
-The options of sbatch as DRMAA libraries for Slurm take them. Pure functions.
+`answers` has what the output of the commands means.
 """
 
 from __future__ import annotations
 
-import functools
-import math
 import os
 import pwd
 import re
@@ -16,26 +12,62 @@ from collections.abc import Mapping, Sequence
 from typing import Self
 
 from gridengine.errors import ConfigurationError
-from gridengine.resources.demand import Demand
 from gridengine.resources.units import DAY, plural
-from gridengine.schedulers import requests
-from gridengine.schedulers.batch_commands import UNITS, BatchCommands, Queue, Seen, WorkerArray
+from gridengine.schedulers.batch_commands import (
+    UNITS,
+    BatchCommands,
+    Option,
+    Queue,
+    Seen,
+    WorkerArray,
+    clock_seconds,
+    clock_time,
+    megabytes,
+    memory_bytes,
+)
 from gridengine.schedulers.launcher import compress
-from gridengine.schedulers.requests import worker_options
+from gridengine.schedulers.requests import cannot_say
 from gridengine.schedulers.slurm import answers
 from gridengine.schedulers.slurm.answers import Site, site_of
-from gridengine.settings.values import SlurmSite
 from gridengine.wire.connection_file import JOB_END
 
 SIGNAL_SECONDS = 30
-"""How long before its end a worker is told to leave, should it not have left by itself."""
+"""How long before its end a worker is told to leave, if it has not left by itself."""
 EARLY_SECONDS = 60
-"""By how much earlier Slurm may send that signal than it was asked to (sbatch(1), --signal)."""
+"""How much earlier than requested Slurm may send that signal (sbatch(1), --signal)."""
+FIRST_LINES = """if [[ ${SLURM_RESTART_COUNT:-0} -gt 0 ]]; then
+    echo "gridengine: Slurm has started this job again on $HOSTNAME;" \\
+        "another has taken its place, and it ends" >&2
+    exit 0
+fi
+[[ -z ${SLURM_SRUN_COMM_PORT-} ]] || export %s="scancel --quiet $SLURM_JOB_ID\""""
+"""A task that Slurm requeued and restarted must not pass for its former worker. And a job of srun's
+outlives its worker if that srun is gone, as after a crash of the machine that it ran on.
+"""
+UNKNOWN = Site()
+MEMORY_VARIABLES = ("SBATCH_MEM_PER_CPU", "SBATCH_MEM_PER_GPU", "SBATCH_MEM_PER_NODE")
+"""Variables by which users say how much memory jobs have."""
 
 
-class SbatchOptions(BatchCommands):
-    """The options of sbatch, and what asks for resources by them."""
+class SlurmCommands(BatchCommands):
+    """Slurm's own commands (sbatch(1), squeue(1), scancel(1), scontrol(1), sinfo(1), sacct(1)).
 
+    Args:
+        site: what this Slurm allows.
+        memory_said: whether a variable of the user says how much memory jobs have.
+    """
+
+    key, title = "slurm", "Slurm"
+    commands = ("sbatch", "squeue", "scancel", "scontrol", "sinfo")
+    package = "Debian: slurm-client"
+    first_lines = FIRST_LINES % JOB_END
+    away, later, barred = answers.UNREACHABLE, answers.LATER, answers.BARRED
+    array_limit = re.compile("Invalid job array specification")
+    own_limits, remedies, other_remedy = answers.OWN_LIMITS, answers.REMEDIES, answers.BY_A_RULE
+    unavailable = answers.UNAVAILABLE
+    # At a limit sbatch waits for two minutes: it does not know that it could ask for less.
+    retrying = b"sleeping and retrying"
+    never, meanings = answers.NEVER, answers.REASONS
     ours = frozenset(
         {
             *("--array", "--chdir", "--cluster", "--clusters", "--error", "--job-name"),
@@ -57,72 +89,6 @@ class SbatchOptions(BatchCommands):
     site_options: Mapping[str, str] = {
         name: f"--{name}={{}}" for name in ("partition", "account", "qos")
     }
-
-    def cores(self, count: int) -> list[str]:
-        return [f"--cpus-per-task={count}"]
-
-    def memory(self, size: int) -> list[str]:
-        return [f"--mem={math.ceil(size / 2**20)}M"]
-
-    def time(self, seconds: float) -> list[str]:
-        """Return a limit such that the signal before it, early as it may come, comes after the time
-        is over.
-        """
-        minutes = math.ceil((seconds + EARLY_SECONDS) / 60)
-        return [f"--time={minutes}", f"--signal=B:TERM@{SIGNAL_SECONDS}"]
-
-    def token(self, name: str) -> list[str]:
-        return [f"--constraint={name}"]
-
-    def parse_time(self, text: str) -> float:
-        """Return the seconds that Slurm means by "90" (minutes), "2:00:00" or "1-12"; 0 when it is
-        none or has no end (see sbatch(1)).
-        """
-        match = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text)
-        if match is None:
-            return 0.0
-        days, *rest = match.groups()
-        numbers = [float(number) for number in rest if number is not None]
-        if days is None and len(numbers) < 3:
-            numbers.insert(0, 0.0)  # minutes, or minutes:seconds; else hours come first
-        hours, minutes, seconds = (*numbers, 0.0, 0.0)[:3]
-        return int(days or 0) * DAY + hours * 3600 + minutes * 60 + seconds
-
-
-FIRST_LINES = """if [[ ${SLURM_RESTART_COUNT:-0} -gt 0 ]]; then
-    echo "gridengine: Slurm has started this job again on $HOSTNAME;" \\
-        "another has taken its place, and it ends" >&2
-    exit 0
-fi
-[[ -z ${SLURM_SRUN_COMM_PORT-} ]] || export %s="scancel --quiet $SLURM_JOB_ID\""""
-"""A task that Slurm put back into its queue and started again must not pass for the worker that it
-was before. And a job of srun's outlives its worker when that srun is gone, as after a crash of the
-machine that it ran on."""
-UNKNOWN = Site()
-MEMORY_VARIABLES = ("SBATCH_MEM_PER_CPU", "SBATCH_MEM_PER_GPU", "SBATCH_MEM_PER_NODE")
-"""The user says by these how much memory jobs have."""
-
-
-class SlurmCommands(SbatchOptions):
-    """Slurm's own commands (sbatch(1), squeue(1), scancel(1), scontrol(1), sinfo(1), sacct(1)).
-
-    Args:
-        site: what this Slurm allows.
-        memory_said: whether a variable of the user's says how much memory jobs have.
-    """
-
-    key, title = "slurm", "Slurm"
-    commands = ("sbatch", "squeue", "scancel", "scontrol", "sinfo")
-    package = "Debian: slurm-client"
-    first_lines = FIRST_LINES % JOB_END
-    away, later, barred = answers.UNREACHABLE, answers.LATER, answers.BARRED
-    array_limit = re.compile("Invalid job array specification")
-    own_limits, remedies, other_remedy = answers.OWN_LIMITS, answers.REMEDIES, answers.BY_A_RULE
-    unavailable = answers.UNAVAILABLE
-    # sbatch waits for a limit by itself, for two minutes: it does not know that it could ask for
-    # less.
-    retrying = b"sleeping and retrying"
-    never, meanings = answers.NEVER, answers.REASONS
     foreign = (
         *("SLURM_", "SQUEUE_", "SCANCEL_", "SINFO_", "SCONTROL_", "SACCT_", "SBATCH_WAIT"),
         *("SBATCH_ARRAY_INX", "SBATCH_OUTPUT", "SBATCH_ERROR", "SBATCH_JOB_NAME"),
@@ -144,20 +110,36 @@ class SlurmCommands(SbatchOptions):
             else memory_said
         )
 
-    def questions(self) -> list[list[str]]:
-        return [
-            ["scontrol", "show", "config"],
-            ["scontrol", "show", "partition", "--oneliner"],
-            ["sinfo", "--noheader", "--format=%R|%c|%m"],
-        ]
+    # Options.
 
-    def told(self, outputs: Sequence[str], options: Sequence[str]) -> Self:
-        config, partitions, nodes = outputs
-        name, _ = self.said(options).get("--partition", ("", ""))
-        return type(self)(site_of(config, partitions, nodes, name), memory_said=self._memory_said)
+    def cores(self, count: int) -> list[str]:
+        return [f"--cpus-per-task={count}"]
+
+    def memory(self, size: int) -> list[str]:
+        return [f"--mem={megabytes(size)}M"]
+
+    def time(self, seconds: float) -> list[str]:
+        """Return a limit before which the signal, early as it may come, is after this time."""
+        minutes = -int(-(seconds + EARLY_SECONDS) // 60)
+        return [f"--time={minutes}", f"--signal=B:TERM@{SIGNAL_SECONDS}"]
+
+    def token(self, name: str) -> list[str]:
+        return [f"--constraint={name}"]
+
+    def parse_time(self, text: str) -> float:
+        """Return the seconds of "90" (minutes), "2:00:00" or "1-12"; 0 if the text is malformed or
+        means no limit (sbatch(1)).
+        """
+        if not re.fullmatch(r"(\d+-)?\d+(:\d+){0,2}", text):
+            return 0.0
+        days, is_days, time = text.rpartition("-")
+        parts = time.count(":") + 1
+        if is_days:  # "1-12" is a day and twelve hours
+            return int(days) * DAY + clock_seconds(time + ":0" * (3 - parts))
+        return clock_seconds(f"{time}:0" if parts == 1 else time)
 
     def completed(self, options: list[str]) -> list[str]:
-        """Return the options with some memory, where a job would else be given all of a node."""
+        """Return the options with some memory, where a job would else get all of a node."""
         memory = self.site.memory
         return [memory, *options] if memory and not self._says_memory(options) else options
 
@@ -165,7 +147,7 @@ class SlurmCommands(SbatchOptions):
         return self._memory_said or "--mem" in self.said(options)
 
     def advice(self, options: Sequence[str]) -> str:
-        """Return that jobs are given more of a node than they ask for."""
+        """Return that jobs get more of a node than they request."""
         cores, _ = self.said(options).get("--cpus-per-task", ("1", ""))
         whole = self.site.whole_cores
         if cores.isdecimal() and int(cores) < whole:
@@ -181,14 +163,30 @@ class SlurmCommands(SbatchOptions):
             )
         return ""
 
-    def submit(self, array: WorkerArray) -> list[str]:
-        """Return the command that submits an array, or a single job where there are none.
+    # The site.
 
-        The options come before what is ours, so that they cannot change it; but after
-        `--no-requeue`, which they may.
+    def questions(self) -> list[list[str]]:
+        return [
+            ["scontrol", "show", "config"],
+            ["scontrol", "show", "partition", "--oneliner"],
+            ["sinfo", "--noheader", "--format=%R|%c|%m"],
+        ]
+
+    def told(self, outputs: Sequence[str], options: Sequence[str]) -> Self:
+        config, partitions, nodes = outputs
+        name, _ = self.said(options).get("--partition", ("", ""))
+        return type(self)(site_of(config, partitions, nodes, name), memory_said=self._memory_said)
+
+    # Jobs.
+
+    def submit(self, array: WorkerArray) -> list[str]:
+        """Return the command that submits an array, or a single job if there are no arrays.
+
+        The user's options come before ours, and so cannot change these; but after `--no-requeue`,
+        which they may change.
 
         Raises:
-            ConfigurationError: the run directory's path cannot be said to Slurm.
+            ConfigurationError: Slurm cannot take the path of the run directory.
         """
         if "\\" in str(array.script):
             raise ConfigurationError(
@@ -216,8 +214,8 @@ class SlurmCommands(SbatchOptions):
         return answers.parse_squeue(output)
 
     def endings(self, ended: Mapping[str, Seen]) -> list[list[str]]:
-        """Return what asks for each array of which some ended badly; and, where accounts are kept,
-        who cancelled those that somebody cancelled.
+        """Return a question for each array of which tasks ended badly, and, if accounts are kept,
+        one for who cancelled tasks.
         """
         arrays = dict.fromkeys(id.partition("_")[0] for id in ended)
         details = [["scontrol", "show", "job", array, "--oneliner"] for array in arrays]
@@ -244,6 +242,8 @@ class SlurmCommands(SbatchOptions):
     def own_jobs(self) -> list[str]:
         return ["squeue", "--noheader", self._user, "--format=%F"]
 
+    # What is asked about the system.
+
     def ping(self) -> list[str]:
         return ["scontrol", "ping"]
 
@@ -257,15 +257,58 @@ class SlurmCommands(SbatchOptions):
         return ["sinfo", "--all", "-h", "-o", "%P|%a|%D"]
 
     def parse_queues(self, output: str) -> list[Queue]:
-        """Return the partitions, from `sinfo -h -o '%P|%a|%D'`; the default one has a star."""
+        """Return the partitions; the default one has a star."""
         rows = (line.strip().split("|") for line in output.splitlines())
         return [
-            Queue(
-                row[0], f"{row[1]}, {row[2]} {'node' if row[2] == '1' else 'nodes'}", row[1] == "up"
-            )
-            for row in rows
-            if len(row) == 3
+            Queue(name, f"{state}, {count} {'node' if count == '1' else 'nodes'}", state == "up")
+            for name, state, count in (row for row in rows if len(row) == 3)
         ]
+
+
+class DrmaaWords(SlurmCommands):
+    """The options of sbatch as DRMAA libraries for Slurm take them, and as a `GridEngineScheduler`
+    says them.
+    """
+
+    def __init__(self, title: str) -> None:
+        super().__init__()
+        self.title = title
+
+    def own_option(self, name: str, value: Option) -> list[str]:
+        if name == "parallel_environment":
+            slots = str(value).split()[1].partition("-")[0]
+            hint = f"ask for resources=gridengine.Cores({slots})"
+            raise cannot_say(self, f"{name}={value!r}", hint)
+        if name == "queue":
+            return [f"--partition={value}"]
+        seconds = clock_seconds(str(value))
+        if name == "h_rt" and seconds:
+            return [f"--time={clock_time(seconds)}"]
+        size = memory_bytes(str(value))
+        if name == "h_vmem" and size:
+            return [f"--mem-per-cpu={megabytes(size)}M"]
+        raise cannot_say(self, f"{name}={value!r}")
+
+    def time(self, seconds: float) -> list[str]:
+        """Return the limit, without the signal before it, which the libraries do not take."""
+        return super().time(seconds)[:1]
+
+    def completed(self, options: list[str]) -> list[str]:
+        """Return the options in the libraries' spelling. A worker that Slurm requeued would pass
+        for its former self.
+        """
+        requeue = [] if "--requeue" in options else ["--no-requeue"]
+        return [*requeue, *map(self._spelt, options)]
+
+    def _spelt(self, option: str) -> str:
+        """Return an option with megabytes without a unit, and times with hours and minutes."""
+        name, _, value = option.partition("=")
+        size = re.fullmatch(r"(\d+)([KMGT])B?", value, flags=re.IGNORECASE)
+        if name in ("--mem", "--mem-per-cpu") and size is not None:
+            return f"{name}={megabytes(int(size[1]) * UNITS[size[2].upper()])}"
+        if name == "--time" and self.parse_time(value):
+            return f"--time={clock_time(60 * -(-self.parse_time(value) // 60))}"
+        return option
 
 
 def _user_name(number: str) -> str:
@@ -279,36 +322,3 @@ def _user_name(number: str) -> str:
 def option_values(options: Sequence[str]) -> dict[str, tuple[str, str]]:
     """Return the value of each option of sbatch, by its long form, and the words that give it."""
     return SlurmCommands().said(options)
-
-
-SLURM = SlurmCommands()
-own_walltime = functools.partial(requests.own_walltime, SLURM)
-
-
-def drmaa_options(own: Sequence[str], demand: Demand, site: SlurmSite) -> list[str]:
-    """Return the options of sbatch as DRMAA libraries take them: in their spelling, and without the
-    signal that comes before the end.
-
-    A worker that Slurm put back into its queue would pass for the one that it was before.
-    """
-    requeue = [] if "--requeue" in own else ["--no-requeue"]
-    options = [*requeue, *worker_options(SLURM, own, demand, site)]
-    return [
-        _in_drmaa_spelling(option)
-        for option in options
-        if option in own or not option.startswith("--signal=")
-    ]
-
-
-def _in_drmaa_spelling(option: str) -> str:
-    """Return an option of sbatch's in the spelling that DRMAA libraries take too: megabytes without
-    a unit, time with hours and minutes.
-    """
-    name, _, value = option.partition("=")
-    size = re.fullmatch(r"(\d+)([KMGT])B?", value, flags=re.IGNORECASE)
-    if name in ("--mem", "--mem-per-cpu") and size is not None:
-        return f"{name}={math.ceil(int(size[1]) * UNITS[size[2].upper()] / 2**20)}"
-    if name == "--time" and SLURM.parse_time(value):
-        minutes = math.ceil(SLURM.parse_time(value) / 60)
-        return f"--time={minutes // 60:02}:{minutes % 60:02}:00"
-    return option

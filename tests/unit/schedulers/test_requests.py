@@ -8,9 +8,9 @@ import pytest
 
 from gridengine.errors import ConfigurationError
 from gridengine.resources.kinds import Capacity, Cores
+from gridengine.schedulers.batch_commands import check_not_ours
 from gridengine.schedulers.requests import (
     check_no_conflict,
-    check_not_ours,
     fill_template,
     native_options,
     split_words,

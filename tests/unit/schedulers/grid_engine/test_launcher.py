@@ -14,22 +14,21 @@ from gridengine.errors import ConfigurationError, SubmissionRefused, TimeoutErro
 from gridengine.resources.demand import ANY
 from gridengine.schedulers.grid_engine import launcher as module
 from gridengine.schedulers.grid_engine.diagnostics import Limit
-from gridengine.schedulers.grid_engine.drmaa import GRID_ENGINE_UNNAMED, DrmaaRefused, System
+from gridengine.schedulers.grid_engine.drmaa import GRID_ENGINE_UNNAMED, System
 from gridengine.schedulers.grid_engine.launcher import (
     MOST_LOOKS,
     DrmaaTask,
     GridEngineLauncher,
     ending_of,
 )
-from gridengine.schedulers.grid_engine.options import Request, check_submits, refusal, unavailable
+from gridengine.schedulers.grid_engine.options import GridEngineWords, Own, Request, check_submits
 from gridengine.schedulers.launcher import (
     Handle,
     LaunchContext,
-    Unavailable,
     Unreachable,
     WorkerStatus,
 )
-from gridengine.schedulers.requests import split_words
+from gridengine.schedulers.requests import refusal, split_words, unavailable
 
 ONE = Handle("7.1", "/nowhere/worker.1.1.log")
 TWO = Handle("7.2", "/nowhere/worker.1.2.log")
@@ -81,7 +80,7 @@ def test_a_job_that_is_no_longer_known_did_not_end_well() -> None:
     ],
 )
 def test_a_refusal_has_grid_engine_s_words_and_a_remedy(words: str, remedy: str) -> None:
-    error = refusal(DrmaaRefused("DeniedByDrmException", words), "-q nosuch.q")
+    error = refusal(GridEngineWords(), words, ["-q nosuch.q"], 1)
     assert isinstance(error, SubmissionRefused)
     assert f"{words}; it was asked for: -q nosuch.q" in error.message
     assert remedy in (error.hint or "")
@@ -98,7 +97,7 @@ def test_a_refusal_has_grid_engine_s_words_and_a_remedy(words: str, remedy: str)
     ],
 )
 def test_where_no_session_opens_there_is_a_remedy(words: str, remedy: str) -> None:
-    error = unavailable(Unavailable(words))
+    error = unavailable(GridEngineWords(), words)
     assert words in error.message
     assert remedy in (error.hint or "")
 
@@ -138,7 +137,7 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[GridEngineLau
     """A launcher of a task that is known to have failed, and not yet how."""
     monkeypatch.setattr(module, "END_SECONDS", 0.0)
     run = LaunchContext("test", tmp_path, tmp_path / "connection", print)
-    launcher, said = GridEngineLauncher(run, script="true", request=Request()), Told()
+    launcher, said = GridEngineLauncher(run, script="true", own=Own()), Told()
     vars(launcher).update(_session=said, _diagnostics=said, tasks={ONE: DrmaaTask(Request())})
     assert launcher.poll([ONE]) == {}
     return launcher, said
@@ -212,7 +211,7 @@ def test_how_long_a_task_may_run_that_has_begun_is_asked_once_and_told_each_time
         asked.append(list(ids))
         return {ONE.id: Limit(50.0, "h_rt=60 of queue short.q@vm")}
 
-    limited = DrmaaTask(Request(resources={"h_rt": 60}))
+    limited = DrmaaTask(Request(values={"h_rt": "60"}))
     vars(launcher).update(
         tasks={ONE: DrmaaTask(Request()), TWO: limited}, _limits=SimpleNamespace(of=limits_of)
     )
@@ -258,7 +257,7 @@ class Kept:
 def later(tmp_path: Path) -> tuple[GridEngineLauncher, Kept]:
     """A launcher of a dispatcher that was started again."""
     run = LaunchContext("test", tmp_path, tmp_path / "connection", print, epoch=2)
-    launcher, kept = GridEngineLauncher(run, script="true", request=Request()), Kept()
+    launcher, kept = GridEngineLauncher(run, script="true", own=Own()), Kept()
     vars(launcher).update(_session=kept)
     return launcher, kept
 

@@ -12,43 +12,44 @@ from gridengine.errors import ConfigurationError, OutOfMemory, TimeoutError
 from gridengine.resources import ZERO, Capacity, Cores, GPUs, Memory, Node, Resource, Token, WTime
 from gridengine.resources.demand import Demand
 from gridengine.schedulers import GridEngineScheduler
+from gridengine.schedulers.batch_commands import clock_seconds, memory_bytes
 from gridengine.schedulers.grid_engine.drmaa import GRID_ENGINE, SLURM, System, system_of
 from gridengine.schedulers.grid_engine.options import (
+    GridEngineWords,
+    Own,
     Request,
     by_shell,
     first_environment,
-    native_request,
     parse_environments,
-    parse_memory,
-    parse_time,
     request_for,
+    words_for,
 )
-from gridengine.settings.values import GridEngineSite, Settings, SlurmSite
+from gridengine.schedulers.requests import own_options
+from gridengine.settings.values import GridEngineSite, SlurmSite
 
 
-def specification(**given: object) -> str:
-    return Request(**given).specification()  # type: ignore[arg-type]
+def request(native: str = "", *, site: GridEngineSite | None = None, **given: Any) -> Request:
+    words = GridEngineWords(unasked)
+    return Request.of(words, words.completed(own_options(words, given, native)), site)
 
 
 def test_resources_become_one_l_option() -> None:
     assert (
-        specification(resources={"h_vmem": "10G", "h_rt": 7200, "gpu": True})
-        == "-l h_vmem=10G,h_rt=7200,gpu=true"
+        request(h_vmem="10G", h_rt=7200, gpu=True, host=False).native
+        == "-l h_vmem=10G,h_rt=7200,gpu=true,host=false"
     )
 
 
 def test_queue_parallel_environment_and_native_follow_the_resources() -> None:
-    given = specification(
-        queue="all.q", parallel_environment="smp 4", native=" -P physics ", resources={"gpu": 1}
-    )
-    assert given == "-l gpu=1 -q all.q -pe smp 4 -P physics"
+    given = request(" -P physics ", queue="all.q", parallel_environment="smp 4", gpu=1)
+    assert given.native == "-l gpu=1 -q all.q -pe smp 4 -P physics"
 
 
 @pytest.mark.parametrize(
     ("text", "size"), [("10G", 10 * 2**30), ("10g", 10**10), ("512", 512), ("INFINITY", 0), ("", 0)]
 )
 def test_amounts_of_memory_are_read_as_grid_engine_does(text: str, size: float) -> None:
-    assert parse_memory(text) == size
+    assert memory_bytes(text) == size
 
 
 @pytest.mark.parametrize(
@@ -56,7 +57,7 @@ def test_amounts_of_memory_are_read_as_grid_engine_does(text: str, size: float) 
     [("02:00:00", 7200), ("7200", 7200), ("::30", 30), ("1:30", 90), ("INFINITY", 0)],
 )
 def test_times_are_read_as_grid_engine_does(text: str, seconds: float) -> None:
-    assert parse_time(text) == seconds
+    assert clock_seconds(text) == seconds
 
 
 @pytest.mark.parametrize(
@@ -74,17 +75,14 @@ def test_times_are_read_as_grid_engine_does(text: str, seconds: float) -> None:
 def test_which_limit_a_killed_task_reached_is_told_from_its_usage(
     usage: dict[str, str], environment: str | None, fault: type[Exception] | None
 ) -> None:
-    request = Request(
-        parallel_environment=environment, resources={"h_rt": "00:01:00", "h_vmem": "1G"}
-    )
-    assert request.fault(usage) is fault
+    own = {"parallel_environment": environment} if environment else {}
+    assert request(h_rt="00:01:00", h_vmem="1G", **own).fault(usage) is fault
 
 
 def test_memory_that_is_not_counted_per_slot_is_one_limit_for_all() -> None:
-    request = Request(
-        parallel_environment="smp 2", resources={"h_vmem": "1G"}, memory_per_slot=False
-    )
-    assert request.fault({"ru_wallclock": "5.0", "maxvmem": str(2**30)}) is OutOfMemory
+    site = GridEngineSite(memory_per_slot=False)
+    asked = request(site=site, parallel_environment="smp 2", h_vmem="1G")
+    assert asked.fault({"ru_wallclock": "5.0", "maxvmem": str(2**30)}) is OutOfMemory
 
 
 @pytest.mark.parametrize(
@@ -135,14 +133,10 @@ def unasked() -> NoReturn:
 def grid_engine(
     resources: Resource, factor: float = 1.0, *, site: GridEngineSite | None = None, **own: Any
 ) -> str:
-    given = {
-        name: own.pop(name) for name in ("queue", "parallel_environment", "native") if name in own
-    }
-    request = Request(**given, resources=own)
     find = (lambda: "smp") if (resources.get(Cores) or Cores(1)).N > 1 else unasked
-    return request_for(
-        request, Demand(resources, factor), site or GridEngineSite(), find
-    ).specification()
+    given = Own(own, own.pop("native", ""))
+    site = site or GridEngineSite()
+    return request_for(GridEngineWords(find), given, Demand(resources, factor), site).native
 
 
 @pytest.mark.parametrize(
@@ -231,11 +225,11 @@ def test_more_memory_is_more_of_what_the_call_or_the_scheduler_asks_for_and_of_n
     ("resources", "own", "more"),
     [
         (Memory(8), {"h_vmem": "4G"}, ""),
-        (Memory(8), {"native": "-l mem_free=1G,h_vmem=4G"}, "h_vmem"),
+        (Memory(8), {"native": "-l mem_free=1G,h_vmem=4G"}, "-l h_vmem=4G"),
         (Cores(4), {"parallel_environment": "smp 2"}, ""),
         (Cores(4), {"parallel_environment": "smp 2-4"}, ""),
         (Cores(1), {"native": "-pe smp 2"}, ""),
-        (WTime("2:00:00"), {"h_rt": "01:00:00"}, "02:01:00"),
+        (WTime("2:00:00"), {"h_rt": "01:00:00"}, ""),
         (GPUs(1), {"gpu": 1}, ""),
         (Token("big"), {"queue": "all.q"}, ""),
         (Seats(1), {"seats": 1}, ""),
@@ -244,10 +238,10 @@ def test_more_memory_is_more_of_what_the_call_or_the_scheduler_asks_for_and_of_n
 def test_what_scheduler_and_call_both_say_is_an_error_that_names_both(
     resources: Resource, own: dict[str, Any], more: str
 ) -> None:
-    ((name, value),) = own.items()
+    said = request(**own).native
     with pytest.raises(ConfigurationError) as caught:
         grid_engine(resources, site=GridEngineSite(tokens={"big": "-q big.q"}), **own)
-    for word in (repr(resources), f"{name}={value!r}", more):
+    for word in (repr(resources), f"{more or said} of the scheduler"):
         assert word in str(caught.value)
 
 
@@ -346,55 +340,56 @@ def test_a_system_reads_as_its_name_and_its_library_s() -> None:
 
 
 def asked(
-    request: Request,
+    own: dict[str, Any],
     resources: Resource = ZERO,
     *,
     system: System = SLURM_HERE,
     factor: float = 1.0,
-    site: SlurmSite | None = None,
+    held: Resource = ZERO,
 ) -> str:
-    return native_request(
-        system, request, Demand(resources, factor), ZERO, Settings(slurm=site or SlurmSite())
-    ).specification()
+    given = {name: value for name, value in own.items() if name != "native"}
+    asked_for = Own(given, own.get("native", ""), held)
+    words = words_for(system, unasked)
+    return request_for(words, asked_for, Demand(resources, factor), SlurmSite()).native
 
 
 @pytest.mark.parametrize(
     ("request_", "resources", "words"),
     [
-        (Request(), ZERO, ""),
-        (Request(queue="long"), ZERO, "--partition=long"),
+        ({}, ZERO, ""),
+        ({"queue": "long"}, ZERO, "--partition=long"),
         (
-            Request(resources={"h_rt": "26:30:00", "h_vmem": "1.5G"}),
+            {"h_rt": "26:30:00", "h_vmem": "1.5G"},
             ZERO,
             "--time=26:30:00 --mem-per-cpu=1536",
         ),
         (
-            Request(native="--comment='a sweep' --constraint=a|b"),
+            {"native": "--comment='a sweep' --constraint=a|b"},
             ZERO,
             "'--comment=a sweep' --constraint=a|b",
         ),
-        (Request(native="--exclusive -p fast --mem=2G"), ZERO, "--exclusive -p fast --mem=2048"),
+        ({"native": "--exclusive -p fast --mem=2G"}, ZERO, "--exclusive -p fast --mem=2048"),
         (
-            Request(queue="long"),
+            {"queue": "long"},
             Cores(2) & Memory(1),
             "--partition=long --cpus-per-task=2 --mem=1024",
         ),
-        (Request(native="--signal=B:USR1@10"), WTime(3600), "--signal=B:USR1@10 --time=01:02:00"),
+        ({"native": "--signal=B:USR1@10"}, WTime(3600), "--signal=B:USR1@10 --time=01:02:00"),
     ],
 )
 def test_a_slurm_is_asked_in_its_own_words_as_its_libraries_spell_them(
-    request_: Request, resources: Resource, words: str
+    request_: dict[str, Any], resources: Resource, words: str
 ) -> None:
     assert sorted(asked(request_, resources).split()) == sorted(["--no-requeue", *words.split()])
 
 
 def test_what_a_slurm_library_would_drop_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="-J is not for users to set"):
-        asked(Request(native="-J sweep"))
+        asked({"native": "-J sweep"})
 
 
 def test_a_user_may_have_a_slurm_put_workers_back_into_its_queue() -> None:
-    assert asked(Request(native="--requeue")) == "--requeue"
+    assert asked({"native": "--requeue"}) == "--requeue"
 
 
 class OtherSeats(Capacity):
@@ -407,21 +402,21 @@ class OtherSeats(Capacity):
 @pytest.mark.parametrize(
     ("system", "request_", "resources", "named"),
     [
-        (SLURM_HERE, Request(parallel_environment="smp 4"), ZERO, "parallel_environment='smp 4'"),
-        (SLURM_HERE, Request(resources={"s_cpu": "1:0:0"}), ZERO, "s_cpu='1:0:0'"),
-        (SLURM_HERE, Request(resources={"h_vmem": "much"}), ZERO, "h_vmem='much'"),
-        (TORQUE, Request(queue="long"), ZERO, "queue='long'"),
-        (TORQUE, Request(parallel_environment="smp 4"), ZERO, "parallel_environment='smp 4'"),
-        (TORQUE, Request(resources={"h_rt": 60}), ZERO, "h_rt=60"),
-        (TORQUE, Request(), Cores(2), r"Cores\(2\)"),
-        (TORQUE, Request(), Memory(2), r"Memory\(2\)"),
-        (TORQUE, Request(), WTime(60), "WTime"),
-        (TORQUE, Request(), GPUs(1), r"GPUs\(1\)"),
-        (TORQUE, Request(), Token("big"), "Token"),
+        (SLURM_HERE, {"parallel_environment": "smp 4"}, ZERO, "parallel_environment='smp 4'"),
+        (SLURM_HERE, {"s_cpu": "1:0:0"}, ZERO, "s_cpu='1:0:0'"),
+        (SLURM_HERE, {"h_vmem": "much"}, ZERO, "h_vmem='much'"),
+        (TORQUE, {"queue": "long"}, ZERO, "queue='long'"),
+        (TORQUE, {"parallel_environment": "smp 4"}, ZERO, "parallel_environment='smp 4'"),
+        (TORQUE, {"h_rt": 60}, ZERO, "h_rt=60"),
+        (TORQUE, {}, Cores(2), r"Cores\(2\)"),
+        (TORQUE, {}, Memory(2), r"Memory\(2\)"),
+        (TORQUE, {}, WTime(60), "WTime"),
+        (TORQUE, {}, GPUs(1), r"GPUs\(1\)"),
+        (TORQUE, {}, Token("big"), "Token"),
     ],
 )
 def test_what_cannot_be_said_to_a_system_is_refused_by_name(
-    system: System, request_: Request, resources: Resource, named: str
+    system: System, request_: dict[str, Any], resources: Resource, named: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=named) as caught:
         asked(request_, resources, system=system)
@@ -432,20 +427,17 @@ def test_what_cannot_be_said_to_a_system_is_refused_by_name(
 
 def test_another_system_is_told_what_the_user_says_in_its_words() -> None:
     assert (
-        asked(Request(native=" -l nodes=1:ppn=4 "), Cores(1) & Capacity(2), system=TORQUE)
+        asked({"native": " -l nodes=1:ppn=4 "}, Cores(1) & Capacity(2), system=TORQUE)
         == "-l nodes=1:ppn=4"
     )
 
 
 def test_a_kind_of_a_user_s_own_is_asked_for_its_words_by_the_system_s_first_name() -> None:
-    assert asked(Request(), OtherSeats(2), system=TORQUE) == "--torque-seats=2"
-    assert asked(Request(), OtherSeats(2)) == "--no-requeue --slurm-seats=2"
+    assert asked({}, OtherSeats(2), system=TORQUE) == "--torque-seats=2"
+    assert asked({}, OtherSeats(2)) == "--no-requeue --slurm-seats=2"
 
 
 def test_what_the_user_says_that_workers_hold_needs_no_words_for_another_system() -> None:
     held = Cores(4) & Memory(8)
-    request = Request(native="-l nodes=1:ppn=4,mem=8gb")
-    assert (
-        native_request(TORQUE, request, Demand(held), held, Settings()).specification()
-        == request.native
-    )
+    native = "-l nodes=1:ppn=4,mem=8gb"
+    assert asked({"native": native}, held, system=TORQUE, held=held) == native
