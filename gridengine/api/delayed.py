@@ -17,8 +17,8 @@ from gridengine.client.options import Raisable, given
 from gridengine.errors import ConfigurationError
 from gridengine.resources.base import Resource
 from gridengine.resources.units import whole
-from gridengine.schedulers import current_scheduler
 from gridengine.schedulers.base import Scheduler
+from gridengine.schedulers.default import current_scheduler
 from gridengine.serialize.expressions import Operation
 from gridengine.worker.coroutines import is_coroutine_function
 

@@ -21,8 +21,8 @@ from gridengine.errors import UNNUMBERED, trimmed
 from gridengine.resources.base import Resource
 from gridengine.resources.tables import html_table
 from gridengine.resources.units import flag
-from gridengine.schedulers import scheduler_of_jobs
 from gridengine.schedulers.base import SchedulerSpec
+from gridengine.schedulers.default import scheduler_of_jobs
 from gridengine.serialize import pickling
 from gridengine.serialize.payload import FULL, SINGLE
 from gridengine.serialize.references import numbers

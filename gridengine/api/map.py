@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 from gridengine.client.chunking import argument_tuples, length_of, zipped
 from gridengine.client.options import RunKeywords, run_options
 from gridengine.errors import trim, trimmed
-from gridengine.schedulers import default_scheduler, named_scheduler
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
+from gridengine.schedulers.default import default_scheduler, named_scheduler
 from gridengine.serialize.payload import STAR
 
 if TYPE_CHECKING:

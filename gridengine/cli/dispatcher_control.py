@@ -38,7 +38,7 @@ def previous_options(folder: DispatcherFolder) -> StartOptions:
     """
     if folder.options_file.exists():
         return folder.options()
-    from gridengine.schedulers import default_entry
+    from gridengine.schedulers.default import default_entry
 
     return StartOptions(default_entry()[0].name, directory=working_directory())
 

@@ -243,7 +243,7 @@ def _say_of(file: Path, files: Sequence[Path]) -> Callable[[str], None]:
 
 
 def _scheduler(name: str | None, count: int | None) -> Scheduler:
-    from gridengine.schedulers import default_entry
+    from gridengine.schedulers.default import default_entry
 
     entry = default_entry()[0] if name is None else entry_of(name)
     if not entry.starts_workers:

@@ -80,7 +80,7 @@ def _scheduler(dispatcher: str | None, given: dict[str, Any]) -> Scheduler:
         from gridengine.api.client import Client
 
         return Client(dispatcher)
-    from gridengine.schedulers import default_entry
+    from gridengine.schedulers.default import default_entry
     from gridengine.schedulers.registry import entry_of
 
     name = given.pop("scheduler") or default_entry()[0].name

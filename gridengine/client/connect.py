@@ -7,8 +7,8 @@ from typing import Any
 
 from gridengine.dispatcher.interface import Dispatcher
 from gridengine.errors import ConfigurationError
-from gridengine.schedulers import default_scheduler, named_scheduler
 from gridengine.schedulers.base import Scheduler, SchedulerSpec
+from gridengine.schedulers.default import default_scheduler, named_scheduler
 from gridengine.schedulers.workerless import InlineScheduler, NestedScheduler, RemoteScheduler
 from gridengine.settings.values import settings
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 import gridengine
-from gridengine import schedulers
 from gridengine.errors import ConfigurationError
 from gridengine.resources.units import plural
-from gridengine.schedulers import best_available, default_scheduler, detect, named_scheduler
+from gridengine.schedulers import default, detect
+from gridengine.schedulers.default import best_available, default_scheduler, named_scheduler
 from gridengine.schedulers.detect import library_paths
 from gridengine.schedulers.local import ProcessScheduler
 from gridengine.schedulers.registry import BY_NAME
@@ -97,8 +97,8 @@ def test_a_wrong_setting_is_not_taken_for_a_missing_batch_system(
 @pytest.fixture
 def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A process that has read no settings, made no scheduler and said nothing."""
-    monkeypatch.setattr(schedulers, "_MADE", {})
-    monkeypatch.setattr(schedulers, "_ANNOUNCED", set())
+    monkeypatch.setattr(default, "_MADE", {})
+    monkeypatch.setattr(default, "_ANNOUNCED", set())
     settings.cache_clear()
     yield
     settings.cache_clear()
@@ -107,7 +107,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.fixture
 def slurm_here(monkeypatch: pytest.MonkeyPatch, fresh: None) -> None:
     """A machine with a Slurm that takes this user's jobs."""
-    monkeypatch.setattr(schedulers, "_best", lambda: (BY_NAME["slurm"], "Slurm"))
+    monkeypatch.setattr(default, "_best", lambda: (BY_NAME["slurm"], "Slurm"))
 
 
 @pytest.mark.usefixtures("slurm_here")

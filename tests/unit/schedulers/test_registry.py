@@ -12,6 +12,7 @@ import pytest
 
 import gridengine
 from gridengine import schedulers
+from gridengine.schedulers import default
 from gridengine.schedulers.base import Scheduler
 from gridengine.schedulers.command_scheduler import CommandScheduler
 from gridengine.schedulers.registry import BATCH_SYSTEMS, BY_CLASS, BY_NAME, SCHEDULERS, STARTERS
@@ -76,7 +77,7 @@ def test_threads_that_name_a_scheduler_at_the_same_time_have_the_same(
         both.wait()
         return InlineScheduler()
 
-    monkeypatch.setattr(schedulers, "_MADE", {})
+    monkeypatch.setattr(default, "_MADE", {})
     with ThreadPoolExecutor(2) as threads:
-        first, second = threads.map(lambda name: schedulers._once(name, make), ["one", "one"])
+        first, second = threads.map(lambda name: default._once(name, make), ["one", "one"])
     assert first is second
