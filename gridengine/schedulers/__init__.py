@@ -27,9 +27,9 @@ What must be kept in step:
   seemed to fail may have made jobs all the same.
 - A worker is identified by the path of its log (`batch_system`).
 
-Rejected: Grid Engine by its commands, as the other systems. Its `qstat` tells less of ended jobs
-than DRMAA, and is slower. Rejected: one launcher class for each system, as in the first releases:
-each had the faults of the others to learn again.
+Rejected: a class or an argument for each system that has a DRMAA library (the library says which
+system it speaks to); one launcher for each system with commands (each had the faults of the others
+to learn again). `docs/decisions.md` has the measurements.
 """
 
 from __future__ import annotations

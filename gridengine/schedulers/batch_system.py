@@ -4,9 +4,9 @@ from the run directory and writes a log there.
 A system with commands is a module of its words (`batch_commands`); one launcher serves them all
 (`command_launcher`). Grid Engine has a launcher of its own, by DRMAA.
 
-A cluster task is identified by the path of its log, which the worker sends when it connects: some
-batch systems give jobs no id that the worker could read, and ids alone would not distinguish a
-restarted job from its former self. Log names therefore never repeat in a run directory.
+A cluster task is identified by the path of its log, which the worker reads from its standard output
+and sends when it connects: variables with ids, and the forms of ids, differ between systems. Log
+names therefore never repeat in a run directory.
 """
 
 from __future__ import annotations

@@ -35,12 +35,12 @@ class InlineScheduler(Scheduler):
     """Runs each call in this very process and thread, one after the other, so that `pdb`, prints
     and profilers work.
 
-    Limits (`timeout=`, `WTime`, `Memory`) do not hold here, and the first of each is warned of:
-    nothing can end a call in this very process, and one that is looked at in a debugger is not
-    late. `ProcessScheduler(1)` keeps to them.
+    Limits (`timeout=`, `WTime`, `Memory`) have no effect, and the first of each is warned of:
+    nothing can end a call in this very process, and a call in a debugger is not late.
+    `ProcessScheduler(1)` enforces them.
 
     Args:
-        max_workers: has no effect, and is taken since every other scheduler takes it.
+        max_workers: has no effect; it is accepted because every other scheduler accepts it.
     """
 
     def __init__(self, max_workers: int | None = None) -> None:
@@ -53,18 +53,18 @@ class InlineScheduler(Scheduler):
 
 
 def inner_scheduler() -> InlineScheduler:
-    """Return the scheduler of calls inside a call that is made in its caller's own process, or in a
-    process that a call has forked. The first of all those of a worker to ask says so, as a warning.
+    """Return the scheduler of calls inside a call that runs in its caller's own process, or in a
+    process that a call has forked. The first use in each worker is warned of.
     """
-    return _nested_of(os.getpid())[0]
+    return _inner_of(os.getpid())[0]
 
 
 @functools.cache
-def _nested_of(pid: int) -> tuple[InlineScheduler, socket.socket]:
-    """Warn, unless another runner of this worker has; return the scheduler and the socket whose
-    name says that it did, for as long as this process lives.
+def _inner_of(pid: int) -> tuple[InlineScheduler, socket.socket]:
+    """Warn, unless another runner of this worker has; return the scheduler, and a socket whose name
+    marks the warning as given while this process lives.
 
-    A name in the abstract namespace is held by one process at a time, and needs no tidying up
+    A name in the abstract namespace belongs to one process at a time, and needs no tidying up
     (unix(7)).
     """
     claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -75,8 +75,8 @@ def _nested_of(pid: int) -> tuple[InlineScheduler, socket.socket]:
 
 
 class NestedScheduler(Scheduler):
-    """The scheduler that runs this process's calls, as these have it: what they make goes to its
-    workers, and ends with them.
+    """The scheduler seen from inside a call: nested calls run on the same workers, and are
+    cancelled when the call ends.
     """
 
     def __init__(self) -> None:
@@ -86,18 +86,71 @@ class NestedScheduler(Scheduler):
         return "<the scheduler of the call that runs here>"
 
     def close(self) -> None:
-        """End what this process's calls have made and what has not ended. It can be used as
-        before.
-        """
+        """Cancel the nested calls of this process that have not ended. It stays usable."""
         if self._shared is not None:
             self._shared.close()
 
 
-class HandStartedScheduler(Scheduler):
-    """Starts no workers: calls wait for those that people start.
+class GathersCalls(Protocol):
+    """Holds calls back, to hand them over later together."""
+
+    def hand_over_all(self) -> None: ...
+
+
+class RemoteScheduler(Scheduler):
+    """The workers of a stand-alone dispatcher, which has a scheduler of its own.
 
     Args:
-        worker_resources: what a worker holds that does not say what it holds (default: one core).
+        path: its connection file for clients.
+        weight: this client's weight when clients take turns.
+        max_calls, max_bytes: the most that this client may have open there; None is any number.
+        keep: the name by which the next client finds the calls that this one has left.
+
+    Raises:
+        TypeError, ConfigurationError: an argument is not what it must be.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        weight: float = 1.0,
+        max_calls: int | None = None,
+        max_bytes: int | None = None,
+        keep: str = "",
+    ) -> None:
+        super().__init__(max_workers=1)
+        self.path = path
+        self.weight = number("weight", weight)
+        self.max_calls = None if max_calls is None else whole("max_calls", max_calls)
+        self.max_bytes = None if max_bytes is None else whole("max_bytes", max_bytes)
+        self.keep = keep
+        self.kept: weakref.WeakSet[RemoteScheduler] = weakref.WeakSet()
+        """The schedulers of named runs that were made from this one."""
+        self.submitters: weakref.WeakSet[GathersCalls] = weakref.WeakSet()
+        """The objects that hold calls back."""
+
+    def keeping(self, name: str) -> RemoteScheduler:
+        """Return a scheduler whose calls go on without this process, until the next one of that
+        name.
+        """
+        made = RemoteScheduler(
+            self.path,
+            weight=self.weight,
+            max_calls=self.max_calls,
+            max_bytes=self.max_bytes,
+            keep=name,
+        )
+        self.kept.add(made)
+        return made
+
+
+class HandStartedScheduler(Scheduler):
+    """Starts no workers: calls of a stand-alone dispatcher wait for workers that people start
+    (`gridengine dispatcher start NAME --scheduler none`, `gridengine worker NAME`).
+
+    Args:
+        worker_resources: what a worker holds that does not say so itself (default: one core).
     """
 
     local = False
@@ -137,55 +190,3 @@ def _refusal() -> ConfigurationError:
     return ConfigurationError(
         "this dispatcher starts no workers", hint="start some by hand: gridengine worker NAME"
     )
-
-
-class GathersCalls(Protocol):
-    """Has calls that it hands over later, when others have ended."""
-
-    def hand_over_all(self) -> None: ...
-
-
-class RemoteScheduler(Scheduler):
-    """The workers of a stand-alone dispatcher, which has a scheduler of its own.
-
-    Args:
-        path: of its connection file for clients.
-        weight: this client's part of the turns of all clients.
-        max_calls, max_bytes: how much it may have open there; None is any number.
-        keep: by which name the next one finds the calls that this has left.
-
-    Raises:
-        TypeError, ConfigurationError: an argument is not what it must be.
-    """
-
-    def __init__(
-        self,
-        path: Path,
-        *,
-        weight: float = 1.0,
-        max_calls: int | None = None,
-        max_bytes: int | None = None,
-        keep: str = "",
-    ) -> None:
-        super().__init__(max_workers=1)
-        self.path = path
-        self.weight = number("weight", weight)
-        self.max_calls = None if max_calls is None else whole("max_calls", max_calls)
-        self.max_bytes = None if max_bytes is None else whole("max_bytes", max_bytes)
-        self.keep = keep
-        self.kept: weakref.WeakSet[RemoteScheduler] = weakref.WeakSet()
-        """Those of runs with a name that were made of this."""
-        self.submitters: weakref.WeakSet[GathersCalls] = weakref.WeakSet()
-        """What gathers calls before they are handed over."""
-
-    def keeping(self, name: str) -> RemoteScheduler:
-        """Return one whose calls go on without this process, until the next of that name."""
-        made = RemoteScheduler(
-            self.path,
-            weight=self.weight,
-            max_calls=self.max_calls,
-            max_bytes=self.max_bytes,
-            keep=name,
-        )
-        self.kept.add(made)
-        return made
