@@ -241,6 +241,16 @@ class BatchWords(ABC):
     """
     memory_suffix: str = "M"
     """How the system writes megabytes (2**20 bytes)."""
+    cores_option: str = ""
+    """The options that request {n} cores of one node."""
+    memory_option: str = ""
+    """The options that request {n} megabytes of memory for the whole worker; empty if the system
+    gives out no memory.
+    """
+    no_memory: str = ""
+    """The remedy for a request of memory then."""
+    token_option: str = ""
+    """The option for a `Token` of which the settings say nothing; empty if there is none."""
     gpus: str = ""
     """The options that request {n} GPUs, if the site's setting `gpus` is empty."""
     site_options: Mapping[str, str] = {}
@@ -275,13 +285,21 @@ class BatchWords(ABC):
         """
         return self
 
-    @abstractmethod
     def cores(self, count: int) -> list[str]:
         """Return the words that request this many cores of one node."""
+        return self.cores_option.format(n=count).split()
 
-    @abstractmethod
     def memory(self, size: int) -> list[str]:
-        """Return the words that request this many bytes of memory for the whole worker."""
+        """Return the words that request this many bytes of memory for the whole worker.
+
+        Raises:
+            ConfigurationError: this system gives out no memory.
+        """
+        if not self.memory_option:
+            raise ConfigurationError(
+                f"Memory({size / 2**30:g}): {self.title} gives out no memory", hint=self.no_memory
+            )
+        return self.memory_option.format(n=megabytes(size)).split()
 
     @abstractmethod
     def time(self, seconds: float) -> list[str]:
@@ -301,8 +319,10 @@ class BatchWords(ABC):
         """Return the words for a `Token` that the settings do not have.
 
         Raises:
-            ConfigurationError: there are none. That is the default.
+            ConfigurationError: there are none.
         """
+        if self.token_option:
+            return [self.token_option.format(name)]
         raise ConfigurationError(
             f"Token({name!r}): the settings do not say what this is on this {self.title}",
             hint=f"write it into a settings file: [{self.key}.tokens] {name} = the options",

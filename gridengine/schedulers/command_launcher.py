@@ -358,7 +358,7 @@ class CommandLauncher(BatchLauncher[CommandTask]):
         lingering = []
         for handle, listed in ends.items():
             end = known.get(handle.id, listed)
-            if end.state in LIVE:
+            if end.state is None or end.state in LIVE:
                 continue
             end = self.settled(handle, end)
             if listed.linger or end.linger:

@@ -85,6 +85,8 @@ class SlurmCommands(BatchCommands):
     }
     alike: Mapping[str, str] = {"--mem-per-cpu": "--mem", "--mem-per-gpu": "--mem"}
     time_option = "--time"
+    cores_option, memory_option = "--cpus-per-task={n}", "--mem={n}M"
+    token_option = "--constraint={}"
     own_memory = re.compile(r"(--mem(?:-per-[cg]pu)?=)(\d+)([KMGT]?)B?", re.IGNORECASE)
     site_options: Mapping[str, str] = {
         name: f"--{name}={{}}" for name in ("partition", "account", "qos")
@@ -112,19 +114,10 @@ class SlurmCommands(BatchCommands):
 
     # Options.
 
-    def cores(self, count: int) -> list[str]:
-        return [f"--cpus-per-task={count}"]
-
-    def memory(self, size: int) -> list[str]:
-        return [f"--mem={megabytes(size)}M"]
-
     def time(self, seconds: float) -> list[str]:
         """Return a limit before which the signal, early as it may come, is after this time."""
         minutes = -int(-(seconds + EARLY_SECONDS) // 60)
         return [f"--time={minutes}", f"--signal=B:TERM@{SIGNAL_SECONDS}"]
-
-    def token(self, name: str) -> list[str]:
-        return [f"--constraint={name}"]
 
     def parse_time(self, text: str) -> float:
         """Return the seconds of "90" (minutes), "2:00:00" or "1-12"; 0 if the text is malformed or

@@ -43,7 +43,7 @@ def test_what_calls_request_is_said_in_fluxs_words(resources: Resource, words: l
 
 
 def test_memory_is_an_error_that_names_the_way() -> None:
-    with pytest.raises(ConfigurationError, match=r"Memory\(8\): Flux gives out cores"):
+    with pytest.raises(ConfigurationError, match=r"Memory\(8\): Flux gives out no memory"):
         options(Memory(8))
 
 
