@@ -1,4 +1,4 @@
-"""The command line that starts a worker, and the shell script around it of a cluster task."""
+"""The command line that starts a worker, and the shell script of a cluster task around it."""
 
 from __future__ import annotations
 
@@ -16,31 +16,27 @@ from gridengine.errors import ConfigurationError
 from gridengine.wire.connection_file import BEGAN, EXPORTED, KEPT, SITE
 
 _HIDING = frozenset({"-I", "-E", "-S", "-s"})
-"""The flags that keep an interpreter from importing what the environment, or the user's own folder,
-offers.
-"""
+"""Flags by which an interpreter ignores the environment's modules, or the user's own folder."""
 _HERE_ONLY = frozenset({"-B", "-d", "-q", "-v"})
-"""Those that change nothing of what calls do."""
+"""Flags that change nothing for calls."""
 
 
 def interpreter_flags() -> list[str]:
-    """Return the options by which this interpreter was started, as `multiprocessing` passes them on
-    (`-O`, `-W`, `-X`, ...).
+    """Return the flags of this interpreter, as `multiprocessing` passes them on (`-O`, `-W`,
+    `-X`).
     """
     return subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined, no-any-return]
 
 
 def hiding_flags() -> list[str]:
-    """Return those of them that keep an interpreter from importing what the environment offers."""
+    """Return the flags of this interpreter by which it ignores the environment's modules."""
     return [flag for flag in interpreter_flags() if flag in _HIDING]
 
 
 def python_command(python: str, flags: Sequence[str], module: str, *arguments: str) -> list[str]:
-    """Return what runs a module of this package; `-P`: it imports nothing from the working
-    directory.
-
-    Where the flags keep PYTHONPATH from being read, or site-packages from being found, the
-    package's own folder is named.
+    """Return the command that runs a module of this package, with `-P`: it imports nothing from the
+    working directory. If the flags hide PYTHONPATH or site-packages, the package's folder is an
+    argument.
     """
     if not {"-I", "-E", "-S"}.intersection(flags):
         return [python, *flags, "-P", "-m", module, *arguments]
@@ -57,11 +53,11 @@ def python_command(python: str, flags: Sequence[str], module: str, *arguments: s
 
 
 def worker_command(python: str | Sequence[str], connection: Path, *resources: str) -> list[str]:
-    """Return the argument list that starts a worker elsewhere, with those of this interpreter's
-    flags that change what calls do.
+    """Return the command that starts a worker elsewhere, with this interpreter's flags that matter
+    to calls.
 
-    `python` is an interpreter, or the words that begin a command that acts as one. `resources`: one
-    word, what the worker is to hold; none where that is what its dispatcher's other workers do.
+    python: an interpreter, or the words of a command that acts as one.
+    resources: one word, what the worker holds (default: as the dispatcher's other workers).
     """
     *before, interpreter = [python] if isinstance(python, str) else python
     flags = [flag for flag in interpreter_flags() if flag[:2] not in _HERE_ONLY]
@@ -70,10 +66,10 @@ def worker_command(python: str | Sequence[str], connection: Path, *resources: st
 
 
 def python_path(inherited: str) -> str:
-    """Return the PYTHONPATH for a worker, given the caller's own; empty when it needs none.
+    """Return the PYTHONPATH for a worker, given the caller's; empty if it needs none.
 
-    Relative entries are dropped: they would mean another folder there. When this package is not
-    installed but lies in a checkout, say, that folder comes last.
+    Relative entries are dropped: they would mean another folder there. The folder of this package
+    comes last, if the package is not installed but in a checkout, say.
     """
     entries = [entry for entry in inherited.split(os.pathsep) if Path(entry).is_absolute()]
     home = Path(__file__).resolve().parents[2]
@@ -96,14 +92,14 @@ FIND_CHANGED = """while IFS= read -rd '' gridengine_entry; do
         gridengine_before[$gridengine_name]=
     fi
 done < <("$gridengine_env" -0)"""
-"""What is left in that array are the variables that the prologue has set, changed or removed."""
+"""Leaves in that array the variables that the prologue has set, changed or removed."""
 
 
 def line_of_text(name: str, value: object) -> str:
-    """Return an argument that is one line of text.
+    """Return an argument that must be one line of text.
 
     Raises:
-        TypeError, ConfigurationError: it is not; the error names the argument and the value.
+        TypeError, ConfigurationError: it is not; the text names the argument and the value.
     """
     if not isinstance(value, str):
         raise TypeError(f"{name} must be a string, not {value!r}")
@@ -113,10 +109,10 @@ def line_of_text(name: str, value: object) -> str:
 
 
 def words(name: str, value: object) -> tuple[str, ...]:
-    """Return an argument that is one word of a command line, or several.
+    """Return an argument that must be one word of a command line, or several.
 
     Raises:
-        TypeError, ConfigurationError: it is not, or has none.
+        TypeError, ConfigurationError: it is not.
     """
     is_one = isinstance(value, str) or not isinstance(value, Sequence) or not value
     several: Iterable[object] = (value,) if is_one else cast(Iterable[object], value)
@@ -124,15 +120,15 @@ def words(name: str, value: object) -> tuple[str, ...]:
 
 
 def job_name(text: str) -> str:
-    """Return a name that any batch system takes for a job: Grid Engine's begin with a letter, and
-    hold neither blanks nor any of `/:@\\*?` (submit(1), -N); Slurm's lists of names have commas.
+    """Return a job name that any batch system takes: Grid Engine's begin with a letter, and have no
+    blanks nor any of `/:@\\*?` (submit(1), -N); Slurm separates names by commas.
     """
     own = re.sub(r"[^A-Za-z0-9_.-]+", "-", text.rpartition("<locals>.")[2]).strip("-.")[:40]
     return own if own[:1].isalpha() else f"gridengine-{own}".strip("-")
 
 
 def shell_lines(name: str, value: Any) -> tuple[str, ...]:
-    """Return the lines of an argument that is one, or several.
+    """Return an argument that must be one shell line, or several.
 
     Raises:
         TypeError: it is not.
@@ -145,7 +141,7 @@ def shell_lines(name: str, value: Any) -> tuple[str, ...]:
 
 
 def variables(name: str, value: object) -> dict[str, str]:
-    """Return an argument that maps the names of environment variables to their values.
+    """Return an argument that must map names of environment variables to values.
 
     Raises:
         TypeError, ConfigurationError: it does not.
@@ -174,14 +170,17 @@ def launch_script(
 ) -> str:
     """Return the shell script that a cluster task runs.
 
-    `path` is the PYTHONPATH; `first` what is run before all else; `more` further words of the
-    command, as the shell has them. With a prologue it is a login
-    shell's, since that is where `module` and the like are defined; one of its lines failing ends
-    it. What fails is told with the host's name: no record of the batch system's has it in time.
+    With a prologue the shell is a login shell, which defines `module` and the like; if a line of
+    the prologue fails, so does the script. Failures are printed with the name of the host, which
+    the batch system tells too late.
 
-    `caller` is the submitting process's environment. It travels with the calls; here is only what
-    the dynamic linker looks at when Python starts, and what tells the worker which variables are
-    whose. With `environment` None all are what the batch system gives.
+    path: the PYTHONPATH.
+    caller: the environment of the submitting process. It travels with the calls. The script only
+        has the variables that the dynamic linker needs when Python starts, and the names by which
+        the worker knows whose each variable is. With `environment` None all variables are the batch
+        system's.
+    first: shell lines that are run before everything else.
+    more: further words of the command, for the shell.
     """
     libraries = caller.get(LIBRARIES, "") if environment is not None else ""
     lines = [

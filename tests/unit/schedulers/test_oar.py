@@ -37,7 +37,7 @@ def options(resources: Resource, *own: str, **site: str) -> list[str]:
     [
         (ZERO, []),
         (Cores(4), ["--resource=nodes=1/core=4"]),
-        (WTime("2:00:00"), ["--resource=walltime=2:01:00"]),
+        (WTime("2:00:00"), ["--resource=walltime=02:01:00"]),
         (Cores(4) & WTime(60), ["--resource=nodes=1/core=4,walltime=00:02:00"]),
         (GPUs(2), ["--resource=nodes=1/gpu=2"]),
         (Cores(4) & GPUs(2), ["--resource=nodes=1/gpu=2/core=2"]),
