@@ -1,5 +1,5 @@
-"""Workers in jobs of an LSF (IBM Spectrum LSF 10.1 or later), by its commands. We have never run it:
-it follows manuals, and what other programs read.
+"""Workers in jobs of an LSF (IBM Spectrum LSF 10.1 or later), by its commands. Never run by us: it
+follows manuals, and what other programs read.
 
 Sources: the command reference of LSF 10.1 (bsub, bjobs, bkill, bqueues, bparams) and its
 "Termination reasons"; for `bjobs -json`, and the words of `bkill` and of a full queue, tests and

@@ -1,8 +1,5 @@
-"""What a Slurm allows and what it lacks, and what its refusals mean: pure functions on its
-commands' output.
-
-What Slurm says of jobs: its commands' output, parsed by pure functions, and what its words mean
-(see squeue(1)).
+"""What the output of Slurm's commands means: of the site, of refusals, of jobs; pure functions and
+tables.
 """
 
 from __future__ import annotations
@@ -14,17 +11,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gridengine.errors import OutOfMemory, TimeoutError, exit_words
-from gridengine.schedulers.batch_commands import GONE, VANISHED, Seen
+from gridengine.resources.units import DAY
+from gridengine.schedulers.batch_commands import GONE, VANISHED, Seen, clock_seconds
 from gridengine.schedulers.launcher import WorkerStatus
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """`largest`: the most tasks of an array; 0: there are no arrays. `memory`: the option that a
-    job needs which asks for none, or empty. `accounts`: whether accounts of jobs are kept.
-    `whole_cores`: where each job is given a whole node, how many cores the smallest has; else 0.
-    `hides_memory`: whether a job that asks for no memory may be given all of a node's, and how much
-    that is cannot be seen."""
+    """What a Slurm allows and lacks.
+
+    Attributes:
+        largest: the most tasks of an array; 0 if there are no arrays.
+        memory: the option to add to jobs that request no memory, or empty.
+        accounts: whether accounts of jobs are kept.
+        whole_cores: if each job gets a whole node, the cores of the smallest node; else 0.
+        hides_memory: whether a job that requests no memory may get all of a node's, and the site
+            does not show how much that is.
+    """
 
     largest: int = 1000
     memory: str = ""
@@ -37,11 +40,12 @@ def site_of(config: str, partitions: str, nodes: str, names: str) -> Site:
     """Return what a Slurm allows, from `scontrol show config`, `scontrol show partition --oneliner`
     and sinfo's "%R|%c|%m".
 
-    names: the partitions that are asked for, joined by commas; empty for the default one. Of
-    partitions and nodes that the site does not show (PrivateData) the text is empty. Where Slurm
-    gives out memory, a job that asks for none gets all that a node has, unless the site says
-    otherwise; then the share of a core is asked for, so that a node runs as many workers as it has
-    cores. More than MaxMemPerCPU would take several cores (slurm.conf(5)).
+    names: the requested partitions, joined by commas; empty for the default one. A site may hide
+        partitions and nodes (PrivateData); their texts are empty then.
+
+    If Slurm manages memory, a job that requests none gets all of a node, unless the site has a
+    default. Then the share of one core is requested, so that a node runs as many workers as it has
+    cores, and at most MaxMemPerCPU, beyond which a job gets several cores (slurm.conf(5)).
     """
     fields = dict(re.findall(r"^(\w+)\s+=\s(.*?)\s*$", config, flags=re.MULTILINE))
     largest = int(fields.get("MaxArraySize", "1001")) - 1
@@ -55,7 +59,7 @@ def site_of(config: str, partitions: str, nodes: str, names: str) -> Site:
         for one in chosen
         if (one["PartitionName"] in names.split(",") if names else one.get("Default") == "YES")
     ]
-    # `UNLIMITED` stands for no default.
+    # `UNLIMITED` means no default.
     needs = gives_memory and any(
         one.get("DefMemPerNode", "UNLIMITED") == one.get("DefMemPerCPU", "UNLIMITED") == "UNLIMITED"
         for one in (chosen if partitions else [fields])
@@ -78,8 +82,8 @@ def site_of(config: str, partitions: str, nodes: str, names: str) -> Site:
 
 
 def parse_sizes(nodes: str, partitions: Sequence[str]) -> list[tuple[int, int]]:
-    """Return cores and megabytes of the kinds of nodes of these partitions, from sinfo's
-    "%R|%c|%m"; none when it does not say.
+    """Return the cores and megabytes of each kind of node in these partitions, from sinfo's
+    "%R|%c|%m".
     """
     rows = re.findall(r"^(.*)\|(\d+)\+?\|(\d+)\+?\s*$", nodes, flags=re.MULTILINE)
     return [
@@ -96,24 +100,24 @@ UNREACHABLE = re.compile(
     r"version",
     re.IGNORECASE,
 )
-"""How Slurm's commands word that they reach no Slurm."""
+"""No Slurm can be reached."""
 LATER = re.compile(
     r"temporarily unable|queue full|try again|MaxSubmit|MaxJobCount|submit limit|Resource "
     r"temporarily|too many",
     re.IGNORECASE,
 )
-"""How they word a limit that others' jobs, or ours, use up. Slurm names it with one text for all
-limits, of which some never pass.
+"""A limit that others' jobs, or ours, use up. Slurm has one text for all limits, of which some
+never pass.
 """
 OWN_LIMITS = {
     "AssocMaxSubmitJobLimit|QOSMaxSubmitJobPerUserLimit": "`sacctmgr show associations user=$USER` "
     "and `sacctmgr show qos` list the limits, of which one is MaxSubmitJobs=0: name another "
     "account= or qos=, or ask the administrators"
 }
-"""Of these limits, those that the jobs of this user alone use up: with none, they allow none."""
+"""Limits that only this user's jobs use up: if there are none, they allow none."""
 BARRED = {"Invalid user id": "root may not submit jobs here; run this as a plain user"}
 LESS = "no node has all of this, even when it is empty: ask for less"
-"""The remedy where the site has nothing of that size."""
+"""The remedy if the site has nothing of that size."""
 REMEDIES = {
     "invalid account": "`sacctmgr show associations user=$USER` lists the accounts; name one "
     "with account=",
@@ -158,9 +162,9 @@ UNAVAILABLE = {
 
 
 FORMAT = "%F|%K|%T|%S|%L|%r"
-"""What is asked of each job: its number and its tasks' (not `%i`, which may leave these out), its
-state, when it started or is to start, how long it may run on, why it waits. The last may hold
-anything."""
+"""The columns of squeue: the job's and the tasks' numbers (`%i` may leave these out), state, start,
+remaining time, and the reason to wait, which may hold any character.
+"""
 STATES = {
     **dict.fromkeys(
         (
@@ -177,8 +181,8 @@ STATES = {
     **dict.fromkeys(("RUNNING", "SIGNALING", "RESIZING", "STAGE_OUT"), WorkerStatus.RUNNING),
     **dict.fromkeys(("SUSPENDED", "STOPPED"), WorkerStatus.SUSPENDED),
 }
-"""Of COMPLETING nothing follows: what ends, is deleted and is put back into the queue all passes
-it.
+"""The states of jobs that have not ended. COMPLETING says nothing: jobs that end, are deleted or
+are requeued all pass it.
 """
 
 
@@ -198,7 +202,7 @@ ENDS = {
     "RECONFIG_FAIL": _failed("its node could not be configured", blameless=True),
 }
 STDOUT_SIGNAL = 53
-"""The "signal" of a job whose output file cannot be opened: Slurm's own number."""
+"""Slurm's own "signal" for a job whose output file cannot be opened."""
 
 _REASONS = (
     (r"None", "not looked at yet", ""),
@@ -261,7 +265,7 @@ _REASONS = (
     ),
 )
 REASONS = {f"^({pattern})$": (meaning, remedy) for pattern, meaning, remedy in _REASONS}
-"""What Slurm's reasons mean, and what can be done: the first that fits (see "JOB REASON CODES" in
+"""The meaning and remedy of each reason; the first match counts ("JOB REASON CODES" in
 squeue(1)).
 """
 
@@ -271,17 +275,18 @@ NEVER = re.compile(
     r"Account)|(QOS|Account)NotAllowed|"
     r"(QOS|Assoc)Max\w+Per(Job|Node)(Limit)?|QOSMin\w+|MaxMemPerLimit)$"
 )
-"""The reasons that do not pass by waiting. Where it is nodes that are down or drained, Slurm
-(22.05) says that instead: `ReqNodeNotAvail`, `Nodes required for job are DOWN`, though not of what
-no node could hold."""
+"""Reasons that do not pass by waiting. If nodes are down or drained, Slurm (22.05) has other
+reasons, `ReqNodeNotAvail` or `Nodes required for job are DOWN`, except for requests that no node
+can hold.
+"""
 
 
 def ids_of(job: str, tasks: str) -> list[str]:
-    """Return the ids of these tasks of a job: of "12" and "3", "4-9%2" or "1,3-5,10-20:5"; or of
-    "12" and "N/A" for a job that is no array.
+    """Return the ids of tasks of a job: of "12" and "3", "4-9%2" or "1,3-5,10-20:5"; of "12" and
+    "N/A" for a job that is no array.
 
     Raises:
-        ValueError: they are none.
+        ValueError: the numbers are malformed.
     """
     several = [] if tasks in ("", "N/A") else re.sub(r"%\d+$", "", tasks).split(",")
     found = (re.fullmatch(r"(\d+)(?:-(\d+)(?::0*([1-9]\d*))?)?", part) for part in several)
@@ -297,7 +302,7 @@ def ids_of(job: str, tasks: str) -> list[str]:
 
 
 def parse_squeue(text: str) -> dict[str, Seen]:
-    """Return what is said of each task, from squeue's output in `FORMAT`.
+    """Return the state of each task, from squeue's output in `FORMAT`.
 
     Raises:
         ValueError: a line is not of that form.
@@ -313,8 +318,8 @@ def parse_squeue(text: str) -> dict[str, Seen]:
 
 
 def seen_in(state: str, start: str = "", remaining: str = "", reason: str = "") -> Seen:
-    """Return what is said of a task in this state. One that waits for `BeginTime` may have been put
-    back into the queue.
+    """Return the state of a task, from squeue's words. If it waits for `BeginTime`, it may have
+    been requeued.
     """
     if state in ENDS:
         return replace(ENDS[state], reason=f"{ENDS[state].reason} ({state})")
@@ -330,13 +335,10 @@ def seen_in(state: str, start: str = "", remaining: str = "", reason: str = "") 
 
 def remaining_seconds(text: str) -> float:
     """Return the seconds of squeue's "1-02:03:04", "03:04" or "0:04"; infinite for a word, as
-    UNLIMITED or, of a job whose time is not known, INVALID or NOT_SET.
+    UNLIMITED, or INVALID and NOT_SET for a job whose time is unknown.
     """
-    match = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)", text)
-    if match is None:
-        return math.inf
-    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
-    return ((days * 24 + hours) * 60 + minutes) * 60.0 + seconds
+    match = re.fullmatch(r"(?:(\d+)-)?((?:\d+:){1,2}\d+)", text)
+    return int(match[1] or 0) * DAY + clock_seconds(match[2]) if match else math.inf
 
 
 def parse_jobs(text: str) -> dict[str, dict[str, str]]:
@@ -351,7 +353,7 @@ def parse_jobs(text: str) -> dict[str, dict[str, str]]:
 
 
 def end_code_words(code: str) -> str:
-    """Return what "3:0" or "0:9" means: the status, and the signal; empty when it says nothing."""
+    """Describe an exit code, "3:0" or "0:9": a status, and a signal; empty if both are 0."""
     match = re.fullmatch(r"(\d+):(\d+)", code)
     status, number = (int(match[1]), int(match[2])) if match else (0, 0)
     if number == STDOUT_SIGNAL:
@@ -362,8 +364,8 @@ def end_code_words(code: str) -> str:
 
 
 def with_details(seen: Seen, fields: Mapping[str, str], by: str) -> Seen:
-    """Return how a task ended, with its exit code, Slurm's own reason, its node, and who cancelled
-    it: `fields` are scontrol's, empty where it has forgotten the task.
+    """Return how a task ended, with its exit code, Slurm's reason, its node, and who cancelled it;
+    `fields` are scontrol's, empty if it has forgotten the task.
     """
     state = fields.get("JobState", "")
     if seen in (GONE, VANISHED):
@@ -380,7 +382,5 @@ def with_details(seen: Seen, fields: Mapping[str, str], by: str) -> Seen:
 
 
 def parse_cancelled_by(text: str) -> dict[str, str]:
-    """Return the number of the user who cancelled each task, by sacct's "12_3|CANCELLED by
-    1001".
-    """
+    """Return the number of the user who cancelled each task, from sacct's "12_3|CANCELLED by 7"."""
     return dict(re.findall(r"^([\d_]+)\|CANCELLED by (\d+)", text, flags=re.MULTILINE))

@@ -1,7 +1,5 @@
-"""Starts the first workers on a Slurm by srun, at once, where there is room; the others as those of
-any batch system.
-
-Workers on a cluster that runs Slurm, through its own commands.
+"""`SlurmScheduler`, and its launcher, which has `srun` start the first workers where there is room;
+sbatch the others, as for any batch system.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ from gridengine.schedulers.slurm.srun import ImmediateWorkers, Unsuitable
 
 
 class SlurmLauncher(CommandLauncher):
-    """A launcher with srun for the first workers."""
+    """A launcher with `srun` for the first workers."""
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
@@ -33,7 +31,7 @@ class SlurmLauncher(CommandLauncher):
         return ImmediateWorkers(self.runner.environment, self.name, self.script, self.text)
 
     def launch(self, count: int, demand: Demand = ANY) -> list[Handle]:
-        """Have srun start the first workers, if there is room, and submit the others."""
+        """Start the first workers by srun, if there is room, and submit the others."""
         self.begin(demand)
         handles = self._launch_immediately(count, demand)
         try:
@@ -43,12 +41,10 @@ class SlurmLauncher(CommandLauncher):
         except (TryAgain, GridEngineError):
             if not handles:
                 raise
-            return handles  # what keeps the others from it is told at the next launch
+            return handles  # the next launch tells the reason
 
     def plan(self, count: int, demand: Demand = ANY) -> LaunchPlan:
-        """Return what is submitted, and how the first workers are started where there is room at
-        once.
-        """
+        """Return what would be submitted, and srun's command for the first workers."""
         plan = super().plan(count, demand)
         try:
             srun = self._immediate.command(self.options_for(demand), self.log_path(1, "\0"))
@@ -57,7 +53,7 @@ class SlurmLauncher(CommandLauncher):
         return plan._replace(request={**plan.request, "srun": srun})
 
     def _launch_immediately(self, count: int, demand: Demand) -> list[Handle]:
-        # Those of srun would end with this process.
+        # Not if workers are to outlive this process: srun's end with it.
         room = 0 if self.in_doubt or self.run.epoch else min(count, self._immediate.room)
         if not room:
             return []
@@ -72,9 +68,7 @@ class SlurmLauncher(CommandLauncher):
         return handles
 
     def settled(self, handle: Handle, end: Seen) -> Seen:
-        """Return how a task ended; srun is not asked again where it started one that left no
-        log.
-        """
+        """Return how a task ended. If srun started it and it left no log, srun starts no more."""
         if handle not in self._of_srun or Path(handle.log).exists():
             return end
         self._immediate.stop(end.reason)
@@ -94,7 +88,7 @@ class SlurmScheduler(CommandScheduler):
             Slurm's own).
         options: any option of sbatch by its name, with underscores for hyphens: `time="2:00:00"`,
             `mem="4G"`, `exclusive=True`.
-        strict: what Slurm takes and can never start (it waits for `PartitionConfig`,
+        strict: a job that Slurm takes and can never start (it waits for `PartitionConfig`,
             `PartitionTimeLimit`, `BadConstraints` or the like) is an error at once; with False it
             waits, for somebody to change the site or the job.
     """
