@@ -1,4 +1,7 @@
-"""Workers on this machine."""
+"""Workers on this machine: one fork server, with as many runners as there are cores to use, whose
+agent is in the dispatcher's own thread; or processes that connect by TCP, as a cluster's workers
+do.
+"""
 
 from __future__ import annotations
 
@@ -54,16 +57,16 @@ from gridengine.worker.affinity import THREADS
 logger = logging.getLogger("gridengine")
 
 KILL_SECONDS = 0.5
-"""How long a process that was killed may take to end."""
+"""How long a killed process may take to end."""
 
 
 class LocalLauncher(Launcher):
-    """Starts processes of this machine. What calls ask for is not kept from others on it."""
+    """Starts processes of this machine. Resources that calls request are not reserved."""
 
     leave_signal = signal.SIGTERM
-    """What a process is sent first when it is to leave."""
+    """The signal that tells a process to leave."""
     leave_seconds = 10.0
-    """How long it has to do so."""
+    """How long a process may take to leave."""
 
     def __init__(self) -> None:
         self._owner = os.getpid()
@@ -71,11 +74,11 @@ class LocalLauncher(Launcher):
 
     @abstractmethod
     def _start(self, demand: Demand) -> subprocess.Popen[bytes]:
-        """Start one worker for calls of this demand, in a session of its own, so that a
-        Ctrl-C at the terminal does not reach it.
+        """Start one worker for calls of this demand, in a session of its own, which a Ctrl-C at the
+        terminal does not reach.
 
         Raises:
-            TryAgain, GridEngineError: the system says no.
+            TryAgain, GridEngineError: the system refuses.
         """
 
     def launch(self, count: int, demand: Demand = ANY) -> list[Handle]:
@@ -100,7 +103,7 @@ class LocalLauncher(Launcher):
         }
 
     def cancel(self, handles: Sequence[Handle]) -> None:
-        """Have these workers leave, and kill those that have not in time."""
+        """Tell these workers to leave, and kill those that do not in time."""
         if os.getpid() != self._owner:
             return
         processes = [self._processes.pop(handle) for handle in handles if handle in self._processes]
@@ -117,9 +120,8 @@ class LocalLauncher(Launcher):
 
 
 class TcpProcessLauncher(LocalLauncher):
-    """Starts workers that connect to their dispatcher by TCP, as a cluster's do: for one that runs
-    already, here or elsewhere. They hold what they are asked for with; where that is nothing, what
-    the dispatcher's other workers do.
+    """Starts workers that connect to a running dispatcher by TCP, as a cluster's workers do. They
+    hold the resources of the demand; if it has none, the same as the dispatcher's other workers.
     """
 
     def __init__(self, connection: Path) -> None:
@@ -148,8 +150,8 @@ class TcpProcessLauncher(LocalLauncher):
 
 
 def names_of_variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return which variables of this environment say what a login, and not what this machine, is:
-    calls have their caller's in the place of those. How many threads a batch job has is the job's.
+    """Return the variables by which a worker knows whose each variable is: calls have their
+    caller's, except those of a batch job for its number of threads.
     """
     own = {name for name in THREADS if name in environment} if this_allocation() else set()
     return {EXPORTED: "=".join(environment), KEPT: "=".join(own)}
@@ -158,7 +160,7 @@ def names_of_variables(environment: Mapping[str, str]) -> dict[str, str]:
 def _still_running(
     processes: Sequence[subprocess.Popen[bytes]], seconds: float
 ) -> list[subprocess.Popen[bytes]]:
-    """Wait so long for processes to end; return those that have not."""
+    """Wait this long for processes to end; return those that have not."""
     deadline = time.monotonic() + seconds
     remaining = []
     for process in processes:
@@ -170,9 +172,7 @@ def _still_running(
 
 
 def worker_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a local worker: this one, but nothing is imported from relative
-    folders.
-    """
+    """Return this environment for a local worker, without relative folders to import from."""
     kept = {
         name: value
         for name, value in environment.items()
@@ -183,7 +183,7 @@ def worker_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def start_error(error: OSError) -> Exception:
-    """Return what to raise when a process could not be started."""
+    """Return the error to raise if a process could not be started."""
     if error.errno in (errno.EAGAIN, errno.ENOMEM):
         return TryAgain(f"cannot start a process: {error.strerror}")
     hint = "raise `ulimit -n`" if error.errno in (errno.EMFILE, errno.ENFILE) else None
@@ -193,9 +193,7 @@ def start_error(error: OSError) -> Exception:
 
 
 def report_of(process: subprocess.Popen[bytes]) -> Report | None:
-    """Return the state of a process; None when it cannot be learned now (too many open files,
-    say).
-    """
+    """Return the state of a process; None if it cannot be learned now (too many open files)."""
     status = process.poll()
     if status is None:
         import psutil
@@ -218,26 +216,25 @@ def report_of(process: subprocess.Popen[bytes]) -> Report | None:
 
 
 MOST_PROCESSES = 1 << 22
-"""More than any system lets there be (proc(5): /proc/sys/kernel/pid_max)."""
+"""More than any system allows (proc(5): /proc/sys/kernel/pid_max)."""
 
 
 class ProcessScheduler(Scheduler):
-    """Runs calls in processes of this machine: they share its cores, memory and GPUs.
+    """Runs calls in processes of this machine, which share its cores, memory and GPUs.
 
     Args:
-        max_workers: how many cores there are to give; a call that does not say how many it wants
-            has one (default: as many as this process may use; in a batch job no more than the
-            job has).
-        min_workers: above 0 its processes are kept though they have nothing to do (default 0).
+        max_workers: how many cores to use; a call that requests no cores takes one (default: as
+            many as this process may use; in a batch job no more than the job has).
+        min_workers: above 0 the processes stay while they have nothing to do (default 0).
         start_timeout: for how many seconds calls may wait for their first process, as with a
             cluster's scheduler (default: the setting).
-        worker_resources: what there is besides, as `Token("licence") & Capacity(3)`; or less
-            memory, say, than the machine has.
+        worker_resources: further resources, as `Token("licence") & Capacity(3)`; or less memory,
+            say, than the machine has.
         environment: variables for the calls, besides those of their caller.
 
     Raises:
         TypeError, ConfigurationError: an argument is not what it must be; the text names it and its
-        value.
+            value.
     """
 
     idle_seconds = 60.0
@@ -268,7 +265,7 @@ class ProcessScheduler(Scheduler):
         self._extra = worker_resources
         self._hold(held_resources(worker_resources, cores, asked=max_workers is not None))
         self._ahead: deque[SpawnedForkServer] = deque()
-        weakref.finalize(self, _end_spawned, self._ahead)  # one that no call came to
+        weakref.finalize(self, _end_spawned, self._ahead)  # if no call came
 
     def __repr__(self) -> str:
         extra = "" if self._extra == ZERO else f", worker_resources={self._extra!r}"
@@ -278,10 +275,10 @@ class ProcessScheduler(Scheduler):
         return ProcessLauncher(run, self._ahead, self._environment)
 
     def _prepare(self) -> None:
-        """Start the fork server: to import what it needs takes it as long as this process."""
+        """Start the fork server, whose imports take as long as this process's next ones."""
         with self._lock:
             if self._shared is None and not self._closed and not self._ahead:
-                # What keeps it from starting now is found again, and told, by the launcher.
+                # If it fails to start, the launcher fails again, and tells the reason.
                 with contextlib.suppress(GridEngineError, TryAgain):
                     self._ahead.append(SpawnedForkServer.start(self._environment))
 
@@ -293,7 +290,7 @@ class ProcessScheduler(Scheduler):
 
 class UnboundedProcessScheduler(ProcessScheduler):
     """Starts each call at once, in a process of this machine, as `multiprocessing.Process` does:
-    the system alone bounds how many run.
+    only the system limits how many run.
     """
 
     def __init__(self) -> None:
@@ -306,8 +303,8 @@ class UnboundedProcessScheduler(ProcessScheduler):
 
 
 class SpawnedForkServer(NamedTuple):
-    """A fork server that no agent has taken over: our end of its socket, its process, and with what
-    environment and by whom it was started.
+    """A fork server that no agent has taken over: our end of its socket, its process, its
+    environment, and the process that started it.
     """
 
     sock: socket.socket
@@ -317,11 +314,11 @@ class SpawnedForkServer(NamedTuple):
 
     @classmethod
     def start(cls, added: Mapping[str, str]) -> SpawnedForkServer:
-        """Start one whose calls find these variables besides their caller's.
+        """Start a fork server; `added` are variables for its calls, besides their caller's.
 
         Raises:
             TryAgain: there are too many processes now, or too little memory.
-            WorkerNotStarted: the system says no.
+            WorkerNotStarted: the system refuses.
         """
         try:
             stdout, stderr = _inherited(1), _inherited(2)
@@ -359,7 +356,7 @@ def _environment(added: Mapping[str, str]) -> dict[str, str]:
 
 
 def held_resources(resources: Resource, cores: int, *, asked: bool) -> Resource:
-    """Return resources with what this machine has of the kinds that they do not say."""
+    """Return resources, with this machine's own for the kinds that they lack."""
     check_resources("worker_resources", resources)
     given = resources.get(Cores)
     if given is not None and asked and cores != given.N:
@@ -374,8 +371,8 @@ def held_resources(resources: Resource, cores: int, *, asked: bool) -> Resource:
 
 
 def memory_here(cores: int = 0) -> Memory:
-    """Return how much memory this process may use: all of this machine's, or less that the batch
-    job which it runs in has on a node with so many cores (default: its own node's).
+    """Return how much memory this process may use: this machine's, or its batch job's on a node
+    with this many cores (default: this node's).
     """
     allocation = this_allocation()
     granted = (
@@ -386,9 +383,7 @@ def memory_here(cores: int = 0) -> Memory:
 
 
 def memory_of_machine() -> int:
-    """Return the bytes of memory that this process may have: the machine's, or its control group's
-    (cgroups(7)) if that is less.
-    """
+    """Return the bytes of this machine's memory, or of the control group's (cgroups(7)) if less."""
     limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
         with contextlib.suppress(OSError, ValueError):  # there is none, or it is "max"
@@ -397,8 +392,8 @@ def memory_of_machine() -> int:
 
 
 def gpus_of_machine() -> list[Resource]:
-    """Return the GPUs that this process may use: those of CUDA_VISIBLE_DEVICES, else those that
-    NVIDIA's driver lists.
+    """Return the GPUs that this process may use: those of CUDA_VISIBLE_DEVICES, else the
+    driver's.
     """
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
@@ -418,12 +413,10 @@ def _end_spawned(servers: deque[SpawnedForkServer]) -> None:
 
 
 class ProcessLauncher(LocalLauncher):
-    """Starts fork servers as processes of this machine, and hands them over to the agents in this
-    one.
-    """
+    """Starts fork servers on this machine, and passes them to the agents in this process."""
 
     leave_signal = signal.SIGCONT
-    """It leaves by itself, its agent being gone; a stopped process does not see that."""
+    """It leaves by itself when its agent is gone, but not while it is stopped."""
     leave_seconds = 2.0
 
     def __init__(
@@ -443,8 +436,8 @@ class ProcessLauncher(LocalLauncher):
         return server.process
 
     def _started_ahead(self) -> SpawnedForkServer | None:
-        """Return a fork server that was started ahead, unless the environment has changed since, or
-        this process is a fork of the one that started it.
+        """Return a fork server that was started ahead in the same environment, by this very
+        process.
         """
         with contextlib.suppress(IndexError):
             server = self._ahead.popleft()
@@ -456,9 +449,7 @@ class ProcessLauncher(LocalLauncher):
         return None
 
     def plan(self, count: int, demand: Demand = ANY) -> LaunchPlan:
-        """Return the command line of a fork server; SOCKET stands for the number of the descriptor
-        that joins it to its agent.
-        """
+        """Return the command line of a fork server; SOCKET stands for a descriptor's number."""
         return LaunchPlan(count, {"argv": _command("SOCKET")})
 
 
@@ -469,8 +460,8 @@ def _command(descriptor: str) -> list[str]:
 
 
 def _socket_pair() -> tuple[socket.socket, socket.socket]:
-    """Return two ends of which none has the number of a standard stream, should one of those be
-    closed here.
+    """Return a socket pair, neither end with the number of a standard stream that is closed
+    here.
     """
     pair = socket_pair(socket.SOCK_SEQPACKET)
     try:
@@ -486,7 +477,9 @@ def _socket_pair() -> tuple[socket.socket, socket.socket]:
 
 
 def _inherited(descriptor: int) -> int | None:
-    """Return what gives a child this descriptor, or the null device when it is closed here."""
+    """Return `Popen`'s argument for a child's stream: ours, or the null device if ours is
+    closed.
+    """
     try:
         os.fstat(descriptor)
     except OSError:
