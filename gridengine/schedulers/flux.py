@@ -75,7 +75,7 @@ class FluxCommands(BatchCommands):
     }
     unavailable: Mapping[str, str] = {
         "": "`flux uptime` tells whether the instance answers; run this inside an instance (`flux "
-        "start`, `flux alloc`), or say by FLUX_URI which",
+        "start`, `flux alloc`), or say by FLUX_URI which"
     }
     ours = frozenset(
         {

@@ -76,7 +76,7 @@ class HTCondorCommands(BatchCommands):
     barred: Mapping[str, str] = {
         "root|super ?user|not authorized|permission denied": "who may submit is said by "
         "ALLOW_WRITE and the authentication methods of this pool; root may not: run this as a "
-        "plain user",
+        "plain user"
     }
     remedies: Mapping[str, str] = {
         "FileSystemDomain": "HTCondor takes the nodes not to share this machine's files, which "

@@ -108,7 +108,7 @@ class LSFCommands(BatchCommands):
     }
     unavailable: Mapping[str, str] = {
         "": "`lsid` tells whether the cluster answers; load the site's profile.lsf; ask the "
-        "administrators",
+        "administrators"
     }
     ours = frozenset(
         {

@@ -191,8 +191,7 @@ class PBSCommands(BatchCommands):
         "Access from host not allowed": "jobs are submitted on other machines of this site",
     }
     gone = re.compile(
-        r"Unknown Job Id|Job has finished|invalid for (finished|state)",
-        re.IGNORECASE,
+        r"Unknown Job Id|Job has finished|invalid for (finished|state)", re.IGNORECASE
     )
     remedies: Mapping[str, str] = {
         "unknown queue|queue is not enabled|access to queue|unauthorized request|destinations": (

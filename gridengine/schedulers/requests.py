@@ -32,7 +32,7 @@ from gridengine.settings.values import BatchSite, said_by, said_in, settings
 T = TypeVar("T")
 NOT_INSTALLED = {
     "not installed": "`gridengine doctor` says what is here; load your site's module, or have "
-    "calls run on this machine by scheduler=ProcessScheduler()",
+    "calls run on this machine by scheduler=ProcessScheduler()"
 }
 
 

@@ -47,10 +47,7 @@ from gridengine.schedulers.launcher import (
     WorkerStatus,
     failed,
 )
-from gridengine.schedulers.requests import (
-    refusal,
-    unavailable,
-)
+from gridengine.schedulers.requests import refusal, unavailable
 
 logger = logging.getLogger("gridengine")
 
@@ -180,13 +177,7 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
     """Starts workers by DRMAA, and asks for each of their tasks."""
 
     def __init__(
-        self,
-        run: LaunchContext,
-        *,
-        script: str,
-        name: str = "",
-        own: Own,
-        library: str = "",
+        self, run: LaunchContext, *, script: str, name: str = "", own: Own, library: str = ""
     ) -> None:
         super().__init__(run, script=script, name=name)
         self._own = own

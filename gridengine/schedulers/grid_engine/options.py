@@ -33,12 +33,7 @@ from gridengine.schedulers.batch_commands import (
 )
 from gridengine.schedulers.grid_engine.drmaa import GRID_ENGINE, SLURM, System
 from gridengine.schedulers.registry import BY_NAME
-from gridengine.schedulers.requests import (
-    cannot_say,
-    own_options,
-    site_settings,
-    worker_options,
-)
+from gridengine.schedulers.requests import cannot_say, own_options, site_settings, worker_options
 from gridengine.schedulers.worker_command import line_of_text
 from gridengine.settings.values import GridEngineSite
 

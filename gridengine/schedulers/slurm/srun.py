@@ -113,11 +113,7 @@ def srun_command(
     if re.search(r"[\\%]", str(script)):
         raise Unsuitable("a log below a folder with a backslash or % in its name cannot be named")
     step = ["--nodes=1", "--ntasks=1", *STEP]
-    ours = [
-        f"--job-name={name}",
-        f"--output={log}".replace("\0", "%t"),
-        f"--chdir={script.parent}",
-    ]
+    ours = [f"--job-name={name}", f"--output={log}".replace("\0", "%t"), f"--chdir={script.parent}"]
     return ["srun", "--verbose", "--immediate", *options, *step, *ours, *shell, str(script)]
 
 
