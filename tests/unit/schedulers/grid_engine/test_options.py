@@ -441,3 +441,7 @@ def test_what_the_user_says_that_workers_hold_needs_no_words_for_another_system(
     held = Cores(4) & Memory(8)
     native = "-l nodes=1:ppn=4,mem=8gb"
     assert asked({"native": native}, held, system=TORQUE, held=held) == native
+
+
+def test_memory_is_divided_among_the_slots_of_an_environment_in_native_too() -> None:
+    assert grid_engine(Node(4, 8), native="-pe mpi 4") == "-l h_vmem=2G -pe mpi 4"
