@@ -116,9 +116,7 @@ def _of_slurm(environment: Mapping[str, str], host: str) -> Allocation | None:
 
 
 def _shares(text: str) -> tuple[int, ...]:
-    """Return the job's cores on each node, by SLURM_JOB_CPUS_PER_NODE, as "4(x2),1"; the batch
-    script's node is the first.
-    """
+    """Return the job's cores on each node, first the script's, from "4(x2),1"."""
     return tuple(
         int(cores)
         for cores, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", text)
@@ -170,9 +168,7 @@ def _of_lsf(environment: Mapping[str, str], host: str) -> Allocation | None:
 
 
 def _of_flux(environment: Mapping[str, str], host: str) -> Allocation | None:
-    """Read the variables of a job's task (flux-environment(7)). None has its cores: it is bound to
-    them.
-    """
+    """Read the variables of a job's task (flux-environment(7)), which is bound to its cores."""
     cores, nodes = len(os.sched_getaffinity(0)), _number(environment["FLUX_JOB_NNODES"])
     return _allocation("Flux", environment["FLUX_JOB_ID"], cores, nodes)
 

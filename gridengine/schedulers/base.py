@@ -56,9 +56,7 @@ class Scheduler:
     idle_seconds = 5.0
     """How long a worker with nothing to do stays."""
     _start_at_once = False
-    """Whether the first workers may start at once. If so, they are launched before the number of
-    calls is known.
-    """
+    """Whether to launch the first workers at once, before the number of calls is known."""
     jobs_per_worker: int | None = None
     """After how many calls a worker is replaced; None is never."""
     worker_resources: Resource | None = None
@@ -96,9 +94,7 @@ class Scheduler:
 
     @property
     def cores(self) -> int | None:
-        """How many calls run at a time on this process's own machine or batch job; None if workers
-        are requested from a cluster.
-        """
+        """How many calls run at a time on this process's own machine or job; None on a cluster."""
         return self.slots if self.local else None
 
     def _hold(self, resources: Resource) -> None:

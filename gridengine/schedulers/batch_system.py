@@ -219,9 +219,7 @@ class BatchLauncher(Launcher, Generic[Task]):
 
     @property
     def files(self) -> list[Path]:
-        """The files to remove when this process is gone; the connection file of another process's
-        dispatcher stays.
-        """
+        """The files to remove when this process is gone, none of another process's dispatcher."""
         return [
             path for path in (self.run.connection, self.script) if path.parent == self.run.directory
         ]
@@ -257,14 +255,10 @@ class BatchLauncher(Launcher, Generic[Task]):
     def request(
         self, count: int, demand: Demand, log: Callable[[object], str]
     ) -> Mapping[str, object]:
-        """Return what `submit` passes to the batch system, by names for people (`argv`, say);
-        change nothing.
-        """
+        """Return what `submit` passes on, by names for people, as `argv`; change nothing."""
 
     def plan(self, count: int, demand: Demand = ANY) -> LaunchPlan:
-        """Return what would be submitted first. A site's limits on the size of arrays are only
-        known after a refusal.
-        """
+        """Return what would be submitted first: limits on arrays are known after a refusal."""
         return LaunchPlan(
             count, self.request(count, demand, functools.partial(self.log_path, 1)), self.text
         )
@@ -317,9 +311,7 @@ class BatchLauncher(Launcher, Generic[Task]):
             self.tasks.pop(handle, None)
 
     def launch(self, count: int, demand: Demand = ANY) -> list[Handle]:
-        """Submit `count` tasks as one array job; as several where the site limits their size, fewer
-        where it limits their number.
-        """
+        """Submit `count` tasks as one array job, or several, or fewer if the site limits them."""
         started: list[Handle] = []
         while len(started) < count:
             left = count - len(started)
@@ -364,9 +356,7 @@ class BatchLauncher(Launcher, Generic[Task]):
 
 
 def exit_report(handle: Handle, end: Report, host: str = "") -> Report:
-    """Return the report on an ended cluster task, with the error to raise if its worker never
-    connected.
-    """
+    """Return the report on an ended cluster task, with the error if its worker never connected."""
     kind = JobDeleted if end.deleted else WorkerNotStarted
     tail = log_tail(handle.log)
     cause, hint = first_match(tail, CAUSES) or (

@@ -40,9 +40,7 @@ class Finding:
 
 
 def setting_of(setting: str) -> Setting:
-    """Return a setting and its source; an empty one if the settings cannot be read, which another
-    check reports.
-    """
+    """Return a setting and its source; empty if the settings cannot be read (another check)."""
     try:
         return sources()[setting]
     except ConfigurationError:

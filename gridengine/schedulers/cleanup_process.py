@@ -37,9 +37,7 @@ def wait(parent: int) -> bytes:
 
 
 def clean(command: list[str], files: list[str]) -> int:
-    """Remove the files, and run the command until it succeeds or the time is over; return its
-    status.
-    """
+    """Remove the files, and run the command until it succeeds or the time is over."""
     for file in files:
         with contextlib.suppress(OSError):
             os.unlink(file)

@@ -127,9 +127,7 @@ class CommandLauncher(BatchLauncher[CommandTask]):
 
     @functools.cached_property
     def name(self) -> str:
-        """The name of all jobs of this launcher, and of no others. People see its beginning in
-        listings.
-        """
+        """The name of all jobs of this launcher, and of no others; people see its beginning."""
         return f"{self.job_name}-{self.run.id}-{secrets.token_hex(3)}"
 
     @functools.cached_property
@@ -228,9 +226,7 @@ class CommandLauncher(BatchLauncher[CommandTask]):
             return True
 
     def start_guard(self) -> None:
-        """Start the process that deletes all jobs when this process is gone, if they are to go
-        then.
-        """
+        """Start the process that deletes all jobs when this one is gone, unless they stay then."""
         if self._guard is None and not self.run.epoch:
             self._guard = self._new_guard()
 
@@ -274,9 +270,7 @@ class CommandLauncher(BatchLauncher[CommandTask]):
         self.in_doubt = False
 
     def poll(self, handles: Sequence[Handle]) -> Mapping[Handle, Report]:
-        """Return what is known of these tasks, by one listing, and by further questions for those
-        that failed.
-        """
+        """Return what is known of these tasks, by one listing and questions for the failed ones."""
         now = time.monotonic()
         if now - self._listed_at < LISTING_SECONDS:
             return {}
@@ -301,9 +295,7 @@ class CommandLauncher(BatchLauncher[CommandTask]):
         return reports | self._exit_reports(ends)
 
     def _judge(self, handle: Handle, seen: Seen | None, now: float) -> Report | Seen | None:
-        """Return a report on a task that has not ended, or how it ended, or None if neither is
-        certain.
-        """
+        """Return a report on a task that has not ended, or how it ended, or None if unknown."""
         task = self.tasks[handle]
         was_absent, task.absent = task.absent, seen is None
         if seen is None:
@@ -394,9 +386,7 @@ class CommandLauncher(BatchLauncher[CommandTask]):
             raise
 
     def close(self) -> None:
-        """Delete the remaining tasks. If the system does not answer, another process retries for a
-        minute.
-        """
+        """Delete the remaining tasks; if the system does not answer, another process retries."""
         if os.getpid() != self.owner:
             return
         guard, self._guard = self._guard, None

@@ -66,9 +66,7 @@ class CommandScheduler(BatchScheduler):
         )
 
     def _prepare(self) -> None:
-        """Ask what the site allows. The answer takes about as long as this process's next
-        imports.
-        """
+        """Ask what the site allows, which takes about as long as this process's next imports."""
         with self._lock:
             unused = self._shared is None and not self._closed and self._site_asked is None
             if unused and self._system.questions():

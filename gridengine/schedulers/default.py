@@ -25,9 +25,7 @@ from gridengine.worker.call_context import GVAR
 logger = logging.getLogger("gridengine")
 
 _MADE: dict[tuple[int, str | None], Scheduler] = {}
-"""Each process's own schedulers, by process and name; the default one by None. A fork has its
-own.
-"""
+"""The schedulers of this process and its forks, by process and name; by None the default one."""
 THIS_MACHINE = "this machine"
 _ANNOUNCED: set[int] = set()
 """The processes that have said where their calls run."""

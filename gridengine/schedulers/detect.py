@@ -64,9 +64,7 @@ def said_setting(name: str, environment: Mapping[str, str]) -> str:
 
 
 def _linked(environment: Mapping[str, str]) -> list[str]:
-    """Return the linker's DRMAA library. The linker is only asked if its cache (ldconfig(8)) has
-    one: that takes 20 ms.
-    """
+    """Return the linker's DRMAA library, if its cache (ldconfig(8)) has one: asking takes 20 ms."""
     cache = Path("/etc/ld.so.cache")
     if (
         not environment.get("LD_LIBRARY_PATH")
@@ -111,9 +109,7 @@ def this_allocation() -> Allocation | None:
 
 
 def usable_cores() -> int:
-    """Return how many cores this process may use: those of its CPU affinity, and in a batch job at
-    most the job's.
-    """
+    """Return how many cores this process may use: its CPU affinity's, and at most its job's."""
     cores = len(os.sched_getaffinity(0))
     allocation = this_allocation()
     return cores if allocation is None else min(cores, allocation.cores)

@@ -40,9 +40,7 @@ NAMED = 'flux jobs --no-header --count=0 --name="$1" --format="{id.f58plain}"'
 """Lists the jobs of a name that have not ended."""
 CANCEL = f'ids=$({NAMED}) && {{ [ -z "$ids" ] || flux cancel $ids || [ -z "$({NAMED})" ]; }}'
 UNITS: Mapping[str, float] = {"": 60.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "ms": 1e-3}
-"""The units of `--time-limit`, in seconds (Flux Standard Duration, RFC 23; without a unit,
-minutes).
-"""
+"""The units of `--time-limit`, in seconds (Flux Standard Duration, RFC 23; none: minutes)."""
 SIGNAL_SECONDS = 30
 """How long before its end a worker is told to leave, if it has not left by itself."""
 WAITS = frozenset({"NEW", "DEPEND", "PRIORITY", "SCHED"})
@@ -191,9 +189,7 @@ def _why(job: Mapping[str, Any]) -> str:
 
 
 def _ended(job: Mapping[str, Any], host: str) -> Seen:
-    """Return how a job ended, by its result, and by the exception that ended it, if there is
-    one.
-    """
+    """Return how a job ended, by its result and by the exception that ended it."""
     exception = job.get("exception", {})
     note = str(exception.get("note", "")) if exception.get("occurred") else ""
     result = job.get("result")

@@ -53,9 +53,7 @@ WHY = r"""condor_q -better-analyze "$1" && condor_q "$1" -format 'cores: %r\n' R
 -format 'memory: %r\n' RequestMemory -format 'GPUs: %r\n' RequestGPUs && condor_status \
 -constraint 'SlotType =!= "Dynamic"' -af TotalSlotCpus TotalSlotMemory 'TotalSlotGPUs ?: 0' |
 sed 's/^/slot: /'"""
-"""Prints how many slots meet each condition of a job now, what the job requests, and what slots
-have when they are empty.
-"""
+"""Prints how many slots meet each condition of a job, its request, and the slots' sizes."""
 
 
 class HTCondorCommands(BatchCommands):
@@ -181,9 +179,7 @@ class HTCondorCommands(BatchCommands):
         return shell(WHY, id)
 
     def because(self, output: str) -> str:
-        """Return which conditions no slot meets, and whether any slot could, from `WHY`'s
-        output.
-        """
+        """Return which conditions no slot meets, and whether any slot could, from `WHY`."""
         asked = dict(re.findall(r"^(cores|memory|GPUs): (.*)$", output, re.MULTILINE))
         least = [_number(asked.get(name, "0")) for name in ("cores", "memory", "GPUs")]
         slots = re.findall(r"^slot: (\S+) (\S+) (\S+)$", output, re.MULTILINE)

@@ -66,9 +66,7 @@ failed = functools.partial(Report, WorkerStatus.FAILED)
 
 
 class Handle(NamedTuple):
-    """One launched worker. `id` is the batch system's id, or a process id; `log` is the file of its
-    output, or empty.
-    """
+    """One launched worker: its id in the batch system, or its process id, and its log, if any."""
 
     id: str
     log: str = ""
@@ -101,9 +99,7 @@ def _ranges(numbers: Iterable[int]) -> str:
 
 
 class TryAgain(Exception):
-    """The batch system takes no jobs now: a limit is reached, or it is away. Nothing was
-    submitted.
-    """
+    """The batch system takes no jobs now: a limit is reached, or it is away."""
 
 
 class BatchSystemError(Exception):
@@ -144,9 +140,7 @@ class LaunchContext(NamedTuple):
 
 
 class LaunchPlan(NamedTuple):
-    """What would be submitted: the number of workers, the fields of the request, and the script
-    that each worker runs.
-    """
+    """What would be submitted: the number of workers, the request, and the workers' script."""
 
     count: int  # type: ignore[assignment]
     request: Mapping[str, object]
@@ -168,9 +162,7 @@ and to leave in order.
 
 
 class Launcher(ABC):
-    """Starts, watches and stops workers; knows nothing of calls. All its methods are called from
-    one thread.
-    """
+    """Starts, watches and stops workers; knows nothing of calls. Used by one thread."""
 
     label = ""
     """The name of the calls that the next launch is for."""
@@ -189,9 +181,7 @@ class Launcher(ABC):
 
     @abstractmethod
     def poll(self, handles: Sequence[Handle]) -> Mapping[Handle, Report]:
-        """Return what is known of these workers. If nothing can be learned of a worker now, it is
-        left out; that never means its death.
-        """
+        """Return what is known of these workers; one that is left out need not be dead."""
 
     @abstractmethod
     def cancel(self, handles: Sequence[Handle]) -> None:
@@ -204,14 +194,10 @@ class Launcher(ABC):
     def adopt(  # noqa: B027 - most launchers' workers end with them
         self, handles: Mapping[Handle, Demand], facts: Mapping[str, str]
     ) -> None:
-        """Take over these workers, which an earlier epoch's launcher, with these `facts`, launched
-        for calls of these demands. Called first of all.
-        """
+        """Take over these workers of an earlier epoch, with its `facts`. Called first of all."""
 
     def keep(self, handles: Collection[Handle]) -> None:  # noqa: B027 - as above
-        """Have exactly these workers stay if this process is gone without having closed the
-        launcher: the next epoch adopts them.
-        """
+        """Have exactly these workers stay, for the next epoch, if this process is killed."""
 
     @abstractmethod
     def close(self) -> None:
@@ -226,7 +212,5 @@ class Launcher(ABC):
         """
 
     def explain(self, handles: Sequence[Handle]) -> str:
-        """Return what these queued workers wait for, in the batch system's words; empty if
-        unknown.
-        """
+        """Return what these queued workers wait for, in the batch system's words, or nothing."""
         return ""

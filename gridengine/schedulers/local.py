@@ -289,9 +289,7 @@ class ProcessScheduler(Scheduler):
 
 
 class UnboundedProcessScheduler(ProcessScheduler):
-    """Starts each call at once, in a process of this machine, as `multiprocessing.Process` does:
-    only the system limits how many run.
-    """
+    """Starts each call at once, as `multiprocessing.Process` does: only the system limits them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -303,9 +301,7 @@ class UnboundedProcessScheduler(ProcessScheduler):
 
 
 class SpawnedForkServer(NamedTuple):
-    """A fork server that no agent has taken over: our end of its socket, its process, its
-    environment, and the process that started it.
-    """
+    """A fork server without an agent: our end of its socket, process, environment, and starter."""
 
     sock: socket.socket
     process: subprocess.Popen[bytes]
@@ -371,9 +367,7 @@ def held_resources(resources: Resource, cores: int, *, asked: bool) -> Resource:
 
 
 def memory_here(cores: int = 0) -> Memory:
-    """Return how much memory this process may use: this machine's, or its batch job's on a node
-    with this many cores (default: this node's).
-    """
+    """Return the memory of this machine, or of its batch job on a node with this many cores."""
     allocation = this_allocation()
     granted = (
         math.inf if allocation is None else allocation.memory_beside(cores or allocation.cores)
@@ -392,9 +386,7 @@ def memory_of_machine() -> int:
 
 
 def gpus_of_machine() -> list[Resource]:
-    """Return the GPUs that this process may use: those of CUDA_VISIBLE_DEVICES, else the
-    driver's.
-    """
+    """Return the GPUs for this process: those of CUDA_VISIBLE_DEVICES, else the driver's."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         folder = Path("/proc/driver/nvidia/gpus")
@@ -436,9 +428,7 @@ class ProcessLauncher(LocalLauncher):
         return server.process
 
     def _started_ahead(self) -> SpawnedForkServer | None:
-        """Return a fork server that was started ahead in the same environment, by this very
-        process.
-        """
+        """Return a fork server that this process started ahead in the same environment."""
         with contextlib.suppress(IndexError):
             server = self._ahead.popleft()
             if server.owner == os.getpid() and server.environment == _environment(
@@ -460,9 +450,7 @@ def _command(descriptor: str) -> list[str]:
 
 
 def _socket_pair() -> tuple[socket.socket, socket.socket]:
-    """Return a socket pair, neither end with the number of a standard stream that is closed
-    here.
-    """
+    """Return a socket pair without the numbers of standard streams that are closed here."""
     pair = socket_pair(socket.SOCK_SEQPACKET)
     try:
         ours, theirs = (
@@ -477,9 +465,7 @@ def _socket_pair() -> tuple[socket.socket, socket.socket]:
 
 
 def _inherited(descriptor: int) -> int | None:
-    """Return `Popen`'s argument for a child's stream: ours, or the null device if ours is
-    closed.
-    """
+    """Return `Popen`'s argument for a child's stream: ours, or the null device if closed."""
     try:
         os.fstat(descriptor)
     except OSError:

@@ -59,9 +59,7 @@ NO_ANSWER = "gets no answer of its dispatcher"
 
 
 def unanswered(path: str) -> str:
-    """Return the dispatcher's addresses that a worker has tried in vain, and why, from its log;
-    empty if it has not.
-    """
+    """Return the dispatcher's addresses that a worker tried in vain, and why, from its log."""
     found = re.search(f"{NO_ANSWER}: (.*?)(?:; it tries on)?$", log_tail(path), re.MULTILINE)
     return found[1] if found else ""
 

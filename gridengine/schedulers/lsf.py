@@ -141,9 +141,7 @@ class LSFCommands(BatchCommands):
         return [f"-{name}"] if value is True else [f"-{name}", option_text(name, value)]
 
     def said(self, options: Sequence[str]) -> dict[str, tuple[str, str]]:
-        """Return what options set; of `-R`, which may be repeated, each section, and each resource
-        that `rusage` reserves.
-        """
+        """Return what options set, of `-R` each section and each resource of `rusage`."""
         values: dict[str, tuple[str, str]] = {}
         for word, follower in zip_longest(options, options[1:], fillvalue=""):
             if not word.startswith("-"):
@@ -186,9 +184,7 @@ class LSFCommands(BatchCommands):
     # Jobs.
 
     def submit(self, array: WorkerArray) -> list[str]:
-        """Return the command that submits an array, or a single job. A shell reads its last
-        word.
-        """
+        """Return the command that submits an array or a job; a shell reads its last word."""
         alone = array.count == 1
         before, _, after = array.log("1" if alone else "\0").partition("\0")
         words = [LOGGED_ALONE if alone else LOGGED, str(array.script), before, after]

@@ -82,9 +82,7 @@ def records(output: str) -> Mapping[str, Fields]:
 
 
 def seen_in(fields: Fields) -> Seen | None:
-    """Return the state of a job or subjob; None if it has ended and its attributes do not say
-    how.
-    """
+    """Return the state of a job or subjob; None if it is not known how it ended."""
     state, runs = fields.get("job_state", ""), fields.get("run_count", "")
     host = fields.get("exec_host", "").partition("/")[0]
     if state in ENDED:
@@ -144,9 +142,7 @@ def _ended(fields: Fields, host: str) -> Seen:
 
 
 LOGGED = 'exec "$0" >"$1$PBS_ARRAY_INDEX$2" 2>&1'
-"""A job: it runs its script, with a log of its own. PBS itself may copy a job's output only at the
-end.
-"""
+"""A job: it runs its script, with a log of its own. PBS itself may write logs at the end."""
 LIST = 'set -f; ids=$(qselect -N "$1") && { [ -z "$ids" ] || qstat -t -f $ids; }'
 CANCEL = 'set -f; ids=$(qselect -N "$1") && { [ -z "$ids" ] || qdel $ids; }'
 
@@ -278,9 +274,7 @@ class PBSCommands(BatchCommands):
         return [f"-lwalltime={math.ceil(seconds)}"]
 
     def completed(self, options: list[str]) -> list[str]:
-        """Return the options with all resources of one node in one `select`: beside it, PBS takes
-        no others.
-        """
+        """Return the options with a node's resources in one `select`: PBS takes no others then."""
         pairs = [(flag, value, value.partition("=")[0]) for flag, value in _pairs(options)]
         chunk = [value for flag, value, name in pairs if flag == "-l" and name in CHUNK]
         if not chunk:
@@ -332,9 +326,7 @@ class PBSCommands(BatchCommands):
         )
 
     def listing(self, name: str) -> list[str]:
-        """Return the command that lists jobs that have not ended, with all subjobs. `endings` asks
-        for ended jobs, which PBS may remember for weeks.
-        """
+        """Return the command that lists unfinished jobs and all subjobs; `endings` has the rest."""
         return shell(LIST, name)
 
     def parse(self, output: str) -> dict[str, Seen]:

@@ -249,9 +249,7 @@ def refused(words: str, asked: str, hint: str | None, table: str) -> SubmissionR
 
 
 def first_match(words: str, table: Mapping[str, T]) -> T | None:
-    """Return the value of the first regular expression in a table that is found in a batch system's
-    words, case aside; None if none is.
-    """
+    """Return the value of a table's first regular expression that is found, case aside."""
     return next(
         (value for key, value in table.items() if re.search(key, words, re.IGNORECASE)), None
     )

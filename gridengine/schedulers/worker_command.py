@@ -22,9 +22,7 @@ _HERE_ONLY = frozenset({"-B", "-d", "-q", "-v"})
 
 
 def interpreter_flags() -> list[str]:
-    """Return the flags of this interpreter, as `multiprocessing` passes them on (`-O`, `-W`,
-    `-X`).
-    """
+    """Return this interpreter's flags, as `multiprocessing` passes them on (`-O`, `-W`, `-X`)."""
     return subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined, no-any-return]
 
 

@@ -75,9 +75,7 @@ def _inner_of(pid: int) -> tuple[InlineScheduler, socket.socket]:
 
 
 class NestedScheduler(Scheduler):
-    """The scheduler seen from inside a call: nested calls run on the same workers, and are
-    cancelled when the call ends.
-    """
+    """The scheduler inside a call: nested calls use the same workers, and end with the call."""
 
     def __init__(self) -> None:
         super().__init__(max_workers=1)
@@ -131,9 +129,7 @@ class RemoteScheduler(Scheduler):
         """The objects that hold calls back."""
 
     def keeping(self, name: str) -> RemoteScheduler:
-        """Return a scheduler whose calls go on without this process, until the next one of that
-        name.
-        """
+        """Return a scheduler whose calls go on without this process, for the next of that name."""
         made = RemoteScheduler(
             self.path,
             weight=self.weight,

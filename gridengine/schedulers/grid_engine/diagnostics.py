@@ -62,9 +62,7 @@ def parse_id(job: str) -> tuple[str, str]:
 
 
 def parse_accounting(text: str, task: str) -> Failure | None:
-    """Return why this task failed, from the output of `qacct -j` (accounting(5)); None if it is not
-    there or did not fail.
-    """
+    """Return why a task failed, from `qacct -j` (accounting(5)); None if it did not."""
     for record in re.split(r"^=+$", text, flags=re.MULTILINE):
         fields = dict(re.findall(r"^(\w+) +(.*?) *$", record, flags=re.MULTILINE))
         words = fields.get("failed", "").partition(":")[2]
@@ -102,9 +100,7 @@ def parse_error_reasons(text: str) -> list[str]:
 
 
 def parse_scheduling(text: str) -> list[str]:
-    """Return why a job waits, from the output of `qstat -j`, without what concerns queues that it
-    does not request.
-    """
+    """Return why a job waits, from `qstat -j`, without queues that it does not request."""
     _, found, rest = text.partition("\nscheduling info:")
     if not found:
         return []
@@ -127,9 +123,7 @@ class Diagnostics:
         self._environment = {**environment, "LC_ALL": "C"}
 
     def failure(self, job: str) -> Failure | None:
-        """Return why a job failed; None while nothing is known. The master's log has it at once,
-        the accounts some 15 s later.
-        """
+        """Return why a job failed, once known: by the log at once, by the accounts 15 s later."""
         number, task = parse_id(job)
         if not number:
             return None
@@ -237,9 +231,7 @@ class Limit(NamedTuple):
 
 
 def parse_running(text: str) -> dict[str, str]:
-    """Return the queue instance ("all.q@node7") of each running task, by its id ("29.1"), from the
-    output of `qstat -xml -s r`.
-    """
+    """Return the queue instance of each running task ("29.1"), from `qstat -xml -s r`."""
     rows = (
         dict(re.findall(r"<(\w+)>([^<]*)</\1>", row))
         for row in re.findall(r"<job_list\b.*?</job_list>", text, flags=re.DOTALL)

@@ -38,15 +38,11 @@ REQUEST_SECONDS = 20.0
 UNGUARD_SECONDS = 1.0
 CLOSE_SECONDS = 5.0
 STATIC_TLS = "glibc.rtld.optional_static_tls"
-"""With less of it Grid Engine's library does not load into a Python: "cannot allocate memory in
-static TLS block".
-"""
+"""Without it Grid Engine's library does not load: "cannot allocate memory in static TLS block"."""
 
 UNREACHABLE = frozenset({"DrmCommunicationException", "NoActiveSessionException"})
 FOR_NOW = frozenset({"TryLaterException", "OutOfMemoryException"})
-"""Exceptions that say nothing about the request. Grid Engine raises the second for its limits on
-the number of jobs.
-"""
+"""Exceptions that blame no request; Grid Engine has the second for limits on numbers of jobs."""
 LIMITS = re.compile(
     r"\b(per user|per cluster|too many jobs|jobs? limit|try (again|later)|temporar\w+)\b",
     re.IGNORECASE,
@@ -80,9 +76,7 @@ GRID_ENGINE_UNNAMED = System("Grid Engine", "", GRID_ENGINE)
 
 
 def system_of(name: str, implementation: str) -> System:
-    """Return the batch system with these names (`drmaa_get_DRM_system`,
-    `drmaa_get_DRMAA_implementation`).
-    """
+    """Return the batch system with these names of the library's (`drmaa_get_DRM_system`, ...)."""
     if "slurm" in f"{name} {implementation}".lower():
         return System(name, implementation, SLURM)
     if GRID_ENGINES.search(name or implementation):
@@ -277,9 +271,7 @@ class Session:
         self._kept: set[str] = set()
 
     def take_over(self, contact: str, jobs: Iterable[str]) -> None:
-        """Be the session of this name, with these cluster tasks of an earlier process. Called
-        first of all.
-        """
+        """Be the session of this name, with an earlier process's tasks. Called first of all."""
         with self._lock:
             self.contact = contact
             self._jobs.update(jobs)
@@ -366,9 +358,7 @@ class Session:
         return answer
 
     def _started(self) -> DrmaaProcess:
-        """Return the DRMAA process. If the last one died, a new one takes over its session and its
-        cluster tasks.
-        """
+        """Return the DRMAA process; if it died, a new one that takes over the session."""
         if self._running is not None and self._running.is_running:
             return self._running
         if self._running is not None:
@@ -401,9 +391,7 @@ class Session:
 
 
 def shared_session(library: str = "") -> Session:
-    """Return this process's session with a library. A fork has its own, since it must not use its
-    parent's socket.
-    """
+    """Return this process's session with a library; a fork must not use its parent's socket."""
     return _session_of(os.getpid(), library)
 
 

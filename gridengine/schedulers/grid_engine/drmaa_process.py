@@ -78,9 +78,7 @@ NO_RUSAGE = 24
 
 
 def library_names(session: Any) -> dict[str, str]:
-    """Return the library's names for the batch system and for itself; no session is needed
-    (GFD.22).
-    """
+    """Return the library's names for the batch system and itself, without a session (GFD.22)."""
     return {"system": str(session.drmsInfo), "implementation": str(session.drmaaImplementation)}
 
 
@@ -209,9 +207,7 @@ class DrmaaServer:
         self.guard(files)
 
     def keep(self, jobs: Sequence[str]) -> None:
-        """Have exactly these cluster tasks stay when the parent is gone: another process adopts
-        them.
-        """
+        """Have exactly these cluster tasks stay when the parent is gone: others adopt them."""
         self._kept = set(jobs)
 
     def guard(self, files: list[str]) -> None:
@@ -241,9 +237,7 @@ class DrmaaServer:
         self.terminate(ids)
 
     def status(self, jobs: list[str], seconds: float) -> Json:
-        """Return `{id: [state, how it ended]}` of as many jobs as can be asked for in this time, or
-        until no answer comes.
-        """
+        """Return `{id: [state, how it ended]}`, until the time is over or no answer comes."""
         until = time.monotonic() + seconds
         states: dict[str, Json] = {}
         for job in jobs:
@@ -298,9 +292,7 @@ class DrmaaServer:
         return len(self._to_delete)
 
     def sweep(self) -> bool:
-        """Try to delete one cluster task, again later if it cannot be; return whether one was due
-        and the batch system answers.
-        """
+        """Try to delete one cluster task; return whether one was due and the system answers."""
         now = time.monotonic()
         job, due = next(iter(self._to_delete.items()), ("", math.inf))
         if now < max(due, self._paused_until):
@@ -406,9 +398,7 @@ def _wait(server: DrmaaServer, channel: socket.socket, parent: int) -> None:
 
 
 def failure(error: BaseException) -> Json:
-    """Return an exception as a failure, without the number that the package puts before the
-    library's words.
-    """
+    """Return an exception as a failure, without the number that the package puts first."""
     words = str(error).strip()
     if words.startswith("code "):
         words = words.partition(": ")[2]

@@ -68,9 +68,7 @@ REASON_SECONDS = 17.0
 END_SECONDS = 6.0
 """How long DRMAA may take to tell an exit status after the end: it learns of it every 5 s."""
 UNKNOWN_SECONDS = 60.0
-"""How long a task may be "undetermined", as while the master is busy, before the master is asked
-whether it has the job.
-"""
+"""How long a task may be "undetermined" before the master is asked whether it has the job."""
 MOST_LOOKS = 3
 """After this many times `END_SECONDS` an ended task is reported without an exit status."""
 
@@ -89,9 +87,7 @@ STATES = {
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a job ended, by DRMAA: a report, whether it had started, and its usage if a signal ended
-    it.
-    """
+    """How a job ended, by DRMAA: a report, whether it started, its usage if a signal ended it."""
 
     report: Report
     started: bool = True
@@ -246,9 +242,7 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
     def request(
         self, count: int, demand: Demand, log: Callable[[object], str]
     ) -> dict[str, object]:
-        """Return the job template, by DRMAA's names. A job name in the user's own `-N` stands; the
-        template's would replace it.
-        """
+        """Return the job template. A user's own `-N` stands, which a name here would replace."""
         request = self._request_for(demand)
         is_grid_engine = self._system.kind == GRID_ENGINE
         name = self.job_name if is_grid_engine else self.job_name[:SHORT_NAME]
@@ -286,9 +280,7 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
         super().adopt(handles, facts)
 
     def keep(self, handles: Collection[Handle]) -> None:
-        """Have the DRMAA process, which outlives this one, delete all tasks but these at the
-        end.
-        """
+        """Have the DRMAA process, which outlives this one, delete all tasks but these."""
         kept = {handle.id for handle in handles}
         if kept != self._kept:
             self._opened().keep(kept, self._kept - kept)
@@ -297,9 +289,7 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
     # Watching.
 
     def poll(self, handles: Sequence[Handle]) -> Mapping[Handle, Report]:
-        """Return what is known of these tasks; of many, the most urgent first, the others in
-        turn.
-        """
+        """Return what is known of these tasks; of many, the most urgent first, then the others."""
         now = time.monotonic()
         known = {handle.id: handle for handle in handles if handle in self.tasks}
         asked = [handle.id for handle in self._most_urgent_first(known.values())[:MOST_ASKED]]
@@ -345,9 +335,7 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
         ]
 
     def _exit_reports(self, handles: Iterable[Handle], now: float) -> dict[Handle, Report]:
-        """Return a report on each task that has ended, if its reason is known or was looked for
-        long enough.
-        """
+        """Return reports on tasks that have ended, once the reason is known or looked for long."""
         reports = {}
         lacks = functools.cache(self._diagnostics.lacks)
         for handle in handles:

@@ -305,9 +305,7 @@ class Request:
         return ", ".join(f"{name}={self.values[name]}" for name in LIMITS if name in self.values)
 
     def fault(self, usage: Mapping[str, str]) -> type[GridEngineError] | None:
-        """Return the error for the limit that a killed task had reached, by DRMAA's record of its
-        usage; None when none, or unknown.
-        """
+        """Return the error for the limit that a killed task had reached, by its usage, if known."""
         run, peak = ran_for(usage), float(usage.get("maxvmem") or 0)
         slots = (slots_of(self.values.get("-pe", "")) or 1) if self.memory_per_slot else 1
         times = (clock_seconds(self.values.get(name, "")) for name in ("h_rt", "s_rt"))
@@ -331,9 +329,7 @@ class Own:
 
 
 def request_for(words: BatchWords, own: Own, demand: Demand, site: Any = None) -> Request:
-    """Return the request for workers of this demand; `site`: the settings (default: this
-    site's).
-    """
+    """Return the request for workers of this demand; `site`: the settings (default: ours)."""
     site = site_settings(words) if site is None else site
     if isinstance(words, OtherWords) and demand.resources == own.held:
         demand = Demand(ZERO, demand.factor)
@@ -393,9 +389,7 @@ def check_submits(words: Sequence[str]) -> None:
 
 
 def by_shell(words: Sequence[str]) -> bool:
-    """Return whether a shell runs the job's command, and splits it at blanks (qsub(1): -shell; the
-    last one counts).
-    """
+    """Return whether a shell runs the job's command, and splits it (qsub(1): the last -shell)."""
     said = [value for option, value in pairwise(words) if option == "-shell"]
     return bool(said) and said[-1].startswith("y")
 

@@ -82,9 +82,7 @@ def site_of(config: str, partitions: str, nodes: str, names: str) -> Site:
 
 
 def parse_sizes(nodes: str, partitions: Sequence[str]) -> list[tuple[int, int]]:
-    """Return the cores and megabytes of each kind of node in these partitions, from sinfo's
-    "%R|%c|%m".
-    """
+    """Return the cores and megabytes of each kind of node, from sinfo's "%R|%c|%m"."""
     rows = re.findall(r"^(.*)\|(\d+)\+?\|(\d+)\+?\s*$", nodes, flags=re.MULTILINE)
     return [
         (int(cores), int(memory))
@@ -106,9 +104,7 @@ LATER = re.compile(
     r"temporarily|too many",
     re.IGNORECASE,
 )
-"""A limit that others' jobs, or ours, use up. Slurm has one text for all limits, of which some
-never pass.
-"""
+"""A limit of others' jobs or ours. Slurm has one text for all limits, also for lasting ones."""
 OWN_LIMITS = {
     "AssocMaxSubmitJobLimit|QOSMaxSubmitJobPerUserLimit": "`sacctmgr show associations user=$USER` "
     "and `sacctmgr show qos` list the limits, of which one is MaxSubmitJobs=0: name another "
@@ -181,9 +177,7 @@ STATES = {
     **dict.fromkeys(("RUNNING", "SIGNALING", "RESIZING", "STAGE_OUT"), WorkerStatus.RUNNING),
     **dict.fromkeys(("SUSPENDED", "STOPPED"), WorkerStatus.SUSPENDED),
 }
-"""The states of jobs that have not ended. COMPLETING says nothing: jobs that end, are deleted or
-are requeued all pass it.
-"""
+"""The states of unfinished jobs. COMPLETING is none: any end, and requeueing, pass it."""
 
 
 _failed = functools.partial(Seen, WorkerStatus.FAILED)
@@ -265,9 +259,7 @@ _REASONS = (
     ),
 )
 REASONS = {f"^({pattern})$": (meaning, remedy) for pattern, meaning, remedy in _REASONS}
-"""The meaning and remedy of each reason; the first match counts ("JOB REASON CODES" in
-squeue(1)).
-"""
+"""The meaning and remedy of each reason, by the first match ("JOB REASON CODES", squeue(1))."""
 
 
 NEVER = re.compile(
@@ -318,9 +310,7 @@ def parse_squeue(text: str) -> dict[str, Seen]:
 
 
 def seen_in(state: str, start: str = "", remaining: str = "", reason: str = "") -> Seen:
-    """Return the state of a task, from squeue's words. If it waits for `BeginTime`, it may have
-    been requeued.
-    """
+    """Return the state of a task, from squeue's words; `BeginTime` may mean requeued."""
     if state in ENDS:
         return replace(ENDS[state], reason=f"{ENDS[state].reason} ({state})")
     status = STATES.get(state)

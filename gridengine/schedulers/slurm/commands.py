@@ -120,9 +120,7 @@ class SlurmCommands(BatchCommands):
         return [f"--time={minutes}", f"--signal=B:TERM@{SIGNAL_SECONDS}"]
 
     def parse_time(self, text: str) -> float:
-        """Return the seconds of "90" (minutes), "2:00:00" or "1-12"; 0 if the text is malformed or
-        means no limit (sbatch(1)).
-        """
+        """Return the seconds of "90" (minutes), "2:00:00" or "1-12"; 0 for no limit (sbatch(1))."""
         if not re.fullmatch(r"(\d+-)?\d+(:\d+){0,2}", text):
             return 0.0
         days, is_days, time = text.rpartition("-")
@@ -207,9 +205,7 @@ class SlurmCommands(BatchCommands):
         return answers.parse_squeue(output)
 
     def endings(self, ended: Mapping[str, Seen]) -> list[list[str]]:
-        """Return a question for each array of which tasks ended badly, and, if accounts are kept,
-        one for who cancelled tasks.
-        """
+        """Return questions for each array with bad ends, and, with accounts, for who cancelled."""
         arrays = dict.fromkeys(id.partition("_")[0] for id in ended)
         details = [["scontrol", "show", "job", array, "--oneliner"] for array in arrays]
         deleted = [id for id, seen in ended.items() if seen.deleted]
@@ -259,9 +255,7 @@ class SlurmCommands(BatchCommands):
 
 
 class DrmaaWords(SlurmCommands):
-    """The options of sbatch as DRMAA libraries for Slurm take them, and as a `GridEngineScheduler`
-    says them.
-    """
+    """The options of sbatch as DRMAA libraries take them, and a `GridEngineScheduler` says them."""
 
     def __init__(self, title: str) -> None:
         super().__init__()

@@ -18,9 +18,7 @@ from gridengine.schedulers.slurm.commands import option_values
 from gridengine.settings.values import settings
 
 MOST_AT_ONCE = 4
-"""The most srun processes of a launcher. Each stays as long as its worker, and takes some ten
-megabytes on this machine.
-"""
+"""The most srun processes of a launcher: each stays as long as its worker, and takes 10 MB."""
 ANSWER_SECONDS = 3.0
 """How long srun may take to say whether there is room: it takes some 10 ms."""
 AGAIN_SECONDS = 60.0
@@ -38,9 +36,7 @@ ALIKE = frozenset(
         *("time", "tmp", "wckey"),
     )
 )
-"""The options that mean the same to srun and sbatch for a job of one task. With any other option,
-sbatch starts all workers.
-"""
+"""The options that mean the same to srun, for a job of one task; others are left to sbatch."""
 VARIABLES = {
     "SBATCH_ACCOUNT": "--account",
     "SBATCH_CONSTRAINT": "--constraint",
@@ -269,9 +265,7 @@ class ImmediateWorkers:
         )
 
     def close(self) -> None:
-        """Wait for all srun processes to end; their jobs are being cancelled. If they were killed
-        at once, their nodes would be unusable for seconds.
-        """
+        """Wait for all srun processes: killed at once, they leave nodes unusable for seconds."""
         deadline = time.monotonic() + END_SECONDS
         for one in self._begun:
             if not one.wait_for_end(deadline):

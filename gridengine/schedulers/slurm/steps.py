@@ -40,9 +40,7 @@ BUSY_SECONDS = 5
 """How long srun waits for a step."""
 HAS_STEP = r"srun: launching StepId=(?P<id>\S+) on host (?P<host>[^\s,]+)"
 LOGGED = 'exec >"$1" 2>&1; shift; exec "$0" "$@"'
-"""Runs a script with its output in a file, the first argument. The file is opened on the worker's
-node, so that the worker can read its path.
-"""
+"""Runs a script with its output in a file, opened on the worker's node, which reads its path."""
 CANCEL = 'scancel --quiet "$@"; :'
 """Cancels steps. Some may have ended, which is an error to scancel."""
 
