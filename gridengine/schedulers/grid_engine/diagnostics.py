@@ -16,7 +16,7 @@ import shutil
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from gridengine.schedulers.batch_commands import clock_seconds
 from gridengine.schedulers.checks import Finding, State, check_names, listed, setting_of
@@ -116,11 +116,49 @@ def _concerns(line: str, queues: list[str]) -> bool:
     return named is None or named[1] in queues or is_pattern
 
 
+class Limit(NamedTuple):
+    """A number of seconds, infinite without a limit, and the limit in words."""
+
+    seconds: float = math.inf
+    words: str = ""
+
+
+def parse_running(text: str) -> dict[str, str]:
+    """Return the queue instance of each running task ("29.1"), from `qstat -xml -s r`."""
+    rows = (
+        dict(re.findall(r"<(\w+)>([^<]*)</\1>", row))
+        for row in re.findall(r"<job_list\b.*?</job_list>", text, flags=re.DOTALL)
+    )
+    return {
+        f"{row['JB_job_number']}.{row.get('tasks', '1')}": row["queue_name"]
+        for row in rows
+        if {"JB_job_number", "queue_name"} <= row.keys()
+    }
+
+
+def parse_limit(text: str, whose: str) -> Limit:
+    """Return the shortest time limit in the output of `qconf -sq` (a limit a line), or in a list of
+    requests. `h_cpu` counts too: each slot has as much of it as of time.
+    """
+    said = re.findall(r"(?:^|[\s,])(h_rt|h_cpu)(?:=|\s+)([\d:.]+)(?=[\s,]|$)", text)
+    limits = [
+        Limit(clock_seconds(value), f"{name}={value} of {whose}")
+        for name, value in said
+        if clock_seconds(value)
+    ]
+    return min(limits, default=Limit())
+
+
 class Diagnostics:
     """Asks the commands and files of the Grid Engine that an environment names, if it names one."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        self._environment = {**environment, "LC_ALL": "C"}
+        root, architecture = environment.get("SGE_ROOT"), environment.get("SGE_ARCH", "*")
+        folders = sorted(Path(root, "bin").glob(architecture)) if root else []
+        path = ":".join(filter(None, [environment.get("PATH", os.defpath), *map(str, folders)]))
+        self._environment = {**environment, "LC_ALL": "C", "PATH": path}
+        self._limit_of_queue = functools.cache(self._ask_queue)
+        self._limit_of_job = functools.cache(self._ask_job)
 
     def failure(self, job: str) -> Failure | None:
         """Return why a job failed, once known: by the log at once, by the accounts 15 s later."""
@@ -197,13 +235,29 @@ class Diagnostics:
 
     def find(self, name: str) -> str:
         """Return the path of one of Grid Engine's commands, empty if there is none."""
-        found = shutil.which(name, path=self._environment.get("PATH"))
-        root = self._environment.get("SGE_ROOT")
-        if found or not root:
-            return found or ""
-        architecture = self._environment.get("SGE_ARCH", "*")
-        files = sorted(Path(root, "bin").glob(f"{architecture}/{name}"))
-        return next((str(file) for file in files if os.access(file, os.X_OK)), "")
+        return shutil.which(name, path=self._environment["PATH"]) or ""
+
+    def limits(self, ids: Collection[str]) -> dict[str, Limit]:
+        """Return how long each of these tasks that runs may do so from its start, by the site's
+        limits: those of its queue, and of its job by default requests (sge_request(5), a JSV).
+        That takes one question for all, and one for each job and queue not asked for before.
+        """
+        user = pwd.getpwuid(os.getuid()).pw_name
+        return {
+            id: min(self._limit_of_job(id.partition(".")[0]), self._limit_of_queue(queue))
+            for id, queue in parse_running(
+                self._output("qstat", "-xml", "-s", "r", "-u", user)
+            ).items()
+            if id in ids
+        }
+
+    def _ask_job(self, number: str) -> Limit:
+        told = self._output("qstat", "-j", number)
+        requests = re.findall(r"^hard resource_list: +(.*)$", told, flags=re.MULTILINE)
+        return parse_limit(",".join(requests), f"job {number}")
+
+    def _ask_queue(self, queue: str) -> Limit:
+        return parse_limit(self._output("qconf", "-sq", queue), f"queue {queue}")
 
     @functools.cached_property
     def _master_log(self) -> Path | None:
@@ -211,78 +265,6 @@ class Diagnostics:
         bootstrap = tail(Path(root, cell, "common", "bootstrap"), LOG_BYTES) if root else ""
         folder = re.search(r"^qmaster_spool_dir\s+(\S+)", bootstrap, flags=re.MULTILINE)
         return Path(folder[1], "messages") if folder else None
-
-
-# How long tasks may run, by the limits of the site: of the queue, and of the job by the site's
-# default requests (sge_request(5), a JSV).
-
-
-class Asks(Protocol):
-    """Runs Grid Engine's commands, as `Diagnostics` does."""
-
-    def ask(self, name: str, *arguments: str) -> Answer: ...
-
-
-class Limit(NamedTuple):
-    """A number of seconds, infinite without a limit, and the limit in words."""
-
-    seconds: float = math.inf
-    words: str = ""
-
-
-def parse_running(text: str) -> dict[str, str]:
-    """Return the queue instance of each running task ("29.1"), from `qstat -xml -s r`."""
-    rows = (
-        dict(re.findall(r"<(\w+)>([^<]*)</\1>", row))
-        for row in re.findall(r"<job_list\b.*?</job_list>", text, flags=re.DOTALL)
-    )
-    return {
-        f"{row['JB_job_number']}.{row.get('tasks', '1')}": row["queue_name"]
-        for row in rows
-        if {"JB_job_number", "queue_name"} <= row.keys()
-    }
-
-
-def parse_limit(text: str, whose: str) -> Limit:
-    """Return the shortest time limit in the output of `qconf -sq` (a limit a line), or in a list of
-    requests. `h_cpu` counts too: each slot has as much of it as of time.
-    """
-    said = re.findall(r"(?:^|[\s,])(h_rt|h_cpu)(?:=|\s+)([\d:.]+)(?=[\s,]|$)", text)
-    limits = [
-        Limit(clock_seconds(value), f"{name}={value} of {whose}")
-        for name, value in said
-        if clock_seconds(value)
-    ]
-    return min(limits, default=Limit())
-
-
-class TimeLimits:
-    """Asks for the time limits of running tasks."""
-
-    def __init__(self, grid_engine: Asks) -> None:
-        self._grid_engine = grid_engine
-        self._of_queue = functools.cache(self._ask_queue)
-        self._of_job = functools.cache(self._ask_job)
-
-    def of(self, ids: Collection[str]) -> dict[str, Limit]:
-        """Return the limit of each of these tasks that runs, counted from its start. That takes one
-        question for all, and one for each job and queue that was not asked for before.
-        """
-        user = pwd.getpwuid(os.getuid()).pw_name
-        told = self._grid_engine.ask("qstat", "-xml", "-s", "r", "-u", user).output
-        return {
-            id: min(self._of_job(id.partition(".")[0]), self._of_queue(queue))
-            for id, queue in parse_running(told).items()
-            if id in ids
-        }
-
-    def _ask_job(self, number: str) -> Limit:
-        told = self._grid_engine.ask("qstat", "-j", number).output
-        requests = re.findall(r"^hard resource_list: +(.*)$", told, flags=re.MULTILINE)
-        return parse_limit(",".join(requests), f"job {number}")
-
-    def _ask_queue(self, queue: str) -> Limit:
-        return parse_limit(self._grid_engine.ask("qconf", "-sq", queue).output, f"queue {queue}")
 
 
 # What `gridengine doctor` checks.

@@ -25,7 +25,7 @@ from gridengine.schedulers.batch_commands import BatchWords
 from gridengine.schedulers.batch_system import BatchLauncher, exit_report
 from gridengine.schedulers.detect import library_paths
 from gridengine.schedulers.grid_engine import drmaa
-from gridengine.schedulers.grid_engine.diagnostics import NOWHERE, Diagnostics, Limit, TimeLimits
+from gridengine.schedulers.grid_engine.diagnostics import NOWHERE, Diagnostics, Limit
 from gridengine.schedulers.grid_engine.drmaa import GRID_ENGINE, GRID_ENGINE_UNNAMED, System
 from gridengine.schedulers.grid_engine.options import (
     Own,
@@ -194,7 +194,6 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
         self._system = system
         # This machine's Grid Engine, if it has one, knows nothing of another system's jobs.
         self._diagnostics = Diagnostics(os.environ if system.kind == GRID_ENGINE else NOWHERE)
-        self._limits = TimeLimits(self._diagnostics)
 
     @property
     def _words(self) -> BatchWords:
@@ -316,7 +315,7 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
         }
         if new and now >= self._limits_due:
             self._limits_due = now + LIMITS_SECONDS
-            for id, limit in self._limits.of(new).items():
+            for id, limit in self._diagnostics.limits(new).items():
                 new[id].limit = limit
 
     def _most_urgent_first(self, handles: Iterable[Handle]) -> list[Handle]:

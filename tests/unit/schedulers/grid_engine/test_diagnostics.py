@@ -11,10 +11,10 @@ from gridengine.schedulers import detect
 from gridengine.schedulers.checks import State
 from gridengine.schedulers.command import Answer
 from gridengine.schedulers.grid_engine.diagnostics import (
+    NOWHERE,
     Diagnostics,
     Failure,
     Limit,
-    TimeLimits,
     findings,
     parse_accounting,
     parse_error_reasons,
@@ -172,10 +172,11 @@ usage         1:            cpu=00:00:00, mem=0.00000 GB s
 """
 
 
-class Played:
+class Played(Diagnostics):
     """A Grid Engine that prints this, and notes what it was asked."""
 
     def __init__(self, rows: str, job: str = "") -> None:
+        super().__init__(NOWHERE)
         self.rows, self.job = rows, job
         self.asked: list[str] = []
 
@@ -189,19 +190,19 @@ class Played:
 
 def test_the_shorter_limit_of_queue_and_job_counts() -> None:
     rows = ROW.format(queue="short.q@vm", task="<tasks>2</tasks>")
-    queue = TimeLimits(Played(rows))
-    assert queue.of(["442.2"]) == {"442.2": (3600.0, "h_rt=01:00:00 of queue short.q@vm")}
-    job = TimeLimits(Played(rows, JOB.format(h_rt="0:30:0")))
-    assert job.of(["442.2"]) == {"442.2": (1800.0, "h_rt=0:30:0 of job 442")}
+    queue = Played(rows)
+    assert queue.limits(["442.2"]) == {"442.2": (3600.0, "h_rt=01:00:00 of queue short.q@vm")}
+    job = Played(rows, JOB.format(h_rt="0:30:0"))
+    assert job.limits(["442.2"]) == {"442.2": (1800.0, "h_rt=0:30:0 of job 442")}
 
 
 def test_each_queue_and_job_is_asked_once_and_those_that_do_not_run_are_left_out() -> None:
     played = Played(
         "".join(ROW.format(queue="all.q@vm", task=f"<tasks>{task}</tasks>") for task in (1, 2))
     )
-    limits = TimeLimits(played)
+    limits = played
     for _ in range(2):
-        assert limits.of(["442.1", "442.2", "442.3"]) == dict.fromkeys(
+        assert limits.limits(["442.1", "442.2", "442.3"]) == dict.fromkeys(
             ["442.1", "442.2"], Limit(math.inf)
         )
     assert played.asked == ["qstat -xml -s", "qstat -j 442", "qconf -sq all.q@vm", "qstat -xml -s"]
@@ -209,7 +210,7 @@ def test_each_queue_and_job_is_asked_once_and_those_that_do_not_run_are_left_out
 
 @pytest.mark.parametrize("told", ["", "<job_list>", "<job_list><tasks>1</tasks></job_list>"])
 def test_of_what_is_printed_otherwise_nothing_is_known(told: str) -> None:
-    assert TimeLimits(Played(told)).of(["442.1"]) == {}
+    assert Played(told).limits(["442.1"]) == {}
 
 
 @pytest.mark.parametrize(

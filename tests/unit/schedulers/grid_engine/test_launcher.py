@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -125,6 +124,9 @@ class Told:
     def error_state(self, job: str) -> str:
         return self.reason
 
+    def limits(self, ids: Iterable[str]) -> dict[str, Limit]:
+        return {}
+
     def logged_failure(self, job: str) -> None:
         return None
 
@@ -212,9 +214,8 @@ def test_how_long_a_task_may_run_that_has_begun_is_asked_once_and_told_each_time
         return {ONE.id: Limit(50.0, "h_rt=60 of queue short.q@vm")}
 
     limited = DrmaaTask(Request(values={"h_rt": "60"}))
-    vars(launcher).update(
-        tasks={ONE: DrmaaTask(Request()), TWO: limited}, _limits=SimpleNamespace(of=limits_of)
-    )
+    vars(launcher).update(tasks={ONE: DrmaaTask(Request()), TWO: limited})
+    said.limits = limits_of
     said.state = "queued_active", None
     launcher.poll([ONE, TWO])
     said.state = "running", None
