@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -359,6 +360,14 @@ class BatchWords(ABC):
                 values[self.alike.get(name, name)] = (value if is_joined else follower, text)
         return values
 
+    def split(self, options: str) -> list[str]:
+        """Return the words of a text of options, as `native` or a setting.
+
+        Raises:
+            ConfigurationError: a quote is not closed.
+        """
+        return split_words(options)
+
     def check(self, options: Sequence[str]) -> None:
         """Raise a ConfigurationError that names an option which users may not set."""
         check_not_ours([*self.said(options), *(word[:2] for word in options)], self.ours)
@@ -578,6 +587,18 @@ def option_text(name: str, value: object) -> str:
     if not isinstance(value, (str, int, float)):
         raise TypeError(f"{name} must be a string, a number or True, not {value!r}")
     return line_of_text(name, str(value))
+
+
+def split_words(options: str) -> list[str]:
+    """Return the words of options. As in a shell, a quoted word may hold blanks.
+
+    Raises:
+        ConfigurationError: a quote is not closed.
+    """
+    try:
+        return shlex.split(options)
+    except ValueError as error:
+        raise ConfigurationError(f"the options {options!r} cannot be read: {error}") from error
 
 
 def check_not_ours(names: Iterable[str], ours: Container[str]) -> None:

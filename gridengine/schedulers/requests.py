@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import math
 import re
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -53,7 +52,7 @@ def own_options(system: BatchWords, given: Mapping[str, Option], native: str) ->
             options += system.site_option(name, value)
         elif system.says_false or value is not False:
             options += system.own_option(name, value)
-    return options + split_words(native)
+    return options + system.split(native)
 
 
 def worker_options(
@@ -82,7 +81,7 @@ def worker_options(
         words = system.site_option(setting, value) if value else []
         if not system.said(words).keys() & named.keys():
             options += words
-    options += split_words(site.native)
+    options += system.split(site.native)
     system.check(options)
     return system.completed(options)
 
@@ -101,10 +100,10 @@ def _options_of(system: BatchWords, part: Resource, factor: float, site: Any) ->
         ]
     if type(part) is GPUs:
         template, places = site.gpus or system.gpus, system.gpu_places(len(part.g))
-        return split_words(fill_template(f"{system.key}.gpus", template, **places))
+        return system.split(fill_template(f"{system.key}.gpus", template, **places))
     if type(part) is Token:
         said = site.tokens.get(part.name)
-        return system.token(part.name) if said is None else split_words(said)
+        return system.token(part.name) if said is None else system.split(said)
     return native_options(part, system.native_name)  # none for Capacity
 
 
@@ -165,18 +164,6 @@ def check_no_conflict(
             f"{part!r} of a call and {own[both][1]} of the scheduler both say {both}",
             hint="say it in one of the two places",
         )
-
-
-def split_words(options: str) -> list[str]:
-    """Return the words of options. As in a shell, a quoted word may hold blanks.
-
-    Raises:
-        ConfigurationError: a quote is not closed.
-    """
-    try:
-        return shlex.split(options)
-    except ValueError as error:
-        raise ConfigurationError(f"the options {options!r} cannot be read: {error}") from error
 
 
 def native_options(part: Resource, system: str) -> list[str]:

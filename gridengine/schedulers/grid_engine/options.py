@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 import re
-import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -30,6 +29,7 @@ from gridengine.schedulers.batch_commands import (
     clock_seconds,
     clock_time,
     memory_bytes,
+    split_words,
 )
 from gridengine.schedulers.grid_engine.drmaa import GRID_ENGINE, SLURM, System
 from gridengine.schedulers.registry import BY_NAME
@@ -212,6 +212,9 @@ class GridEngineWords(BatchWords):
         size = memory_bytes(found[2]) if found and is_memory else 0.0
         return f"-l {found[1]}={round(size * factor)}" if found and size and factor != 1 else option
 
+    def split(self, options: str) -> list[str]:
+        return raw_words(options)
+
     def check(self, options: Sequence[str]) -> None:
         check_not_ours(options, self.ours)
         check_submits(options)
@@ -236,6 +239,9 @@ class OtherWords(BatchWords):
     @property
     def native_name(self) -> str:
         return self._kind
+
+    def split(self, options: str) -> list[str]:
+        return raw_words(options)
 
     def own_option(self, name: str, value: Option) -> list[str]:
         raise cannot_say(self, f"{name}={value!r}")
@@ -291,13 +297,8 @@ class Request:
 
     @property
     def native(self) -> str:
-        """The options as DRMAA's native specification: as in a shell, blanks stand in quotes."""
-        return " ".join(
-            shlex.quote(word)
-            if not word or (re.search(r"[\s'\"]", word) and not _is_ours(word))
-            else word
-            for word in self.options
-        )
+        """DRMAA's native specification."""
+        return " ".join(self.options)
 
     @property
     def limits(self) -> str:
@@ -335,6 +336,14 @@ def request_for(words: BatchWords, own: Own, demand: Demand, site: Any = None) -
         demand = Demand(ZERO, demand.factor)
     options = own_options(words, own.given, own.native)
     return Request.of(words, worker_options(words, options, demand, site), site)
+
+
+def raw_words(options: str) -> list[str]:
+    """Return the words of options with their quotes: the batch system itself reads these, and need
+    not read quotes and backslashes as a shell does.
+    """
+    split_words(options)  # raises if a quote is not closed
+    return re.findall(r"""(?:\\.|[^\s'"\\]|'[^']*'|"(?:\\.|[^"\\])*")+""", options)
 
 
 def _is_ours(word: str) -> bool:

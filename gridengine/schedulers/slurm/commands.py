@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import pwd
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Self
 
@@ -285,7 +286,9 @@ class DrmaaWords(SlurmCommands):
         for its former self.
         """
         requeue = [] if "--requeue" in options else ["--no-requeue"]
-        return [*requeue, *map(self._spelt, options)]
+        spelt = map(self._spelt, options)
+        quoted = (shlex.quote(word) if re.search(r"[\s'\"]", word) else word for word in spelt)
+        return [*requeue, *quoted]
 
     def _spelt(self, option: str) -> str:
         """Return an option with megabytes without a unit, and times with hours and minutes."""

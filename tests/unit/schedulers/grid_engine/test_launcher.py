@@ -11,6 +11,7 @@ import pytest
 
 from gridengine.errors import ConfigurationError, SubmissionRefused, TimeoutError
 from gridengine.resources.demand import ANY
+from gridengine.schedulers.batch_commands import split_words
 from gridengine.schedulers.grid_engine import launcher as module
 from gridengine.schedulers.grid_engine.diagnostics import Limit
 from gridengine.schedulers.grid_engine.drmaa import GRID_ENGINE_UNNAMED, System
@@ -27,7 +28,7 @@ from gridengine.schedulers.launcher import (
     Unreachable,
     WorkerStatus,
 )
-from gridengine.schedulers.requests import refusal, split_words, unavailable
+from gridengine.schedulers.requests import refusal, unavailable
 
 ONE = Handle("7.1", "/nowhere/worker.1.1.log")
 TWO = Handle("7.2", "/nowhere/worker.1.2.log")

@@ -198,6 +198,12 @@ def test_what_is_in_quotes_is_no_option(native: str) -> None:
     assert grid_engine(ZERO, native=native) == grid_engine(ZERO, site=GridEngineSite(native=native))
 
 
+def test_what_is_in_native_arrives_as_it_is() -> None:
+    native = """-ac note="two words",path=a\\b -N 'a b' -A a\\"b -q *@@rack"""
+    assert grid_engine(ZERO, native=native) == native
+    assert asked({"native": native}, system=TORQUE) == native
+
+
 def test_a_quote_that_is_not_closed_is_an_error() -> None:
     for own in ({"native": "-N 'a"}, {"site": GridEngineSite(native="-N 'a")}):
         with pytest.raises(ConfigurationError, match="'a\" cannot be read: No closing quotation"):
