@@ -242,7 +242,7 @@ class BatchWords(ABC):
     """
     memory_suffix: str = "M"
     """How the system writes megabytes (2**20 bytes)."""
-    cores_option: str = ""
+    cores_option: str
     """The options that request {n} cores of one node."""
     memory_option: str = ""
     """The options that request {n} megabytes of memory for the whole worker; empty if the system

@@ -130,8 +130,8 @@ class BatchScheduler(Scheduler):
 
     local = False
     __signature__: ClassVar[inspect.Signature]
-    _own_arguments: ClassVar[tuple[str, ...]] = ()
-    """The names of the batch system's own arguments, for `inspect.signature`."""
+    _own_arguments: ClassVar[Mapping[str, object]] = {}
+    """The batch system's own arguments, and their defaults, for `inspect.signature`."""
 
     def __init__(
         self,
@@ -174,7 +174,7 @@ class BatchScheduler(Scheduler):
         _, *parameters = inspect.signature(cls.__init__).parameters.values()
         if "__init__" not in vars(cls) and parameters:
             keyword = functools.partial(inspect.Parameter, kind=inspect.Parameter.KEYWORD_ONLY)
-            own = [keyword(name, default=None) for name in cls._own_arguments]
+            own = [keyword(name, default=value) for name, value in cls._own_arguments.items()]
             parameters = [*own, *parameters]
         cls.__signature__ = inspect.Signature(parameters)
 

@@ -40,7 +40,7 @@ class CommandScheduler(BatchScheduler):
 
     def __init_subclass__(cls) -> None:
         options = getattr(cls.__dict__.get("_commands"), "site_options", {})
-        cls._own_arguments = (*options, "strict")
+        cls._own_arguments = {**dict.fromkeys(options), "strict": True}
         super().__init_subclass__()
 
     def _take_options(self, native: str, given: dict[str, Any]) -> None:

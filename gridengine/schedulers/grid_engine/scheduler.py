@@ -5,8 +5,9 @@ system that has a DRMAA 1.0 library.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from gridengine.errors import ConfigurationError
 from gridengine.resources.base import ZERO
@@ -36,7 +37,11 @@ class GridEngineScheduler(BatchScheduler):
         options: `-l name=value`, as `h_vmem="10G"`. Slurm takes `h_rt` and `h_vmem`.
     """
 
-    _own_arguments = ("queue", "parallel_environment", "drmaa_library")
+    _own_arguments: ClassVar[Mapping[str, object]] = {
+        "queue": None,
+        "parallel_environment": None,
+        "drmaa_library": "",
+    }
 
     def _take_options(self, native: str, given: dict[str, Any]) -> None:
         self._library = library_path(given.pop("drmaa_library", ""))
