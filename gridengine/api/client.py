@@ -12,11 +12,11 @@ from gridengine.api.executor import Executor
 from gridengine.api.map import map as map_calls
 from gridengine.api.map import starmap
 from gridengine.api.named_runs import NamedRun, run_of, runs_of
+from gridengine.arguments import flag, text
 from gridengine.calls.remote import RemoteDispatcher
 from gridengine.client.connect import dispatcher_of
 from gridengine.client.left_calls import flush_handed, leave_runs
 from gridengine.errors import ConfigurationError, GridEngineError, trimmed
-from gridengine.resources.units import flag, text
 from gridengine.schedulers.workerless import RemoteScheduler
 
 T = TypeVar("T")
@@ -53,7 +53,7 @@ class Client(RemoteScheduler):
         max_bytes: int | None = None,
     ) -> None:
         named = isinstance(dispatcher, os.PathLike)
-        from gridengine.watching.lookup import client_file  # few scripts are clients
+        from gridengine.watching.dispatcher_lookup import client_file  # few scripts are clients
 
         self._name = text("dispatcher", os.fspath(dispatcher) if named else dispatcher)
         super().__init__(

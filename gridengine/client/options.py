@@ -1,22 +1,23 @@
-"""The options of calls (timeout, retries, memory escalation, resources), and those of named
-runs.
+"""A user's request: the arguments of many calls, the options of calls (timeout, retries, memory
+escalation, resources), and the options of named runs.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
-from typing import Any, Literal, TypeAlias, TypedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, TypeAlias, TypedDict, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
+from gridengine.arguments import MOST, flag, number, whole
 from gridengine.dispatcher.core.tasks import MOST_PRIORITY, Task
-from gridengine.errors import ConfigurationError
+from gridengine.errors import ConfigurationError, short_repr
 from gridengine.resources.base import Resource, is_nothing
 from gridengine.resources.demand import ANY, Demand
-from gridengine.resources.units import MOST, flag, number, whole
-from gridengine.serialize.payload import SINGLE, Payload
+from gridengine.schedulers.base import Scheduler
+from gridengine.serialize.payload import SINGLE, STAR, Payload
 from gridengine.serialize.shared_objects import needs_of
 from gridengine.settings.values import settings
 
@@ -24,6 +25,90 @@ Raisable: TypeAlias = type[BaseException] | Iterable[type[BaseException]]
 """An exception class, or several."""
 RETRIES, ESCALATION = 2, 1
 """The defaults, which need no check."""
+DEFAULTS: Mapping[str, Any] = {
+    "retries": RETRIES,
+    "retry_on": (),
+    "escalate_memory": ESCALATION,
+    "priority": 0,
+    "reraise": True,
+}
+"""The defaults of keywords; others are None."""
+F = TypeVar("F", bound=Callable[..., Any])
+
+Resume: TypeAlias = bool | Literal["anyway"]
+
+
+class RunKeywords(TypedDict, total=False):
+    """The keywords for a named run, which everything that makes many calls takes."""
+
+    name: str | None
+    journal: str | os.PathLike[str] | None
+    resume: Resume
+    retry_failed: bool
+    wait: bool
+
+
+class CallKeywords(TypedDict, total=False):
+    """The options of calls; `gridengine.map` says what they mean."""
+
+    retries: int
+    timeout: float | None
+    retry_on: Raisable
+    escalate_memory: float
+    resources: Resource | None
+    priority: int
+    forward_logging: bool | None
+
+
+class CallChanges(TypedDict, total=False):
+    """The same, where None stands for a value given elsewhere, or for the default."""
+
+    retries: int | None
+    timeout: float | None
+    retry_on: Raisable | None
+    escalate_memory: float | None
+    resources: Resource | None
+    priority: int | None
+    forward_logging: bool | None
+
+
+class CallAndRunKeywords(CallKeywords, RunKeywords, total=False):
+    """The options of calls and of a named run."""
+
+
+class JobKeywords(CallChanges, RunKeywords, total=False):
+    """The options of jobs and of a named run."""
+
+
+def takes(keywords: Any, defaults: Mapping[str, Any] = DEFAULTS) -> Callable[[F], F]:
+    """Return a decorator for a function whose `**` has the type `Unpack[keywords]`. Its signature,
+    as `inspect.signature` and `help` show it, has each keyword with its default. The keywords of
+    named runs stay together, as `**run`.
+    """
+
+    def with_signature(f: F) -> F:
+        import inspect
+
+        shown = inspect.signature(f)
+        own = [one for one in shown.parameters.values() if one.kind is not one.VAR_KEYWORD]
+        own += [
+            inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=defaults.get(name),
+                annotation=getattr(kind, "__forward_arg__", kind),
+            )
+            for name, kind in keywords.__annotations__.items()
+            if name not in RunKeywords.__annotations__
+        ]
+        if "journal" in keywords.__annotations__:
+            run = inspect.Parameter.VAR_KEYWORD
+            own.append(inspect.Parameter("run", run, annotation="Unpack[RunKeywords]"))
+        own.sort(key=lambda one: one.kind)
+        vars(f)["__signature__"] = shown.replace(parameters=own)
+        return f
+
+    return with_signature
 
 
 class CallOptions(Struct, frozen=True):
@@ -107,16 +192,41 @@ class CallOptions(Struct, frozen=True):
         )
 
 
-def given(**options: Any) -> dict[str, Any]:
-    """Return the options that are not None. None stands for the default, or for a value given
-    elsewhere.
+def given(called: Callable[..., object], options: CallChanges) -> dict[str, Any]:
+    """Return the options, of those that `called` was given, that are not None. None stands for the
+    default, or for a value given elsewhere.
 
     Raises:
-        TypeError, ConfigurationError: see `CallOptions`.
+        TypeError, ConfigurationError: there is no such option; or see `CallOptions`.
     """
+    _check_names(called, options, CallKeywords)
     said = {name: value for name, value in options.items() if value is not None}
-    CallOptions(**said)
+    CallOptions(**said)  # type: ignore[arg-type]
     return said
+
+
+def call_options(called: Callable[..., object], options: CallKeywords) -> CallOptions:
+    """Return the options of calls that `called` was given.
+
+    Raises:
+        TypeError, ConfigurationError: there is no such option; or see `CallOptions`.
+    """
+    _check_names(called, options, CallKeywords)
+    return CallOptions(**options)
+
+
+def options_of(
+    called: Callable[..., object], keywords: CallAndRunKeywords
+) -> tuple[CallOptions, RunOptions | None]:
+    """Return the options of calls, and those of a named run or None, in the keywords that `called`
+    was given.
+
+    Raises:
+        TypeError, ConfigurationError: see `CallOptions` and `run_options`.
+    """
+    run: Any = {**keywords}
+    calls = {name: run.pop(name) for name in CallKeywords.__annotations__ if name in run}
+    return CallOptions(**calls), run_options(run, called)
 
 
 def unexpected_keyword(called: str, name: str, known: Iterable[str], otherwise: str) -> TypeError:
@@ -130,6 +240,18 @@ def unexpected_keyword(called: str, name: str, known: Iterable[str], otherwise: 
     return TypeError(f"{called}() got an unexpected keyword argument {name!r}; {hint}")
 
 
+def _check_names(called: Callable[..., object], said: Mapping[str, Any], keywords: Any) -> None:
+    """Check that all names are among these keywords; the error names a similar parameter of
+    `called`.
+    """
+    for unknown in said.keys() - keywords.__annotations__.keys():
+        import inspect
+
+        known = {*inspect.signature(called).parameters, *keywords.__annotations__} - {"self"}
+        listed = f"help(gridengine.{called.__qualname__}) lists what it takes"
+        raise unexpected_keyword(called.__name__, unknown, known, listed)
+
+
 def _classes(retry_on: Any) -> tuple[type[BaseException], ...]:
     several = isinstance(retry_on, Iterable) and not isinstance(retry_on, (type, str))
     classes = tuple(retry_on) if several else (retry_on,)
@@ -137,19 +259,6 @@ def _classes(retry_on: Any) -> tuple[type[BaseException], ...]:
         if not (isinstance(one, type) and issubclass(one, BaseException)):
             raise TypeError(f"retry_on must be exception classes, as (OSError,), not {one!r}")
     return classes
-
-
-Resume: TypeAlias = bool | Literal["anyway"]
-
-
-class RunKeywords(TypedDict, total=False):
-    """The keywords for a named run, which everything that makes many calls takes."""
-
-    name: str | None
-    journal: str | os.PathLike[str] | None
-    resume: Resume
-    retry_failed: bool
-    wait: bool
 
 
 class RunOptions(Struct, frozen=True):
@@ -183,12 +292,7 @@ def run_options(keywords: RunKeywords, called: Callable[..., object]) -> RunOpti
     Raises:
         TypeError, ConfigurationError: see `RunOptions`; or there are other keywords without a name.
     """
-    for unknown in keywords.keys() - RunKeywords.__annotations__.keys():
-        import inspect
-
-        known = [*inspect.signature(called).parameters, *RunKeywords.__annotations__]
-        listed = f"help(gridengine.{called.__name__}) lists what it takes"
-        raise unexpected_keyword(called.__name__, unknown, known, listed)
+    _check_names(called, keywords, RunKeywords)
     if keywords.get("name") is not None:
         return RunOptions(**keywords)  # type: ignore[arg-type]
     if said := [word for word, value in keywords.items() if value is not None]:
@@ -196,3 +300,43 @@ def run_options(keywords: RunKeywords, called: Callable[..., object]) -> RunOpti
             f"{said[0]}= is for a named run, and name= is missing", hint="give name= too"
         )
     return None
+
+
+def zipped(f: Callable[..., Any], iterables: Sequence[Iterable[Any]]) -> tuple[int, Iterator[Any]]:
+    """Return the form of the calls, and an iterator over them."""
+    if not iterables:
+        raise TypeError(f"nothing to call {f!r} with: at least one iterable is needed")
+    for one in iterables[1:]:
+        if isinstance(one, Scheduler) or (isinstance(one, type) and issubclass(one, Scheduler)):
+            raise TypeError(f"a scheduler is given by name, scheduler={short_repr(one)}")
+    return (
+        (SINGLE, iter(iterables[0]))
+        if len(iterables) == 1
+        else (STAR, zip(*iterables, strict=False))
+    )
+
+
+def argument_tuples(iterable: Iterable[Iterable[Any]]) -> Iterator[tuple[Any, ...]]:
+    """Yield the arguments of each call of a `starmap`.
+
+    Raises:
+        TypeError: an element is not iterable; the text says which.
+    """
+    for index, element in enumerate(iterable):
+        try:
+            arguments = iter(element)
+        except TypeError:
+            shown = short_repr(element)
+            raise TypeError(
+                f"starmap takes tuples of arguments, and element {index} of the iterable is "
+                f"{shown}; for calls with one argument each use map, or ({shown},)"
+            ) from None
+        yield element if type(element) is tuple else tuple(arguments)
+
+
+def length_of(iterables: Sequence[Iterable[Any]]) -> int | None:
+    """Return how many calls there will be; None if that is unknown."""
+    try:
+        return min(map(len, iterables))  # type: ignore[arg-type]
+    except TypeError:  # no length; an array without dimensions raises too
+        return None

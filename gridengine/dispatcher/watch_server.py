@@ -36,6 +36,9 @@ LEAST_INTERVAL = 0.1
 MOST_FOLLOWERS = 64
 STUCK_SECONDS = 5.0
 """A follower that leaves its messages unread for this long, beyond its interval, is dropped."""
+MOST_WATCHERS = 32
+MOST_REQUEST = 16 * 1024
+_CREDENTIALS = struct.Struct("3i")
 
 
 class Told:
@@ -200,11 +203,6 @@ class WatchStreams:
 def _next(interval: float, now: float) -> float:
     """Return when followers with this interval are due next: all of them at the same times."""
     return (math.floor(now / interval) + 1) * interval
-
-
-MOST_WATCHERS = 32
-MOST_REQUEST = 16 * 1024
-_CREDENTIALS = struct.Struct("3i")
 
 
 class Watcher:

@@ -22,6 +22,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, Generic, TypeVar
 
+from gridengine.arguments import whole
+from gridengine.display import plural
 from gridengine.errors import (
     UNREACHABLE,
     ClusterError,
@@ -31,7 +33,6 @@ from gridengine.errors import (
 )
 from gridengine.resources.base import Resource
 from gridengine.resources.demand import ANY, Demand
-from gridengine.resources.units import plural, whole
 from gridengine.schedulers.base import Scheduler
 from gridengine.schedulers.launcher import (
     BatchSystemError,

@@ -26,13 +26,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple, Never
 
-import msgspec
-
+from gridengine.arguments import whole
 from gridengine.errors import ConfigurationError, GridEngineError, WorkerNotStarted, exit_words
 from gridengine.resources.base import ZERO, Resource
 from gridengine.resources.demand import ANY, Demand, encode_demand
 from gridengine.resources.kinds import Cores, GPUs, Memory
-from gridengine.resources.units import to_gigabytes, whole
+from gridengine.resources.units import to_gigabytes
 from gridengine.schedulers.base import Scheduler, check_resources
 from gridengine.schedulers.detect import this_allocation, usable_cores
 from gridengine.schedulers.launcher import (
@@ -45,14 +44,12 @@ from gridengine.schedulers.launcher import (
     WorkerStatus,
 )
 from gridengine.schedulers.worker_command import (
+    code_command,
     interpreter_flags,
-    python_command,
     python_path,
+    variables,
     worker_command,
 )
-from gridengine.wire.channel import socket_pair
-from gridengine.wire.connection_file import EXPORTED, KEPT
-from gridengine.worker.affinity import THREADS
 
 logger = logging.getLogger("gridengine")
 
@@ -144,6 +141,8 @@ class TcpProcessLauncher(LocalLauncher):
         return LaunchPlan(count, {"argv": self._command(demand)})
 
     def _command(self, demand: Demand) -> list[str]:
+        import msgspec  # here: a first fork server starts before this is imported
+
         parts, _ = encode_demand(demand)
         held = [msgspec.json.encode(parts).decode()] if parts else []
         return worker_command(sys.executable, self._connection, *held)
@@ -153,6 +152,9 @@ def names_of_variables(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the variables by which a worker knows whose each variable is: calls have their
     caller's, except those of a batch job for its number of threads.
     """
+    from gridengine.worker.environment import EXPORTED, KEPT
+    from gridengine.worker.process_resources import THREADS
+
     own = {name for name in THREADS if name in environment} if this_allocation() else set()
     return {EXPORTED: "=".join(environment), KEPT: "=".join(own)}
 
@@ -215,6 +217,10 @@ def report_of(process: subprocess.Popen[bytes]) -> Report | None:
     return Report(WorkerStatus.FAILED if status else WorkerStatus.ENDED, reason, error)
 
 
+FORK_SERVER = (
+    "import gc; gc.disable(); from gridengine.worker.runner import fork_server; fork_server()"
+)
+"""Garbage is not looked for while modules are imported: they make none."""
 MOST_PROCESSES = 1 << 22
 """More than any system allows (proc(5): /proc/sys/kernel/pid_max)."""
 
@@ -256,8 +262,6 @@ class ProcessScheduler(Scheduler):
             )
         self._environment: dict[str, str] = {}
         if environment:
-            from gridengine.schedulers.worker_command import variables  # here: most have none
-
             self._environment = variables("environment", environment)
         cores = usable_cores() if max_workers is None else whole("max_workers", max_workers)
         kept = whole("min_workers", min_workers, least=0, most=cores)
@@ -348,7 +352,11 @@ class SpawnedForkServer(NamedTuple):
 
 def _environment(added: Mapping[str, str]) -> dict[str, str]:
     own = worker_environment(os.environ)
-    return {**own, **added, KEPT: "=".join(added)} if added else own
+    if not added:
+        return own
+    from gridengine.worker.environment import KEPT  # here: it takes milliseconds, and few need it
+
+    return {**own, **added, KEPT: "=".join(added)}
 
 
 def held_resources(resources: Resource, cores: int, *, asked: bool) -> Resource:
@@ -444,20 +452,19 @@ class ProcessLauncher(LocalLauncher):
 
 
 def _command(descriptor: str) -> list[str]:
-    return python_command(
-        sys.executable, interpreter_flags(), "gridengine.worker.forkserver_main", descriptor
-    )
+    return code_command(sys.executable, interpreter_flags(), FORK_SERVER, descriptor)
 
 
 def _socket_pair() -> tuple[socket.socket, socket.socket]:
     """Return a socket pair without the numbers of standard streams that are closed here."""
-    pair = socket_pair(socket.SOCK_SEQPACKET)
+    pair = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
         ours, theirs = (
             socket.socket(fileno=fcntl.fcntl(end.fileno(), fcntl.F_DUPFD_CLOEXEC, 3))
             for end in pair
         )
-        ours.setblocking(True)
+        for end in (ours, theirs):
+            end.setblocking(True)  # whatever a user's `socket.setdefaulttimeout`
     finally:
         for end in pair:
             end.close()

@@ -13,10 +13,10 @@ from types import MappingProxyType
 from typing import Any, cast
 
 from gridengine.errors import ConfigurationError
-from gridengine.wire.connection_file import BEGAN, EXPORTED, KEPT, SITE
 
 _HIDING = frozenset({"-I", "-E", "-S", "-s"})
 """Flags by which an interpreter ignores the environment's modules, or the user's own folder."""
+_HIDING_PACKAGE = frozenset({"-I", "-E", "-S"})
 _HERE_ONLY = frozenset({"-B", "-d", "-q", "-v"})
 """Flags that change nothing for calls."""
 
@@ -32,21 +32,28 @@ def hiding_flags() -> list[str]:
 
 
 def python_command(python: str, flags: Sequence[str], module: str, *arguments: str) -> list[str]:
-    """Return the command that runs a module of this package, with `-P`: it imports nothing from the
-    working directory. If the flags hide PYTHONPATH or site-packages, the package's folder is an
-    argument.
+    """Return the command that runs a module of this package; with `-P` it imports nothing from the
+    working directory.
     """
-    if not {"-I", "-E", "-S"}.intersection(flags):
+    if not _HIDING_PACKAGE.intersection(flags):
         return [python, *flags, "-P", "-m", module, *arguments]
+    run = f"import runpy; runpy.run_module({module!r}, None, '__main__', True)"
+    return code_command(python, flags, run, *arguments)
+
+
+def code_command(python: str, flags: Sequence[str], code: str, *arguments: str) -> list[str]:
+    """Return the command that runs code which imports this package. It starts some milliseconds
+    sooner than `python_command`, which needs `runpy`. If the flags hide PYTHONPATH or
+    site-packages, the package's folder is an argument.
+    """
+    if not _HIDING_PACKAGE.intersection(flags):
+        return [python, *flags, "-P", "-c", code, *arguments]
     path = (
         os.pathsep.join(entry for entry in sys.path if Path(entry).is_absolute())
         if "-S" in flags
         else python_path("")
     )
-    run = f"runpy.run_module({module!r}, None, '__main__', True)"
-    code = (
-        f"import runpy, sys; sys.path += filter(None, sys.argv.pop(1).split({os.pathsep!r})); {run}"
-    )
+    code = f"import sys; sys.path += filter(None, sys.argv.pop(1).split({os.pathsep!r})); {code}"
     return [python, *flags, "-P", "-c", code, path, *arguments]
 
 
@@ -180,6 +187,9 @@ def launch_script(
     first: shell lines that are run before everything else.
     more: further words of the command, for the shell.
     """
+    # Imported here: it takes milliseconds, and local workers have no script.
+    from gridengine.worker.environment import BEGAN, EXPORTED, KEPT, SITE
+
     libraries = caller.get(LIBRARIES, "") if environment is not None else ""
     lines = [
         f"#!/bin/bash{' -l' if prologue else ''}",

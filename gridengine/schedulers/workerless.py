@@ -14,10 +14,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from gridengine.arguments import number, whole
 from gridengine.errors import ConfigurationError
 from gridengine.resources.base import ZERO, Resource
 from gridengine.resources.demand import ANY, Demand
-from gridengine.resources.units import number, whole
 from gridengine.schedulers.base import MOST_BY_HAND, Scheduler
 from gridengine.schedulers.launcher import Handle, LaunchContext, Launcher, LaunchPlan, Report
 from gridengine.worker.call_context import GVAR

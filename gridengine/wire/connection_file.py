@@ -21,21 +21,6 @@ from gridengine.wire.processes import has_ended
 
 T = TypeVar("T")
 
-BEGAN = "GRIDENGINE_JOB_BEGAN"
-"""The environment variable that holds the start time of a worker's cluster job, in seconds of
-/proc/uptime.
-"""
-JOB_END = "GRIDENGINE_JOB_END"
-"""The environment variable with the command that ends a worker's own job. It is set where the job
-would go on after a worker that leaves because its dispatcher is gone.
-"""
-KEPT, EXPORTED = "GRIDENGINE_JOB_KEPT", "GRIDENGINE_JOB_EXPORTED"
-"""Two environment variables with names of variables, joined by "=". The first lists variables that
-the launch script set for calls; the second lists variables that the submitting process had.
-"""
-SITE = "*"
-"""As the value of `GRIDENGINE_JOB_KEPT`: calls get none of the caller's environment variables."""
-
 
 class ServerKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The CURVE keys (in Z85) of a server: its own pair, and the pair that all peers use. `port` is

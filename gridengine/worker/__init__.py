@@ -19,7 +19,7 @@ State machines:
 - A runner, as its agent sees it (`runner_handle`): idle, busy, given a second batch ahead, waiting
   for nested calls, ending (signalled; killed at a deadline), dead. The fields `given`, `ahead`,
   `waits_in`, `ending` and `dead` hold this state.
-- A run at a worker: queued (`batch_queue`), in a runner's `backlog`, given, begun, answered in
+- A run at a worker: queued (`BatchQueue`), in a runner's `backlog`, given, begun, answered in
   part, ended. Only runs that have not begun can be taken back.
 - The status block (`status_block`): words of shared memory, each with one writer, by which agent
   and runner agree without a lock whether a call may begin.

@@ -43,13 +43,12 @@ from gridengine.wire.messages import (
     portions,
 )
 from gridengine.worker import agent_requests
-from gridengine.worker.affinity import Processors, threads_of_call
 from gridengine.worker.definition_store import DefinitionStore
 from gridengine.worker.forkserver import ForkServer
 from gridengine.worker.nested_calls import NestedCalls
-from gridengine.worker.output import OutputReaders
-from gridengine.worker.output_relay import Relay
+from gridengine.worker.output import OutputReaders, Relay
 from gridengine.worker.poller import Poller
+from gridengine.worker.process_resources import Processors, threads_of_call
 from gridengine.worker.runner_handle import RunnerHandle
 from gridengine.worker.runner_messages import RunnerMessages
 from gridengine.worker.runner_pool import RunnerPool

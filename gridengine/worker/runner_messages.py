@@ -38,7 +38,7 @@ from gridengine.wire.messages import (
 )
 from gridengine.worker.definition_store import DefinitionStore
 from gridengine.worker.forkserver import Exited, Forked, Refused
-from gridengine.worker.memory_limit import KillCounter, killed_for_memory
+from gridengine.worker.process_resources import KillCounter, killed_for_memory
 from gridengine.worker.runner_handle import RunnerHandle
 from gridengine.worker.runner_pool import RunnerPool
 

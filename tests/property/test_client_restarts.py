@@ -23,26 +23,16 @@ from hypothesis import strategies as st
 from gridengine.calls import remote
 from gridengine.calls.remote import RemoteDispatcher
 from gridengine.calls.requesting import Question
-from gridengine.dispatcher.core.events import (
-    Continue,
-    Event,
-    Lost,
-    Rebalance,
-    Received,
-    ResultExpected,
-    ResultMissing,
-    Send,
-    Tick,
-)
+from gridengine.dispatcher.core.events import Continue, Event, Lost, Rebalance, Received, Send, Tick
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.state_machine import StateMachine
 from gridengine.dispatcher.core.tasks import CallsFinished, ResultData, Task
-from gridengine.dispatcher.interface import UnsettledTasks
 from gridengine.dispatcher.serving import client_record, client_requests
 from gridengine.dispatcher.serving.client_journal import Journal
 from gridengine.dispatcher.serving.client_listener import ClientListener
 from gridengine.dispatcher.serving.clients import Clients
 from gridengine.dispatcher.serving.worker_record import RecordedLink
+from gridengine.dispatcher.unsettled import UnsettledTasks
 from gridengine.errors import WorkerLost
 from gridengine.journal.dispatcher_file import ADDED, SCHEMA, DispatcherFile
 from gridengine.journal.writer import Act, Change, JournalWriter
@@ -59,6 +49,7 @@ from gridengine.wire.messages import (
     Message,
     Rejoin,
     Results,
+    WantAnswer,
 )
 from tests.support.core_play import SQUARE
 from tests.support.hypothesis_profiles import examples
@@ -273,8 +264,8 @@ class World:
                 self.recorded.forget(effect.worker)
             elif isinstance(effect, CallsFinished):
                 self.unsettled.settle(effect)
-            elif isinstance(effect, ResultMissing | ResultExpected):
-                self.clients.tell(effect.reference, missing=isinstance(effect, ResultMissing))
+            elif isinstance(effect, WantAnswer):
+                self.clients.answer_want(effect)
         self.clients.flush()
         if self.core.state.deferred:
             self.play(Continue())

@@ -1,22 +1,23 @@
 """Open tasks, the spans of their calls, and who submitted them.
 
 What there are many of, and is made for each call, is a `Struct`, which is made quickly. What
-changes with each call is a dataclass with slots: setting its attributes takes a tenth of the time.
+changes with each call is a record with slots: setting its attributes takes a tenth of the time.
 """
 
 from __future__ import annotations
 
 import types
 from collections.abc import Collection, Sequence, Set
-from dataclasses import dataclass, field
 from typing import Any
 
 from msgspec import Struct
 
 from gridengine.dispatcher.core.figures import FunctionCounts, Pace
-from gridengine.dispatcher.core.tasks import Attempt, Function, ResultData, Task
+from gridengine.dispatcher.core.tasks import Function, ResultData, Task
 from gridengine.resources.demand import Demand
 from gridengine.serialize.payload import size_of
+from gridengine.wire.messages import Attempt
+from gridengine.wire.records import field, record
 
 NONE: Any = types.MappingProxyType({})
 """The empty table of all that have none of their own: one for each would take memory, and time."""
@@ -24,7 +25,7 @@ FEW = 8
 """So many wait in a tuple: a table takes several times its memory, and the time to make it."""
 
 
-@dataclass(slots=True, eq=False)
+@record
 class RemoteObject:
     """An object that workers hold, with the workers that have it, its size in bytes, and how many
     open tasks use it.
@@ -48,7 +49,7 @@ class RemoteObject:
     counts: FunctionCounts = field(default_factory=FunctionCounts)
 
 
-@dataclass(slots=True, eq=False)
+@record
 class Client:
     """A process that submits calls, with the calls that those make; number 0 is the dispatcher's
     own. `share` is the load of its batches by its weight, `last_turn` the number of its latest
@@ -68,7 +69,7 @@ class Client:
     left: bool = False
 
 
-@dataclass(slots=True, eq=False)
+@record
 class Submitter:
     """One who submits calls for a client, with open tasks and batches at workers.
 

@@ -25,7 +25,7 @@ from gridengine.dispatcher.core.calls import (
     Submitter,
     Unwanted,
 )
-from gridengine.dispatcher.core.events import CancelRequested, Rebalance, RecallRequested, Send
+from gridengine.dispatcher.core.events import Rebalance, Send
 from gridengine.dispatcher.core.fair_queue import TaskBlock
 from gridengine.dispatcher.core.figures import Pace
 from gridengine.dispatcher.core.model import Run, TaskQueue, Worker
@@ -34,9 +34,9 @@ from gridengine.dispatcher.core.policy import can_hold
 from gridengine.dispatcher.core.run_log import WAITING
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.states import Phase
-from gridengine.dispatcher.core.tasks import Task
+from gridengine.dispatcher.core.tasks import Submitted, Task
 from gridengine.resources.demand import ANY
-from gridengine.wire.messages import NUMBER_BITS, Cancel, Recall
+from gridengine.wire.messages import NUMBER_BITS, Cancel, ClientCancel, ClientRecall, Recall
 
 
 def joined(state: CoreState, event: events.ClientJoined) -> None:
@@ -58,7 +58,7 @@ def left(state: CoreState, event: events.ClientLeft) -> None:
         state.open_blocks_of(client)
         found = [one for one in _tasks_of(state, client) if not (one.parent or one.remade)]
         tasks = [one.task.id for one in sorted(found, key=lambda one: one.order)]
-        cancel_requested(state, events.CancelRequested(tasks, signal.SIGTERM))
+        cancel_requested(state, ClientCancel(0, tasks, signal.SIGTERM))
     if not client.submitters:
         state.clients.pop(client.number, None)
 
@@ -78,7 +78,7 @@ def _tasks_of(state: CoreState, client: Client) -> Iterator[OpenTask]:
                 return
 
 
-def submitted(state: CoreState, event: events.Submitted) -> None:
+def submitted(state: CoreState, event: Submitted) -> None:
     """Open tasks of one function, queue the calls that may begin, and assign what can be."""
     if not event.tasks:
         return
@@ -218,7 +218,7 @@ MOST_SEARCHED = 200
 """How many runs are searched for workers that have too much."""
 
 
-def cancel_requested(state: CoreState, event: CancelRequested) -> None:
+def cancel_requested(state: CoreState, event: ClientCancel) -> None:
     """Settle the waiting ones of these tasks and calls, and have workers end the others."""
     state.open(event.tasks)
     tasks = [state.open_tasks[task] for task in event.tasks if task in state.open_tasks]
@@ -229,7 +229,7 @@ def cancel_requested(state: CoreState, event: CancelRequested) -> None:
     state.agenda.scale = True
 
 
-def recall_requested(state: CoreState, event: RecallRequested) -> None:
+def recall_requested(state: CoreState, event: ClientRecall) -> None:
     """Settle the waiting ones of these calls, and have workers return what they have not begun. A
     worker returns all of that: runners let go of it as a whole.
     """

@@ -5,24 +5,31 @@ data.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
+from typing import TypeAlias
 
 from msgspec import Struct
 
-from gridengine.dispatcher.core.tasks import AlikeTasks, Effect, Function, ResultData, Task
+from gridengine.dispatcher.core.tasks import (
+    AlikeTasks,
+    EffectBase,
+    Function,
+    Request,
+    ResultData,
+    Submitted,
+)
 from gridengine.errors import GridEngineError
 from gridengine.resources.base import Resource
 from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers.launcher import Handle, Report
-from gridengine.serialize.kept_payload import KeptPayload
-from gridengine.serialize.payload import Payload
+from gridengine.serialize.payload import KeptPayload, Payload
 from gridengine.wire.messages import Hello, Message
 
 
-class Event(Struct, frozen=True):
-    """What the core is told."""
+class EventBase(Struct, frozen=True):
+    """An event that is no client's request."""
 
 
-class ClientJoined(Event, frozen=True):
+class ClientJoined(EventBase, frozen=True):
     """A client has come, or is back, with turns by its `weight` above 0. Its tasks and submitters
     have the numbers `number << NUMBER_BITS | n`. Number 0 is the dispatcher's own process, which is
     always there.
@@ -32,78 +39,20 @@ class ClientJoined(Event, frozen=True):
     weight: float = 1.0
 
 
-class ClientLeft(Event, frozen=True):
+class ClientLeft(EventBase, frozen=True):
     """A client is gone, and its tasks end."""
 
     number: int
 
 
-class Submitted(Event, frozen=True):
-    """Tasks of one function, to run in order, by runners that have loaded no modules of an earlier
-    `generation`. With `parent` a call of that run has made them, and they end with it unless they
-    are `detached`. They belong to the parent's client, or to the one in their submitter's number.
-    """
-
-    function: Function
-    tasks: Sequence[Task]
-    generation: int = 0
-    parent: int = 0
-    detached: bool = False
-
-
-class SubmittedAlike(Event, frozen=True):
+class SubmittedAlike(EventBase, frozen=True):
     """Tasks that are alike; no call is their parent."""
 
     function: Function
     alike: AlikeTasks
 
 
-class CancelRequested(Event, frozen=True):
-    """End these tasks, and these `calls` of others (task, start, stop): what has not begun never
-    runs, what runs is sent `signal`.
-
-    Other calls in the same batches run again, uncharged.
-    """
-
-    tasks: Sequence[int]
-    signal: int
-    calls: Sequence[tuple[int, int, int]] = ()
-
-
-class RecallRequested(Event, frozen=True):
-    """Take back the unbegun ones of these calls (task, start, stop). They are settled as
-    `recalled`: waiting ones at once, others when their workers have returned them.
-    """
-
-    calls: Sequence[tuple[int, int, int]]
-
-
-class Released(Event, frozen=True):
-    """Nobody can use this shared object in a new task any more."""
-
-    name: bytes
-
-
-class ResultWanted(Event, frozen=True):
-    """Others need the results of calls that were submitted before (task, call, reference)."""
-
-    calls: Sequence[tuple[int, int, int]]
-
-
-class Supplied(Event, frozen=True):
-    """The client supplies the result of a reference."""
-
-    reference: int
-    data: ResultData
-
-
-class ReferencesReleased(Event, frozen=True):
-    """No new task can refer to these results."""
-
-    references: Sequence[int]
-
-
-class ResultAsked(Event, frozen=True):
+class ResultAsked(EventBase, frozen=True):
     """The caller asks for a result that a worker has."""
 
     reference: int
@@ -127,7 +76,7 @@ class RestoredWorker(Struct, frozen=True):
     hello: Hello
 
 
-class Restored(Event, frozen=True):
+class Restored(EventBase, frozen=True):
     """What a dispatcher before this one has left; handled before any worker connects.
 
     It may come in two events around those that submit its tasks again (`submitted` being another
@@ -156,13 +105,13 @@ class Restored(Event, frozen=True):
     launched: Sequence[Launched] = ()
 
 
-class DrainHosts(Event, frozen=True):
+class DrainHosts(EventBase, frozen=True):
     """The workers on these hosts are to leave when their calls have ended."""
 
     hosts: Set[str]
 
 
-class Received(Event, frozen=True, gc=False):
+class Received(EventBase, frozen=True, gc=False):
     """A message of a worker."""
 
     worker: bytes
@@ -170,7 +119,7 @@ class Received(Event, frozen=True, gc=False):
     buffers: Sequence[bytes | bytearray | memoryview] = ()
 
 
-class Scaled(Event, frozen=True):
+class Scaled(EventBase, frozen=True):
     """The number of workers is to stay within these bounds; None is the initial bound. Of too many,
     idle ones leave first, busy ones when their calls have ended.
     """
@@ -179,7 +128,7 @@ class Scaled(Event, frozen=True):
     maximum: int | None = None
 
 
-class Launched(Event, frozen=True):
+class Launched(EventBase, frozen=True):
     """The scheduler has started workers; `asked` says for what, in its own words."""
 
     handles: Sequence[Handle]
@@ -187,7 +136,7 @@ class Launched(Event, frozen=True):
     asked: str = ""
 
 
-class LaunchFailed(Event, frozen=True):
+class LaunchFailed(EventBase, frozen=True):
     """The scheduler has started none; `for_now`: it may later."""
 
     error: GridEngineError
@@ -195,13 +144,13 @@ class LaunchFailed(Event, frozen=True):
     demand: Demand = ANY
 
 
-class Polled(Event, frozen=True):
+class Polled(EventBase, frozen=True):
     """The scheduler's reports of workers."""
 
     reports: Mapping[Handle, Report]
 
 
-class Explained(Event, frozen=True):
+class Explained(EventBase, frozen=True):
     """What a queued worker waits for, by the batch system; or which addresses do not answer a
     `running` one, by itself.
     """
@@ -211,31 +160,31 @@ class Explained(Event, frozen=True):
     running: bool = False
 
 
-class Tick(Event, frozen=True):
+class Tick(EventBase, frozen=True):
     """Time has passed."""
 
 
-class Rebalance(Event, frozen=True):
+class Rebalance(EventBase, frozen=True):
     """Workers that are at slow calls are to return unbegun ones."""
 
 
-class Continue(Event, frozen=True):
+class Continue(EventBase, frozen=True):
     """More of the deferred calls may be assigned: one event assigns a limited number, so that
     others are not kept waiting.
     """
 
 
-class Closing(Event, frozen=True):
+class Closing(EventBase, frozen=True):
     """Everything ends; `for_good`: nobody will ask for a result any more."""
 
     for_good: bool = False
 
 
-class Draining(Event, frozen=True):
+class Draining(EventBase, frozen=True):
     """No call may begin but those that running calls need. `Drained` tells when none runs."""
 
 
-class Send(Effect, frozen=True, gc=False):
+class Send(EffectBase, frozen=True, gc=False):
     """Send a worker a message."""
 
     worker: bytes
@@ -243,7 +192,7 @@ class Send(Effect, frozen=True, gc=False):
     buffers: Payload = ()
 
 
-class Grant(Effect, frozen=True):
+class Grant(EffectBase, frozen=True):
     """Tell a worker what the calls of an allocation get; `takes`: how many of its cores are
     booked.
     """
@@ -254,7 +203,7 @@ class Grant(Effect, frozen=True):
     takes: int
 
 
-class Launch(Effect, frozen=True):
+class Launch(EffectBase, frozen=True):
     """Ask the scheduler for workers; `label`: what their calls are called."""
 
     count: int
@@ -262,46 +211,34 @@ class Launch(Effect, frozen=True):
     label: str = ""
 
 
-class Withdraw(Effect, frozen=True):
+class Withdraw(EffectBase, frozen=True):
     """Have the scheduler stop these workers."""
 
     handles: Sequence[Handle]
 
 
-class Lost(Effect, frozen=True):
+class Lost(EffectBase, frozen=True):
     """A worker is gone: forget its connection."""
 
     worker: bytes
 
 
-class ResultMissing(Effect, frozen=True):
-    """A wanted result was told before: the client has it and is to supply it."""
-
-    reference: int
-
-
-class ResultExpected(Effect, frozen=True):
-    """A wanted result will be kept when it is here."""
-
-    reference: int
-
-
-class ResultKept(Effect, frozen=True):
+class ResultKept(EffectBase, frozen=True):
     """A result stays at its worker, and is about to be told. When nobody has it any more,
-    `ReferencesReleased` names it once more than other results.
+    `ClientForget` names it once more than other results.
     """
 
     payload: KeptPayload
 
 
-class ResultFetched(Effect, frozen=True):
+class ResultFetched(EffectBase, frozen=True):
     """A result that stayed at a worker is here, or is lost for good."""
 
     reference: int
     data: ResultData
 
 
-class Explain(Effect, frozen=True):
+class Explain(EffectBase, frozen=True):
     """Tell the user what these queued workers wait for, or what keeps the first `running` one from
     connecting.
     """
@@ -311,17 +248,21 @@ class Explain(Effect, frozen=True):
     running: bool = False
 
 
-class Drained(Effect, frozen=True):
+class Drained(EffectBase, frozen=True):
     """No call runs any more, and none begins, as `Draining` asked."""
 
 
-class Warn(Effect, frozen=True):
+class Warn(EffectBase, frozen=True):
     """Tell the user something that does not stop the run."""
 
     text: str
 
 
-class Inform(Effect, frozen=True):
+class Inform(EffectBase, frozen=True):
     """Tell who reads the log how the run goes."""
 
     text: str
+
+
+Event: TypeAlias = EventBase | Request
+"""Something that the core is told."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from msgspec import Struct, field
 
 from gridengine.wire.messages import RunnerFigures
+from gridengine.wire.records import record
 
 
-@dataclass(slots=True, eq=False)
+@record
 class Pace:
     """The recent mean duration of calls in seconds; None while it is not known."""
 
@@ -39,7 +39,7 @@ _BOUNDS = [2.0 ** (step / _STEPS) for step in range(_LEAST, _MOST + 1)]
 """Up to how many seconds each of them is; the last is of all that take longer, too."""
 
 
-@dataclass(slots=True, eq=False)
+@record
 class FunctionCounts:
     """What became of the calls of functions of one name since the dispatcher began.
 

@@ -16,7 +16,7 @@ from msgspec import Struct
 from gridengine.dispatcher.core.events import Warn
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.tasks import Effect, Task
-from gridengine.resources.units import plural
+from gridengine.display import plural
 
 LONG_WAIT_SECONDS = 10.0
 MOST_NAMED = 5

@@ -25,10 +25,10 @@ from gridengine.dispatcher.core.run_log import DONE, FAILED
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.states import CallState
 from gridengine.dispatcher.core.status import WatchEvent
-from gridengine.dispatcher.core.tasks import Attempt, CallsFinished, ResultData
+from gridengine.dispatcher.core.tasks import CallsFinished, ResultData
 from gridengine.errors import Cancelled, GridEngineError
-from gridengine.serialize.kept_payload import KeptPayload
-from gridengine.serialize.payload import Payload
+from gridengine.serialize.payload import KeptPayload, Payload
+from gridengine.wire.messages import Attempt
 
 # ------------------------------------------------------------------ runs
 

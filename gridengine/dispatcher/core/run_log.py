@@ -12,13 +12,13 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from gridengine.dispatcher.core.calls import Span
-from gridengine.dispatcher.core.events import Inform, Launched
+from gridengine.dispatcher.core.events import Inform, Launched, Warn
 from gridengine.dispatcher.core.failures import name_of
 from gridengine.dispatcher.core.model import Worker
 from gridengine.dispatcher.core.states import Phase
 from gridengine.dispatcher.core.status import Status, WatchEvent
 from gridengine.dispatcher.core.tasks import Effect
-from gridengine.resources.units import plural
+from gridengine.display import plural
 from gridengine.schedulers.launcher import Handle, compress
 
 MOST_LINES, BULK_SECONDS = 5, 10.0
@@ -45,6 +45,8 @@ class RunLog(Struct):
     busy_seconds: float = 0.0
     connected_workers: int = 0
     lost_workers: int = 0
+    warned_of_killed: bool = False
+    """Whether a call was warned of that runs again because its process was killed."""
     events: EventRecorder | None = None
     """What takes in what happens, while somebody follows."""
 
@@ -90,7 +92,9 @@ class RunLog(Struct):
         return self._line("lost worker", text, now)
 
     def retried(self, span: Span) -> list[Effect]:
-        """Tell that calls run again, and why: their last attempt was just recorded."""
+        """Tell that calls run again, and why: their last attempt was just recorded. The first call
+        whose process was killed is warned of, since it does again whatever it had done.
+        """
         one = span.open_task
         last = (one.attempts or {})[span.start][-1]
         name = name_of(span, span.start)
@@ -99,6 +103,9 @@ class RunLog(Struct):
         others = f" and {span.calls - 1} more" if span.calls > 1 else ""
         which = f"attempt {span.attempt + 1} of {one.task.retries + 1}"
         text = f"{name}{others} is run again ({which}): {last}"
+        if (last.exitcode or 0) < 0 and not self.warned_of_killed:
+            self.warned_of_killed = True
+            return [Warn(text)]
         return self._line("repeated call", text, last.ended)
 
     def tick(self, figures: tuple[int, int, int], now: float, *, busy: bool) -> list[Effect]:

@@ -24,8 +24,7 @@ from gridengine.dispatcher.core.states import CallState, Phase, Story
 from gridengine.dispatcher.core.status import ClientCounts, DemandCounts, Snapshot
 from gridengine.dispatcher.core.tasks import Effect
 from gridengine.resources.base import Resource
-from gridengine.resources.demand import ANY, MOST_REMEMBERED, Demand, worker_command
-from gridengine.resources.estimates import GroupTimes
+from gridengine.resources.demand import ANY, MOST_REMEMBERED, Demand, GroupTimes, worker_command
 from gridengine.resources.kinds import Memory, WTime
 from gridengine.resources.packing import Packer
 from gridengine.wire.messages import NUMBER_BITS

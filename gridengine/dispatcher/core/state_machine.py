@@ -55,7 +55,6 @@ from gridengine.dispatcher.core import (
     dependencies,
     events,
     nested,
-    objects,
     outcomes,
     scaling,
     worker_lifecycle,
@@ -67,8 +66,8 @@ from gridengine.dispatcher.core.long_waits import LongWait
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.states import SILENT, Phase, Story, Subject
-from gridengine.dispatcher.core.tasks import Effect
-from gridengine.wire.messages import Hello
+from gridengine.dispatcher.core.tasks import Effect, Submitted, Supplied
+from gridengine.wire.messages import ClientCancel, ClientForget, ClientRecall, Hello, Want
 
 
 class StateMachine:
@@ -220,14 +219,13 @@ def _continue(state: CoreState, event: events.Continue) -> None:
 _HANDLERS: dict[type, Callable[[CoreState, Any], None]] = {
     events.ClientJoined: clients.joined,
     events.ClientLeft: clients.left,
-    events.Submitted: clients.submitted,
+    Submitted: clients.submitted,
     events.SubmittedAlike: clients.submitted_alike,
-    events.CancelRequested: clients.cancel_requested,
-    events.RecallRequested: clients.recall_requested,
-    events.Released: objects.released,
-    events.ResultWanted: dependencies.wanted,
-    events.Supplied: dependencies.supplied,
-    events.ReferencesReleased: dependencies.released,
+    ClientCancel: clients.cancel_requested,
+    ClientRecall: clients.recall_requested,
+    Want: dependencies.wanted,
+    Supplied: dependencies.supplied,
+    ClientForget: dependencies.forgotten,
     events.ResultAsked: dependencies.asked,
     events.Restored: _restored,
     events.DrainHosts: worker_lifecycle.drain,

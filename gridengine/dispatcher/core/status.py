@@ -13,8 +13,8 @@ from types import MappingProxyType
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gridengine.display import html_table
 from gridengine.resources.demand import Demand
-from gridengine.resources.tables import html_table
 from gridengine.resources.units import format_seconds
 
 

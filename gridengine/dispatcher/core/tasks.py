@@ -1,8 +1,9 @@
-"""Tasks as clients hand them in, and what clients are told of them: plain frozen data."""
+"""Tasks, the requests of clients, and what clients are told of their calls: plain frozen data."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -11,7 +12,16 @@ from gridengine.errors import UNNUMBERED, GridEngineError
 from gridengine.resources.demand import ANY, Demand
 from gridengine.serialize.payload import SINGLE, Buffer, Payload
 from gridengine.serialize.shared_objects import SharedObject
-from gridengine.wire.messages import CallerState
+from gridengine.wire.messages import (
+    Attempt,
+    CallerState,
+    ClientCancel,
+    ClientForget,
+    ClientRecall,
+    TaskBegan,
+    Want,
+    WantAnswer,
+)
 
 MOST_PRIORITY = 1 << 31
 """The highest priority, and negated the lowest."""
@@ -111,43 +121,37 @@ class ResultData(Struct, frozen=True, gc=False):
     path: tuple[str, ...] = ()
 
 
-class Attempt(Struct, frozen=True):
-    """One run of a call, and how it ended.
-
-    host: the machine. job: the batch system's id of the cluster task, empty where there is none.
-    started, ended: seconds of a clock of the dispatcher's process that never jumps and whose zero
-        means nothing: only differences do (`time.monotonic`). `started` is when the call was handed
-        out, or, for a job, when it began.
-    outcome: in words. log: the path of the worker's log, or empty.
-    exitcode: as that of a `multiprocessing.Process`; None when there is none to know (the worker is
-        lost).
-    peak_memory: the most that its process had in bytes; 0 when not known.
+class Submitted(Struct, frozen=True):
+    """Tasks of one function, to run in order, by runners that have loaded no modules of an earlier
+    `generation`. With `parent` a call of that run has made them, and they end with it unless they
+    are `detached`. They belong to the parent's client, or to the one in their submitter's number.
     """
 
-    host: str
-    job: str
-    started: float
-    ended: float
-    outcome: str
-    log: str = ""
-    exitcode: int | None = None
-    peak_memory: int = 0
-
-    @property
-    def seconds(self) -> float:
-        """How long it took."""
-        return self.ended - self.started
-
-    def __str__(self) -> str:
-        where = f"{self.host} (cluster job {self.job})" if self.job else self.host
-        return f"on {where}, after {self.seconds:.1f} s: {self.outcome}"
+    function: Function
+    tasks: Sequence[Task]
+    generation: int = 0
+    parent: int = 0
+    detached: bool = False
 
 
-class Effect(Struct, frozen=True):
-    """What the core has done: see `events` for most."""
+class Supplied(Struct, frozen=True):
+    """The client supplies the result of a reference."""
+
+    reference: int
+    data: ResultData
 
 
-class CallsFinished(Effect, frozen=True, gc=False):
+Request: TypeAlias = Submitted | Supplied | ClientCancel | ClientRecall | ClientForget | Want
+"""A request of a client. In the dispatcher's own process it is the event; to another process it
+travels as a message, beside its payload.
+"""
+
+
+class EffectBase(Struct, frozen=True):
+    """An effect that is no message to a client; most are in `events`."""
+
+
+class CallsFinished(EffectBase, frozen=True, gc=False):
     """The outcome of calls, `start` to before `stop`, of a task. Each call is settled exactly once.
 
     `payload` is the pickled list of values, or with `raised` the pickled exception of the one call;
@@ -175,18 +179,13 @@ class CallsFinished(Effect, frozen=True, gc=False):
     path: tuple[str, ...] = ()
 
 
-class TaskStarted(Effect, frozen=True):
-    """A watched task has begun to run."""
-
-    task: int
-    pid: int
-    host: str
-    attempt: int
-
-
-class TaskMessage(Effect, frozen=True):
+class TaskMessage(EffectBase, frozen=True):
     """A watched task has pushed a value, or, with `log`, calls have logged something."""
 
     task: int
     payload: Payload
     log: bool = False
+
+
+Effect: TypeAlias = EffectBase | TaskBegan | WantAnswer
+"""Something that the core decides, and that the dispatcher performs."""

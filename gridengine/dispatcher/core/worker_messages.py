@@ -21,10 +21,9 @@ from gridengine.dispatcher.core.events import Send
 from gridengine.dispatcher.core.figures import QUICK_SECONDS, EndedCall, of_processes
 from gridengine.dispatcher.core.model import Run, Worker
 from gridengine.dispatcher.core.state import CoreState
-from gridengine.dispatcher.core.tasks import TaskMessage, TaskStarted
+from gridengine.dispatcher.core.tasks import TaskMessage
 from gridengine.resources.demand import ANY
-from gridengine.serialize.kept_payload import KeptPayload
-from gridengine.serialize.payload import Payload
+from gridengine.serialize.payload import KeptPayload, Payload
 from gridengine.wire import messages
 
 MOST_FRUITLESS = 3
@@ -222,7 +221,9 @@ def started(state: CoreState, worker: Worker, message: messages.Started, buffers
     if run is not None:
         run.since = state.now
         task = run.span.open_task.task.id
-        state.effects.append(TaskStarted(task, message.pid, worker.hello.host, run.span.attempt))
+        state.effects.append(
+            messages.TaskBegan(0, task, message.pid, worker.hello.host, run.span.attempt)
+        )
 
 
 def pushed(state: CoreState, worker: Worker, message: messages.Pushed, buffers: Payload) -> None:

@@ -13,10 +13,10 @@ from gridengine.dispatcher.core.provisioner import LaunchedWorker, Provisioner, 
 from gridengine.dispatcher.core.run_log import RUNNING, SCHEDULER
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.states import Phase
+from gridengine.display import plural
 from gridengine.errors import ConfigurationError, VersionMismatch
 from gridengine.resources.base import Resource
 from gridengine.resources.demand import decode_demand
-from gridengine.resources.units import plural
 from gridengine.schedulers.launcher import Handle, Report, WorkerStatus
 from gridengine.wire.messages import VERSION, Held, Hello, Refuse, Stop, Welcome
 

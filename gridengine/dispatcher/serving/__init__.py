@@ -5,11 +5,14 @@ submit nested calls, whose messages their worker passes on.
     runner --by its worker (io_loop)--.         |      (only with a journal)
                                       v         v
                                      clients: request -> events for the core
-    core --CallsFinished--> client_process.settled -> clients.flush
+    core --CallsFinished--> ServedClient.settled -> clients.flush
                                       |
                                       v
               RemoteClient.finish -> client_record.finish -> message to the program
               NestedClient.finish ---------------------------> message to the runner
+
+Most requests are events of the core already; `clients` only takes out the tasks and calls that are
+not the client's own. `task_decoder` makes tasks of a submission.
 
 Read `clients` first (the table of requests), then `client_process` (one client), `client_listener`
 (who is connected) and `client_record` (one client's part of the journal). Nothing that a client
@@ -30,8 +33,8 @@ State machines:
 
 Keep in step:
 
-- `Client.references` is a part of `Client.claims`, and `Clients._claimed` has an entry for each
-  claim.
+- `ServedClient.references` is a part of `ServedClient.claims`, and `Clients._claimed` has an entry
+  for each claim.
 - `ClientRecord.seen` with `taken` in the client's welcome: both ends count the same requests
   (`JOURNALED`).
 - `ClientRecord._outcomes` with the table `outcomes`, and `ClientRequests` with the tables

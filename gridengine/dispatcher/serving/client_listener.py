@@ -1,4 +1,5 @@
-"""`ClientListener`: the socket that clients in other processes connect to, for the I/O thread.
+"""`ClientListener`: the socket that clients in other processes connect to, for the I/O thread; and
+the actions, besides submitting calls, that a client can ask of the dispatcher.
 
 A client that ends says goodbye. When a client is silent, the listener checks whether its process
 still exists, where this machine can tell. A client is gone when its process has ended, or when it
@@ -11,11 +12,13 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from gridengine.dispatcher.core.events import ClientJoined, Event, Launched, Restored
-from gridengine.dispatcher.nested_encoding import dump_error_by
-from gridengine.dispatcher.serving.client_actions import Action, answered
+from gridengine.dispatcher.serving.client_process import dump_error_by
 from gridengine.dispatcher.serving.client_record import ClientRecord
 from gridengine.dispatcher.serving.clients import REQUESTS, Clients
 from gridengine.dispatcher.serving.remote_client import (
@@ -25,8 +28,8 @@ from gridengine.dispatcher.serving.remote_client import (
     why_refused,
 )
 from gridengine.dispatcher.serving.worker_record import read_runs, read_workers
-from gridengine.errors import ConfigurationError, ProtocolError, safe_repr
-from gridengine.resources.units import plural
+from gridengine.display import plural
+from gridengine.errors import ConfigurationError, GridEngineError, ProtocolError, safe_repr
 from gridengine.serialize.payload import Payload
 from gridengine.settings.values import Settings
 from gridengine.wire.messages import (
@@ -37,6 +40,7 @@ from gridengine.wire.messages import (
     ClientHello,
     ClientRecall,
     Control,
+    Controlled,
     Goodbye,
     Message,
     NestedEnded,
@@ -46,6 +50,9 @@ from gridengine.wire.messages import (
     Refuse,
 )
 from gridengine.wire.server import Server
+
+if TYPE_CHECKING:
+    from gridengine.dispatcher.watch_server import Told
 
 log = logging.getLogger("gridengine")
 
@@ -62,6 +69,67 @@ longer. It loses nothing by that.
 """
 LOOK_SECONDS = 2.0
 """How often the listener checks whether clients are still there."""
+MOST_UNREAD = 8
+"""A follower gets nothing more while it has more than this many unacknowledged pieces of messages.
+"""
+
+
+class Action(msgspec.Struct, frozen=True):
+    """An action that a client can ask for. `act` is called with the client's arguments, by name,
+    and returns a value that JSON can encode. With `looks`, watchers may ask for it too. With
+    `follows`, `act` also gets a `follower`, to which further answers can be sent.
+    """
+
+    act: Callable[..., Any]
+    looks: bool = False
+    follows: bool = False
+
+
+@dataclass(frozen=True)
+class RemoteFollower:
+    """A client that follows the status: the question with this number is answered again and again,
+    except while the client has many unacknowledged pieces.
+    """
+
+    peer: bytes
+    number: int
+    server: Server = field(compare=False)
+
+    def tell(self, told: Told) -> bool:
+        """See `Follower`. Raises an error if the client was forgotten."""
+        if self.server.unacknowledged(self.peer) > MOST_UNREAD:
+            return False
+        self.server.send(self.peer, Controlled(self.number, told.line))
+        return True
+
+    def drop(self) -> None:
+        self.server.send(
+            self.peer, Controlled(self.number, b"the answers were not read in time", failed=True)
+        )
+
+    def end(self) -> None:
+        """Do nothing, see `Follower`: the client is told of the end, or follows the dispatcher's
+        next process.
+        """
+
+
+def answered(
+    actions: Mapping[str, Action], peer: bytes, message: Control, server: Server
+) -> Controlled:
+    """Perform the action that a client asks for, and return the answer."""
+    failed, answer = False, b""
+    try:
+        action = actions[message.action]
+        if peer in server.watchers and not action.looks:
+            raise PermissionError(f"a watcher may not {message.action}")
+        arguments = msgspec.json.decode(message.arguments)
+        if action.follows:
+            arguments["follower"] = RemoteFollower(peer, message.number, server)
+        answer = msgspec.json.encode(action.act(**arguments))
+    except Exception as error:  # the client may have asked for anything
+        text = str(error) if isinstance(error, GridEngineError) else safe_repr(error)
+        failed, answer = True, text.encode()
+    return Controlled(message.number, answer, failed)
 
 
 class ClientListener:

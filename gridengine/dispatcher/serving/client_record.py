@@ -18,7 +18,6 @@ from typing import Any
 from msgspec.structs import replace
 
 from gridengine.dispatcher import journal_limits
-from gridengine.dispatcher.nested_encoding import dump_error_by
 from gridengine.dispatcher.serving.client_journal import (
     LARGE,
     Journal,
@@ -27,6 +26,7 @@ from gridengine.dispatcher.serving.client_journal import (
     ranges_of,
     read_content,
 )
+from gridengine.dispatcher.serving.client_process import dump_error_by
 from gridengine.dispatcher.serving.client_requests import ClientRequests, Request, is_taken_back
 from gridengine.journal.dispatcher_file import DeferredWrite
 from gridengine.serialize.codecs import PICKLE

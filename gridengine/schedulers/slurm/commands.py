@@ -12,8 +12,9 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Self
 
+from gridengine.display import plural
 from gridengine.errors import ConfigurationError
-from gridengine.resources.units import DAY, plural
+from gridengine.resources.units import DAY
 from gridengine.schedulers.batch_commands import (
     UNITS,
     BatchCommands,
@@ -30,7 +31,7 @@ from gridengine.schedulers.launcher import compress
 from gridengine.schedulers.requests import cannot_say
 from gridengine.schedulers.slurm import answers
 from gridengine.schedulers.slurm.answers import Site, site_of
-from gridengine.wire.connection_file import JOB_END
+from gridengine.worker.environment import JOB_END
 
 SIGNAL_SECONDS = 30
 """How long before its end a worker is told to leave, if it has not left by itself."""

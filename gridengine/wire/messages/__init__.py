@@ -83,7 +83,7 @@ from gridengine.wire.messages.from_worker import (
     VALUES as VALUES,
 )
 from gridengine.wire.messages.to_client import (
-    AttemptItem as AttemptItem,
+    Attempt as Attempt,
     Checked as Checked,
     TaskPushed as TaskPushed,
     WantAnswer as WantAnswer,
@@ -93,6 +93,7 @@ from gridengine.wire.messages.to_client import (
     Controlled as Controlled,
     Durable as Durable,
     FinishedItem as FinishedItem,
+    MOST_FAILURES as MOST_FAILURES,
     Resumed as Resumed,
     ToClient as ToClient,
 )

@@ -1,6 +1,7 @@
 """Messages from a client to its dispatcher. A client is a process that connects to a stand-alone
 dispatcher or, by way of its agent, a runner whose call submits nested calls. A watcher sends
-`ClientHello` and `Control` only.
+`ClientHello` and `Control` only. A script makes the same requests of the dispatcher in its own
+process: there the struct is an event of the core, and travels nowhere.
 
 Some classes have a `tag` of an older name: the tag is the name on the wire, which does not change.
 """

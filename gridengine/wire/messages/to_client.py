@@ -1,5 +1,5 @@
-"""Messages from a dispatcher to a client, a watcher, or a runner whose call submits nested
-calls.
+"""Messages from a dispatcher to a client, a watcher, or a runner whose call submits nested calls.
+`TaskBegan` and `WantAnswer` are effects of the core, too, and `Attempt` is a part of outcomes.
 """
 
 from collections.abc import Sequence
@@ -73,8 +73,18 @@ class Resumed(OfRunner, frozen=True):
     refused: str = ""
 
 
-class AttemptItem(Item, frozen=True):
-    """One attempt at a call, and how it ended; the fields are those of the core's `Attempt`."""
+class Attempt(Item, frozen=True):
+    """One attempt at a call, and how it ended.
+
+    - `host` is the machine, and `job` the batch system's id of the cluster task, empty if there is
+      none.
+    - `started` and `ended` are seconds of a clock of the dispatcher's process that never jumps and
+      whose zero means nothing. A call starts when it is handed out, and a job when it begins.
+    - `outcome` says in words how it ended.
+    - `log` is the path of the worker's log, or empty.
+    - `exitcode` is that of a `multiprocessing.Process`; None if the worker is lost.
+    - `peak_memory` is the most that its process had, in bytes; 0 if unknown.
+    """
 
     host: str
     job: str
@@ -84,6 +94,15 @@ class AttemptItem(Item, frozen=True):
     log: str = ""
     exitcode: int | None = None
     peak_memory: int = 0
+
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        return self.ended - self.started
+
+    def __str__(self) -> str:
+        where = f"{self.host} (cluster job {self.job})" if self.job else self.host
+        return f"on {where}, after {self.seconds:.1f} s: {self.outcome}"
 
 
 class FinishedItem(Item, frozen=True):
@@ -102,7 +121,7 @@ class FinishedItem(Item, frozen=True):
     failed: bool = False
     exitcode: int = 0
     output: bool = False
-    attempts: Sequence[AttemptItem] = ()
+    attempts: Sequence[Attempt] = ()
     last: bool = False
     recalled: bool = False
     seconds: float | None = None
@@ -113,6 +132,10 @@ class FinishedItem(Item, frozen=True):
     def count_buffers(self) -> int:
         """Return how many buffers the item has, including those of the error and the output."""
         return self.buffers + self.failed + 2 * self.output
+
+
+MOST_FAILURES = 100
+"""Both ends recognise at least this many failures by `FinishedItem.failure`."""
 
 
 class Finished(OfRunner, frozen=True, tag="ChildrenFinished"):

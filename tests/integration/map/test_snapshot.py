@@ -10,9 +10,9 @@ from collections.abc import Iterator
 import pytest
 
 import gridengine
+from gridengine.calls.interface import Dispatcher
 from gridengine.client.connect import dispatcher_of
 from gridengine.dispatcher.core.status import Snapshot
-from gridengine.dispatcher.interface import Dispatcher
 from gridengine.resources import Memory
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gridengine.dispatcher.core.status import FunctionStatus, LaunchStatus, Status
-from gridengine.dispatcher.metrics import MetricsFile, metrics
+from gridengine.dispatcher.reports import MetricsFile, metrics
 
 STATUS = Status(
     done=7,

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import gridengine
+from gridengine.display import plural
 from gridengine.errors import ConfigurationError
-from gridengine.resources.units import plural
 from gridengine.schedulers import default
 from gridengine.schedulers.default import best_available, default_scheduler, named_scheduler
 from gridengine.schedulers.local import ProcessScheduler

@@ -21,6 +21,7 @@ from gridengine.resources.kinds import Cores, Token
 from gridengine.schedulers import ProcessScheduler, detect
 from gridengine.schedulers.launcher import Handle, TryAgain, WorkerStatus
 from gridengine.schedulers.local import (
+    FORK_SERVER,
     LocalLauncher,
     TcpProcessLauncher,
     names_of_variables,
@@ -29,8 +30,8 @@ from gridengine.schedulers.local import (
     worker_environment,
 )
 from gridengine.schedulers.worker_command import interpreter_flags
-from gridengine.wire.connection_file import EXPORTED, KEPT
-from gridengine.worker.affinity import THREADS
+from gridengine.worker.environment import EXPORTED, KEPT
+from gridengine.worker.process_resources import THREADS
 
 
 class Process:
@@ -223,7 +224,7 @@ def test_a_dry_run_of_processes_shows_their_command_line() -> None:
     assert argv[1:] == [
         *interpreter_flags(),
         "-P",
-        "-m",
-        "gridengine.worker.forkserver_main",
+        "-c",
+        FORK_SERVER,
         "SOCKET",
     ]

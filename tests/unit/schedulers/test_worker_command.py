@@ -19,7 +19,7 @@ from gridengine.schedulers.worker_command import (
     python_path,
     worker_command,
 )
-from gridengine.wire.connection_file import EXPORTED, KEPT, SITE
+from gridengine.worker.environment import EXPORTED, KEPT, SITE
 
 FILE = Path("/r/connection.json")
 

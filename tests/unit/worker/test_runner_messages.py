@@ -40,7 +40,7 @@ from gridengine.wire.messages import (
     Stop,
     input_name,
 )
-from gridengine.worker.output_relay import Relay
+from gridengine.worker.output import Relay
 from gridengine.worker.status_block import BARRED_TO, HOLD, INDEX, RUN
 from tests.support.agent_driver import NoForkServer, played_agent
 

@@ -12,15 +12,8 @@ from typing import Any
 import pytest
 
 from gridengine.dispatcher import journal_limits
-from gridengine.dispatcher.core.events import (
-    CancelRequested,
-    ClientJoined,
-    ClientLeft,
-    ReferencesReleased,
-    Released,
-    Submitted,
-)
-from gridengine.dispatcher.core.tasks import CallsFinished
+from gridengine.dispatcher.core.events import ClientJoined, ClientLeft
+from gridengine.dispatcher.core.tasks import CallsFinished, Submitted
 from gridengine.dispatcher.serving.client_journal import Journal
 from gridengine.dispatcher.serving.client_listener import LOOK_SECONDS, WATCHER_SECONDS
 from gridengine.journal.dispatcher_file import DispatcherFile
@@ -113,7 +106,7 @@ def test_a_client_cannot_cancel_or_want_what_is_another_s(played: Played) -> Non
     its = played.join(A)
     played.join(B)
     assert played.say(B, ClientCancel(0, [its + 1], 15, [(its + 2, 0, 1)])) == [
-        CancelRequested((), 15, ())
+        ClientCancel(0, (), 15, ())
     ]
     assert played.say(B, Want(0, its + 1, 0, 77)) == []
 
@@ -154,7 +147,7 @@ def test_a_client_cannot_read_say_or_release_another_s_result(played: Played) ->
     assert played.submit(B, reading, function=FUNCTION) == []
     assert played.say(B, Supply(0, 50, buffers=1), b"false") == []
     assert played.say(B, ClientForget(0, references=[50])) == []
-    assert played.say(A, ClientForget(0, references=[50])) == [ReferencesReleased((50,))]
+    assert played.say(A, ClientForget(0, references=[50])) == [ClientForget(0, references=(50,))]
 
 
 def test_a_client_cannot_release_another_s_shared_object(played: Played) -> None:
@@ -164,7 +157,7 @@ def test_a_client_cannot_release_another_s_shared_object(played: Played) -> None
     task = TaskItem(its + 1, submitter=its + 9, needs=[name])
     assert len(played.submit(A, task, function=FUNCTION, shared=[SharedItem(name)])) == 1
     assert played.say(B, ClientForget(0, shared=[name])) == []
-    assert played.say(A, ClientForget(0, shared=[name])) == [Released(name)]
+    assert played.say(A, ClientForget(0, shared=[name])) == [ClientForget(0, shared=(name,))]
 
 
 def test_a_shared_object_cannot_go_by_the_name_of_a_result(played: Played) -> None:

@@ -1,0 +1,49 @@
+"""Display for people: counts with their nouns, and the HTML tables that notebooks show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+STYLE = "padding: 0 1em 0 0; text-align: left"
+
+
+def plural(count: int, noun: str) -> str:
+    """Return a count with its noun: `1 call`, `1,200 calls`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def html_table(
+    title: str, facts: Iterable[tuple[str, object]], *others: Sequence[Sequence[object]]
+) -> str:
+    """Return an HTML table without colours of its own, readable on dark and light pages: a title,
+    facts with their names, and other tables below. The first row of each other table is its head.
+    """
+    rows = [[name, value] for name, value in facts if value not in (None, "")]
+    tables = [_rows(rows, "th", "td")]
+    tables += [
+        f"{_rows(one[:1], 'th', 'th')}{_rows(one[1:], 'td', 'td')}"
+        for one in others
+        if len(one) > 1
+    ]
+    parts = (f"<table>{one}</table>" for one in tables if one)
+    return f"<div><b>{_escaped(title)}</b>{''.join(parts)}</div>"
+
+
+def _rows(rows: Sequence[Sequence[object]], first: str, others: str) -> str:
+    return "".join(
+        "<tr>"
+        + "".join(_cell(first if place == 0 else others, value) for place, value in enumerate(row))
+        + "</tr>"
+        for row in rows
+    )
+
+
+def _cell(tag: str, value: object) -> str:
+    words = f"{value:,}" if isinstance(value, int) else str(value)
+    return f'<{tag} style="{STYLE}">{_escaped(words)}</{tag}>'
+
+
+def _escaped(words: str) -> str:
+    import html  # here: few need it, and everybody would wait for it
+
+    return html.escape(words)
