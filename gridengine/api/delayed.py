@@ -17,8 +17,9 @@ from weakref import WeakKeyDictionary
 from gridengine.api.executor import Executor
 from gridengine.arguments import flag, whole
 from gridengine.client.future import CallFuture
+from gridengine.client.keywords import CallChanges, takes
 from gridengine.client.loop_tasks import start_task, value_of
-from gridengine.client.options import CallChanges, given, takes
+from gridengine.client.options import given
 from gridengine.errors import ConfigurationError, short_repr
 from gridengine.resources.base import Resource
 from gridengine.schedulers import current_scheduler

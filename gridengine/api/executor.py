@@ -25,15 +25,8 @@ from gridengine.api.progress import ProgressSpec, check_progress, show_progress
 from gridengine.arguments import flag
 from gridengine.client.future import CallFuture
 from gridengine.client.initializer import initializer_of
-from gridengine.client.options import (
-    CallAndRunKeywords,
-    CallChanges,
-    given,
-    length_of,
-    options_of,
-    takes,
-    zipped,
-)
+from gridengine.client.keywords import CallAndRunKeywords, CallChanges, length_of, takes, zipped
+from gridengine.client.options import given, options_of
 from gridengine.client.submitter import Submitter
 from gridengine.errors import trimmed
 from gridengine.schedulers.base import SchedulerSpec

@@ -15,7 +15,8 @@ from gridengine.arguments import flag
 from gridengine.client.connect import connect
 from gridengine.client.dependencies import introduce
 from gridengine.client.functions import make_function
-from gridengine.client.options import CallChanges, CallOptions, given, takes
+from gridengine.client.keywords import CallChanges, takes
+from gridengine.client.options import CallOptions, given
 from gridengine.dispatcher.core.tasks import Function, Task
 from gridengine.display import html_table
 from gridengine.errors import UNNUMBERED, trimmed

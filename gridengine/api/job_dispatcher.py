@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from gridengine.api.job_result import JobResult
 from gridengine.client.connect import connect
-from gridengine.client.options import CallChanges, JobKeywords, given, run_options, takes
+from gridengine.client.keywords import CallChanges, JobKeywords, takes
+from gridengine.client.options import given, run_options
 from gridengine.display import plural
 from gridengine.errors import ConfigurationError, TimeoutError, trimmed
 from gridengine.schedulers.base import SchedulerSpec

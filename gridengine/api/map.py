@@ -11,12 +11,10 @@ import re
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 
-from gridengine.client.options import (
+from gridengine.client.keywords import (
     CallAndRunKeywords,
-    CallOptions,
     argument_tuples,
     length_of,
-    options_of,
     takes,
     unexpected_keyword,
     zipped,
@@ -276,6 +274,7 @@ def _request(
         place = named_scheduler(place)
     if callable(f) and isinstance(place, Scheduler):
         place._prepare()
+    from gridengine.client.options import CallOptions, options_of
     from gridengine.client.submission import MapRequest
 
     options, run = options_of(map, keywords) if keywords else (CallOptions(), None)

@@ -16,15 +16,9 @@ from gridengine.calls.interface import Dispatcher
 from gridengine.client.dependencies import CallSource, Found, pickled
 from gridengine.client.future import CallFuture, call_safely
 from gridengine.client.initializer import initializer_of
+from gridengine.client.keywords import CallAndRunKeywords, argument_tuples, length_of, takes, zipped
 from gridengine.client.map_run import MapRun
-from gridengine.client.options import (
-    CallAndRunKeywords,
-    argument_tuples,
-    length_of,
-    options_of,
-    takes,
-    zipped,
-)
+from gridengine.client.options import options_of
 from gridengine.client.submitter import Submitter
 from gridengine.dispatcher.core.tasks import ResultData
 from gridengine.errors import trim, trimmed

@@ -143,7 +143,7 @@ def check_encryption() -> Finding:
     """Measure how fast messages between machines are encrypted."""
     import zmq
 
-    from gridengine.wire.encryption_speed import encrypted_bytes_per_second
+    from gridengine.wire.sockets import encrypted_bytes_per_second
 
     build = f"pyzmq {zmq.pyzmq_version()}, libzmq {zmq.zmq_version()}"
     try:

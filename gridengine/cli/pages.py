@@ -21,7 +21,7 @@ from gridengine.errors import ConfigurationError
 from gridengine.watching.dispatcher_lookup import answer_of
 from gridengine.watching.report import page
 from gridengine.watching.runs_on_disk import heading
-from gridengine.wire.runtime_folder import is_private
+from gridengine.wire.connection_file import is_private
 
 if TYPE_CHECKING:
     from gridengine.page.access import Access

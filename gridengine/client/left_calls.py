@@ -18,13 +18,6 @@ from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder,
 from gridengine.display import plural
 from gridengine.errors import Cancelled, GridEngineError, JournalError
 from gridengine.journal import stored_runs
-from gridengine.journal.handed_calls import (
-    forget_handed,
-    handed_calls,
-    handed_to,
-    origin,
-    places_of,
-)
 from gridengine.journal.lock_file import read_holder
 from gridengine.journal.run_file import (
     LOCK,
@@ -35,7 +28,14 @@ from gridengine.journal.run_file import (
     open_run,
     release,
 )
-from gridengine.journal.stored_runs import RunSummary
+from gridengine.journal.stored_runs import (
+    RunSummary,
+    forget_handed,
+    handed_calls,
+    handed_to,
+    origin,
+    places_of,
+)
 from gridengine.journal.writer import JournalWriter
 from gridengine.schedulers.workerless import RemoteScheduler
 from gridengine.wire.messages import ClientWelcome

@@ -1,114 +1,35 @@
-"""A user's request: the arguments of many calls, the options of calls (timeout, retries, memory
-escalation, resources), and the options of named runs.
+"""The options of calls (timeout, retries, memory escalation, resources) and of named runs, checked.
+`keywords` has their names.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, TypeAlias, TypedDict, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from gridengine.arguments import MOST, flag, number, whole
+from gridengine.client.keywords import (
+    ESCALATION,
+    RETRIES,
+    CallAndRunKeywords,
+    CallChanges,
+    CallKeywords,
+    Raisable,
+    Resume,
+    RunKeywords,
+    unexpected_keyword,
+)
 from gridengine.dispatcher.core.tasks import MOST_PRIORITY, Task
-from gridengine.errors import ConfigurationError, short_repr
+from gridengine.errors import ConfigurationError
 from gridengine.resources.base import Resource, is_nothing
 from gridengine.resources.demand import ANY, Demand
-from gridengine.schedulers.base import Scheduler
-from gridengine.serialize.payload import SINGLE, STAR, Payload
+from gridengine.serialize.payload import SINGLE, Payload
 from gridengine.serialize.shared_objects import needs_of
 from gridengine.settings.values import settings
-
-Raisable: TypeAlias = type[BaseException] | Iterable[type[BaseException]]
-"""An exception class, or several."""
-RETRIES, ESCALATION = 2, 1
-"""The defaults, which need no check."""
-DEFAULTS: Mapping[str, Any] = {
-    "retries": RETRIES,
-    "retry_on": (),
-    "escalate_memory": ESCALATION,
-    "priority": 0,
-    "reraise": True,
-}
-"""The defaults of keywords; others are None."""
-F = TypeVar("F", bound=Callable[..., Any])
-
-Resume: TypeAlias = bool | Literal["anyway"]
-
-
-class RunKeywords(TypedDict, total=False):
-    """The keywords for a named run, which everything that makes many calls takes."""
-
-    name: str | None
-    journal: str | os.PathLike[str] | None
-    resume: Resume
-    retry_failed: bool
-    wait: bool
-
-
-class CallKeywords(TypedDict, total=False):
-    """The options of calls; `gridengine.map` says what they mean."""
-
-    retries: int
-    timeout: float | None
-    retry_on: Raisable
-    escalate_memory: float
-    resources: Resource | None
-    priority: int
-    forward_logging: bool | None
-
-
-class CallChanges(TypedDict, total=False):
-    """The same, where None stands for a value given elsewhere, or for the default."""
-
-    retries: int | None
-    timeout: float | None
-    retry_on: Raisable | None
-    escalate_memory: float | None
-    resources: Resource | None
-    priority: int | None
-    forward_logging: bool | None
-
-
-class CallAndRunKeywords(CallKeywords, RunKeywords, total=False):
-    """The options of calls and of a named run."""
-
-
-class JobKeywords(CallChanges, RunKeywords, total=False):
-    """The options of jobs and of a named run."""
-
-
-def takes(keywords: Any, defaults: Mapping[str, Any] = DEFAULTS) -> Callable[[F], F]:
-    """Return a decorator for a function whose `**` has the type `Unpack[keywords]`. Its signature,
-    as `inspect.signature` and `help` show it, has each keyword with its default. The keywords of
-    named runs stay together, as `**run`.
-    """
-
-    def with_signature(f: F) -> F:
-        import inspect
-
-        shown = inspect.signature(f)
-        own = [one for one in shown.parameters.values() if one.kind is not one.VAR_KEYWORD]
-        own += [
-            inspect.Parameter(
-                name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=defaults.get(name),
-                annotation=getattr(kind, "__forward_arg__", kind),
-            )
-            for name, kind in keywords.__annotations__.items()
-            if name not in RunKeywords.__annotations__
-        ]
-        if "journal" in keywords.__annotations__:
-            run = inspect.Parameter.VAR_KEYWORD
-            own.append(inspect.Parameter("run", run, annotation="Unpack[RunKeywords]"))
-        own.sort(key=lambda one: one.kind)
-        vars(f)["__signature__"] = shown.replace(parameters=own)
-        return f
-
-    return with_signature
 
 
 class CallOptions(Struct, frozen=True):
@@ -229,17 +150,6 @@ def options_of(
     return CallOptions(**calls), run_options(run, called)
 
 
-def unexpected_keyword(called: str, name: str, known: Iterable[str], otherwise: str) -> TypeError:
-    """Return the error for a keyword that is unknown. Its text names a similar known keyword, or
-    says `otherwise`.
-    """
-    import difflib
-
-    near = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else otherwise
-    return TypeError(f"{called}() got an unexpected keyword argument {name!r}; {hint}")
-
-
 def _check_names(called: Callable[..., object], said: Mapping[str, Any], keywords: Any) -> None:
     """Check that all names are among these keywords; the error names a similar parameter of
     `called`.
@@ -300,43 +210,3 @@ def run_options(keywords: RunKeywords, called: Callable[..., object]) -> RunOpti
             f"{said[0]}= is for a named run, and name= is missing", hint="give name= too"
         )
     return None
-
-
-def zipped(f: Callable[..., Any], iterables: Sequence[Iterable[Any]]) -> tuple[int, Iterator[Any]]:
-    """Return the form of the calls, and an iterator over them."""
-    if not iterables:
-        raise TypeError(f"nothing to call {f!r} with: at least one iterable is needed")
-    for one in iterables[1:]:
-        if isinstance(one, Scheduler) or (isinstance(one, type) and issubclass(one, Scheduler)):
-            raise TypeError(f"a scheduler is given by name, scheduler={short_repr(one)}")
-    return (
-        (SINGLE, iter(iterables[0]))
-        if len(iterables) == 1
-        else (STAR, zip(*iterables, strict=False))
-    )
-
-
-def argument_tuples(iterable: Iterable[Iterable[Any]]) -> Iterator[tuple[Any, ...]]:
-    """Yield the arguments of each call of a `starmap`.
-
-    Raises:
-        TypeError: an element is not iterable; the text says which.
-    """
-    for index, element in enumerate(iterable):
-        try:
-            arguments = iter(element)
-        except TypeError:
-            shown = short_repr(element)
-            raise TypeError(
-                f"starmap takes tuples of arguments, and element {index} of the iterable is "
-                f"{shown}; for calls with one argument each use map, or ({shown},)"
-            ) from None
-        yield element if type(element) is tuple else tuple(arguments)
-
-
-def length_of(iterables: Sequence[Iterable[Any]]) -> int | None:
-    """Return how many calls there will be; None if that is unknown."""
-    try:
-        return min(map(len, iterables))  # type: ignore[arg-type]
-    except TypeError:  # no length; an array without dimensions raises too
-        return None

@@ -26,8 +26,7 @@ from msgspec.structs import replace
 from gridengine.dispatcher.core.run_log import EventRecorder, Position, RunLog
 from gridengine.dispatcher.core.status import Status
 from gridengine.dispatcher.watch_messages import Answer, Request
-from gridengine.wire.connection_file import write_private
-from gridengine.wire.runtime_folder import RECORD, SOCKET, make_runtime_folder
+from gridengine.wire.connection_file import RECORD, SOCKET, make_runtime_folder, write_private
 from gridengine.worker.poller import Poller
 
 log = logging.getLogger("gridengine")

@@ -17,7 +17,7 @@ import os
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gridengine.serialize.payload import Buffer, Payload, Place
@@ -274,7 +274,7 @@ def adopt(fd: int, size: int) -> memoryview:
         OSError: the block cannot be mapped.
         ValueError: the descriptor is of no block, or of one of another size.
     """
-    if os.fstat(fd).st_size != size or fcntl.fcntl(fd, fcntl.F_GET_SEALS) & _SEALS != _SEALS:
+    if os.fstat(fd).st_size != size or not _is_sealed(fd):
         raise ValueError("this is no block, or of another size")
     block = _private(fd, size)
     block.own(fd)
@@ -320,6 +320,32 @@ def writable(buffer: Buffer) -> Buffer:
         return buffer
     block = block_of(buffer)
     return bytearray(view) if block is None else memoryview(_private(block.fd, len(block)))
+
+
+@contextlib.contextmanager
+def sealed_block(buffer: Buffer) -> Iterator[int]:
+    """Yield a descriptor of a sealed block with a buffer, for as long as the context lasts: the
+    block that the buffer is, or else a copy.
+
+    Raises:
+        OSError: see `new_block`.
+    """
+    block = block_of(buffer)
+    if block is not None and _is_sealed(block.fd):
+        yield block.fd
+        return
+    fd = new_block(buffer)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _is_sealed(fd: int) -> bool:
+    """Return whether nobody can change a block. A block that was moved to a file has no seals."""
+    with contextlib.suppress(OSError):
+        return fcntl.fcntl(fd, fcntl.F_GET_SEALS) & _SEALS == _SEALS
+    return False
 
 
 class KeptBlocks:

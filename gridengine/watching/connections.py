@@ -20,7 +20,7 @@ from gridengine.dispatcher.watch_server import peer_user
 from gridengine.errors import ClusterError, ConfigurationError, GridEngineError
 from gridengine.serialize.payload import Buffer
 from gridengine.settings.values import settings
-from gridengine.wire.runtime_folder import SOCKET, is_private, runtime_folders
+from gridengine.wire.connection_file import SOCKET, is_private, runtime_folders
 
 ANSWER_SECONDS = 5.0
 """How long a dispatcher has for an answer. A suspended one never answers."""

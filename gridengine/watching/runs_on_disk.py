@@ -22,8 +22,8 @@ from gridengine.errors import ConfigurationError
 from gridengine.settings.values import settings
 from gridengine.watching.connections import process_of, runtime_files
 from gridengine.watching.names import Known, Word, meant, of_answer, only, short_id, word_of
+from gridengine.wire.connection_file import RECORD
 from gridengine.wire.processes import started
-from gridengine.wire.runtime_folder import RECORD
 
 T = TypeVar("T")
 MOST_LOOKED_AT = 20

@@ -164,13 +164,18 @@ class ClientListener:
         """Whether the dispatcher ends for good when this is closed. Then clients are told that
         nobody will continue their calls.
         """
-        self.deadline = math.inf
-        """The monotonic time at which `look` must be called."""
+        self._look_at = math.inf
         self._looked_at = 0.0
         self._awake = 0.0
         """How many seconds, in total, this dispatcher was awake to hear its clients. The monotonic
         clock would also count the time for which the machine was suspended.
         """
+
+    @property
+    def deadline(self) -> float:
+        """The monotonic time at which `look` must be called."""
+        journal = self._table.journal
+        return self._look_at if journal is None else min(self._look_at, journal.file.deadline)
 
     @property
     def pending(self) -> bool:
@@ -208,7 +213,7 @@ class ClientListener:
         for peer, message in endings:
             yield from self._table.events(peer, message, ())
         if found:
-            self.deadline = 0.0  # perhaps none of them comes back
+            self._look_at = 0.0  # perhaps none of them comes back
             who = plural(len(found), "client")
             log.info("the calls of %s are taken up again from %s", who, journal.file.path)
 
@@ -226,8 +231,8 @@ class ClientListener:
                     yield from self._request(client, message, buffers)
             elif kind in HANDLERS:
                 yield from HANDLERS[kind](self, peer, message, buffers)
-            if self.deadline == math.inf and self._clients:
-                self.deadline, self._looked_at = now + LOOK_SECONDS, now
+            if self._look_at == math.inf and self._clients:
+                self._look_at, self._looked_at = now + LOOK_SECONDS, now
 
     def _request(self, client: RemoteClient, message: Any, buffers: Payload) -> Iterator[Event]:
         """Yield the events that follow from a client's request. A client that breaks the protocol
@@ -250,12 +255,14 @@ class ClientListener:
 
     def look(self, now: float) -> Iterator[Event]:
         """Yield the events for clients whose grace time is over. Drop silent watchers, and absent
-        clients whose retention is over.
+        clients whose retention is over. Write deferred results that can wait no longer.
         """
+        if self._table.journal is not None:
+            self._table.journal.file.write_due(now)
         # If much more time has passed than between two looks, this machine was suspended.
         self._awake += min(now - self._looked_at, 2 * LOOK_SECONDS)
         self._looked_at = now
-        self.deadline = now + LOOK_SECONDS if self._clients or self._absent else math.inf
+        self._look_at = now + LOOK_SECONDS if self._clients or self._absent else math.inf
         for client in self._absent.take_old(self._is_present):
             log.warning(
                 "the calls that %s has left are deleted, their retention is over: %s",

@@ -81,7 +81,7 @@ def serve(
     stopped = stopped or threading.Event()
     DispatcherFolder(folder).make()
     stored = stored_identity(folder)
-    journal = open_file(folder / JOURNAL)
+    journal = open_file(folder / JOURNAL, clock)
     server = Server(
         host=settings.host,
         workers=MOST_CLIENTS,

@@ -47,7 +47,7 @@ def test_a_pool_in_what_a_call_is_given_is_named_with_what_to_do() -> None:
         study = Study(pool)
         with pytest.raises(
             gridengine.PicklingError,
-            match=r"its object, at \.pool\._submitter \(.*Submitter\) .*: exclude it from pickling",
+            match=r"its object, at \.pool\._submitter \(.*Submitter\) .*: leave it out of what",
         ):
             pool.map(study.square, [1])
 

@@ -23,7 +23,7 @@ from gridengine.journal.lock_file import Holder, LockFile
 from gridengine.schedulers.checks import Finding, State
 from gridengine.schedulers.registry import STARTERS, SchedulerEntry
 from gridengine.settings.values import Settings
-from gridengine.wire import encryption_speed
+from gridengine.wire import sockets
 from gridengine.wire.connection_file import write_private
 
 FINE = Finding("processes", "job", State.OK, "returned")
@@ -138,7 +138,7 @@ def test_classifiers_and_the_readme_name_the_pythons_that_are_tested() -> None:
 def test_a_slow_encryption_is_told_with_the_remedy_and_breaks_nothing(
     rate: float, state: State, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(encryption_speed, "encrypted_bytes_per_second", lambda: rate)
+    monkeypatch.setattr(sockets, "encrypted_bytes_per_second", lambda: rate)
     finding = doctor.check_encryption()
     assert finding.state is state
     assert f"{rate / 1e6:.0f} MB for each second of a processor (pyzmq " in finding.text

@@ -27,9 +27,8 @@ from gridengine.client.left_calls import (
 from gridengine.dispatcher.core.tasks import CallsFinished
 from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder, StartOptions
 from gridengine.errors import Cancelled, DispatcherGone, JournalError, WorkerCrashed
-from gridengine.journal.handed_calls import HandedCalls, origin
 from gridengine.journal.run_file import RunFile, path_of
-from gridengine.journal.stored_runs import RunSummary
+from gridengine.journal.stored_runs import HandedCalls, RunSummary, origin
 from gridengine.schedulers.workerless import RemoteScheduler
 from gridengine.settings.values import settings
 from gridengine.wire.messages import ClientWelcome

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from gridengine.client import named_run
+from gridengine.client.keywords import Resume
 from gridengine.client.named_run import OpenRun, Place
-from gridengine.client.options import Resume, RunOptions
+from gridengine.client.options import RunOptions
 from gridengine.client.outcomes import OutcomeListener
 from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
 from gridengine.dispatcher.unsettled import Listener

@@ -12,15 +12,8 @@ import pytest
 import gridengine
 from gridengine import Job, JobDispatcher, Memory
 from gridengine.api.named_runs import NamedRun
-from gridengine.client.options import (
-    CallChanges,
-    CallKeywords,
-    CallOptions,
-    argument_tuples,
-    given,
-    length_of,
-    run_options,
-)
+from gridengine.client.keywords import CallChanges, CallKeywords, argument_tuples, length_of
+from gridengine.client.options import CallOptions, given, run_options
 from gridengine.errors import ConfigurationError
 from gridengine.resources.demand import ANY, Demand
 from tests.support.fake_dispatcher import FakeScheduler

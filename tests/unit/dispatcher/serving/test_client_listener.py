@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sqlite3
 from collections.abc import Iterator
@@ -370,6 +371,23 @@ def test_a_client_that_does_not_come_back_to_a_later_process_is_looked_for(tmp_p
     assert second.listener.deadline <= second.now
     assert second.wait(80) == [ClientLeft(dead >> NUMBER_BITS)]
     close(second)
+
+
+def test_deferred_writes_that_are_due_are_written(tmp_path: Path) -> None:
+    played = later(tmp_path)
+    assert played.clients.journal is not None
+    file, written = played.clients.journal.file, list[bool]()
+    file.write_later(
+        "INSERT INTO outcomes VALUES (?, ?, ?)", (1, 7, b""), 1, lambda: written.append(True)
+    )
+    due = played.listener.deadline
+    assert due == file.deadline < math.inf
+    list(played.listener.look(due))
+    assert played.listener.deadline == math.inf
+    file._writer.flush()
+    file.settle()
+    assert written == [True]
+    close(played)
 
 
 @pytest.mark.parametrize("ends", [ClientRecall, ClientCancel])
