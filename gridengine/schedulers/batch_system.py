@@ -46,13 +46,13 @@ from gridengine.schedulers.launcher import (
 from gridengine.schedulers.logs import NO_ANSWER, add_log, log_tail
 from gridengine.schedulers.requests import TooMany, first_match
 from gridengine.schedulers.worker_command import (
+    command_words,
+    environment_variables,
     job_name,
     launch_script,
     line_of_text,
     python_path,
     shell_lines,
-    variables,
-    words,
     worker_command,
 )
 from gridengine.settings.values import settings
@@ -161,9 +161,11 @@ class BatchScheduler(Scheduler):
             self._hold(worker_resources)
         self.idle_seconds = settings().idle_seconds
         self._prologue = shell_lines("prologue", prologue)
-        self._environment = None if environment is None else variables("environment", environment)
+        self._environment = (
+            None if environment is None else environment_variables("environment", environment)
+        )
         self._name = "" if name is None else line_of_text("name", name)
-        self._python = words("python", sys.executable if python is None else python)
+        self._python = command_words("python", sys.executable if python is None else python)
         given = {name: value for name, value in options.items() if value is not None}
         self._take_options(native, given)
 

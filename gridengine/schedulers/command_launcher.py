@@ -113,7 +113,7 @@ class CommandLauncher(BatchLauncher[CommandTask]):
         super().__init__(run, script=script, name=name)
         self.title = system.title
         self.runner = runner or CommandRunner(system, os.environ)
-        self._unasked = system
+        self._any_site = system
         self._options = list(options)
         self._strict = strict
         self._site_asked = site
@@ -141,9 +141,9 @@ class CommandLauncher(BatchLauncher[CommandTask]):
         try:
             if asked is not None:
                 return asked.result()
-            return system_at_site(self._unasked, self.runner, self._options)
+            return system_at_site(self._any_site, self.runner, self._options)
         except BatchSystemError as error:
-            raise unavailable(self._unasked, str(error)) from None
+            raise unavailable(self._any_site, str(error)) from None
 
     def options_for(self, demand: Demand) -> list[str]:
         """Return all options for workers of this demand."""
@@ -192,7 +192,7 @@ class CommandLauncher(BatchLauncher[CommandTask]):
                 raise Refused(f"{command[0]} names {len(ids)} jobs of {count}: {output.strip()!r}")
             return ids
         except Unavailable as error:
-            raise unavailable(self._unasked, str(error)) from None
+            raise unavailable(self._any_site, str(error)) from None
         except Unreachable as error:
             self.in_doubt = True
             raise TryAgain(f"{self.title} cannot be reached: {error}") from None
@@ -231,7 +231,7 @@ class CommandLauncher(BatchLauncher[CommandTask]):
             self._guard = self._new_guard()
 
     def _new_guard(self) -> Guard:
-        command = self.runner.whole(self._unasked.cancel_all(self.name))
+        command = self.runner.whole(self._any_site.cancel_all(self.name))
         return Guard(command, self.files, self.runner.environment)
 
     # What a later process needs.
@@ -349,7 +349,7 @@ class CommandLauncher(BatchLauncher[CommandTask]):
             end = known.get(handle.id, listed)
             if end.state is None or end.state in LIVE:
                 continue
-            end = self.settled(handle, end)
+            end = self.amended(handle, end)
             if listed.linger or end.linger:
                 lingering.append(handle.id)
             reports[handle] = exit_report(handle, report_of(end), end.host)
@@ -368,7 +368,7 @@ class CommandLauncher(BatchLauncher[CommandTask]):
                 outputs.append("")
         return self.system.parse_endings(ended, outputs)
 
-    def settled(self, handle: Handle, end: Seen) -> Seen:
+    def amended(self, handle: Handle, end: Seen) -> Seen:
         """Return how a task ended, if the launcher knows more than the system."""
         return end
 
@@ -394,7 +394,7 @@ class CommandLauncher(BatchLauncher[CommandTask]):
             guard = self._new_guard()
         if guard is not None:
             try:
-                self.runner.run(self._unasked.cancel_all(self.name), CLOSE_SECONDS)
+                self.runner.run(self._any_site.cancel_all(self.name), CLOSE_SECONDS)
             except BatchSystemError as error:
                 logger.warning(
                     "process %d still tries to cancel this run's jobs: %s", guard.leave(), error

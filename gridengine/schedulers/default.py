@@ -11,7 +11,7 @@ from gridengine.display import plural
 from gridengine.errors import SchedulerUnavailable
 from gridengine.resources.base import ZERO, Resource
 from gridengine.schedulers.base import ENTERED, Scheduler
-from gridengine.schedulers.detect import said_setting, this_allocation
+from gridengine.schedulers.detect import read_setting, this_allocation
 from gridengine.schedulers.registry import (
     BATCH_SYSTEMS,
     PROCESSES,
@@ -140,7 +140,7 @@ def default_entry() -> tuple[SchedulerEntry, str]:
     """Return the scheduler of calls that name none, and the system where they run; no system if the
     settings name the scheduler. In a batch job of several nodes it is this node.
     """
-    name = said_setting("scheduler", os.environ)
+    name = read_setting("scheduler", os.environ)
     return (entry_of(name), "") if name else _best()
 
 

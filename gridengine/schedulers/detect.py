@@ -33,7 +33,7 @@ def library_paths(environment: Mapping[str, str], given: str = "") -> list[str]:
     linker's. Without SGE_ROOT Grid Engine's are useless: they end the process that opens a session.
     """
     named = (
-        given or said_setting("drmaa_library", environment) or environment.get("DRMAA_LIBRARY_PATH")
+        given or read_setting("drmaa_library", environment) or environment.get("DRMAA_LIBRARY_PATH")
     )
     if named:
         return [named]
@@ -52,7 +52,7 @@ def library_paths(environment: Mapping[str, str], given: str = "") -> list[str]:
     return found + _linked(environment)
 
 
-def said_setting(name: str, environment: Mapping[str, str]) -> str:
+def read_setting(name: str, environment: Mapping[str, str]) -> str:
     """Return the value of a setting, empty by default. Settings are only read where there may be
     some: most processes have none, and start sooner.
     """

@@ -45,9 +45,9 @@ from gridengine.schedulers.launcher import (
 )
 from gridengine.schedulers.worker_command import (
     code_command,
+    environment_variables,
     interpreter_flags,
     python_path,
-    variables,
     worker_command,
 )
 
@@ -262,7 +262,7 @@ class ProcessScheduler(Scheduler):
             )
         self._environment: dict[str, str] = {}
         if environment:
-            self._environment = variables("environment", environment)
+            self._environment = environment_variables("environment", environment)
         cores = usable_cores() if max_workers is None else whole("max_workers", max_workers)
         kept = whole("min_workers", min_workers, least=0, most=cores)
         super().__init__(max_workers=1, min_workers=min(kept, 1), start_timeout=start_timeout)

@@ -113,7 +113,7 @@ def line_of_text(name: str, value: object) -> str:
     return value
 
 
-def words(name: str, value: object) -> tuple[str, ...]:
+def command_words(name: str, value: object) -> tuple[str, ...]:
     """Return an argument that must be one word of a command line, or several.
 
     Raises:
@@ -145,7 +145,7 @@ def shell_lines(name: str, value: Any) -> tuple[str, ...]:
     return lines
 
 
-def variables(name: str, value: object) -> dict[str, str]:
+def environment_variables(name: str, value: object) -> dict[str, str]:
     """Return an argument that must map names of environment variables to values.
 
     Raises:

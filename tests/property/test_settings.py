@@ -12,7 +12,7 @@ from gridengine.errors import ConfigurationError
 from gridengine.resources import Node, WTime
 from gridengine.resources.demand import Demand
 from gridengine.schedulers.batch_commands import clock_seconds, memory_bytes
-from gridengine.schedulers.grid_engine.options import GridEngineWords, Own, request_for
+from gridengine.schedulers.grid_engine.options import GridEngineWords, OwnArguments, request_for
 from gridengine.schedulers.launcher import MARGIN_SECONDS
 from gridengine.schedulers.requests import worker_options
 from gridengine.schedulers.slurm.commands import EARLY_SECONDS, SIGNAL_SECONDS, SlurmCommands
@@ -83,7 +83,7 @@ def test_the_memory_of_all_slots_is_what_was_asked_for(
     cores: int, gigabytes: float, factor: float
 ) -> None:
     request = request_for(
-        GRID_ENGINE, Own(), Demand(Node(cores, gigabytes), factor), GridEngineSite()
+        GRID_ENGINE, OwnArguments(), Demand(Node(cores, gigabytes), factor), GridEngineSite()
     )
     whole = memory_bytes(request.values["h_vmem"]) * cores
     assert 0 <= whole - int(gigabytes * 2**30) * factor < 2 * cores
@@ -93,7 +93,7 @@ def test_the_memory_of_all_slots_is_what_was_asked_for(
 
 @given(st.floats(0.1, 10**7))
 def test_a_cluster_task_has_all_the_time_of_its_call_and_the_margin(seconds: float) -> None:
-    request = request_for(GRID_ENGINE, Own(), Demand(WTime(seconds)), GridEngineSite())
+    request = request_for(GRID_ENGINE, OwnArguments(), Demand(WTime(seconds)), GridEngineSite())
     assert 0 <= clock_seconds(request.values["h_rt"]) - seconds - MARGIN_SECONDS < 1
     limit = SLURM.parse_time(of_slurm(Demand(WTime(seconds)), "--time"))
     assert limit >= seconds + MARGIN_SECONDS

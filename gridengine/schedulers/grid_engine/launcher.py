@@ -28,7 +28,7 @@ from gridengine.schedulers.grid_engine import drmaa
 from gridengine.schedulers.grid_engine.diagnostics import NOWHERE, Diagnostics, Limit
 from gridengine.schedulers.grid_engine.drmaa import GRID_ENGINE, GRID_ENGINE_UNNAMED, System
 from gridengine.schedulers.grid_engine.options import (
-    Own,
+    OwnArguments,
     Request,
     by_shell,
     ran_for,
@@ -173,7 +173,13 @@ class GridEngineLauncher(BatchLauncher[DrmaaTask]):
     """Starts workers by DRMAA, and asks for each of their tasks."""
 
     def __init__(
-        self, run: LaunchContext, *, script: str, name: str = "", own: Own, library: str = ""
+        self,
+        run: LaunchContext,
+        *,
+        script: str,
+        name: str = "",
+        own: OwnArguments,
+        library: str = "",
     ) -> None:
         super().__init__(run, script=script, name=name)
         self._own = own

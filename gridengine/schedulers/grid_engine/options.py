@@ -317,7 +317,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Own:
+class OwnArguments:
     """The arguments of a `GridEngineScheduler`.
 
     held: what each worker holds by its user's word. If the system has no words for that, `native`
@@ -329,7 +329,7 @@ class Own:
     held: Resource = ZERO
 
 
-def request_for(words: BatchWords, own: Own, demand: Demand, site: Any = None) -> Request:
+def request_for(words: BatchWords, own: OwnArguments, demand: Demand, site: Any = None) -> Request:
     """Return the request for workers of this demand; `site`: the settings (default: ours)."""
     site = site_settings(words) if site is None else site
     if isinstance(words, OtherWords) and demand.resources == own.held:

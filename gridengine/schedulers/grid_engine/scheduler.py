@@ -16,7 +16,7 @@ from gridengine.schedulers.detect import why_no_command
 from gridengine.schedulers.grid_engine import drmaa
 from gridengine.schedulers.grid_engine.drmaa import GRID_ENGINE, GRID_ENGINE_UNNAMED, SLURM
 from gridengine.schedulers.grid_engine.launcher import GridEngineLauncher
-from gridengine.schedulers.grid_engine.options import GridEngineWords, Own, Request
+from gridengine.schedulers.grid_engine.options import GridEngineWords, OwnArguments, Request
 from gridengine.schedulers.launcher import LaunchContext, Unavailable
 from gridengine.schedulers.registry import BY_NAME
 from gridengine.schedulers.requests import own_options, own_walltime
@@ -48,7 +48,7 @@ class GridEngineScheduler(BatchScheduler):
         words = GridEngineWords()
         options = own_options(words, given, native)
         self._shown = Request.of(words, words.completed(options)).native
-        self._own = Own(given, native, self.worker_resources or ZERO)
+        self._own = OwnArguments(given, native, self.worker_resources or ZERO)
         self.walltime = own_walltime(words, options)
         times = [word for word in options if word.startswith("--time=")]
         if self.walltime is None and times:

@@ -67,7 +67,7 @@ class SlurmLauncher(CommandLauncher):
         self._of_srun.update(handles)
         return handles
 
-    def settled(self, handle: Handle, end: Seen) -> Seen:
+    def amended(self, handle: Handle, end: Seen) -> Seen:
         """Return how a task ended. If srun started it and it left no log, srun starts no more."""
         if handle not in self._of_srun or Path(handle.log).exists():
             return end

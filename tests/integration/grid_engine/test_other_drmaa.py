@@ -18,7 +18,7 @@ import pytest
 from gridengine.resources import Cores, Memory, WTime
 from gridengine.resources.demand import Demand
 from gridengine.schedulers.grid_engine.drmaa import system_of
-from gridengine.schedulers.grid_engine.options import Own, request_for, words_for
+from gridengine.schedulers.grid_engine.options import OwnArguments, request_for, words_for
 from gridengine.settings.values import SlurmSite
 from tests.support.script_driver import MakeScript, Script
 
@@ -254,10 +254,10 @@ def test_the_doctor_says_what_is_no_drmaa_library(tmp_path: Path) -> None:
 @pytest.mark.slurm
 def test_sbatch_itself_reads_the_words_for_a_slurm(slurm: Slurm) -> None:
     words, site = words_for(system_of("SLURM 22.05.8", ""), str), SlurmSite()
-    own = Own({"queue": "main", "h_rt": "0:30:00", "h_vmem": "100M"})
+    own = OwnArguments({"queue": "main", "h_rt": "0:30:00", "h_vmem": "100M"})
     asked = [
         request_for(words, own, Demand(Cores(2)), site),
-        request_for(words, Own(), Demand(Cores(2) & Memory(0.1) & WTime(600)), site),
+        request_for(words, OwnArguments(), Demand(Cores(2) & Memory(0.1) & WTime(600)), site),
     ]
     done = slurm.run(f"""
 import subprocess

@@ -21,7 +21,12 @@ from gridengine.schedulers.grid_engine.launcher import (
     GridEngineLauncher,
     ending_of,
 )
-from gridengine.schedulers.grid_engine.options import GridEngineWords, Own, Request, check_submits
+from gridengine.schedulers.grid_engine.options import (
+    GridEngineWords,
+    OwnArguments,
+    Request,
+    check_submits,
+)
 from gridengine.schedulers.launcher import (
     Handle,
     LaunchContext,
@@ -140,7 +145,7 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[GridEngineLau
     """A launcher of a task that is known to have failed, and not yet how."""
     monkeypatch.setattr(module, "END_SECONDS", 0.0)
     run = LaunchContext("test", tmp_path, tmp_path / "connection", print)
-    launcher, said = GridEngineLauncher(run, script="true", own=Own()), Told()
+    launcher, said = GridEngineLauncher(run, script="true", own=OwnArguments()), Told()
     vars(launcher).update(_session=said, _diagnostics=said, tasks={ONE: DrmaaTask(Request())})
     assert launcher.poll([ONE]) == {}
     return launcher, said
@@ -259,7 +264,7 @@ class Kept:
 def later(tmp_path: Path) -> tuple[GridEngineLauncher, Kept]:
     """A launcher of a dispatcher that was started again."""
     run = LaunchContext("test", tmp_path, tmp_path / "connection", print, epoch=2)
-    launcher, kept = GridEngineLauncher(run, script="true", own=Own()), Kept()
+    launcher, kept = GridEngineLauncher(run, script="true", own=OwnArguments()), Kept()
     vars(launcher).update(_session=kept)
     return launcher, kept
 

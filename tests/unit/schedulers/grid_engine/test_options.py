@@ -16,7 +16,7 @@ from gridengine.schedulers.batch_commands import clock_seconds, memory_bytes
 from gridengine.schedulers.grid_engine.drmaa import GRID_ENGINE, SLURM, System, system_of
 from gridengine.schedulers.grid_engine.options import (
     GridEngineWords,
-    Own,
+    OwnArguments,
     Request,
     by_shell,
     first_environment,
@@ -134,7 +134,7 @@ def grid_engine(
     resources: Resource, factor: float = 1.0, *, site: GridEngineSite | None = None, **own: Any
 ) -> str:
     find = (lambda: "smp") if (resources.get(Cores) or Cores(1)).N > 1 else unasked
-    given = Own(own, own.pop("native", ""))
+    given = OwnArguments(own, own.pop("native", ""))
     site = site or GridEngineSite()
     return request_for(GridEngineWords(find), given, Demand(resources, factor), site).native
 
@@ -354,7 +354,7 @@ def asked(
     held: Resource = ZERO,
 ) -> str:
     given = {name: value for name, value in own.items() if name != "native"}
-    asked_for = Own(given, own.get("native", ""), held)
+    asked_for = OwnArguments(given, own.get("native", ""), held)
     words = words_for(system, unasked)
     return request_for(words, asked_for, Demand(resources, factor), SlurmSite()).native
 
