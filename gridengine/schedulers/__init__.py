@@ -10,7 +10,7 @@ and stops workers, in a thread of the dispatcher's own, since batch systems answ
       ProcessScheduler      local         processes of this machine
       BatchScheduler        batch_system  tasks of array jobs, with a script and a log each
         CommandScheduler                    by commands: command_launcher, for all systems
-          slurm htcondor oar pbs lsf flux     the words of each system (batch_commands)
+          slurm htcondor oar pbs lsf flux     their commands and words (batch_commands, batch_words)
         GridEngineScheduler                 by DRMAA, in a process of its own
       workerless                          no workers: this process, a dispatcher elsewhere
 

@@ -98,11 +98,7 @@ class Scheduler:
         return self.slots if self.local else None
 
     def _hold(self, resources: Resource) -> None:
-        """Have each worker hold these resources, for calls to share; one core if they have none.
-
-        Raises:
-            TypeError: it is no resource.
-        """
+        """Have each worker hold these resources, for calls to share; one core if they have none."""
         check_resources("worker_resources", resources)
         self.worker_resources = (
             resources if resources.get(Cores) is not None else Cores(1) & resources

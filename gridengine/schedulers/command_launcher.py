@@ -132,11 +132,7 @@ class CommandLauncher(BatchLauncher[CommandTask]):
 
     @functools.cached_property
     def system(self) -> BatchCommands:
-        """The system that knows its site, once the site has answered.
-
-        Raises:
-            SchedulerUnavailable: the system does not answer.
-        """
+        """The system that knows its site; a SchedulerUnavailable if the site does not answer."""
         asked, self._site_asked = self._site_asked, None
         try:
             if asked is not None:
@@ -249,11 +245,7 @@ class CommandLauncher(BatchLauncher[CommandTask]):
     # Watching.
 
     def _listing(self) -> dict[str, Seen]:
-        """Return the system's listing of all jobs of our name.
-
-        Raises:
-            Unreachable, Unavailable: there is none.
-        """
+        """Return the listing of all jobs of our name; raise Unreachable if there is none."""
         try:
             return self.system.parse(self.runner.run(self.system.listing(self.name)))
         except (ValueError, Refused) as error:
@@ -435,10 +427,6 @@ def report_of(seen: Seen) -> Report:
 def system_at_site(
     system: BatchCommands, runner: CommandRunner, options: Sequence[str]
 ) -> BatchCommands:
-    """Return the system that knows its site, for workers with these options.
-
-    Raises:
-        BatchSystemError: the system does not answer.
-    """
+    """Return the system that knows its site; raise a BatchSystemError if it does not answer."""
     asked = worker_options(system, options, ANY)
     return system.told(runner.answers(system.questions()), asked)

@@ -25,13 +25,12 @@ from gridengine.schedulers.batch_commands import (
     GONE,
     VANISHED,
     BatchCommands,
-    Option,
     Seen,
     WorkerArray,
-    option_text,
     shell,
     succeeds_if_said,
 )
+from gridengine.schedulers.batch_words import Option, option_text
 from gridengine.schedulers.command_scheduler import CommandScheduler
 from gridengine.schedulers.launcher import WorkerStatus
 

@@ -24,15 +24,13 @@ from typing import Any, Self
 from gridengine.errors import OutOfMemory, TimeoutError
 from gridengine.schedulers.batch_commands import (
     BatchCommands,
-    Option,
     Queue,
     Seen,
     WorkerArray,
-    clock_seconds,
-    option_text,
     shell_exit_words,
     succeeds_if_said,
 )
+from gridengine.schedulers.batch_words import Option, clock_seconds, option_text
 from gridengine.schedulers.command_scheduler import CommandScheduler
 from gridengine.schedulers.launcher import WorkerStatus
 

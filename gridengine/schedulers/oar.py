@@ -14,14 +14,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gridengine.errors import GridEngineError, TimeoutError, exit_words
-from gridengine.schedulers.batch_commands import (
-    BatchCommands,
-    Seen,
-    WorkerArray,
-    clock_seconds,
-    clock_time,
-    succeeds_if_said,
-)
+from gridengine.schedulers.batch_commands import BatchCommands, Seen, WorkerArray, succeeds_if_said
+from gridengine.schedulers.batch_words import clock_seconds, clock_time
 from gridengine.schedulers.command_scheduler import CommandScheduler
 from gridengine.schedulers.launcher import WorkerStatus
 

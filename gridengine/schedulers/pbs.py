@@ -20,15 +20,13 @@ from typing import Self
 from gridengine.errors import GridEngineError, OutOfMemory, TimeoutError, exit_words
 from gridengine.schedulers.batch_commands import (
     BatchCommands,
-    Option,
     Queue,
     Seen,
     WorkerArray,
-    clock_seconds,
-    option_text,
     shell,
     shell_exit_words,
 )
+from gridengine.schedulers.batch_words import Option, clock_seconds, option_text
 from gridengine.schedulers.command_scheduler import CommandScheduler
 from gridengine.schedulers.launcher import WorkerStatus
 

@@ -14,7 +14,7 @@ from gridengine.schedulers.detect import why_no_command, why_no_grid_engine
 
 if TYPE_CHECKING:
     from gridengine.schedulers.base import Scheduler
-    from gridengine.schedulers.batch_commands import BatchWords
+    from gridengine.schedulers.batch_words import BatchWords
     from gridengine.schedulers.checks import Finding
     from gridengine.schedulers.command_scheduler import CommandScheduler
 

@@ -24,7 +24,7 @@ from gridengine.resources.base import Resource
 from gridengine.resources.demand import Demand
 from gridengine.resources.kinds import Cores, GPUs, Memory, Token, WTime
 from gridengine.resources.units import format_seconds, to_bytes
-from gridengine.schedulers.batch_commands import BatchWords, Option
+from gridengine.schedulers.batch_words import BatchWords, Option
 from gridengine.schedulers.launcher import MARGIN_SECONDS, TryAgain
 from gridengine.settings.values import BatchSite, said_by, said_in, settings
 

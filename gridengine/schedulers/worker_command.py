@@ -101,11 +101,7 @@ done < <("$gridengine_env" -0)"""
 
 
 def line_of_text(name: str, value: object) -> str:
-    """Return an argument that must be one line of text.
-
-    Raises:
-        TypeError, ConfigurationError: it is not; the text names the argument and the value.
-    """
+    """Return an argument; raise a TypeError or ConfigurationError unless it is a line of text."""
     if not isinstance(value, str):
         raise TypeError(f"{name} must be a string, not {value!r}")
     if not value.strip() or "\n" in value or "\0" in value:
@@ -114,11 +110,7 @@ def line_of_text(name: str, value: object) -> str:
 
 
 def command_words(name: str, value: object) -> tuple[str, ...]:
-    """Return an argument that must be one word of a command line, or several.
-
-    Raises:
-        TypeError, ConfigurationError: it is not.
-    """
+    """Return an argument that must be one word of a command line, or several, each a line."""
     is_one = isinstance(value, str) or not isinstance(value, Sequence) or not value
     several: Iterable[object] = (value,) if is_one else cast(Iterable[object], value)
     return tuple(line_of_text(name, word) for word in several)
@@ -133,11 +125,7 @@ def job_name(text: str) -> str:
 
 
 def shell_lines(name: str, value: Any) -> tuple[str, ...]:
-    """Return an argument that must be one shell line, or several.
-
-    Raises:
-        TypeError: it is not.
-    """
+    """Return an argument; raise a TypeError unless it is one shell line, or several."""
     is_one = isinstance(value, str) or not isinstance(value, Iterable)
     lines: tuple[Any, ...] = (value,) if is_one else tuple(value)
     if not all(isinstance(line, str) for line in lines):
@@ -146,11 +134,7 @@ def shell_lines(name: str, value: Any) -> tuple[str, ...]:
 
 
 def environment_variables(name: str, value: object) -> dict[str, str]:
-    """Return an argument that must map names of environment variables to values.
-
-    Raises:
-        TypeError, ConfigurationError: it does not.
-    """
+    """Return an argument; raise a TypeError or ConfigurationError unless it maps variables."""
     if not isinstance(value, Mapping):
         raise TypeError(f"{name} must map names to strings, not {value!r}")
     for key, text in value.items():

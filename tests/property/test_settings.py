@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gridengine.errors import ConfigurationError
 from gridengine.resources import Node, WTime
 from gridengine.resources.demand import Demand
-from gridengine.schedulers.batch_commands import clock_seconds, memory_bytes
+from gridengine.schedulers.batch_words import clock_seconds, memory_bytes
 from gridengine.schedulers.grid_engine.options import GridEngineWords, OwnArguments, request_for
 from gridengine.schedulers.launcher import MARGIN_SECONDS
 from gridengine.schedulers.requests import worker_options

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from gridengine.schedulers.batch_commands import clock_seconds
+from gridengine.schedulers.batch_words import clock_seconds
 from gridengine.schedulers.checks import Finding, State, check_names, listed, setting_of
 from gridengine.schedulers.command import Answer, ask
 from gridengine.schedulers.detect import library_paths, why_no_command

@@ -34,30 +34,18 @@ HEADER_BYTES = 4
 
 
 def write_message(channel: socket.socket, message: Any) -> None:
-    """Write a message.
-
-    Raises:
-        OSError: the other end is gone, or does not read in the socket's timeout.
-    """
+    """Write a message; raise an OSError if the other end is gone or does not read in time."""
     content = json.dumps(message).encode()
     channel.sendall(len(content).to_bytes(HEADER_BYTES, "big") + content)
 
 
 def read_size(channel: socket.socket, until: float = math.inf) -> int:
-    """Wait for a message until this monotonic time; return its size.
-
-    Raises:
-        OSError: none came, or the other end is gone.
-    """
+    """Return the size of the next message; raise an OSError if none comes until this time."""
     return int.from_bytes(_read(channel, HEADER_BYTES, until), "big")
 
 
 def read_content(channel: socket.socket, size: int, until: float = math.inf) -> Any:
-    """Read the rest of a message.
-
-    Raises:
-        OSError, ValueError: it did not come in time, or is malformed.
-    """
+    """Return the next message of this size; raise an OSError or ValueError if it is broken."""
     return json.loads(_read(channel, size, until))
 
 
@@ -373,11 +361,7 @@ def _tell_names() -> int:
 
 
 def serve(server: DrmaaServer, channel: socket.socket, parent: int) -> None:
-    """Answer requests for ever.
-
-    Raises:
-        Leave, OSError: the parent has gone.
-    """
+    """Answer requests until Leave or an OSError says that the parent has gone."""
     while True:
         _wait(server, channel, parent)
         number, operation, arguments = read_content(channel, read_size(channel))

@@ -21,8 +21,8 @@ from typing import Any
 
 from gridengine.errors import ClusterError, GridEngineError, TimeoutError, WorkerNotStarted
 from gridengine.resources.demand import ANY, Demand
-from gridengine.schedulers.batch_commands import BatchWords
 from gridengine.schedulers.batch_system import BatchLauncher, exit_report
+from gridengine.schedulers.batch_words import BatchWords
 from gridengine.schedulers.detect import library_paths
 from gridengine.schedulers.grid_engine import drmaa
 from gridengine.schedulers.grid_engine.diagnostics import NOWHERE, Diagnostics, Limit

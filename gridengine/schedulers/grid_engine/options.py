@@ -22,7 +22,7 @@ from gridengine.errors import ConfigurationError, GridEngineError, OutOfMemory, 
 from gridengine.resources.base import ZERO, Resource
 from gridengine.resources.demand import Demand
 from gridengine.resources.kinds import Cores
-from gridengine.schedulers.batch_commands import (
+from gridengine.schedulers.batch_words import (
     BatchWords,
     Option,
     check_not_ours,
@@ -410,10 +410,8 @@ def parse_environments(texts: Iterable[str]) -> dict[str, str]:
 
 
 def first_environment(rules: Mapping[str, str]) -> str:
-    """Return the first parallel environment whose slots are all on one machine.
-
-    Raises:
-        ConfigurationError: there is none; the text lists those that there are.
+    """Return the first parallel environment with all slots on one machine; else raise a
+    ConfigurationError that lists those that there are.
     """
     found = next((name for name, rule in rules.items() if rule == PER_SLOT), None)
     if found is not None:

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 
 from gridengine.errors import OutOfMemory, TimeoutError, exit_words
 from gridengine.resources.units import DAY
-from gridengine.schedulers.batch_commands import GONE, VANISHED, Seen, clock_seconds
+from gridengine.schedulers.batch_commands import GONE, VANISHED, Seen
+from gridengine.schedulers.batch_words import clock_seconds
 from gridengine.schedulers.launcher import WorkerStatus
 
 
@@ -275,10 +276,7 @@ can hold.
 
 def ids_of(job: str, tasks: str) -> list[str]:
     """Return the ids of tasks of a job: of "12" and "3", "4-9%2" or "1,3-5,10-20:5"; of "12" and
-    "N/A" for a job that is no array.
-
-    Raises:
-        ValueError: the numbers are malformed.
+    "N/A" for a job that is no array. Raise a ValueError if the numbers are malformed.
     """
     several = [] if tasks in ("", "N/A") else re.sub(r"%\d+$", "", tasks).split(",")
     found = (re.fullmatch(r"(\d+)(?:-(\d+)(?::0*([1-9]\d*))?)?", part) for part in several)
@@ -294,11 +292,7 @@ def ids_of(job: str, tasks: str) -> list[str]:
 
 
 def parse_squeue(text: str) -> dict[str, Seen]:
-    """Return the state of each task, from squeue's output in `FORMAT`.
-
-    Raises:
-        ValueError: a line is not of that form.
-    """
+    """Return the states of tasks, from squeue's `FORMAT`; raise a ValueError for another form."""
     rows = {}
     for line in filter(None, map(str.strip, text.splitlines())):
         fields = line.split("|", 5)

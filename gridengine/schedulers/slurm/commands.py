@@ -15,13 +15,10 @@ from typing import Self
 from gridengine.display import plural
 from gridengine.errors import ConfigurationError
 from gridengine.resources.units import DAY
-from gridengine.schedulers.batch_commands import (
+from gridengine.schedulers.batch_commands import BatchCommands, Queue, Seen, WorkerArray
+from gridengine.schedulers.batch_words import (
     UNITS,
-    BatchCommands,
     Option,
-    Queue,
-    Seen,
-    WorkerArray,
     clock_seconds,
     clock_time,
     megabytes,

@@ -218,11 +218,7 @@ class ImmediateWorkers:
         return MOST_AT_ONCE - len(self._begun) if time.monotonic() >= self._again_at else 0
 
     def command(self, options: Sequence[str], log: str) -> list[str]:
-        """Return the command that starts the worker with this log, given sbatch's options.
-
-        Raises:
-            Unsuitable: only sbatch can start it.
-        """
+        """Return the command for a worker; raise Unsuitable if only sbatch can start it."""
         if not settings().slurm.srun:
             raise Unsuitable("the setting slurm.srun says so")
         own = srun_options(options, self._environment)

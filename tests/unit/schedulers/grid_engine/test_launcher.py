@@ -11,7 +11,7 @@ import pytest
 
 from gridengine.errors import ConfigurationError, SubmissionRefused, TimeoutError
 from gridengine.resources.demand import ANY
-from gridengine.schedulers.batch_commands import split_words
+from gridengine.schedulers.batch_words import split_words
 from gridengine.schedulers.grid_engine import launcher as module
 from gridengine.schedulers.grid_engine.diagnostics import Limit
 from gridengine.schedulers.grid_engine.drmaa import GRID_ENGINE_UNNAMED, System
