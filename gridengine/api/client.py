@@ -17,7 +17,7 @@ from gridengine.calls.remote import RemoteDispatcher
 from gridengine.client.connect import dispatcher_of
 from gridengine.client.left_calls import flush_handed, leave_runs
 from gridengine.errors import ConfigurationError, GridEngineError, trimmed
-from gridengine.schedulers.remote import RemoteScheduler
+from gridengine.schedulers.workerless import RemoteScheduler
 
 T = TypeVar("T")
 SHOW_SECONDS = 2.0

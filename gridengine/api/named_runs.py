@@ -19,7 +19,7 @@ from gridengine.journal import stored_runs
 from gridengine.journal.run_file import RETURNED, SUFFIX
 from gridengine.journal.stored_runs import RunSummary, StoredCalls
 from gridengine.schedulers.base import SchedulerSpec
-from gridengine.schedulers.remote import RemoteScheduler
+from gridengine.schedulers.workerless import RemoteScheduler
 from gridengine.serialize.classes import known_classes
 
 if TYPE_CHECKING:

@@ -37,7 +37,7 @@ from gridengine.journal.stored_runs import (
     places_of,
 )
 from gridengine.journal.writer import JournalWriter
-from gridengine.schedulers.remote import RemoteScheduler
+from gridengine.schedulers.workerless import RemoteScheduler
 from gridengine.wire.messages import ClientWelcome
 
 if TYPE_CHECKING:  # it imports ZeroMQ, and most commands need none

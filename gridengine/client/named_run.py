@@ -22,7 +22,7 @@ from gridengine.journal.call_keys import CallKeys, FunctionKey
 from gridengine.journal.known_calls import KnownCalls, Piece, digest_of
 from gridengine.journal.run_file import MOST_ARGUMENTS, Block, RunFile, open_run, path_of, release
 from gridengine.schedulers.base import SchedulerSpec
-from gridengine.schedulers.remote import RemoteScheduler
+from gridengine.schedulers.workerless import RemoteScheduler
 from gridengine.serialize.byte_code import PYTHON
 from gridengine.serialize.classes import known_classes
 from gridengine.serialize.payload import Payload, PayloadAtWorker, size_of

@@ -21,7 +21,7 @@ from gridengine.errors import ClusterError, ConfigurationError, GridEngineError
 from gridengine.journal.lock_file import Holder, LockFile, is_locked
 from gridengine.resources.demand import decode_demand
 from gridengine.schedulers.base import Scheduler
-from gridengine.schedulers.local_process import start_error, worker_environment
+from gridengine.schedulers.local import start_error, worker_environment
 from gridengine.schedulers.logs import log_tail
 from gridengine.schedulers.registry import HAND_STARTED, entry_of
 from gridengine.schedulers.worker_command import hiding_flags, python_command

@@ -29,7 +29,7 @@ from gridengine.dispatcher.standalone.dispatcher_folder import DispatcherFolder,
 from gridengine.errors import Cancelled, DispatcherGone, JournalError, WorkerCrashed
 from gridengine.journal.run_file import RunFile, path_of
 from gridengine.journal.stored_runs import HandedCalls, RunSummary, origin
-from gridengine.schedulers.remote import RemoteScheduler
+from gridengine.schedulers.workerless import RemoteScheduler
 from gridengine.settings.values import settings
 from gridengine.wire.messages import ClientWelcome
 

@@ -8,12 +8,11 @@ import pytest
 
 from gridengine.errors import ConfigurationError
 from gridengine.resources.kinds import Capacity, Cores
-from gridengine.schedulers.options import (
+from gridengine.schedulers.batch_words import check_not_ours, split_words
+from gridengine.schedulers.requests import (
     check_no_conflict,
-    check_not_ours,
     fill_template,
     native_options,
-    split_words,
 )
 
 
