@@ -67,7 +67,7 @@ if TYPE_CHECKING:  # for type checkers; `_MODULES` says the same when it runs
         open_waitgroup as open_waitgroup,
     )
     from gridengine.api.watch import watch as watch
-    from gridengine.dispatcher.core.status import Status as Status
+    from gridengine.status.rows import Status as Status
     from gridengine.dispatcher.core.tasks import Attempt as Attempt
     from gridengine.errors import Cancelled as Cancelled
     from gridengine.resources import (
@@ -115,7 +115,7 @@ _MODULES = {
         "api.share": "share",
         "api.waitgroup": "WaitGroup exec1 load_cache_or_exec1 open_waitgroup",
         "api.watch": "watch",
-        "dispatcher.core.status": "Status",
+        "status.rows": "Status",
         "dispatcher.core.tasks": "Attempt",
         "errors": "Cancelled",
         "resources": "ZERO Capacity Cores GPUs Memory Node Resource Token WTime",

@@ -17,7 +17,7 @@ from gridengine.resources.units import format_seconds, plural
 from gridengine.settings.values import settings
 
 if TYPE_CHECKING:
-    from gridengine.dispatcher.core.status import Snapshot
+    from gridengine.status.snapshot import Snapshot
 
 APPEARS_SECONDS = 2.0
 REFRESH_SECONDS = 0.25

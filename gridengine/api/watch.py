@@ -7,11 +7,10 @@ import threading
 from collections.abc import Callable
 
 from gridengine.client.connect import dispatcher_of, resolve
-from gridengine.dispatcher.core.run_log import merged
-from gridengine.dispatcher.core.status import Status
 from gridengine.errors import safe_repr
 from gridengine.resources.units import number
 from gridengine.schedulers.base import Scheduler
+from gridengine.status.rows import Status, merged
 from gridengine.watching.newest import Newest
 
 log = logging.getLogger("gridengine")

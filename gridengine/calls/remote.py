@@ -38,7 +38,6 @@ from gridengine.calls.request_sender import (
 )
 from gridengine.calls.requesting import HANDLERS, RequestingDispatcher
 from gridengine.dispatcher import journal_limits
-from gridengine.dispatcher.core.status import Status
 from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
 from gridengine.dispatcher.thread_queues import EventQueue
 from gridengine.dispatcher.watch_messages import FOLLOW, Answer, Request
@@ -46,6 +45,7 @@ from gridengine.errors import ConfigurationError, DispatcherGone, GridEngineErro
 from gridengine.serialize.byte_code import PYTHON
 from gridengine.serialize.payload import Buffer, Payload
 from gridengine.settings.values import settings
+from gridengine.status.rows import Status
 from gridengine.wire.channel import Received
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.connection_file import ClientConnection, load_private

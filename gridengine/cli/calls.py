@@ -12,7 +12,7 @@ from msgspec.structs import asdict
 
 from gridengine.cli.completion import seen_names
 from gridengine.cli.console import console, print_json, table
-from gridengine.dispatcher.core.status import FailureStatus, RunStatus, Status
+from gridengine.status.rows import FailureStatus, RunStatus, Status
 from gridengine.watching.causes import cause_of
 from gridengine.watching.formats import seconds, size
 from gridengine.watching.pickled import call_arguments

@@ -20,9 +20,9 @@ from gridengine.cli.completion import watched_names
 from gridengine.cli.console import folded, print_json
 from gridengine.cli.explain import status_with_reasons
 from gridengine.cli.terminal_keys import TerminalKeys
-from gridengine.dispatcher.core.run_log import merged
 from gridengine.dispatcher.watch_messages import Answer
 from gridengine.errors import ClusterError
+from gridengine.status.rows import merged
 from gridengine.watching.explanation import explain
 from gridengine.watching.frames import VIEWS, View, followed_by, frame, part_at
 from gridengine.watching.lookup import connect

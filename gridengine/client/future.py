@@ -26,7 +26,7 @@ from gridengine.client.lifetime import Lifetime
 from gridengine.client.options import CallOptions
 from gridengine.client.outcomes import ONE_CALL, cancelled_error, outcomes_of
 from gridengine.dispatcher.call_slot import CallSlot, Releasable, WithoutSlot
-from gridengine.dispatcher.core.figures import Pace
+from gridengine.dispatcher.core.calls import Pace
 from gridengine.dispatcher.core.tasks import CallsFinished, Function
 from gridengine.dispatcher.interface import Dispatcher
 from gridengine.errors import UNNUMBERED, Cancelled, call_words, short_repr, trim

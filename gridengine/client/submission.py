@@ -15,7 +15,6 @@ from gridengine.client.log_relay import RELAYS, drain_logs
 from gridengine.client.options import CallOptions, RunOptions
 from gridengine.client.outcomes import Outcome, OutcomeListener, outcomes_of
 from gridengine.dispatcher.call_slot import WithoutSlot
-from gridengine.dispatcher.core.status import Snapshot
 from gridengine.dispatcher.core.tasks import CallsFinished, Function, Task
 from gridengine.dispatcher.interface import Dispatcher
 from gridengine.errors import PicklingError, short_repr
@@ -25,6 +24,7 @@ from gridengine.serialize import pickling
 from gridengine.serialize.payload import Payload, size_of
 from gridengine.serialize.references import Reference, awaited_in, numbers
 from gridengine.serialize.repeated_arrays import RepeatedArrays
+from gridengine.status.snapshot import Snapshot
 
 
 class MapRequest(Struct, frozen=True):

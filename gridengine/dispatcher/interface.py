@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 from msgspec import Struct
 
 from gridengine.dispatcher.call_slot import CallSlot
-from gridengine.dispatcher.core.status import Snapshot
 from gridengine.dispatcher.core.tasks import (
     CallsFinished,
     Function,
@@ -27,9 +26,10 @@ from gridengine.dispatcher.core.tasks import (
 )
 from gridengine.errors import GridEngineError
 from gridengine.resources.demand import Demand
+from gridengine.status.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    from gridengine.dispatcher.core.status import Status
+    from gridengine.status.rows import Status
 
 
 class Listener(Protocol):
@@ -202,7 +202,7 @@ class DispatcherBase:
 
     def status(self, most: int = 100) -> Status:
         """Return a status with next to nothing in it."""
-        from gridengine.dispatcher.core.status import Status  # few ask
+        from gridengine.status.rows import Status  # few ask
 
         return Status(slots=self.slots, worker_count=1)
 

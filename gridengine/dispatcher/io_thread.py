@@ -23,7 +23,6 @@ from msgspec.structs import replace
 from gridengine.dispatcher.core import objects
 from gridengine.dispatcher.core.events import Closing, Draining, Scaled
 from gridengine.dispatcher.core.state_machine import StateMachine
-from gridengine.dispatcher.core.status import Snapshot
 from gridengine.dispatcher.effects import EffectPerformer, KeptPayloads
 from gridengine.dispatcher.io_loop import IOLoop
 from gridengine.dispatcher.launcher_thread import LauncherThread, LaunchRecord
@@ -36,11 +35,11 @@ from gridengine.dispatcher.serving.worker_record import RecordedLink
 from gridengine.errors import Cancelled, ConfigurationError, safe_repr
 from gridengine.schedulers.base import Scheduler
 from gridengine.settings.values import Settings
+from gridengine.status.snapshot import Snapshot
 from gridengine.wire.clock import SYSTEM_CLOCK, Clock
 from gridengine.wire.processes import check_threads
 
 if TYPE_CHECKING:
-    from gridengine.dispatcher.core.status import Status
     from gridengine.dispatcher.metrics import MetricsFile
     from gridengine.dispatcher.remote_workers import MixedWorkers, RemoteWorkers
     from gridengine.dispatcher.run_directory import Home
@@ -49,6 +48,7 @@ if TYPE_CHECKING:
     from gridengine.dispatcher.watch_answers import WatchAnswers
     from gridengine.dispatcher.watch_server import Follower, WatchServer
     from gridengine.journal.dispatcher_file import DispatcherFile
+    from gridengine.status.rows import Status
     from gridengine.wire.server import Server
 
 log = logging.getLogger("gridengine")
@@ -256,7 +256,7 @@ class DispatcherThread(PostingDispatcher):
 
     def current_status(self, most: int = 100) -> Status:
         """Return the status; only for the I/O thread."""
-        from gridengine.dispatcher.core.status_views import status_of  # few ask
+        from gridengine.dispatcher.status_views import status_of  # few ask
 
         return status_of(self._core.state, self._began, self._clock.monotonic(), most=most)
 

@@ -10,8 +10,8 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from gridengine.dispatcher.core.status import Status
 from gridengine.errors import ConfigurationError
+from gridengine.status.rows import Status
 
 log = logging.getLogger("gridengine")
 

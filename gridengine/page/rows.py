@@ -9,9 +9,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from gridengine.dispatcher.core.status import CallStatus, Status, WorkerStatus
 from gridengine.dispatcher.watch_messages import CALLS, WINDOW
 from gridengine.page.source import Source
+from gridengine.status.rows import CallStatus, Status, WorkerStatus
 from gridengine.watching.causes import causes
 from gridengine.watching.formats import seconds
 from gridengine.watching.frames import VIEWS, Column, View, arranged, rows_of

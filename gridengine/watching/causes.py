@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from gridengine.dispatcher.core.status import FailureStatus
+from gridengine.status.rows import FailureStatus
 from gridengine.watching.pickled import exception_words
 
 

@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 
-from gridengine.dispatcher.core.status import FunctionStatus
 from gridengine.dispatcher.watch_messages import Answer
 from gridengine.resources.units import plural
+from gridengine.status.rows import FunctionStatus
 from gridengine.watching.causes import causes
 from gridengine.watching.explanation import explain
 from gridengine.watching.formats import memory_to_ask_for, seconds, size

@@ -12,11 +12,11 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from gridengine.dispatcher.core.status import FileFault
 from gridengine.dispatcher.watch_messages import FOLLOW, STATUS, Answer, Request
 from gridengine.dispatcher.watch_server import peer_user
 from gridengine.errors import ClusterError, GridEngineError
 from gridengine.serialize.payload import Buffer
+from gridengine.status.rows import FileFault
 
 ANSWER_SECONDS = 5.0
 """Within which a dispatcher must answer. A suspended one does not."""

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from gridengine.dispatcher.core import (
-    state_machine,
-)
+from gridengine.dispatcher.core import state_machine
 from gridengine.dispatcher.core.events import (
     Event,
     Launched,

@@ -12,19 +12,25 @@ from collections.abc import Iterable, Sequence
 from gridengine.dispatcher.core import books, objects
 from gridengine.dispatcher.core.calls import AwaitedResult, OpenTask, Span
 from gridengine.dispatcher.core.events import Send
-from gridengine.dispatcher.core.failures import name_of
-from gridengine.dispatcher.core.model import Batch, Run, SlotGroup, TaskQueue, Worker, may_go_ahead
+from gridengine.dispatcher.core.model import (
+    READY,
+    Batch,
+    Run,
+    SlotGroup,
+    TaskQueue,
+    Worker,
+    may_go_ahead,
+)
 from gridengine.dispatcher.core.outcomes import (
     has_failed,
+    name_of,
     note_move,
     settle_failed_input,
 )
-from gridengine.dispatcher.core.run_log import STARTED
 from gridengine.dispatcher.core.state import CoreState
-from gridengine.dispatcher.core.states import READY
-from gridengine.dispatcher.core.status import WatchEvent
 from gridengine.resources.demand import ANY
 from gridengine.serialize.payload import Buffer
+from gridengine.status.watch_events import STARTED, WatchEvent
 from gridengine.wire.messages import Assign, Assignment, Input
 
 MOST_ASSIGNED = 2000

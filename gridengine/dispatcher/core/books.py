@@ -19,10 +19,17 @@ share of the workers, what waits, who is idle. `invariants` counts all of them a
 from __future__ import annotations
 
 from gridengine.dispatcher.core.calls import Client, OpenTask, RemoteObject, Submitter
-from gridengine.dispatcher.core.model import Batch, Run, SlotGroup, Worker
+from gridengine.dispatcher.core.model import (
+    NEXT_PHASES,
+    READY,
+    Batch,
+    Phase,
+    Run,
+    SlotGroup,
+    Worker,
+)
 from gridengine.dispatcher.core.provisioner import Provisioner
 from gridengine.dispatcher.core.state import CoreState
-from gridengine.dispatcher.core.states import NEXT_PHASES, READY, Phase
 from gridengine.dispatcher.core.tasks import MOST_PRIORITY
 from gridengine.errors import UNNUMBERED
 

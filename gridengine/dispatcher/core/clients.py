@@ -8,18 +8,11 @@ import signal
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
-from gridengine.dispatcher.core import (
-    allocator,
-    books,
-    dependencies,
-    events,
-    failures,
-    objects,
-    outcomes,
-)
+from gridengine.dispatcher.core import allocator, books, dependencies, events, objects, outcomes
 from gridengine.dispatcher.core.calls import (
     Client,
     OpenTask,
+    Pace,
     RemoteObject,
     Span,
     Submitter,
@@ -27,15 +20,13 @@ from gridengine.dispatcher.core.calls import (
 )
 from gridengine.dispatcher.core.events import CancelRequested, Rebalance, RecallRequested, Send
 from gridengine.dispatcher.core.fair_queue import TaskBlock
-from gridengine.dispatcher.core.figures import Pace
-from gridengine.dispatcher.core.model import Run, TaskQueue, Worker
+from gridengine.dispatcher.core.model import Phase, Run, TaskQueue, Worker
 from gridengine.dispatcher.core.outcomes import cut, settle_unwanted
 from gridengine.dispatcher.core.policy import can_hold
-from gridengine.dispatcher.core.run_log import WAITING
 from gridengine.dispatcher.core.state import CoreState
-from gridengine.dispatcher.core.states import Phase
 from gridengine.dispatcher.core.tasks import Task
 from gridengine.resources.demand import ANY
+from gridengine.status.watch_events import WAITING
 from gridengine.wire.messages import NUMBER_BITS, Cancel, Recall
 
 
@@ -208,7 +199,7 @@ def _check_possible(state: CoreState, queue: TaskQueue) -> None:
     try:
         can_hold(state.policy, queue.demand.resources)
     except BaseException as error:  # a kind may be a user's own
-        outcomes.fail(state, [queue], failures.cannot_give(queue.demand.resources, error))
+        outcomes.fail(state, [queue], outcomes.cannot_give(queue.demand.resources, error))
 
 
 LATE_SECONDS = 0.05

@@ -7,11 +7,10 @@ loop, one ended task after the other, without recursion.
 
 from __future__ import annotations
 
-from gridengine.dispatcher.core import events, failures, objects, outcomes
+from gridengine.dispatcher.core import events, objects, outcomes
 from gridengine.dispatcher.core.calls import AwaitedResult, OpenTask
-from gridengine.dispatcher.core.model import Worker
+from gridengine.dispatcher.core.model import Phase, Worker
 from gridengine.dispatcher.core.state import CoreState
-from gridengine.dispatcher.core.states import Phase
 from gridengine.dispatcher.core.tasks import CallsFinished, ResultData
 from gridengine.errors import Cancelled, GridEngineError, call_words
 from gridengine.resources.demand import ANY
@@ -55,7 +54,7 @@ def link(state: CoreState, one: OpenTask) -> bool:
     elif missing and (one.kept in inputs or (early and not early.isdisjoint(after))):
         wrong = "needs its own result" if one.kept in inputs else "needs a result that was let go"
         hint = "report this as a fault of gridengine"
-        error = GridEngineError(f"{failures.name_of(one.only_span(), 0)} {wrong}", hint=hint)
+        error = GridEngineError(f"{outcomes.name_of(one.only_span(), 0)} {wrong}", hint=hint)
         outcomes.settle(state, one.only_span(), error=error, exitcode=1)
     return not missing and failed is None
 

@@ -15,8 +15,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from gridengine.dispatcher.core.calls import Client, OpenTask, RemoteObject, Span, Submitter
-from gridengine.dispatcher.core.figures import Pace
+from gridengine.dispatcher.core.calls import Client, OpenTask, Pace, RemoteObject, Span, Submitter
 from gridengine.dispatcher.core.tasks import AlikeTasks
 from gridengine.errors import UNNUMBERED
 

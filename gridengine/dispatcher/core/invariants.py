@@ -9,12 +9,11 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from itertools import pairwise
 from typing import TypeAlias, TypeVar
 
-from gridengine.dispatcher.core.calls import Client, OpenTask, Submitter
+from gridengine.dispatcher.core.calls import CallState, Client, OpenTask, Story, Subject, Submitter
 from gridengine.dispatcher.core.fair_queue import TaskBlock
-from gridengine.dispatcher.core.model import Batch, Run, SlotGroup, TaskQueue, Worker
+from gridengine.dispatcher.core.model import READY, Batch, Phase, Run, SlotGroup, TaskQueue, Worker
 from gridengine.dispatcher.core.provisioner import KEPT_WITHDRAWN
 from gridengine.dispatcher.core.state import CoreState
-from gridengine.dispatcher.core.states import READY, CallState, Phase, Story, Subject
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import enum
 import math
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 
 from msgspec import Struct
@@ -12,13 +13,12 @@ from msgspec.structs import replace
 
 from gridengine.dispatcher.core.calls import AwaitedResult, OpenTask, Span
 from gridengine.dispatcher.core.fair_queue import PLAIN, FairQueue, TaskBlock, first_of
-from gridengine.dispatcher.core.figures import Growth
 from gridengine.dispatcher.core.policy import spare_of
 from gridengine.dispatcher.core.provisioner import LaunchedWorker, Provisioner
-from gridengine.dispatcher.core.states import READY, Phase
 from gridengine.resources.base import Resource
 from gridengine.resources.demand import ANY, Demand
 from gridengine.resources.kinds import WTime
+from gridengine.status.figures import Growth
 from gridengine.wire.messages import Hello, Measured
 
 BATCH_SECONDS = 0.1
@@ -26,6 +26,35 @@ LEAST_SECONDS = 0.001
 AHEAD_SECONDS = 0.05
 MOST_RUNS = 1000
 MOST_BYTES = 4_000_000
+
+
+class Phase(enum.Enum):
+    """The state of a worker that has connected. Whether it is given calls depends on more: see the
+    fields `draining`, `withheld`, `floor` and `taken` of `Worker`.
+
+    READY: it is heard. SILENT: it has missed three beats, or its job is suspended. STOPPING: it was
+    told to leave, or has said that it does. GONE: it is forgotten, its calls are back in their
+    queues or settled.
+    """
+
+    READY = "ready"
+    SILENT = "silent"
+    STOPPING = "stopping"
+    GONE = "gone"
+
+
+READY, SILENT = Phase.READY, Phase.SILENT
+"""Looking up a member of an enumeration takes longer than comparing it, and both are done for each
+message and, each tick, for each worker.
+"""
+
+
+NEXT_PHASES: Mapping[Phase, Set[Phase]] = {
+    Phase.READY: {Phase.SILENT, Phase.STOPPING, Phase.GONE},
+    Phase.SILENT: {Phase.READY, Phase.STOPPING, Phase.GONE},
+    Phase.STOPPING: {Phase.GONE},
+    Phase.GONE: set(),
+}
 
 
 class Batch(Struct, gc=False):

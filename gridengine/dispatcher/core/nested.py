@@ -14,10 +14,9 @@ from msgspec.structs import replace
 
 from gridengine.dispatcher.core import allocator, books, clients
 from gridengine.dispatcher.core.events import CancelRequested, Send
-from gridengine.dispatcher.core.model import Run, SlotGroup, Worker
+from gridengine.dispatcher.core.model import READY, Run, SlotGroup, Worker
 from gridengine.dispatcher.core.policy import booked, without_time
 from gridengine.dispatcher.core.state import CoreState
-from gridengine.dispatcher.core.states import READY
 from gridengine.errors import safe_repr
 from gridengine.resources.kinds import WTime
 from gridengine.resources.units import plural

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from gridengine.dispatcher.core import allocator, clients, worker_lifecycle
+from gridengine.dispatcher.core import allocator, clients, events, worker_lifecycle, worker_startup
 from gridengine.dispatcher.core.events import Launch, Scaled
-from gridengine.dispatcher.core.model import Worker
+from gridengine.dispatcher.core.model import READY, Phase, Worker
+from gridengine.dispatcher.core.outcomes import give_up
 from gridengine.dispatcher.core.provisioner import LaunchedWorker, Provisioner
-from gridengine.dispatcher.core.run_log import REQUESTED
 from gridengine.dispatcher.core.state import CoreState
-from gridengine.dispatcher.core.states import READY, Phase
 from gridengine.dispatcher.core.tasks import Effect
-from gridengine.schedulers.launcher import WorkerStatus
+from gridengine.schedulers.launcher import Handle, Report, WorkerStatus
+from gridengine.status.watch_events import REQUESTED, RUNNING, SCHEDULER
 
 
 def scale(state: CoreState) -> None:
@@ -39,7 +39,7 @@ def scale(state: CoreState) -> None:
 
 def _note_requested(state: CoreState, effects: Sequence[Effect]) -> None:
     """Tell followers which workers are requested."""
-    from gridengine.dispatcher.core.status_views import request_words  # few follow
+    from gridengine.status.rows import request_words
 
     for effect in effects:
         if isinstance(effect, Launch):
@@ -166,3 +166,99 @@ def _keep(state: CoreState, worker: Worker) -> None:
     del state.retiring[worker.id]
     if worker.phase is READY:
         allocator.resume_worker(state, worker)
+
+
+def launched(state: CoreState, event: events.Launched) -> None:
+    """Note the workers that the scheduler has started; some may have connected already."""
+    provisioner = state.provisioner_for(event.demand)
+    state.say(state.log.launched(event.handles, event.asked, provisioner.label, state.now))
+    for id, launch in provisioner.add_launched(event.handles, state.now):
+        worker = state.workers.get(id)
+        if worker is not None:
+            worker_startup.launch_known(state, worker, provisioner, launch)
+    if state.closing:
+        state.effects += provisioner.withdraw()
+    elif state.policy is not state.first_policy:
+        keep_bounds(state)
+    if not event.handles:
+        provisioner.hold_back(state.now)
+    state.agenda.scale = True
+
+
+def launch_failed(state: CoreState, event: events.LaunchFailed) -> None:
+    """Note that the scheduler has started no workers."""
+    provisioner = state.provisioner_for(event.demand)
+    provisioner.requested = 0
+    provisioner.reason = event.error.message
+    state.log.note(SCHEDULER, reason=event.error.message)
+    if event.for_now or provisioner.size:
+        provisioner.hold_back(state.now)
+        when = " for now" * event.for_now
+        state.effects.append(events.Warn(f"no workers were started{when}: {event.error.message}"))
+    else:
+        give_up(state, event.error, [provisioner])
+
+
+def polled(state: CoreState, event: events.Polled) -> None:
+    """Note the scheduler's reports of workers."""
+    if state.log.events is not None:
+        _note_running(state, event.reports)
+    for provisioner in list(state.provisioners.values()):
+        for launch in provisioner.update(event.reports, state.now):
+            if launch.worker is None and provisioner.knows(launch):
+                _start_failed(state, provisioner, launch)
+        for launch in provisioner.launched.values():
+            worker = state.workers.get(launch.worker) if launch.worker is not None else None
+            if worker is not None and min(launch.ends_at, launch.lasts_seconds) < math.inf:
+                worker_startup.limit_stay(state, worker)
+        error = None if provisioner.workers else provisioner.impossible()
+        if error is not None:
+            give_up(state, error, [provisioner])
+    state.agenda.scale = True
+
+
+def _note_running(state: CoreState, reports: Mapping[Handle, Report]) -> None:
+    """Tell followers which jobs the batch system has begun to run."""
+    begun = WorkerStatus.RUNNING
+    for launch in state.launched_workers():
+        report = reports.get(launch.handle)
+        if report is not None and report.state is begun and launch.state is not begun:
+            state.log.note(RUNNING, job=launch.handle.id, reason=report.reason)
+
+
+def explained(state: CoreState, event: events.Explained) -> None:
+    """Note what a queued worker waits for, or what keeps a running one from connecting."""
+    if not event.running:
+        state.log.note(SCHEDULER, job=event.handle.id, reason=event.words)
+    for provisioner in state.provisioners.values():
+        provisioner.explained(event.handle, event.words, state.now, running=event.running)
+
+
+def check_launches(state: CoreState) -> None:
+    """Withdraw workers that have not connected in time, and fail calls that waited too long for
+    one.
+    """
+    needed = state.needed_slots()
+    for provisioner in list(state.provisioners.values()):
+        for launch in provisioner.overdue(state.now):
+            if provisioner.knows(launch):
+                text = "runs and has not connected in time; it is stopped"
+                state.effects.append(events.Warn(f"cluster job {launch.handle.id} {text}"))
+                state.effects += provisioner.withdraw([launch])
+                _start_failed(state, provisioner, launch)
+        state.effects += provisioner.explain(state.now, waited_for=needed[provisioner] > 0)
+        state.effects += provisioner.look_into(state.now)
+        late = provisioner.start_timed_out(state.now)
+        if late is not None:
+            give_up(state, late, [provisioner])
+    state.forget_provisioners()
+
+
+def _start_failed(state: CoreState, provisioner: Provisioner, launch: LaunchedWorker) -> None:
+    """Note that a launched worker ended before it connected."""
+    none_connected = not state.log.connected_workers
+    error = provisioner.start_failed(launch, state.now, none_connected=none_connected)
+    if error is not None and provisioner.workers:
+        state.effects.append(events.Warn(error.message))
+    elif error is not None:
+        give_up(state, error, [provisioner])

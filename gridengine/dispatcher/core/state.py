@@ -1,4 +1,6 @@
-"""The tables, effects and counters of a dispatcher's core. Every other module of the core takes
+"""What handling an event has left to do, in the order in which it is done.
+
+The tables, effects and counters of a dispatcher's core. Every other module of the core takes
 this one object; `state_machine` stands above them all.
 """
 
@@ -9,26 +11,82 @@ from collections import deque
 from collections.abc import Iterable
 
 from gridengine.dispatcher.core import calls
-from gridengine.dispatcher.core.agenda import Agenda
+from gridengine.dispatcher.core.calls import CallState, OpenTask, Story
+from gridengine.dispatcher.core.events import Inform
 from gridengine.dispatcher.core.fair_queue import TaskBlock, TaskBlocks
-from gridengine.dispatcher.core.figures import CallSample, FunctionCounts
-from gridengine.dispatcher.core.model import Run, TaskQueue, Worker
+from gridengine.dispatcher.core.model import Phase, Run, SlotGroup, TaskQueue, Worker
 from gridengine.dispatcher.core.policy import Policy, fitting, holds, limited, offered
 from gridengine.dispatcher.core.provisioner import (
     ANNOUNCED,
     LaunchedWorker,
     Provisioner,
 )
-from gridengine.dispatcher.core.run_log import RunLog
-from gridengine.dispatcher.core.states import CallState, Phase, Story
-from gridengine.dispatcher.core.status import ClientCounts, DemandCounts, Snapshot
-from gridengine.dispatcher.core.tasks import Effect
+from gridengine.dispatcher.core.tasks import CallsFinished, Effect
 from gridengine.resources.base import Resource
 from gridengine.resources.demand import ANY, MOST_REMEMBERED, Demand, worker_command
 from gridengine.resources.estimates import GroupTimes
 from gridengine.resources.kinds import Memory, WTime
 from gridengine.resources.packing import Packer
+from gridengine.status.figures import CallSample, FunctionCounts
+from gridengine.status.run_log import RunLog
+from gridengine.status.snapshot import ClientCounts, DemandCounts, Snapshot
 from gridengine.wire.messages import NUMBER_BITS
+
+
+class Agenda:
+    """The work that an event has caused and that has not been done yet.
+
+    Handlers add to it; `StateMachine.handle` works it off, from the first attribute to the last,
+    and begins again while new work came. Between two events all is empty, but for `room_freed` and
+    `reorder`: these wait until a queue asks the packer for something. Each entry is there once,
+    however often an event adds it.
+    """
+
+    __slots__ = (
+        "begun",
+        "changed_queues",
+        "freed_slots",
+        "linked",
+        "orphans",
+        "reorder",
+        "returning",
+        "room_freed",
+        "scale",
+    )
+
+    def __init__(self) -> None:
+        self.returning: dict[bytes, Worker] = {}
+        """Workers on which a call that waits for its slot may get it back now."""
+        self.orphans: list[int] = []
+        """Tasks whose parent call has ended: they are cancelled."""
+        self.linked: list[tuple[OpenTask, CallsFinished]] = []
+        """Outcomes of calls that others depend on, or that depend on others."""
+        self.begun: dict[TaskQueue, OpenTask] = {}
+        """Queues that got a call whose last input has come, each with one such call."""
+        self.freed_slots: dict[SlotGroup, None] = {}
+        """Slot groups in which a batch has ended."""
+        self.changed_queues: dict[TaskQueue, None] = {}
+        """Queues with other calls or slots than before: calls are assigned from them."""
+        self.room_freed = False
+        """Whether the packer may find room where it found none before."""
+        self.reorder = False
+        """Whether the packer's requests are out of order."""
+        self.scale = False
+        """Whether to compare the number of workers with the number that is needed."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether an event may end here."""
+        return not (
+            self.returning
+            or self.orphans
+            or self.linked
+            or self.begun
+            or self.freed_slots
+            or self.changed_queues
+            or self.scale
+        )
+
 
 MOST_FUNCTIONS, OTHER_FUNCTIONS = 200, "others"
 """For how many names of functions calls are counted by name, and the name of all others."""
@@ -149,6 +207,10 @@ class CoreState:
         self.failures: deque[calls.Failure] = deque(maxlen=KEPT_FAILURES)
         self.sample = CallSample()
         self.log = RunLog()
+
+    def say(self, lines: Iterable[str]) -> None:
+        """Have the log say these lines."""
+        self.effects += map(Inform, lines)
 
     @property
     def has_tasks(self) -> bool:

@@ -8,23 +8,16 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gridengine.dispatcher.core import (
-    books,
-    dependencies,
-    failures,
-    nested,
-    outcomes,
-    worker_lifecycle,
-)
+from gridengine.dispatcher.core import books, dependencies, nested, outcomes, worker_lifecycle
 from gridengine.dispatcher.core.calls import Span
 from gridengine.dispatcher.core.events import Send
-from gridengine.dispatcher.core.figures import QUICK_SECONDS, EndedCall, of_processes
 from gridengine.dispatcher.core.model import Run, Worker
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.tasks import TaskMessage, TaskStarted
 from gridengine.resources.demand import ANY
 from gridengine.serialize.kept_payload import KeptPayload
 from gridengine.serialize.payload import Payload
+from gridengine.status.figures import QUICK_SECONDS, EndedCall, of_processes
 from gridengine.wire import messages
 
 MOST_FRUITLESS = 3
@@ -97,7 +90,7 @@ def _sample(state: CoreState, run: Run, result: messages.Result) -> None:
     one, start, worker = run.span.open_task, result.start, run.worker
     ended = EndedCall(
         f"{one.task.id}.{start}",
-        failures.name_of(run.span, start),
+        outcomes.name_of(run.span, start),
         one.function.function.name,
         worker.hello.host,
         worker.job,
@@ -124,7 +117,7 @@ def crashed(state: CoreState, worker: Worker, message: messages.Crashed, buffers
     run, index = worker.runs.get(message.run), message.index
     if run is None:
         return
-    if message.reason not in failures.OUTCOMES or not (
+    if message.reason not in outcomes.OUTCOMES or not (
         index == -1 or run.done <= index < run.span.stop
     ):
         words = f"run {message.run} cannot have ended at call {index} by {message.reason!r}"
@@ -136,7 +129,7 @@ def crashed(state: CoreState, worker: Worker, message: messages.Crashed, buffers
     worker.fruitless = 0
     outcomes.end_run(state, run)
     if index != -1:
-        outcome = failures.OUTCOMES[message.reason](message.exitcode)
+        outcome = outcomes.OUTCOMES[message.reason](message.exitcode)
         outcomes.record_attempt(state, run, index, outcome, message.exitcode, message.peak_memory)
         outcomes.requeue(state, replace(run.span, start=index + 1))
         _unanswered_calls(state, run, message)
@@ -154,7 +147,7 @@ def _unanswered_calls(state: CoreState, run: Run, message: messages.Crashed) -> 
     if run.span.open_task.task.retries:
         outcomes.requeue(state, calls)
     elif calls.calls:
-        error = failures.why_crashed(run, run.done, message)
+        error = outcomes.why_crashed(run, run.done, message)
         outcomes.settle_failed(state, calls, error, message.exitcode)
 
 
@@ -174,7 +167,7 @@ def _crashed_call(state: CoreState, run: Run, message: messages.Crashed, buffers
     if reason in (messages.CRASH, messages.MEMORY) and call.attempt <= retries and not stuck:
         outcomes.retry(state, call, out_of_memory=grown)
         return
-    error = failures.why_crashed(run, index, message)
+    error = outcomes.why_crashed(run, index, message)
     error.step = message.step
     outcomes.settle(state, call, error=error, exitcode=exitcode, **output)
 

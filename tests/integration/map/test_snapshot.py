@@ -11,9 +11,9 @@ import pytest
 
 import gridengine
 from gridengine.client.connect import dispatcher_of
-from gridengine.dispatcher.core.status import Snapshot
 from gridengine.dispatcher.interface import Dispatcher
 from gridengine.resources import Memory
+from gridengine.status.snapshot import Snapshot
 
 
 @contextlib.contextmanager

@@ -16,10 +16,10 @@ import pytest
 from gridengine.api import progress
 from gridengine.api.map import imap
 from gridengine.api.progress import REFRESH_SECONDS, Estimate, ProgressBar
-from gridengine.dispatcher.core.status import DemandCounts, Snapshot
 from gridengine.resources.demand import ANY
 from gridengine.schedulers import InlineScheduler
 from gridengine.settings.values import settings
+from gridengine.status.snapshot import DemandCounts, Snapshot
 
 
 class Terminal(io.StringIO):

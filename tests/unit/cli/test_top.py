@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gridengine.cli.top import FOOT, HELP, _Screen, clicked
-from gridengine.dispatcher.core.status import FunctionStatus
+from gridengine.status.rows import FunctionStatus
 from gridengine.watching.frames import View
 
 

@@ -10,9 +10,9 @@ import pytest
 import gridengine
 from gridengine.api.named_runs import NamedRun
 from gridengine.client.future import CallFuture
-from gridengine.dispatcher.core.status import FunctionStatus, Status
 from gridengine.journal.stored_runs import RunSummary
 from gridengine.resources.tables import html_table
+from gridengine.status.rows import FunctionStatus, Status
 
 
 def words(html: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gridengine.dispatcher.core.status import FailureStatus
+from gridengine.status.rows import FailureStatus
 from gridengine.watching.causes import causes
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from gridengine.dispatcher.core.status import Status
 from gridengine.dispatcher.watch_messages import Answer, Identity
 from gridengine.errors import ClusterError
+from gridengine.status.rows import Status
 from gridengine.watching import dispatchers as module
 from gridengine.watching.dispatchers import answers
 

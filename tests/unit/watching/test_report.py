@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from gridengine.dispatcher.core.status_views import status_of
+from gridengine.dispatcher.status_views import status_of
 from gridengine.dispatcher.watch_messages import Answer, Ended, Identity
 from gridengine.watching.report import page
 from tests.support.core_play import Play

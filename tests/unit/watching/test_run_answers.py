@@ -9,9 +9,9 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from gridengine.dispatcher.core.status import Status
 from gridengine.dispatcher.watch_messages import Answer, Identity
 from gridengine.errors import ClusterError, ConfigurationError
+from gridengine.status.rows import Status
 from gridengine.watching import run_answers as module
 from gridengine.watching.names import NotKnown, SeveralMeant
 from gridengine.watching.run_answers import answer_of, ended_answers, ended_words, heading

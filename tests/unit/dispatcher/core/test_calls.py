@@ -9,12 +9,13 @@ from gridengine.dispatcher.core.calls import (
     AwaitedResult,
     Client,
     OpenTask,
+    Pace,
     RemoteObject,
     Submitter,
     Unwanted,
 )
-from gridengine.dispatcher.core.figures import FunctionCounts, Pace
 from gridengine.dispatcher.core.tasks import Task
+from gridengine.status.figures import FunctionCounts
 from tests.support.core_play import SQUARE
 
 

@@ -17,11 +17,11 @@ from gridengine.dispatcher.core.events import (
     Send,
     Submitted,
 )
-from gridengine.dispatcher.core.status import ClientCounts
 from gridengine.dispatcher.core.tasks import CallsFinished, Task
 from gridengine.resources import Cores, Memory
 from gridengine.resources.demand import ANY, Demand
 from gridengine.schedulers.launcher import Handle
+from gridengine.status.snapshot import ClientCounts
 from gridengine.wire.messages import (
     NUMBER_BITS,
     Assignment,

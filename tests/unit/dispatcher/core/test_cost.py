@@ -15,7 +15,7 @@ from gridengine.dispatcher.core.events import (
     Launched,
     Submitted,
 )
-from gridengine.dispatcher.core.long_waits import LONG_WAIT_SECONDS
+from gridengine.dispatcher.core.state_machine import LONG_WAIT_SECONDS
 from gridengine.dispatcher.core.tasks import CallsFinished, Task
 from gridengine.resources import Cores, Memory, Resource
 from gridengine.resources.demand import ANY, Demand

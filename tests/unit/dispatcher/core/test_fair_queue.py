@@ -15,8 +15,8 @@ from gridengine.dispatcher.core.events import (
     Send,
     SubmittedAlike,
 )
-from gridengine.dispatcher.core.status_views import find_calls, status_of
 from gridengine.dispatcher.core.tasks import AlikeTasks, CallsFinished, Task
+from gridengine.dispatcher.status_views import find_calls, status_of
 from gridengine.errors import UNNUMBERED
 from gridengine.wire.messages import NUMBER_BITS, Assign, Recall
 from tests.support.core_play import SQUARE, Play, assignment_of

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from gridengine.dispatcher.core.calls import Client, OpenTask, RemoteObject, Span, Submitter
-from gridengine.dispatcher.core.figures import Pace
+from gridengine.dispatcher.core.calls import Client, OpenTask, Pace, RemoteObject, Span, Submitter
 from gridengine.dispatcher.core.model import Batch, Run, SlotGroup, TaskQueue, Worker
 from gridengine.dispatcher.core.policy import Policy
 from gridengine.dispatcher.core.provisioner import Provisioner

@@ -9,19 +9,18 @@ from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
 from typing import TypeVar
 
-from gridengine.dispatcher.core import status
 from gridengine.dispatcher.core.calls import Failure, OpenTask, shown_calls
-from gridengine.dispatcher.core.figures import FunctionCounts
-from gridengine.dispatcher.core.model import Run, TaskQueue, Worker
+from gridengine.dispatcher.core.model import Phase, Run, TaskQueue, Worker
 from gridengine.dispatcher.core.provisioner import Provisioner
 from gridengine.dispatcher.core.state import CoreState
-from gridengine.dispatcher.core.states import Phase
-from gridengine.errors import UNNUMBERED, call_words, safe_repr
-from gridengine.resources.base import Resource
+from gridengine.errors import UNNUMBERED, call_words
 from gridengine.schedulers import launcher
+from gridengine.status import rows
+from gridengine.status.figures import FunctionCounts
+from gridengine.status.rows import request_words
 
 T = TypeVar("T")
-N = TypeVar("N", status.RunStatus, status.FailureStatus)
+N = TypeVar("N", rows.RunStatus, rows.FailureStatus)
 
 MOST_QUEUES = 50
 """How many demands, and requests of workers, are told of at most."""
@@ -39,7 +38,7 @@ def status_of(
     most: int,
     epoch: float = 0.0,
     names: Collection[str] = (),
-) -> status.Status:
+) -> rows.Status:
     """Return the status of a dispatcher that began at `began`: at most so many workers, runs and
     failures each; with `names` only those of such a worker, host, cluster job or function. `epoch`
     converts `now` to seconds of the epoch; 0 if unknown.
@@ -48,7 +47,7 @@ def status_of(
     waits = state.has_tasks and not state.runs and not snapshot.waiting
     workers = _named_workers(state, names) if names else state.workers.values()
     queues = sorted(state.queues.values(), key=lambda queue: -queue.calls - queue.running)
-    return status.Status(
+    return rows.Status(
         elapsed_seconds=now - began,
         left_seconds=_seconds_left(state, snapshot.waiting, snapshot.calls_running),
         waiting=snapshot.waiting,
@@ -95,7 +94,7 @@ def _named_workers(state: CoreState, names: Collection[str]) -> Collection[Worke
 
 def _failures(
     state: CoreState, now: float, names: Collection[str], most: int
-) -> list[status.FailureStatus]:
+) -> list[rows.FailureStatus]:
     """Return the last failures."""
     found = list(_named((failure_status(one, now) for one in state.failures), names))
     return found[max(0, len(found) - most) :]
@@ -130,32 +129,32 @@ def _seconds_left(state: CoreState, waiting: int, running: int) -> float | None:
     return mean * (waiting + 0.5 * running) / slots
 
 
-def _function(one: FunctionCounts) -> status.FunctionStatus:
+def _function(one: FunctionCounts) -> rows.FunctionStatus:
     calls = one.done, one.failed, one.retried
     times = one.seconds / one.calls if one.calls else None, one.quantile(0.95)
     memory, histogram = (one.peak_memory, one.asked_memory), one.histogram()
     left = one.unsettled - one.running, one.running
-    return status.FunctionStatus(
+    return rows.FunctionStatus(
         one.name, *calls, *times, *memory, histogram, one.grown_memory, *left, one.numbered
     )
 
 
-def _queue(state: CoreState, queue: TaskQueue) -> status.QueueStatus:
+def _queue(state: CoreState, queue: TaskQueue) -> rows.QueueStatus:
     waits_for_people = queue.calls and not queue.slots and not queue.demand.function
     request, launches = queue.demand.request, queue.provisioner.demand.request
     command = state.missing_worker(queue.demand) if waits_for_people else None
     counts = queue.calls, queue.running, queue.slots
-    return status.QueueStatus(request_words(request), *counts, request_words(launches), command)
+    return rows.QueueStatus(request_words(request), *counts, request_words(launches), command)
 
 
-def _launches(one: Provisioner, now: float) -> status.LaunchStatus:
+def _launches(one: Provisioner, now: float) -> rows.LaunchStatus:
     states = [launch.state for launch in one.expected.values()]
     queued = states.count(launcher.WorkerStatus.QUEUED)
     first = next(iter(one.expected.values()), None)
     reason = one.reason
     if first is not None and first.report is not None:
         reason = reason or first.report.reason
-    return status.LaunchStatus(
+    return rows.LaunchStatus(
         request_words(one.demand.request),
         one.label,
         one.workers,
@@ -175,7 +174,7 @@ def _launches(one: Provisioner, now: float) -> status.LaunchStatus:
     )
 
 
-def worker_status(worker: Worker, now: float, epoch: float = 0.0) -> status.WorkerStatus:
+def worker_status(worker: Worker, now: float, epoch: float = 0.0) -> rows.WorkerStatus:
     """Return the status of a worker; `epoch`: see `status_of`."""
     hello, running = worker.hello, sum(min(one.batches, one.slots) for one in worker.slot_groups)
     phase, measured, memory = worker.phase.value, worker.measured, None
@@ -188,7 +187,7 @@ def worker_status(worker: Worker, now: float, epoch: float = 0.0) -> status.Work
     queued = max(0, worker.calls - running - worker.waiting)
     runners = len(measured.runners) if measured is not None else None
     launch, suspended = worker.launch, launcher.WorkerStatus.SUSPENDED
-    return status.WorkerStatus(
+    return rows.WorkerStatus(
         *(*who, now - worker.since, now - worker.heard_at, left, hello.slots, worker.taken),
         *(running, queued, worker.waiting),
         request_words(worker.held or worker.provisioner.demand.request),
@@ -217,7 +216,7 @@ def _clock_ahead(worker: Worker, epoch: float) -> float | None:
     return measured.clock - (worker.measured_at + epoch)
 
 
-def _oldest_runs(state: CoreState, now: float) -> Iterator[status.RunStatus]:
+def _oldest_runs(state: CoreState, now: float) -> Iterator[rows.RunStatus]:
     """Yield the runs under way, as far as is known, the oldest first: of each batch the first open
     one.
     """
@@ -235,7 +234,7 @@ def _oldest_runs(state: CoreState, now: float) -> Iterator[status.RunStatus]:
             yield run_status(run, now)
 
 
-def run_status(run: Run, now: float) -> status.RunStatus:
+def run_status(run: Run, now: float) -> rows.RunStatus:
     """Return the status of a run."""
     span, worker = run.span, run.worker
     task, name = span.open_task.task, span.open_task.function.function.name
@@ -243,7 +242,7 @@ def run_status(run: Run, now: float) -> status.RunStatus:
     began = max(run.touched, run.since)
     history = (span.open_task.attempts or {}).get(index, ())
     figures = worker.measured.runners if worker.measured is not None else ()
-    return status.RunStatus(
+    return rows.RunStatus(
         f"{task.id}.{index}",
         call_words(name, task.first, index, task.name),
         name,
@@ -266,10 +265,10 @@ def run_status(run: Run, now: float) -> status.RunStatus:
     )
 
 
-def failure_status(one: Failure, now: float) -> status.FailureStatus:
+def failure_status(one: Failure, now: float) -> rows.FailureStatus:
     """Return the status of failed calls."""
     last = one.attempts[-1] if one.attempts else None
-    return status.FailureStatus(
+    return rows.FailureStatus(
         f"{one.task}.{one.start}",
         call_words(one.function, one.first, one.start, one.name),
         one.function,
@@ -314,13 +313,13 @@ def find_calls(state: CoreState, word: str) -> list[tuple[OpenTask, int]]:
     return found
 
 
-def call_status(state: CoreState, one: OpenTask, index: int, now: float) -> status.CallStatus:
+def call_status(state: CoreState, one: OpenTask, index: int, now: float) -> rows.CallStatus:
     """Return the status of a call."""
     task, name = one.task, one.function.function.name
     history = (one.attempts or {}).get(index, ())
     queue = state.queues.get(task.demand, state.common_queue)
     words = {"assigned": "running", "settled": "ended"}.get(state.state_of(one, index), "waiting")
-    return status.CallStatus(
+    return rows.CallStatus(
         f"{task.id}.{index}",
         call_words(name, task.first, index, task.name),
         name,
@@ -335,9 +334,3 @@ def call_status(state: CoreState, one: OpenTask, index: int, now: float) -> stat
         index,
         task.form,
     )
-
-
-def request_words(resources: Resource | None) -> str:
-    """Return resources as people write them; empty for none."""
-    words = "" if resources is None else safe_repr(resources)
-    return "" if words == "ZERO" else words

@@ -7,13 +7,13 @@ from itertools import pairwise
 import pytest
 
 from gridengine.dispatcher.core.events import CancelRequested, Explained, Launched
-from gridengine.dispatcher.core.figures import MOST_SAMPLED, FunctionCounts
 from gridengine.dispatcher.core.state import KEPT_FAILURES, MOST_FUNCTIONS, OTHER_FUNCTIONS
-from gridengine.dispatcher.core.status import Status
-from gridengine.dispatcher.core.status_views import call_status, find_calls, status_of
+from gridengine.dispatcher.status_views import call_status, find_calls, status_of
 from gridengine.resources import Memory
 from gridengine.resources.demand import Demand
 from gridengine.schedulers.launcher import Handle, WorkerStatus
+from gridengine.status.figures import MOST_SAMPLED, FunctionCounts
+from gridengine.status.rows import Status
 from gridengine.wire.messages import RAISED, Measured, Result, Results, RunnerFigures
 from tests.support.core_play import CUBE, Play, function
 

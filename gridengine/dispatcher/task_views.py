@@ -3,57 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import islice
-
-from msgspec import Struct
 
 from gridengine.dispatcher.core.calls import AwaitedResult, OpenTask
 from gridengine.dispatcher.core.state import CoreState
-from gridengine.dispatcher.core.status import CallStatus
-from gridengine.dispatcher.core.status_views import MOST_LOOKED_AT, call_status
+from gridengine.dispatcher.status_views import MOST_LOOKED_AT, call_status
 from gridengine.errors import call_words
+from gridengine.status.rows import CallStatus, GraphFunction, GraphNode, GraphStatus
 
 MOST_OF_GRAPH = 10_000
 """How many tasks are looked at for one answer at most."""
 MISSING, WAITING, RUNNING = "missing", "waiting", "running"
-
-
-class GraphNode(Struct, frozen=True):
-    """A task that needs others' results, or whose result others need.
-
-    id: its number, with the place of its first call. call: how people call that. state: `missing`
-    (inputs), `waiting` (for a worker), or `running`. after: the ids of the unfinished tasks whose
-    results it needs.
-    """
-
-    id: str
-    call: str
-    function: str
-    state: str
-    after: Sequence[str] = ()
-
-
-class GraphFunction(Struct, frozen=True):
-    """The tasks of a graph by function name: how many are in each state, and how often they need
-    results of other functions.
-    """
-
-    name: str
-    states: Mapping[str, int]
-    after: Mapping[str, int] = {}
-
-
-class GraphStatus(Struct, frozen=True):
-    """The unfinished tasks of a graph: one by one, unless there are too many, and by function.
-    looked_at, tasks: how many of all tasks this is about.
-    """
-
-    nodes: Sequence[GraphNode] = ()
-    functions: Sequence[GraphFunction] = ()
-    count: int = 0
-    looked_at: int = 0
-    tasks: int = 0
 
 
 def graph_of(state: CoreState, most: int) -> GraphStatus:

@@ -11,24 +11,6 @@ from msgspec import Struct, field
 
 from gridengine.wire.messages import RunnerFigures
 
-
-@dataclass(slots=True, eq=False)
-class Pace:
-    """The recent mean duration of calls in seconds; None while it is not known."""
-
-    seconds: float | None = None
-
-    def measured(self, calls: int, seconds: float) -> None:
-        """Learn from a result: a longer duration counts at once, a shorter one by half."""
-        mean = seconds / calls if seconds > 0.0 else 0.0
-        known = self.seconds
-        self.seconds = mean if known is None or mean > known else 0.5 * (known + mean)
-
-    def exceeded(self, seconds: float) -> None:
-        """Learn that a call has taken this long already."""
-        self.seconds = max(seconds, self.seconds or 0.0)
-
-
 QUICK_SECONDS = 1e-3
 """Of calls that take less it is not noted how long each took, which would cost as much as they."""
 _STEPS, _LEAST, _MOST = 4, -40, 96
