@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from gridengine.dispatcher.core import books, objects
-from gridengine.dispatcher.core.calls import AwaitedResult, OpenTask, Span
+from gridengine.dispatcher.core.calls import AwaitedResult, OpenTask, Span, added, without
 from gridengine.dispatcher.core.events import Send
 from gridengine.dispatcher.core.model import (
     READY,
@@ -126,10 +126,7 @@ def _begin_run(
         limit = hard if limit is None else min(limit, hard)
     run = Run(number, span, group, batch, span.start, now, now, limit)
     state.runs[number] = worker.runs[number] = run
-    if one.runs:
-        one.runs[number] = None
-    else:
-        one.runs = {number: None}
+    one.runs = added(one.runs, number) if one.runs else (number,)
     if state.story is not None:
         state.story.move(span, "assigned", f"to {worker.id.hex()[:8]} as run {number}")
     events = state.log.events
@@ -205,7 +202,7 @@ def _has_inputs(state: CoreState, span: Span, worker: Worker) -> bool:
     one.missing, one.again = len(away), (span.demand, span.attempt)
     note_move(state, span, "missing", "its inputs are elsewhere")
     for awaited in away:
-        awaited.add_waiting(one)
+        awaited.waiting = added(awaited.waiting, one)
         if not near:
             objects.bring(state, awaited)
     return False
@@ -270,7 +267,7 @@ def _go_on(state: CoreState, one: OpenTask) -> bool:
     if not missing:
         return False
     for awaited in missing:
-        awaited.drop_waiting(one)
+        awaited.waiting = without(awaited.waiting, one)
     one.missing, span = 0, one.only_span()
     note_move(state, span, "waiting", "for any worker")
     queue = state.queue_for(span.demand)

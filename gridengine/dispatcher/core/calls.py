@@ -6,11 +6,10 @@ changes with each call is a dataclass with slots: setting its attributes takes a
 
 from __future__ import annotations
 
-import types
 from collections import OrderedDict, deque
 from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeVar
 
 from msgspec import Struct
 
@@ -20,10 +19,26 @@ from gridengine.resources.demand import Demand
 from gridengine.serialize.payload import size_of
 from gridengine.status.figures import FunctionCounts
 
-NONE: Any = types.MappingProxyType({})
-"""The empty table of all that have none of their own: one for each would take memory, and time."""
+T = TypeVar("T")
+
 FEW = 8
-"""So many wait in a tuple: a table takes several times its memory, and the time to make it."""
+"""Up to so many things stand in a tuple: a table takes several times the memory, and the time."""
+
+
+def added(many: Collection[T], one: T) -> Collection[T]:
+    """Return a collection with one thing more: a tuple of few, or a table, which changes."""
+    if isinstance(many, dict):
+        many[one] = None
+        return many
+    return (*many, one) if len(many) < FEW else dict.fromkeys((*many, one))
+
+
+def without(many: Collection[T], one: T) -> Collection[T]:
+    """Return a collection that `added` has made, without one thing."""
+    if isinstance(many, dict):
+        many.pop(one, None)
+        return many
+    return tuple(other for other in many if other is not one and other != one)
 
 
 @dataclass(slots=True, eq=False)
@@ -144,25 +159,6 @@ class AwaitedResult(Struct, eq=False, gc=False):
     told: bool = False
     asked: bool = False
 
-    def add_waiting(self, one: OpenTask) -> None:
-        """Have a task wait for it."""
-        waiting = self.waiting
-        if not waiting:
-            self.waiting = (one,)
-        elif isinstance(waiting, dict):
-            waiting[one] = None
-        elif len(waiting) < FEW:
-            self.waiting = (*waiting, one)
-        else:
-            self.waiting = dict.fromkeys((*waiting, one))
-
-    def drop_waiting(self, one: OpenTask) -> None:
-        """Have a task no longer wait for it."""
-        if isinstance(self.waiting, dict):
-            self.waiting.pop(one, None)
-        else:
-            self.waiting = tuple(other for other in self.waiting if other is not one)
-
 
 class OpenTask(Struct, eq=False, gc=False):
     """A task with unsettled calls.
@@ -179,19 +175,19 @@ class OpenTask(Struct, eq=False, gc=False):
     assignment. A `remade` task is told to nobody. `parent` is the run that it ends with, or 0.
     """
 
-    task: Task
     function: RemoteObject
-    unsettled: int
     submitter: Submitter
     pace: Pace
+    task: Task
+    unsettled: int
+    missing: int = 0
+    runs: Collection[int] = ()
+    inputs: tuple[AwaitedResult, ...] = ()
+    again: tuple[Demand, int] | None = None
+    kept: AwaitedResult | dict[int, AwaitedResult] | None = None
     needs: tuple[RemoteObject, ...] = ()
     order: int = 0
     since: float = 0.0
-    missing: int = 0
-    runs: dict[int, None] = NONE
-    inputs: tuple[AwaitedResult, ...] = ()
-    kept: AwaitedResult | dict[int, AwaitedResult] | None = None
-    again: tuple[Demand, int] | None = None
     unwanted: tuple[Unwanted, ...] = ()
     attempts: dict[int, list[Attempt]] | None = None
     settled: list[tuple[int, int]] | None = None

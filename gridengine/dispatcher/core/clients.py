@@ -119,7 +119,14 @@ def _open(
     books.open_tasks(submitter, function, 1, task.count, task.first)
     state.last_order += 1
     state.open_tasks[task.id] = one = OpenTask(
-        task, function, task.count, submitter, submitter.pace, needs, state.last_order, state.now
+        function,
+        submitter,
+        submitter.pace,
+        task,
+        task.count,
+        since=state.now,
+        order=state.last_order,
+        needs=needs,
     )
     if parent is not None and not detached:
         one.parent = parent.number

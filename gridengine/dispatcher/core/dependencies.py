@@ -8,7 +8,7 @@ loop, one ended task after the other, without recursion.
 from __future__ import annotations
 
 from gridengine.dispatcher.core import events, objects, outcomes
-from gridengine.dispatcher.core.calls import AwaitedResult, OpenTask
+from gridengine.dispatcher.core.calls import AwaitedResult, OpenTask, added, without
 from gridengine.dispatcher.core.model import Phase, Worker
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.tasks import CallsFinished, ResultData
@@ -42,7 +42,8 @@ def link(state: CoreState, one: OpenTask) -> bool:
         inputs.append(awaited)
         awaited.open += 1
         if awaited.data is None:
-            awaited.add_waiting(one)
+            waiting = awaited.waiting
+            awaited.waiting = added(waiting, one) if waiting else (one,)
             missing += 1
         elif outcomes.has_failed(awaited.data):
             failed = awaited
@@ -142,7 +143,7 @@ def _let_go(state: CoreState, one: OpenTask) -> None:
     for awaited in one.inputs:
         awaited.open -= 1
         if one.missing:
-            awaited.drop_waiting(one)
+            awaited.waiting = without(awaited.waiting, one)
         if awaited.open:
             continue
         if not awaited.held:

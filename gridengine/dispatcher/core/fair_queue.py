@@ -64,11 +64,11 @@ class TaskBlock(Struct, eq=False):
         task = self.alike.at(place)
         payloads[place] = b""
         one = OpenTask(
-            task,
             self.function,
-            1,
             self.submitter,
             self.pace,
+            task,
+            1,
             order=self.order + place,
             since=self.since,
         )

@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from gridengine.dispatcher.core import books, objects
 from gridengine.dispatcher.core.calls import (
     EXCEPTION_BYTES,
-    NONE,
     AwaitedResult,
     CallState,
     Failure,
@@ -19,6 +18,7 @@ from gridengine.dispatcher.core.calls import (
     Span,
     Unwanted,
     shown_calls,
+    without,
 )
 from gridengine.dispatcher.core.events import ResultKept, Warn
 from gridengine.dispatcher.core.model import Run, TaskQueue, Worker
@@ -182,10 +182,7 @@ def end_run(state: CoreState, run: Run) -> None:
     number, one, group, batch = run.number, run.span.open_task, run.slot_group, run.batch
     worker = group.worker
     del state.runs[number], worker.runs[number]
-    if len(one.runs) > 1:
-        del one.runs[number]
-    else:
-        one.runs = NONE
+    one.runs = without(one.runs, number) if len(one.runs) > 1 else ()
     if run.late:
         group.late -= 1
     if run.children:

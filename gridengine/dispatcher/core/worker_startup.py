@@ -18,7 +18,7 @@ from typing import TypeAlias
 from msgspec.structs import replace
 
 from gridengine.dispatcher.core import allocator, books, events, outcomes, worker_lifecycle
-from gridengine.dispatcher.core.calls import OpenTask, Span
+from gridengine.dispatcher.core.calls import OpenTask, Span, added
 from gridengine.dispatcher.core.events import Restored, Send
 from gridengine.dispatcher.core.model import Batch, Phase, Run, SlotGroup, TaskQueue, Worker
 from gridengine.dispatcher.core.outcomes import end_run, fail, give_up, note_move, requeue
@@ -350,7 +350,7 @@ def _begin(
         limit = hard if limit is None else min(limit, hard)
     run = Run(number, span, group, batch, span.start, now, now, limit)
     state.runs[number] = worker.runs[number] = run
-    one.runs = {**one.runs, number: None}
+    one.runs = added(one.runs, number)
     note_move(state, span, "assigned", f"to {worker.id.hex()[:8]} as run {number}")
     if batch.runs:
         books.count_running(group, span.open_task, span.calls)

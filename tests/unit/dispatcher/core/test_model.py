@@ -30,7 +30,7 @@ def queue_with(
 def span_of(count: int = 1, seconds: float | None = None) -> Span:
     function, pace = RemoteObject(SQUARE, 1), Pace(seconds)
     submitter = Submitter(0, function, pace, Client(0))
-    one = OpenTask(Task(1, (b"",), count), function, count, submitter, pace)
+    one = OpenTask(function, submitter, pace, Task(1, (b"",), count), count)
     return Span(one, 0, count, ANY)
 
 
