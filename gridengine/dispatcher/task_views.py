@@ -94,19 +94,8 @@ def _calls(tasks: Iterable[OpenTask], first: int) -> Iterator[tuple[OpenTask, in
         if first >= one.unsettled:
             first -= one.unsettled
             continue
-        for start, stop in _gaps(one):
+        for start, stop in one.left:
             begin = min(start + first, stop)
             first -= begin - start
             for index in range(begin, stop):
                 yield one, index
-
-
-def _gaps(one: OpenTask) -> Iterator[tuple[int, int]]:
-    """Yield the unsettled calls of a task, as ranges."""
-    start = 0
-    for settled, stop in sorted(one.settled or ()):
-        if start < settled:
-            yield start, settled
-        start = stop
-    if start < one.task.count:
-        yield start, one.task.count

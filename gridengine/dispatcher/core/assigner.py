@@ -121,14 +121,7 @@ def _begin_run(
         if worker.id not in shared.workers:
             objects.define(state, worker, shared)
     state.last_run = number = state.last_run + 1
-    hard, limit, now = group.queue.hard, task.timeout, state.now
-    if hard is not None:
-        limit = hard if limit is None else min(limit, hard)
-    run = Run(number, span, group, batch, span.start, now, now, limit)
-    state.runs[number] = worker.runs[number] = run
-    one.runs = added(one.runs, number) if one.runs else (number,)
-    if state.story is not None:
-        state.story.move(span, "assigned", f"to {worker.id.hex()[:8]} as run {number}")
+    run = begin_run(state, number, span, group, batch, state.now)
     events = state.log.events
     if events is not None and events.takes(STARTED, span.calls):
         events.add(_started(run))
@@ -145,7 +138,7 @@ def _begin_run(
         task.form,
         task.watched,
         task.controlled,
-        limit,
+        run.limit,
         0 if span.demand is ANY else span.demand.memory_limit,
         task.first,
         len(payload) - begin,
@@ -154,6 +147,22 @@ def _begin_run(
         () if made is None else one.kept_within(span.start, span.stop),
         inputs,
     )
+
+
+def begin_run(
+    state: CoreState, number: int, span: Span, group: SlotGroup, batch: Batch, since: float
+) -> Run:
+    """Note a run that a worker has or is about to be given."""
+    one, worker, hard = span.open_task, group.worker, group.queue.hard
+    limit = one.task.timeout
+    if hard is not None:
+        limit = hard if limit is None else min(limit, hard)
+    run = Run(number, span, group, batch, span.start, since, since, limit)
+    state.runs[number] = worker.runs[number] = run
+    one.runs = added(one.runs, number) if one.runs else (number,)
+    if state.story is not None:
+        state.story.move(span, "assigned", f"to {worker.id.hex()[:8]} as run {number}")
+    return run
 
 
 def _started(run: Run) -> WatchEvent:

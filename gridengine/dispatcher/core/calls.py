@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gridengine.dispatcher.core.events import Received
 from gridengine.dispatcher.core.tasks import Attempt, Function, ResultData, Task
@@ -20,6 +21,8 @@ from gridengine.serialize.payload import size_of
 from gridengine.status.figures import FunctionCounts
 
 T = TypeVar("T")
+Ranges: TypeAlias = Sequence[tuple[int, int]]
+"""Calls of a task, each range from one to before another."""
 
 FEW = 8
 """Up to so many things stand in a tuple: a table takes several times the memory, and the time."""
@@ -244,6 +247,11 @@ class OpenTask(Struct, eq=False, gc=False):
         """Return whether one of its calls is settled."""
         return any(start <= index < stop for start, stop in self.settled or ())
 
+    @property
+    def left(self) -> list[tuple[int, int]]:
+        """Its calls that are not settled."""
+        return left_of([(0, self.task.count)], self.settled or ())
+
     def add_settled(self, start: int, stop: int) -> None:
         """Note that these calls are settled, and others are not."""
         if self.settled is None:
@@ -274,6 +282,29 @@ class Span(Struct, frozen=True, gc=False):
     def calls(self) -> int:
         """How many calls there are."""
         return self.stop - self.start
+
+    def split(self, ranges: Ranges) -> tuple[list[Span], list[Span]]:
+        """Return the parts outside of these ranges of calls, and the parts within them."""
+        outside = left_of([(self.start, self.stop)], ranges)
+        within = left_of([(self.start, self.stop)], outside)
+        return self._parts(outside), self._parts(within)
+
+    def _parts(self, ranges: Ranges) -> list[Span]:
+        return [replace(self, start=start, stop=stop) for start, stop in ranges]
+
+
+def left_of(ranges: Ranges, others: Ranges) -> list[tuple[int, int]]:
+    """Return what is left of ranges of calls without others."""
+    left, sorted_others = list[tuple[int, int]](), sorted(others)
+    for start, stop in ranges:
+        for first, last in sorted_others:
+            if max(start, first) < min(stop, last):
+                if start < first:
+                    left.append((start, first))
+                start = last
+        if start < stop:
+            left.append((start, stop))
+    return left
 
 
 SHOWN_BYTES, EXCEPTION_BYTES = 2048, 8192

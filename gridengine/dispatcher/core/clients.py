@@ -21,7 +21,7 @@ from gridengine.dispatcher.core.calls import (
 from gridengine.dispatcher.core.events import CancelRequested, Rebalance, RecallRequested, Send
 from gridengine.dispatcher.core.fair_queue import TaskBlock
 from gridengine.dispatcher.core.model import Phase, Run, TaskQueue, Worker
-from gridengine.dispatcher.core.outcomes import cut, settle_unwanted
+from gridengine.dispatcher.core.outcomes import settle_unwanted
 from gridengine.dispatcher.core.policy import can_hold
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.dispatcher.core.tasks import Task
@@ -289,12 +289,9 @@ def _take_waiting(
     """Take rejected calls of these tasks out of all queues, and settle them."""
 
     def split(span: Span) -> tuple[list[Span], list[Span]]:
-        stays, goes = [span], list[Span]()
-        for one in rejected.get(span.open_task.task.id, ()):
-            if one.signal or span.attempt == 1:
-                stays, parts = cut(stays, one)
-                goes += parts
-        return stays, goes
+        its = rejected.get(span.open_task.task.id, ())
+        first = span.attempt == 1
+        return span.split([(one.start, one.stop) for one in its if one.signal or first])
 
     for queue in state.queues.values():
         for span in queue.take_out(split, tasks):

@@ -16,7 +16,6 @@ from gridengine.dispatcher.core.calls import (
     Failure,
     OpenTask,
     Span,
-    Unwanted,
     shown_calls,
     without,
 )
@@ -273,24 +272,11 @@ def _wanted(state: CoreState, span: Span, *, recalled: bool) -> list[Span]:
     signals = [one for one in newest_first if one.signal]  # the last signal counts
     recalls = [one for one in newest_first if not one.signal and recalled]
     for one in signals + recalls:
-        wanted, rejected = cut(wanted, one)
-        for part in rejected:
-            settle_unwanted(state, part, one.signal)
+        parts = [part.split([(one.start, one.stop)]) for part in wanted]
+        for rejected in (span for _, within in parts for span in within):
+            settle_unwanted(state, rejected, one.signal)
+        wanted = [span for outside, _ in parts for span in outside]
     return [part for part in wanted if part.calls]
-
-
-def cut(spans: Iterable[Span], unwanted: Unwanted) -> tuple[list[Span], list[Span]]:
-    """Split spans of a task into wanted and unwanted parts."""
-    outside, inside = list[Span](), list[Span]()
-    for span in spans:
-        start, stop = max(unwanted.start, span.start), min(unwanted.stop, span.stop)
-        if start >= stop:
-            outside.append(span)
-            continue
-        inside.append(replace(span, start=start, stop=stop))
-        around = replace(span, stop=start), replace(span, start=stop)
-        outside += [part for part in around if part.calls]
-    return outside, inside
 
 
 def fail(state: CoreState, queues: Iterable[TaskQueue], error: GridEngineError) -> None:

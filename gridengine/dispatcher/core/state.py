@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 from gridengine.dispatcher.core import calls
 from gridengine.dispatcher.core.calls import CallState, OpenTask, Story
@@ -16,11 +17,7 @@ from gridengine.dispatcher.core.events import Inform
 from gridengine.dispatcher.core.fair_queue import TaskBlock, TaskBlocks
 from gridengine.dispatcher.core.model import Phase, Run, SlotGroup, TaskQueue, Worker
 from gridengine.dispatcher.core.policy import Policy, fitting, holds, limited, offered
-from gridengine.dispatcher.core.provisioner import (
-    ANNOUNCED,
-    LaunchedWorker,
-    Provisioner,
-)
+from gridengine.dispatcher.core.provisioner import ANNOUNCED, LaunchedWorker, Provisioner
 from gridengine.dispatcher.core.tasks import CallsFinished, Effect
 from gridengine.resources.base import Resource
 from gridengine.resources.demand import ANY, MOST_REMEMBERED, Demand, worker_command
@@ -33,6 +30,7 @@ from gridengine.status.snapshot import ClientCounts, DemandCounts, Snapshot
 from gridengine.wire.messages import NUMBER_BITS
 
 
+@dataclass(slots=True)
 class Agenda:
     """The work that an event has caused and that has not been done yet.
 
@@ -42,50 +40,30 @@ class Agenda:
     however often an event adds it.
     """
 
-    __slots__ = (
-        "begun",
-        "changed_queues",
-        "freed_slots",
-        "linked",
-        "orphans",
-        "reorder",
-        "returning",
-        "room_freed",
-        "scale",
-    )
-
-    def __init__(self) -> None:
-        self.returning: dict[bytes, Worker] = {}
-        """Workers on which a call that waits for its slot may get it back now."""
-        self.orphans: list[int] = []
-        """Tasks whose parent call has ended: they are cancelled."""
-        self.linked: list[tuple[OpenTask, CallsFinished]] = []
-        """Outcomes of calls that others depend on, or that depend on others."""
-        self.begun: dict[TaskQueue, OpenTask] = {}
-        """Queues that got a call whose last input has come, each with one such call."""
-        self.freed_slots: dict[SlotGroup, None] = {}
-        """Slot groups in which a batch has ended."""
-        self.changed_queues: dict[TaskQueue, None] = {}
-        """Queues with other calls or slots than before: calls are assigned from them."""
-        self.room_freed = False
-        """Whether the packer may find room where it found none before."""
-        self.reorder = False
-        """Whether the packer's requests are out of order."""
-        self.scale = False
-        """Whether to compare the number of workers with the number that is needed."""
+    returning: dict[bytes, Worker] = field(default_factory=dict)
+    """Workers on which a call that waits for its slot may get it back now."""
+    orphans: list[int] = field(default_factory=list)
+    """Tasks whose parent call has ended: they are cancelled."""
+    linked: list[tuple[OpenTask, CallsFinished]] = field(default_factory=list)
+    """Outcomes of calls that others depend on, or that depend on others."""
+    begun: dict[TaskQueue, OpenTask] = field(default_factory=dict)
+    """Queues that got a call whose last input has come, each with one such call."""
+    freed_slots: dict[SlotGroup, None] = field(default_factory=dict)
+    """Slot groups in which a batch has ended."""
+    changed_queues: dict[TaskQueue, None] = field(default_factory=dict)
+    """Queues with other calls or slots than before: calls are assigned from them."""
+    scale: bool = False
+    """Whether to compare the number of workers with the number that is needed."""
+    room_freed: bool = False
+    """Whether the packer may find room where it found none before."""
+    reorder: bool = False
+    """Whether the packer's requests are out of order."""
 
     @property
     def is_done(self) -> bool:
         """Whether an event may end here."""
-        return not (
-            self.returning
-            or self.orphans
-            or self.linked
-            or self.begun
-            or self.freed_slots
-            or self.changed_queues
-            or self.scale
-        )
+        left = self.returning, self.orphans, self.linked, self.begun
+        return not any((*left, self.freed_slots, self.changed_queues, self.scale))
 
 
 MOST_FUNCTIONS, OTHER_FUNCTIONS = 200, "others"

@@ -13,12 +13,18 @@ import math
 import signal
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from typing import TypeAlias
 
 from msgspec.structs import replace
 
-from gridengine.dispatcher.core import allocator, books, events, outcomes, worker_lifecycle
-from gridengine.dispatcher.core.calls import OpenTask, Span, added
+from gridengine.dispatcher.core import (
+    allocator,
+    assigner,
+    books,
+    events,
+    outcomes,
+    worker_lifecycle,
+)
+from gridengine.dispatcher.core.calls import OpenTask, Ranges, Span, left_of
 from gridengine.dispatcher.core.events import Restored, Send
 from gridengine.dispatcher.core.model import Batch, Phase, Run, SlotGroup, TaskQueue, Worker
 from gridengine.dispatcher.core.outcomes import end_run, fail, give_up, note_move, requeue
@@ -259,8 +265,6 @@ def _say_connected(state: CoreState, worker: Worker, launch: LaunchedWorker) -> 
     state.say(state.log.connected(worker.hello, worker.job, after, state.now))
 
 
-Ranges: TypeAlias = list[tuple[int, int]]
-"""Calls of a task, each from one to before another, in order."""
 LEFT_OUT = "its dispatcher was started again, and what came of the call is not known"
 
 
@@ -279,12 +283,12 @@ def assign_restored(state: CoreState, event: Restored) -> None:
             for start, stop in ranges:
                 note_move(state, Span(one, start, stop, one.task.demand), "settled", "before")
             one.settled = list(ranges)
-            waiting[task] = _open_calls(one)
+            waiting[task] = one.left
     assigned = []
     for run in sorted(event.runs, key=lambda run: run.number, reverse=True):
         if (one := tasks.get(run.task)) is None:
             continue
-        left = waiting[run.task] if run.task in waiting else _open_calls(one)
+        left = waiting.get(run.task, one.left)
         its = [
             (max(start, run.start), min(stop, run.stop))
             for start, stop in left
@@ -292,7 +296,7 @@ def assign_restored(state: CoreState, event: Restored) -> None:
         ]
         if its:  # what was settled, or assigned again, before these has had its outcome
             assigned.append((run, its[-1]))
-            left = _without(left, its[-1:])
+            left = left_of(left, its[-1:])
         waiting[run.task] = left
     _take_out(state, waiting, tasks.values())
     groups: dict[tuple[bytes, TaskQueue], SlotGroup] = {}
@@ -304,36 +308,12 @@ def assign_restored(state: CoreState, event: Restored) -> None:
         _begin(state, run.number, span, group, Batch(), state.now)
 
 
-def _open_calls(one: OpenTask) -> Ranges:
-    return _without([(0, one.task.count)], one.settled or ())
-
-
-def _without(ranges: Ranges, others: Sequence[tuple[int, int]]) -> Ranges:
-    """Return the first ranges without the second ones."""
-    for start, stop in others:
-        ranges = [
-            part
-            for first, last in ranges
-            for part in ((first, min(last, start)), (max(first, stop), last))
-            if part[0] < part[1]
-        ]
-    return ranges
-
-
 def _take_out(state: CoreState, waiting: Mapping[int, Ranges], tasks: Collection[OpenTask]) -> None:
     """Have only these calls of these tasks wait."""
 
     def split(span: Span) -> tuple[list[Span], list[Span]]:
         ranges = waiting.get(span.open_task.task.id)
-        if ranges is None:
-            return [span], []
-        others = _without([(span.start, span.stop)], ranges)
-        stays = _without([(span.start, span.stop)], others)
-        kept, taken = (
-            [replace(span, start=start, stop=stop) for start, stop in parts]
-            for parts in (stays, others)
-        )
-        return kept, taken
+        return ([span], []) if ranges is None else span.split(ranges)[::-1]
 
     for queue in state.queues.values() if waiting else ():
         queue.take_out(split, tasks)
@@ -341,17 +321,10 @@ def _take_out(state: CoreState, waiting: Mapping[int, Ranges], tasks: Collection
 
 
 def _begin(
-    state: CoreState, number: int, span: Span, group: SlotGroup, batch: Batch, now: float
+    state: CoreState, number: int, span: Span, group: SlotGroup, batch: Batch, since: float
 ) -> None:
-    """Note that a worker has a run, as `assigner` does (a call more for each run would be felt)."""
-    one, worker, hard = span.open_task, group.worker, group.queue.hard
-    limit = one.task.timeout
-    if hard is not None:
-        limit = hard if limit is None else min(limit, hard)
-    run = Run(number, span, group, batch, span.start, now, now, limit)
-    state.runs[number] = worker.runs[number] = run
-    one.runs = added(one.runs, number)
-    note_move(state, span, "assigned", f"to {worker.id.hex()[:8]} as run {number}")
+    """Note that a worker has a run."""
+    assigner.begin_run(state, number, span, group, batch, since)
     if batch.runs:
         books.count_running(group, span.open_task, span.calls)
     else:
