@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from gridengine.dispatcher.core import books, objects
+from gridengine.dispatcher.core import books, objects, outcomes
 from gridengine.dispatcher.core.calls import AwaitedResult, OpenTask, Span, added, without
 from gridengine.dispatcher.core.events import Send
 from gridengine.dispatcher.core.model import (
@@ -20,12 +20,6 @@ from gridengine.dispatcher.core.model import (
     TaskQueue,
     Worker,
     may_go_ahead,
-)
-from gridengine.dispatcher.core.outcomes import (
-    has_failed,
-    name_of,
-    note_move,
-    settle_failed_input,
 )
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.resources.demand import ANY
@@ -167,7 +161,7 @@ def begin_run(
 
 def _started(run: Run) -> WatchEvent:
     span, worker = run.span, run.worker
-    function, name = span.open_task.function.function.name, name_of(span, span.start)
+    function, name = span.open_task.function.function.name, outcomes.name_of(span, span.start)
     return WatchEvent(STARTED, span.calls, 0.0, function, name, worker.hello.host, worker.job)
 
 
@@ -202,14 +196,14 @@ def _has_inputs(state: CoreState, span: Span, worker: Worker) -> bool:
     one = span.open_task
     away = [awaited for awaited in one.inputs if _is_away(awaited, worker)]
     for awaited in away:
-        if awaited.data is not None and has_failed(awaited.data):
-            settle_failed_input(state, one, awaited)
+        if awaited.data is not None and outcomes.has_failed(awaited.data):
+            outcomes.settle_failed_input(state, one, awaited)
             return False
     if not away:
         return True
     near = _is_sooner_there(state, span, away)
     one.missing, one.again = len(away), (span.demand, span.attempt)
-    note_move(state, span, "missing", "its inputs are elsewhere")
+    outcomes.note_move(state, span, "missing", "its inputs are elsewhere")
     for awaited in away:
         awaited.waiting = added(awaited.waiting, one)
         if not near:
@@ -278,7 +272,7 @@ def _go_on(state: CoreState, one: OpenTask) -> bool:
     for awaited in missing:
         awaited.waiting = without(awaited.waiting, one)
     one.missing, span = 0, one.only_span()
-    note_move(state, span, "waiting", "for any worker")
+    outcomes.note_move(state, span, "waiting", "for any worker")
     queue = state.queue_for(span.demand)
     queue.put_back(span)
     state.agenda.changed_queues[queue] = None
@@ -289,7 +283,7 @@ def _is_away(awaited: AwaitedResult, worker: Worker) -> bool:
     remote, data = awaited.remote, awaited.data
     if remote is not None:
         return remote.away and worker.id not in remote.workers
-    return data is None or has_failed(data)
+    return data is None or outcomes.has_failed(data)
 
 
 def nearest(state: CoreState, queue: TaskQueue) -> SlotGroup | None:

@@ -236,11 +236,11 @@ class OpenTask(Struct, eq=False, gc=False):
         payload = self.task.payload
         size = len(payload[0]) if len(payload) == 1 else size_of(payload)
         for needed in self.inputs:
-            if needed.remote is None:
-                if needed.data is not None and needed.data.payload is not None:
-                    size += len(needed.data.payload[0])
-            elif worker not in needed.remote.workers:
-                size += needed.remote.size
+            remote, data = needed.remote, needed.data
+            if remote is not None:
+                size += 0 if worker in remote.workers else remote.size
+            elif data is not None and data.payload is not None:
+                size += len(data.payload[0])
         return size
 
     def is_settled(self, index: int) -> bool:
@@ -343,7 +343,6 @@ class Failure(Struct, frozen=True):
     attempts: Sequence[Attempt]
     calls: bytes
     form: int
-    retries: int
     hint: str
 
 

@@ -349,11 +349,13 @@ class TaskQueue:
 
     def put_back(self, span: Span) -> None:
         """Queue calls before all others of their submitter."""
-        one = span.open_task
-        level = self.waiting.level(one.submitter, one.task.priority)
-        spans = level.get(one.submitter)
+        one, waiting = span.open_task, self.waiting
+        submitter = one.submitter
+        plain = submitter.plain and not one.task.priority
+        level = waiting.spans if plain else waiting.level(submitter, one.task.priority)
+        spans = level.get(submitter)
         if spans is None:
-            level[one.submitter] = deque((span,))
+            level[submitter] = deque((span,))
         else:
             spans.appendleft(span)
         self.calls += span.stop - span.start

@@ -420,7 +420,7 @@ def _failure(finished: CallsFinished, one: OpenTask) -> Failure:
     calls = task.id, finished.start, finished.stop, one.function.function.name
     words, hint = ("", "") if error is None else (_words(error), error.hint or "")
     ended = words, bytes(cause), type(error) is Cancelled, finished.attempts
-    shown = shown_calls(one), task.form, task.retries, hint
+    shown = shown_calls(one), task.form, hint
     return Failure(*calls, task.name, task.first, *ended, *shown)
 
 

@@ -35,25 +35,13 @@ from gridengine.errors import ConfigurationError, VersionMismatch
 from gridengine.resources.base import Resource
 from gridengine.resources.demand import decode_demand
 from gridengine.resources.units import plural
-from gridengine.wire.messages import (
-    NAME_BYTES,
-    VERSION,
-    Cancel,
-    Forget,
-    Held,
-    HeldBatch,
-    HeldRun,
-    Hello,
-    Refuse,
-    Stop,
-    Welcome,
-)
+from gridengine.wire import messages
 
-UNKNOWN = Hello(VERSION, "", "", "", "the dispatcher's machine", 0, 1, "")
+UNKNOWN = messages.Hello(messages.VERSION, "", "", "", "the dispatcher's machine", 0, 1, "")
 """In place of what a worker said that has ended with its dispatcher."""
 
 
-def connected(state: CoreState, id: bytes, hello: Hello) -> None:
+def connected(state: CoreState, id: bytes, hello: messages.Hello) -> None:
     """Take in a worker that says hello, or refuse it."""
     absent = state.workers.get(id)
     if absent is not None and not absent.absent:
@@ -96,18 +84,18 @@ def connected(state: CoreState, id: bytes, hello: Hello) -> None:
         books.move_worker(worker, provisioner)
     if is_by_hand(state, worker) and not provisioner.requested:
         provisioner.by_hand.add(id)
-    state.effects.append(events.Send(id, Welcome(state.policy.epoch)))
+    state.effects.append(events.Send(id, messages.Welcome(state.policy.epoch)))
     if launch is not None:
         _say_connected(state, worker, launch)
     if worker.phase is Phase.STOPPING:
-        state.effects.append(events.Send(id, Stop()))
+        state.effects.append(events.Send(id, messages.Stop()))
     elif withdrawn or state.closing:
         worker_lifecycle.stop(state, worker)
     else:
         _admit(state, worker)
 
 
-def _held_by(state: CoreState, hello: Hello) -> Resource | None:
+def _held_by(state: CoreState, hello: messages.Hello) -> Resource | None:
     """Return the resources that a worker says it holds, with one core if it names none; None if it
     says nothing.
 
@@ -135,7 +123,7 @@ def is_by_hand(state: CoreState, worker: Worker) -> bool:
     return state.policy.keeps_others and worker.launch is None and not worker.hello.elapsed
 
 
-def _add(state: CoreState, id: bytes, hello: Hello, provisioner: Provisioner) -> Worker:
+def _add(state: CoreState, id: bytes, hello: messages.Hello, provisioner: Provisioner) -> Worker:
     now, generation = state.now, state.generation
     worker = Worker(id, hello, now, now, provisioner, since=now, generation=generation)
     books.add_worker(state, worker)
@@ -146,7 +134,7 @@ def _admit(state: CoreState, worker: Worker) -> None:
     """Let a worker go on with what it has, and give out its slots."""
     held = worker.hello.held
     if worker.absent:
-        take_back(state, worker, held or Held())
+        take_back(state, worker, held or messages.Held())
     elif held is not None:
         drop(state, worker, held)
     requesting = sum(one.requested > 0 for one in state.provisioners.values())
@@ -223,21 +211,21 @@ def _recognise(
 
 
 def _refuse(state: CoreState, id: bytes, reason: str) -> None:
-    state.effects += [events.Send(id, Refuse(reason)), events.Lost(id)]
+    state.effects += [events.Send(id, messages.Refuse(reason)), events.Lost(id)]
 
 
 def _mismatch(
-    state: CoreState, hello: Hello, launch: LaunchedWorker | None
+    state: CoreState, hello: messages.Hello, launch: LaunchedWorker | None
 ) -> VersionMismatch | None:
     policy = state.policy
-    ours = VERSION, policy.version, policy.python
+    ours = messages.VERSION, policy.version, policy.python
     theirs = hello.protocol, hello.version, hello.python
-    if theirs == ours or (hello.functions and hello.protocol == VERSION):
+    if theirs == ours or (hello.functions and hello.protocol == messages.VERSION):
         return None  # whoever has functions of its own need not be of this package
     return VersionMismatch(
         f"the worker on {hello.host} has gridengine {hello.version} (protocol {hello.protocol}) on "
         f"Python {hello.python}, "
-        f"the dispatcher gridengine {policy.version} (protocol {VERSION}) on Python "
+        f"the dispatcher gridengine {policy.version} (protocol {messages.VERSION}) on Python "
         f"{policy.python}",
         host=hello.host,
         job=launch.handle.id if launch is not None else None,
@@ -332,7 +320,7 @@ def _begin(
     batch.runs += 1
 
 
-def take_back(state: CoreState, worker: Worker, held: Held) -> None:
+def take_back(state: CoreState, worker: Worker, held: messages.Held) -> None:
     """Let an absent worker go on with the calls that it has and that are still wanted. What it lost
     waits again; what nobody wants is ended.
 
@@ -369,7 +357,7 @@ def take_back(state: CoreState, worker: Worker, held: Held) -> None:
 def _go_on(
     state: CoreState,
     worker: Worker,
-    held: HeldBatch,
+    held: messages.HeldBatch,
     before: dict[int, Run],
     groups: dict[tuple[int, TaskQueue], SlotGroup],
 ) -> None:
@@ -394,7 +382,7 @@ def _go_on(
             _begin(state, run.number, going, group, batch, run.since)
 
 
-def _is_part(item: HeldRun, run: Run) -> bool:
+def _is_part(item: messages.HeldRun, run: Run) -> bool:
     """Return whether the run that a worker reports is part of the run that it was assigned."""
     return item.task == run.span.open_task.task.id and item.done <= item.stop <= run.span.stop
 
@@ -409,7 +397,7 @@ def _leave_out(state: CoreState, run: Run, span: Span) -> None:
     outcomes.settle_failed(state, span, error, -signal.SIGKILL)
 
 
-def _end_others(state: CoreState, worker: Worker, held: Held) -> None:
+def _end_others(state: CoreState, worker: Worker, held: messages.Held) -> None:
     """Have a worker end the runs that nobody wants, and forget the objects that no task uses."""
     runs = [item.run for batch in held.batches for item in batch.runs]
     _end(state, worker, [run for run in runs if run not in worker.runs], signal.SIGKILL)
@@ -426,18 +414,18 @@ def _end_others(state: CoreState, worker: Worker, held: Held) -> None:
         if (known := state.objects.get(name)) is not None:
             known.workers.add(worker.id)
             worker.functions.add(name)
-        elif not (worker.runs and len(name) == NAME_BYTES):  # inputs of what waits there
+        elif not (worker.runs and len(name) == messages.NAME_BYTES):  # inputs of what waits there
             forgotten.append(name)
     if forgotten:
-        state.effects.append(Send(worker.id, Forget(forgotten)))
+        state.effects.append(Send(worker.id, messages.Forget(forgotten)))
 
 
 def _end(state: CoreState, worker: Worker, runs: Sequence[int], number: int) -> None:
     if runs:
-        state.effects.append(Send(worker.id, Cancel(list(runs), number)))
+        state.effects.append(Send(worker.id, messages.Cancel(list(runs), number)))
 
 
-def drop(state: CoreState, worker: Worker, held: Held) -> None:
+def drop(state: CoreState, worker: Worker, held: messages.Held) -> None:
     """Have a worker that is as good as a new one end all that it has."""
     _end_others(state, worker, held)
     allocator.end_allocations(state, worker, held.allocations)
