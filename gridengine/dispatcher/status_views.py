@@ -1,5 +1,5 @@
-"""What is told of a core to those who watch it. Pure, and called only on request: the cost grows
-with the samples, demands and functions, not with calls.
+"""The status of a core, for watchers. Pure, and called only on request: the cost grows with the
+samples, demands and functions, not with calls.
 """
 
 from __future__ import annotations
@@ -39,9 +39,11 @@ def status_of(
     epoch: float = 0.0,
     names: Collection[str] = (),
 ) -> rows.Status:
-    """Return the status of a dispatcher that began at `began`: at most so many workers, runs and
-    failures each; with `names` only those of such a worker, host, cluster job or function. `epoch`
-    converts `now` to seconds of the epoch; 0 if unknown.
+    """Return the status of a dispatcher that began at `began`.
+
+    most: how many workers, runs and failures there are at most, each. names: if any are given, only
+    the workers, runs and failures of such a worker, host, cluster job or function. epoch: what to
+    add to `now` for seconds since 1970; 0 if unknown.
     """
     snapshot, policy = state.snapshot(), state.policy
     waits = state.has_tasks and not state.runs and not snapshot.waiting
@@ -80,7 +82,7 @@ def status_of(
 
 
 def _named_workers(state: CoreState, names: Collection[str]) -> Collection[Worker]:
-    """Return the workers of these names, and those with calls of these functions."""
+    """Return the workers of these names, and the workers with calls of such functions."""
     found = {
         worker.id: worker
         for worker in state.workers.values()
@@ -120,7 +122,7 @@ def sample(many: Collection[T], most: int) -> Iterable[T]:
 
 
 def _seconds_left(state: CoreState, waiting: int, running: int) -> float | None:
-    """Return an estimate of when all will have ended, by what calls took so far."""
+    """Return an estimate of when all calls will have ended, from the mean duration so far."""
     calls = sum(one.calls for one in state.functions.values())
     slots = sum(queue.slots for queue in state.queues.values())
     if not calls or not slots or not waiting + running:

@@ -1,4 +1,4 @@
-"""What is told of the tasks that have not ended: a window of their calls, and their graph."""
+"""The tasks that have not ended, for watchers: a window of their calls, and their graph."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is measured of calls: how many there are, how long they take, and their memory."""
+"""Figures of calls: how many there are, how long they take, how much memory they use."""
 
 from __future__ import annotations
 

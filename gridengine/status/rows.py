@@ -1,8 +1,7 @@
-"""What a dispatcher tells of itself: to those who watch it, plain data that become JSON; to its own
-process, counts (`Snapshot`).
+"""The status of a dispatcher, as watchers are sent it: plain data that become JSON.
 
-Times are seconds. Events are told as so many seconds ago, since only the dispatcher's process knows
-its clock. Of many things a sample is told, with how many there are.
+Times are seconds. The time of an event is given as seconds ago, since only the dispatcher's process
+knows its clock. Where there is much of a kind, there is a sample, and the whole number beside it.
 """
 
 from __future__ import annotations
@@ -302,7 +301,7 @@ class Status(Struct, frozen=True):
         return f"{self.worker_count:,}{most}"
 
     def facts(self) -> list[tuple[str, object]]:
-        """Return the most important, with what people call them."""
+        """Return the most important figures as (label, words)."""
         ended = [f"{self.done:,} done", f"{self.failed:,} failed"]
         ended += [f"{self.retried:,} retried"] * bool(self.retried)
         workers = [self.worker_words]

@@ -1,5 +1,5 @@
-"""What is told while it happens: lines of the log, and events for who follows a dispatcher. Of what
-happens in bulk a part is told, and the rest is counted.
+"""The lines that the log has of a run. Of many lines of one kind at a time some are written, and
+the others are counted.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Tally(Struct):
 
 
 class RunLog(Struct):
-    """What has been told of a run. Each method returns the lines that are due."""
+    """The lines that the log has of a run. Each method returns the lines that are due."""
 
     tallies: dict[str, Tally] = field(default_factory=dict)
     figures: tuple[int, int, int] = (0, 0, 0)
@@ -94,7 +94,7 @@ class RunLog(Struct):
         return self._line("repeated call", text, now)
 
     def tick(self, figures: tuple[int, int, int], now: float, *, busy: bool) -> list[str]:
-        """Tell what was left out, and figures when all calls have ended."""
+        """Return how many lines were left out, and figures when all calls have ended."""
         lines = [line for kind in self.tallies for line in self._left_out(kind, now)]
         if busy:
             self.busy_since = now if self.busy_since is None else self.busy_since
@@ -105,7 +105,7 @@ class RunLog(Struct):
         return lines
 
     def closed(self, figures: tuple[int, int, int], now: float) -> list[str]:
-        """Tell what has not been told yet."""
+        """Return all that has not been said yet."""
         self._pause(now)
         return [line for kind in self.tallies for line in self._left_out(kind, math.inf)] + (
             self._told(figures)

@@ -1,4 +1,4 @@
-"""TODO."""
+"""The counts of a dispatcher at one moment, which any thread of its process may read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""TODO."""
+"""The events of calls and workers, recorded while somebody follows a dispatcher. Of many events of
+one kind at a time some are kept, and the others are counted.
+"""
 
 from __future__ import annotations
 

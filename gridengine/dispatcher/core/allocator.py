@@ -1,10 +1,12 @@
-"""Gives task queues slots on workers; on shared workers the packer decides which.
+"""Gives queues slots on workers. On shared workers the packer decides which queue gets which
+resources.
 
-A worker that was launched for one demand offers exactly that, and belongs to its queue for life.
-Where requests share the workers, their resources are given out in *allocations*: an allocation is
-what one request asks for. It is a slot of its queue, and gets batch after batch without asking the
-packer again. Only when another queue waits for room is it released, at the end of its batch, and
-the packer decides anew. So calls that have the workers to themselves cost the packer nothing.
+A worker that was launched for one demand offers exactly that demand, and belongs to its queue for
+life. Where requests share the workers, their resources are given out as *allocations*: one
+allocation holds the resources of one request. An allocation is a slot of its queue, and gets batch
+after batch without asking the packer again. It is released at the end of a batch, and only when
+another queue waits for room; then the packer decides anew. So calls that have the workers to
+themselves cost the packer nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from gridengine.wire.messages import Release
 
 
 def open_worker(state: CoreState, worker: Worker) -> GridEngineError | None:
-    """Give out the slots of a worker; return the error if it cannot provide what it was launched
+    """Give out the slots of a worker. Return the error if the worker lacks what it was launched
     for.
     """
     if worker.hello.functions:

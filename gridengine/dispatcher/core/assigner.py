@@ -49,15 +49,15 @@ def fill(state: CoreState, queue: TaskQueue) -> None:
 
 
 def is_held(state: CoreState) -> bool:
-    """Return whether no call may begin, since the dispatcher drains. Calls of running calls may:
-    these need them to end.
+    """Return whether no call may begin, since the dispatcher drains. Calls that running calls have
+    made may begin: the running calls cannot end without them.
     """
     return not any(submitter.depth for submitter in state.submitters.values())
 
 
 def _seconds_of(queue: TaskQueue, worker: Worker) -> float:
-    """Return for how long a worker must stay to be given the next call. A call that may run only
-    once is expected to take as long as those before it, if another worker may have more time.
+    """Return for how many seconds a worker must stay to be given the next call. A call that may run
+    only once is expected to take as long as earlier calls, if another worker may stay longer.
     """
     one = queue.waiting.first(worker.floor).open_task
     once = not one.task.retries and worker.taken
@@ -213,7 +213,7 @@ def _has_inputs(state: CoreState, span: Span, worker: Worker) -> bool:
 
 def _is_sooner_there(state: CoreState, span: Span, away: Sequence[AwaitedResult]) -> bool:
     """Have a call wait, once, for the worker that has its inputs, if that worker likely has room
-    before they could be fetched; return whether it waits.
+    before the inputs could be fetched. Return whether the call waits.
     """
     holders = [one.remote.workers for one in away if one.remote and one.remote.asked is None]
     there = set.intersection(*holders) if len(holders) == len(away) else set()

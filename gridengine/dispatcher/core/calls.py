@@ -1,7 +1,8 @@
-"""Open tasks, the spans of their calls, and who submitted them.
+"""Open tasks, the spans of their calls, results that calls need, and who submitted them; the states
+of a call.
 
-What there are many of, and is made for each call, is a `Struct`, which is made quickly. What
-changes with each call is a dataclass with slots: setting its attributes takes a tenth of the time.
+An object that is made for each call is a `Struct`, which is made quickly. An object that changes
+with each call is a dataclass with slots: setting its attributes takes a tenth of the time.
 """
 
 from __future__ import annotations
@@ -63,13 +64,13 @@ class Pace:
 
 @dataclass(slots=True, eq=False)
 class RemoteObject:
-    """An object that workers hold, with the workers that have it, its size in bytes, and how many
-    open tasks use it.
+    """An object that workers hold: a function, a shared object, or a large result.
 
-    It is a function, with the pace and the counts of its calls. Or it is `shared`: an object that
-    functions and calls refer to, kept while handles are `held`. Or it is the `result` of a call,
-    kept as long as its `AwaitedResult`; while it is `away` only workers have it, one of which may
-    have been `asked` for it.
+    function, size: the object and its bytes. open: how many open tasks use it. workers: who has it.
+    pace, counts: of a function, the duration and the number of its calls.
+    shared, held: functions and calls refer to it; it stays while handles are held.
+    result, away, asked: it is the result of a call, and stays as long as its `AwaitedResult`. While
+        it is away only workers have it, one of which may have been asked for it.
     """
 
     function: Function
@@ -87,9 +88,10 @@ class RemoteObject:
 
 @dataclass(slots=True, eq=False)
 class Client:
-    """A process that submits calls, with the calls that those make; number 0 is the dispatcher's
-    own. `share` is the load of its batches by its weight, `last_turn` the number of its latest
-    batch. It is forgotten when it has `left` and has no `submitters`.
+    """A process that submits calls, with the calls that its calls make. Number 0 is the
+    dispatcher's own process. `share`: the load of its batches divided by its weight. `last_turn`:
+    the number of its latest batch. A client is forgotten when it has `left` and has no
+    `submitters`.
     """
 
     number: int
@@ -107,11 +109,12 @@ class Client:
 
 @dataclass(slots=True, eq=False)
 class Submitter:
-    """One who submits calls for a client, with open tasks and batches at workers.
+    """One source of calls within a client, with its open tasks and its batches at workers.
 
-    `last_run` is the number of its latest run; `function` its latest function, and `pace` that of
-    its calls, at first that of others' calls. `depth` is how many calls its calls are inside of.
-    `plain` submitters are of depth 0, and of the dispatcher's own process.
+    last_run: the number of its latest run. function: its latest function.
+    pace: the pace of its calls of this function; at first the pace of all calls of the function.
+    depth: inside of how many calls its calls are. plain: depth 0, and of the dispatcher's own
+        process.
     """
 
     number: int
@@ -137,15 +140,18 @@ class Unwanted(Struct, frozen=True):
 
 
 class AwaitedResult(Struct, eq=False, gc=False):
-    """The result of a call that others, its *dependents*, need; it may not be here yet.
+    """The result of a call that other calls, its *dependents*, need. The result may not have come
+    yet.
 
-    It is kept while it is `held` (new dependents may come, or the caller was `told` of a result
-    that stays at a worker, and may have `asked` for it), and while dependents are `open`. `waiting`
-    are those that have not begun, in a tuple or a table. `data` is the outcome; a large value is
-    known to workers as `remote`. Before, `run` is the run that is to make it, if dependents may
-    follow in its batch. `maker`, `made` and `heirs`: see `objects`.
+    held: how often it is referred to: new dependents may come. A result that stays at a worker is
+        held once more, when the caller was `told` of it; the caller may have `asked` for it.
+    open: how many dependents have not ended; waiting: the dependents that have not begun.
+    data: the outcome; remote: a large value, as workers know it.
+    run: until the result has come, the run that makes it, if dependents may follow in the same
+        batch.
+    maker, made, heirs: see `objects`.
 
-    With a million calls, memory is slow: what each event looks at comes first, here and in
+    With a million calls, memory is slow: the fields that each event reads come first, here and in
     `OpenTask`.
     """
 
@@ -166,16 +172,19 @@ class AwaitedResult(Struct, eq=False, gc=False):
 class OpenTask(Struct, eq=False, gc=False):
     """A task with unsettled calls.
 
-    `needs` are the shared objects that it or its function refers to; `order` its place among all
-    tasks; `since` when it was submitted; `unwanted` its cancelled and recalled calls; `attempts`
-    how earlier attempts ended; `settled` its settled calls, as ranges, None before any.
-
-    `inputs` are the results that its one call needs, of which some are `missing`: until they are
-    here it is in no queue, or is at a worker behind the calls that make them. After it came back,
-    or lacked its inputs, `again` is the demand and the attempt that it waits for; it may have
-    waited until `near_until` for a worker that has them. `kept` is its result that others need or,
-    of several calls, the results by index; `wanted_late` are those that others asked for after the
-    assignment. A `remade` task is told to nobody. `parent` is the run that it ends with, or 0.
+    missing: how many of the `inputs` of its one call have not come. Meanwhile the task is in no
+        queue, or is at a worker behind the calls that make its inputs. inputs: the results that the
+        call needs.
+    again: the demand and the attempt with which a call waits that came back, or lacked its inputs.
+    kept: its result that other calls need; of several calls, the results by index.
+    needs: the shared objects that the task or its function refers to.
+    order, since: its place among all tasks; when it was submitted.
+    unwanted: its cancelled and recalled calls. attempts: how earlier attempts ended, by index.
+    settled: its settled calls, as ranges; None before any.
+    wanted_late: the calls whose results were asked for after the assignment.
+    near_until: until when it may wait for the worker that has its inputs.
+    remade: it makes a lost result again, and nobody is told its outcome.
+    parent: the number of the run that it ends with, or 0.
     """
 
     function: RemoteObject
@@ -205,7 +214,9 @@ class OpenTask(Struct, eq=False, gc=False):
         return Span(self, 0, 1, demand, attempt)
 
     def may_follow(self, first: OpenTask, coming: Collection[AwaitedResult]) -> bool:
-        """Return whether its call may follow, in one batch, calls that make these results."""
+        """Return whether its call may follow, in one batch, calls that make the results in
+        `coming`.
+        """
         for needed in self.inputs:
             if needed.data is None:
                 if needed not in coming:
@@ -223,7 +234,7 @@ class OpenTask(Struct, eq=False, gc=False):
         )
 
     def kept_within(self, start: int, stop: int) -> Sequence[tuple[int, int]]:
-        """Return which of these calls make results that others need, with their references."""
+        """Return (index, reference) of the calls in a range whose results other calls need."""
         kept = self.kept
         if kept is None:
             return ()
@@ -294,7 +305,7 @@ class Span(Struct, frozen=True, gc=False):
 
 
 def left_of(ranges: Ranges, others: Ranges) -> list[tuple[int, int]]:
-    """Return what is left of ranges of calls without others."""
+    """Return the parts of ranges of calls that are in no other range."""
     left, sorted_others = list[tuple[int, int]](), sorted(others)
     for start, stop in ranges:
         for first, last in sorted_others:
@@ -406,7 +417,7 @@ class Story:
             self.add(event.worker, f"says {type(event.message).__name__}")
 
     def add(self, subject: Subject, words: str) -> None:
-        """Note what has happened to a task or worker."""
+        """Note an event of a task or worker."""
         lines = self._lines.setdefault(subject, deque(maxlen=MOST_LINES))
         lines.append(f"{self._event}: {words}")
         self._lines.move_to_end(subject)
@@ -442,6 +453,8 @@ class Story:
         return [index for index in range(start, stop) if known.get(index, "waiting") != but]
 
     def broken(self, text: str, subject: Subject | None = None) -> Broken:
-        """Return the error that tells that something does not hold, with what led to that."""
+        """Return the error of a broken invariant; the text ends with the last events of its
+        subject.
+        """
         lines = [] if subject is None else self.of(subject)
         return Broken("\n  ".join([text, *lines]))

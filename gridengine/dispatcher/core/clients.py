@@ -1,5 +1,5 @@
-"""Clients of a dispatcher: who has joined, which tasks they submit, which calls they
-cancel or recall, and which calls the core recalls for the sake of others.
+"""Clients of a dispatcher: which have joined, which tasks they submit, which calls they cancel or
+recall. And the calls that the core itself recalls, for the sake of other calls.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _tasks_of(state: CoreState, client: Client) -> Iterator[OpenTask]:
 
 
 def submitted(state: CoreState, event: events.Submitted) -> None:
-    """Open tasks of one function, queue the calls that may begin, and assign what can be."""
+    """Open tasks of one function, queue the calls that may begin, and assign calls."""
     if not event.tasks:
         return
     known, blocks = state.open_tasks, state.blocks
@@ -217,7 +217,7 @@ MOST_SEARCHED = 200
 
 
 def cancel_requested(state: CoreState, event: CancelRequested) -> None:
-    """Settle the waiting ones of these tasks and calls, and have workers end the others."""
+    """Settle the calls that wait, of these tasks and calls; have workers end the calls that run."""
     state.open(event.tasks)
     tasks = [state.open_tasks[task] for task in event.tasks if task in state.open_tasks]
     calls = [*((one.task.id, 0, one.task.count) for one in tasks), *event.calls]
@@ -228,8 +228,8 @@ def cancel_requested(state: CoreState, event: CancelRequested) -> None:
 
 
 def recall_requested(state: CoreState, event: RecallRequested) -> None:
-    """Settle the waiting ones of these calls, and have workers return what they have not begun. A
-    worker returns all of that: runners let go of it as a whole.
+    """Settle the calls that wait; have workers return the calls that have not begun. A worker
+    returns all unbegun calls, since a runner lets go of its whole batch.
     """
     for worker, runs in reject(state, event.calls, 0):
         begun = worker.under_way()
@@ -247,8 +247,8 @@ def _is_unwanted_after(run: Run) -> bool:
 def reject(
     state: CoreState, calls: Iterable[tuple[int, int, int]], number: int
 ) -> list[tuple[Worker, list[Run]]]:
-    """Settle the waiting ones of these calls (task, start, stop) and mark the others as unwanted;
-    return the runs of the others by worker.
+    """Settle the waiting calls of these ranges (task, start, stop), and mark the assigned calls as
+    unwanted. Return the runs of the assigned calls, by worker.
     """
     rejected: dict[int, list[Unwanted]] = {}
     calls = list(calls)
@@ -315,7 +315,7 @@ def recall_for_new_submitter(state: CoreState) -> None:
 
 
 def rebalance(state: CoreState, event: Rebalance) -> None:
-    """Where calls take longer than those before them, recall the calls that wait behind them."""
+    """Recall the calls that wait behind calls which take longer than earlier calls did."""
     state.rebalance_due = False
     for worker in _busy_workers(state):
         begun, spare = worker.under_way(), worker.spare()

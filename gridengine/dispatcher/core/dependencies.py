@@ -1,8 +1,8 @@
-"""Calls that need the results of others: what they wait for, and what follows from an outcome.
+"""Calls that need the results of other calls: their inputs, and what follows from an outcome.
 
-A result that others need has a number, its *reference*. Its maker (a call, or the client) and its
-dependents may come in any order, and so may its release. `settle` works off a chain of calls in a
-loop, one ended task after the other, without recursion.
+Each result that other calls need has a number, its *reference*. Its maker (a call, or the client),
+its dependents and its release may come in any order. `settle` works off a chain of calls in a loop,
+one ended task after the other, without recursion.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ MOST_NAMED = 6
 
 
 def link(state: CoreState, one: OpenTask) -> bool:
-    """Note the results that a new task makes for others and those that it needs; return whether it
-    may begin.
+    """Note the results that a new task makes for other calls, and its inputs. Return whether it may
+    begin.
     """
     task, known, early = one.task, state.awaited, state.released_early
     for index, reference in task.kept:
@@ -83,7 +83,7 @@ def _to_be_made(state: CoreState, reference: int) -> AwaitedResult:
 
 
 def wanted(state: CoreState, event: events.ResultWanted) -> None:
-    """Keep the results of unsettled calls; ask the client for those of settled ones."""
+    """Keep the results of unsettled calls. Ask the client for the results of settled calls."""
     state.open(task for task, _, _ in event.calls)
     for task, index, reference in event.calls:
         one = state.open_tasks.get(task)
@@ -122,8 +122,8 @@ def released(state: CoreState, event: events.ReferencesReleased) -> None:
 
 
 def settle(state: CoreState) -> None:
-    """Pass on the outcomes of calls that were settled in this event, and of those that this settles
-    in turn.
+    """Pass on the outcomes of the calls that this event has settled, and of the calls that this
+    settles.
     """
     while state.agenda.linked:
         linked, state.agenda.linked = state.agenda.linked, []

@@ -1,6 +1,4 @@
-"""What goes into the core (each an `Event`) and comes out of it (each an `Effect`): plain frozen
-data.
-"""
+"""Events, which go into the core, and effects, which come out of it: plain frozen data."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ from gridengine.wire.messages import Hello, Message
 
 
 class Event(Struct, frozen=True):
-    """What the core is told."""
+    """A fact that the core is told."""
 
 
 class ClientJoined(Event, frozen=True):
@@ -59,8 +57,8 @@ class SubmittedAlike(Event, frozen=True):
 
 
 class CancelRequested(Event, frozen=True):
-    """End these tasks, and these `calls` of others (task, start, stop): what has not begun never
-    runs, what runs is sent `signal`.
+    """End these tasks, and these `calls` of other tasks (task, start, stop). Calls that have not
+    begun never run; calls that run are sent `signal`.
 
     Other calls in the same batches run again, uncharged.
     """
@@ -71,8 +69,8 @@ class CancelRequested(Event, frozen=True):
 
 
 class RecallRequested(Event, frozen=True):
-    """Take back the unbegun ones of these calls (task, start, stop). They are settled as
-    `recalled`: waiting ones at once, others when their workers have returned them.
+    """Take back those of these calls (task, start, stop) that have not begun. They are settled as
+    `recalled`: waiting calls at once, assigned calls when their workers have returned them.
     """
 
     calls: Sequence[tuple[int, int, int]]
@@ -85,7 +83,7 @@ class Released(Event, frozen=True):
 
 
 class ResultWanted(Event, frozen=True):
-    """Others need the results of calls that were submitted before (task, call, reference)."""
+    """Calls need the results of earlier calls (task, call, reference)."""
 
     calls: Sequence[tuple[int, int, int]]
 
@@ -128,25 +126,26 @@ class RestoredWorker(Struct, frozen=True):
 
 
 class Restored(Event, frozen=True):
-    """What a dispatcher before this one has left; handled before any worker connects.
+    """The state that an earlier process of this dispatcher has left; handled before any worker
+    connects.
 
-    It may come in two events around those that submit its tasks again (`submitted` being another
-    way to do that): `launched` and `workers` first, lest others are launched; `settled` and `runs`
-    behind them.
+    It may come in two events, around the events that submit its tasks again (in the place of
+    `submitted`): first `launched` and `workers`, so that no other workers are launched; then
+    `settled` and `runs`.
 
-    submitted: tasks that have calls which are not settled, as they were handed in.
-    settled: of such tasks the calls that are, as ranges from one to before another, in order, by
-        the number of the task.
-    runs: what workers were assigned and not known to have ended, in any order; where calls were
-        assigned more than once, the highest number counts. Of calls that may run only once each
-        assignment must be among them: others are assigned at once.
-    workers: those that were connected, and not lost since.
-    launched: the workers that the scheduler has started and was not seen to have ended.
+    submitted: tasks with unsettled calls, as they were handed in.
+    settled: the settled calls of such tasks, by the number of the task: ranges from one call to
+        before another, in order.
+    runs: the runs of workers that are not known to have ended, in any order. Where a call was
+        assigned more than once, the highest number counts. Of calls that may run only once, each
+        assignment must be listed: calls that are not listed are assigned at once.
+    workers: the workers that were connected, and not lost since.
+    launched: the workers that the scheduler has started and that were not seen to end.
 
-    A worker of `runs` that is not among `workers` has ended with that dispatcher, as those of its
-    own process do. Calls of other `runs` are assigned to nobody else until their worker is back, is
-    reported dead by the scheduler, or has been silent for its lease: then as with every worker that
-    is lost.
+    A worker of `runs` that is not among `workers` has ended with that process, as the workers of
+    its own machine do. Calls of other `runs` are assigned to nobody else until their worker is
+    back, is reported dead by the scheduler, or has been silent for its lease. Then the worker is
+    lost as any other worker is.
     """
 
     submitted: Sequence[Submitted] = ()
@@ -180,7 +179,7 @@ class Scaled(Event, frozen=True):
 
 
 class Launched(Event, frozen=True):
-    """The scheduler has started workers; `asked` says for what, in its own words."""
+    """The scheduler has started workers. `asked`: for which resources, in its own words."""
 
     handles: Sequence[Handle]
     demand: Demand = ANY
@@ -202,8 +201,8 @@ class Polled(Event, frozen=True):
 
 
 class Explained(Event, frozen=True):
-    """What a queued worker waits for, by the batch system; or which addresses do not answer a
-    `running` one, by itself.
+    """Why a queued worker waits, in the words of the batch system. Or, with `running`: which
+    addresses do not answer a running worker, in its own words.
     """
 
     handle: Handle
@@ -232,7 +231,7 @@ class Closing(Event, frozen=True):
 
 
 class Draining(Event, frozen=True):
-    """No call may begin but those that running calls need. `Drained` tells when none runs."""
+    """No call may begin, except calls that running calls need. `Drained` says when none runs."""
 
 
 class Send(Effect, frozen=True, gc=False):
@@ -244,9 +243,7 @@ class Send(Effect, frozen=True, gc=False):
 
 
 class Grant(Effect, frozen=True):
-    """Tell a worker what the calls of an allocation get; `takes`: how many of its cores are
-    booked.
-    """
+    """Tell a worker the resources of an allocation. `takes`: how many of its cores are booked."""
 
     worker: bytes
     allocation: int
@@ -255,7 +252,7 @@ class Grant(Effect, frozen=True):
 
 
 class Launch(Effect, frozen=True):
-    """Ask the scheduler for workers; `label`: what their calls are called."""
+    """Ask the scheduler for workers. `label`: the name of the calls that they are for."""
 
     count: int
     demand: Demand = ANY
@@ -302,8 +299,8 @@ class ResultFetched(Effect, frozen=True):
 
 
 class Explain(Effect, frozen=True):
-    """Tell the user what these queued workers wait for, or what keeps the first `running` one from
-    connecting.
+    """Tell the user why these queued workers wait or, with `running`, why the first one has not
+    connected.
     """
 
     handles: Sequence[Handle]
@@ -322,6 +319,6 @@ class Warn(Effect, frozen=True):
 
 
 class Inform(Effect, frozen=True):
-    """Tell who reads the log how the run goes."""
+    """Write a line about the run to the log."""
 
     text: str

@@ -1,7 +1,7 @@
 """The calls that wait in one queue: whose turn it is, and blocks of tasks that wait as one.
 
-Clients take turns by weight; of each client its submitters do: next is who has the smallest share
-of the workers, or has waited longest.
+Clients take turns by weight, and the submitters of one client take turns. Next is the submitter
+with the smallest share of the workers; of equal shares, the one that has waited longest.
 """
 
 from __future__ import annotations
@@ -192,10 +192,11 @@ class _Levels(dict[Level, Waiting]):
 
 class FairQueue:
     """The waiting spans. The next client is the one with the smallest share of the workers for its
-    weight; of its calls the deepest come first, then those of the highest priority. At one level
-    its submitters take turns, and for each submitter it is first in, first out.
+    weight. Of its calls, the most deeply nested come first, then the calls of the highest priority.
+    At one level its submitters take turns, and for each submitter it is first in, first out.
 
-    `spans` are the plain ones: of the dispatcher's own process, not nested, without priority.
+    `spans`: the plain ones, that is of the dispatcher's own process, not nested, without priority.
+    They have a place of their own because nearly all spans are plain, and each step counts there.
     `alone`: whether the last turn was that of the only submitter with spans.
     """
 
@@ -242,8 +243,8 @@ class FairQueue:
         return spans[0] if type(spans[0]) is Span else first_of(spans)
 
     def begin_turn(self, floor: int = -1) -> Spans:
-        """Return the spans of the next submitter, to be taken from the left until `end_turn`; only
-        spans deeper than `floor`, of which there must be some.
+        """Return the spans of the next submitter, to be taken from the left until `end_turn`. Only
+        spans deeper than `floor` count, and there must be some.
         """
         others = self._others
         waiting = self._first_level(floor) if others else self.spans
@@ -320,8 +321,8 @@ class FairQueue:
         split: Callable[[Span], tuple[Iterable[Span], Iterable[Span]]],
         tasks: Iterable[OpenTask] | None = None,
     ) -> list[Span]:
-        """Split each span, of all or near these tasks, into what stays and what is taken out;
-        return what is taken out. Blocks near these tasks stay.
+        """Split each span, of all tasks or near these tasks, into the parts that stay and the parts
+        that are taken out. Return the parts that are taken out. Blocks near these tasks stay.
         """
         if tasks is None:
             self.open_blocks([one for one in self._entries() if isinstance(one, TaskBlock)])

@@ -1,5 +1,5 @@
-"""What always holds between two events. `check` looks at all that there is, so it is for tests, and
-for who looks for a fault: the core does it after each event when it is `checked`.
+"""The facts that always hold between two events. `check` looks at all tables, so it is for tests
+and for finding faults: the core calls it after each event when it is `checked`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def check(state: CoreState) -> None:
 
 
 class _Check:
-    """What the tables of a core say at one moment, sorted by what they belong to."""
+    """The tables of a core at one moment, sorted by what they belong to."""
 
     def __init__(self, state: CoreState) -> None:
         self.state = state
@@ -93,7 +93,7 @@ class _Check:
             self.check_task(one, sorted(its), runs[one.task.id])
 
     def check_task(self, one: OpenTask, held: Sequence[Held], runs: Iterable[Run]) -> None:
-        """What a task says of its calls is so: `held` is where they are."""
+        """A task agrees with the places of its calls, `held`."""
         task, calls = one.task.id, sum(stop - start for start, stop, _ in held)
         self.holds(all(start < stop for start, stop, _ in held), "an empty span", task)
         twice = any(before[1] > after[0] for before, after in pairwise(held))
@@ -126,7 +126,7 @@ class _Check:
         return counted(self.blocks, key, lambda block: block.left)
 
     def check_parents(self) -> None:
-        """Calls end with those that have made them."""
+        """Calls end with the calls that have made them."""
         children = grouped(self.tasks, lambda one: one.parent)
         for run in self.runs:
             its = {one.task.id for one in children.pop(run.number, ())}
@@ -137,7 +137,7 @@ class _Check:
             self.holds(not parent or not wanted, f"{wanted} outlive what has made them")
 
     def check_clients(self) -> None:
-        """Clients and submitters have what their calls and batches say."""
+        """Clients and submitters agree with their calls and batches."""
         state = self.state
         slots = [run for run in self.batches.values() if not run.batch.waiting]
         tasks = counted(self.tasks, lambda one: one.submitter)
@@ -166,7 +166,7 @@ class _Check:
             self.same(f"what client {number} has", kept, found)
 
     def check_functions(self) -> None:
-        """The counts of functions are those of their calls."""
+        """The counts of functions agree with their calls."""
         unsettled = counted(self.tasks, lambda one: id(one.function.counts), _unsettled)
         unsettled += self.in_blocks(lambda block: id(block.function.counts))
         running = counted(self.runs, lambda run: id(run.span.open_task.function.counts), _calls)
@@ -316,7 +316,7 @@ class _Check:
                 self.holds(comes, f"{waiting} wait for {reference} for ever")
 
     def check_snapshot(self) -> None:
-        """What others are told is what there is."""
+        """The snapshot agrees with the tables."""
         state, seen = self.state, self.state.snapshot()
         phases = Counter(worker.phase for worker in self.workers)
         ready = [worker for worker in self.workers if worker.phase is READY]

@@ -76,10 +76,11 @@ class Batch(Struct, gc=False):
 class SlotGroup:
     """Slots of a worker that belong to a queue: room for `slots` batches at a time.
 
-    `allocation` is the number that the worker knows, 0 for calls that ask for nothing; `packed` are
-    the packer's numbers for these slots, where requests share workers. `late` of its runs take
-    longer than expected. `listed`: the list of its queue that it is in, None while it gets no
-    calls.
+    allocation: the number by which the worker knows its resources; 0 for calls that ask for
+        nothing.
+    packed: where requests share workers, the packer's numbers for these slots.
+    late: how many of its runs take longer than expected.
+    listed: the list of its queue that it is in; None while it gets no calls.
     """
 
     worker: Worker
@@ -125,22 +126,24 @@ class Run(Struct):
 
 @dataclass(slots=True, eq=False)
 class Worker:
-    """A worker that is connected, or that an earlier dispatcher knew and that is `absent` yet.
+    """A worker that is connected; or `absent`: known from an earlier dispatcher process, and not
+    back yet.
 
-    What it has: `calls` that have not ended, in `runs`; `taken`, all calls of its life;
-    `functions`, the objects it holds; `held`, its resources, None for those that the scheduler's
-    workers have; `waiting` batches, whose calls wait for their children; `resuming`, runs that ask
-    for their slots back, with the asking runners.
+    Its load: runs, and calls, how many of their calls have not ended; batches, waiting: its
+        batches, and those whose calls wait for their children; taken: all calls that it was ever
+        assigned.
+    Its things: functions, the names of the objects that it has; held, its resources, None for those
+        that the scheduler's workers have; to_release, the allocations of an earlier dispatcher that
+        end before its slots are given out.
 
-    Whether it gets calls: its slots are given out (`open`); not `draining`, which means that it
-    leaves when its calls have ended; not `withheld`, until the `resuming` runs have slots; its free
-    slots are for calls deeper than `floor`. `to_release` are the allocations of an earlier
-    dispatcher that end before its slots are given out.
+    Whether it gets calls: open: its slots are given out. draining: it leaves when its calls have
+    ended. resuming: the runs that ask for their slots back, with their runners; withheld: until
+    these have slots, nothing else gets one. floor: its free slots are for calls deeper than this.
 
-    When and why it leaves: `leave_at`, a little before its walltime is over; `fruitless`, how often
-    in a row it gave all calls back; `exit_reason`, its own words, until the batch system tells how
-    it ended; `blamed_runs`, the runs that may be to blame for that, and `knows_begun`, whether it
-    said which had begun.
+    When and why it leaves: leave_at: a little before its walltime is over. fruitless: how often in
+    a row it gave all calls back. exit_reason: its own words, until the batch system says how it
+    ended. blamed_runs: the runs that may be to blame for its end; knows_begun: whether it said
+    which runs had begun.
     """
 
     id: bytes
@@ -225,13 +228,14 @@ class Worker:
 
 
 class TaskQueue:
-    """The waiting spans of one demand, and the slots that they may have.
+    """The waiting spans of one demand, and the slots that these may have.
 
-    `calls` wait, `running` are at workers. `idle` slot groups have a free slot. Groups `ahead` may
-    be given what they will want next, if calls are quick and none of their runs is late.
-    `kept[floor]` have a free slot for calls deeper than `floor`. `asked_level` and `asked_depth`
-    are those of the calls for which the packer was asked. A call may take `hard` seconds, and is
-    expected to take `soft`.
+    calls, running: how many calls wait, and are at workers.
+    idle: the slot groups with a free slot. ahead: slot groups that may be given their next batch
+        early, since calls are quick and none of their runs is late. kept: by `floor`, the slot
+        groups whose free slots are reserved for calls deeper than the floor.
+    asked_level, asked_depth: of the calls for which the packer was asked.
+    hard, soft: the seconds that a call may take, and is expected to take.
     """
 
     def __init__(self, provisioner: Provisioner, demand: Demand = ANY) -> None:
@@ -325,7 +329,7 @@ class TaskQueue:
         return {}
 
     def free_groups(self) -> list[SlotGroup]:
-        """Return those with a free slot."""
+        """Return the slot groups with a free slot."""
         return [*self.idle, *(group for groups in self.kept.values() for group in groups)]
 
     def put(self, span: Span) -> bool:
@@ -415,8 +419,8 @@ class TaskQueue:
         return spans
 
     def _sensible_calls(self, seconds: float | None) -> int:
-        """Return how many calls make a batch: those of `BATCH_SECONDS`, fewer to leave work for
-        every slot, but enough to pay for the message; one while nothing is known.
+        """Return how many calls make a batch: those of `BATCH_SECONDS`, but fewer to leave work for
+        every slot, and enough to pay for the message. One call while no duration is known.
         """
         if seconds is None or seconds > BATCH_SECONDS:
             return 1

@@ -1,4 +1,7 @@
-"""Runs that end, and what follows for their calls: outcomes, errors, other attempts."""
+"""How runs end, and what follows for their calls: an outcome, an error, or another attempt.
+
+The errors of calls are made here: which error a call gets decides whether it runs again.
+"""
 
 from __future__ import annotations
 
@@ -242,9 +245,7 @@ def note_move(state: CoreState, span: Span, to: CallState, words: str = "") -> N
 
 
 def requeue(state: CoreState, span: Span) -> None:
-    """Queue calls that were assigned, before all others; settle those that are not wanted any
-    more.
-    """
+    """Queue calls that were assigned, before all other calls; settle the unwanted ones."""
     for part in reversed(_wanted(state, span, recalled=span.attempt == 1)):
         one = part.open_task
         failed = [needed for needed in one.inputs if needed.data and has_failed(needed.data)]

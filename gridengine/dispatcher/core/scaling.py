@@ -1,4 +1,6 @@
-"""How many workers there are to be: requests for more, and who leaves when there are too many."""
+"""How many workers there should be: the requests to the scheduler, its reports, and which workers
+leave when there are too many.
+"""
 
 from __future__ import annotations
 
@@ -63,9 +65,9 @@ def scaled(state: CoreState, event: Scaled) -> None:
 
 
 def keep_bounds(state: CoreState) -> None:
-    """Have workers leave that exceed `max_workers`: of each demand first those that have not come
-    yet, then idle ones, then busy ones when their calls have ended; the last to come leaves first.
-    If there are too few, workers that were to leave stay.
+    """Have as many workers leave as there are above `max_workers`. Of each demand, workers that
+    have not connected leave first, then idle workers, then busy ones when their calls have ended;
+    the last to come leaves first. If there are too few workers, those that were to leave stay.
     """
     here = defaultdict[Provisioner, list[Worker]](list)
     for worker in reversed(state.workers.values()):
@@ -227,7 +229,7 @@ def _note_running(state: CoreState, reports: Mapping[Handle, Report]) -> None:
 
 
 def explained(state: CoreState, event: events.Explained) -> None:
-    """Note what a queued worker waits for, or what keeps a running one from connecting."""
+    """Note why a queued worker waits, or why a running one does not connect."""
     if not event.running:
         state.log.note(SCHEDULER, job=event.handle.id, reason=event.words)
     for provisioner in state.provisioners.values():

@@ -1,7 +1,5 @@
-"""What handling an event has left to do, in the order in which it is done.
-
-The tables, effects and counters of a dispatcher's core. Every other module of the core takes
-this one object; `state_machine` stands above them all.
+"""The tables, effects and counters of a dispatcher's core, and its agenda. Every other module of
+the core takes this one object.
 """
 
 from __future__ import annotations
@@ -32,12 +30,12 @@ from gridengine.wire.messages import NUMBER_BITS
 
 @dataclass(slots=True)
 class Agenda:
-    """The work that an event has caused and that has not been done yet.
+    """The work that an event has caused and that is not done yet.
 
-    Handlers add to it; `StateMachine.handle` works it off, from the first attribute to the last,
-    and begins again while new work came. Between two events all is empty, but for `room_freed` and
-    `reorder`: these wait until a queue asks the packer for something. Each entry is there once,
-    however often an event adds it.
+    Handlers add to the agenda; `StateMachine.handle` works it off, from the first attribute to the
+    last, and begins again while new work comes. Between two events everything is empty except
+    `room_freed` and `reorder`, which wait until a queue asks the packer for something. Each entry
+    is there once, however often an event adds it.
     """
 
     returning: dict[bytes, Worker] = field(default_factory=dict)
@@ -209,7 +207,7 @@ class CoreState:
         return not self.open_tasks.keys().isdisjoint(tasks) or self.blocks.has_any(tasks)
 
     def open(self, tasks: Iterable[int]) -> None:
-        """Open those of these tasks that are in blocks."""
+        """Open the tasks of these numbers that are in blocks."""
         if self.blocks:
             known = self.open_tasks
             found = {self.blocks.find(task) for task in tasks if task not in known}
@@ -323,7 +321,9 @@ class CoreState:
         return self._fitting_known[demand]
 
     def snapshot(self) -> Snapshot:
-        """Return what others may see; the cost grows with the demands and submitters only."""
+        """Return the counts that other threads may see; the cost grows with the demands and
+        submitters only.
+        """
         queues, provisioners = self.queues.values(), self.provisioners.values()
         idle, phases = self.idle_workers, self.phases
         return Snapshot(

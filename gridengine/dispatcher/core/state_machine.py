@@ -1,51 +1,4 @@
-"""A warning, now and then, when calls have waited for long because jobs hold all workers, or
-because no call makes what they need.
-
-Jobs may wait for one another or never end, and a future that a script sets itself may wait for
-calls that wait for it; then this is all that tells of it.
-
-`StateMachine.handle(event, now)` takes one event and returns the effects to perform, in order.
-
-There is no clock, socket, thread, file or pickle in the core, so a test can play every failure. The
-core promises two things. Each call of each task is settled exactly once, whatever workers do. And
-the work for one event does not grow with the calls that wait or the workers that are connected; but
-cancelling, a tick and the scheduler's reports look at all that they are about.
-
-    task --> spans --> run --> outcome        a span: consecutive calls of a task that wait, with
-               ^        |                     their attempt; a run: calls that a worker was given
-               +--------+  lost, given back   a batch: the runs that one runner is given at a time
-
-**Two state machines**, both tables in `states`. A *call* is waiting (in a queue), missing (inputs),
-assigned (in a run) or settled. Its place is its state: a field for each of a million calls that
-wait would cost memory, and could disagree with the place. A *worker* has a `Phase`. Whether it is
-given calls depends on four more facts that change independently (`draining`, `withheld`, `floor`,
-its share of calls): one state for each combination would be thirty states and no clearer.
-Runs are numbered, and no number is used again: an answer to a run that is no more is late, and
-dropped. The number of the attempt would not do, since calls that are given back keep theirs.
-
-**Kept in step.** Counts stand beside the tables (`books`, the only module that changes them), since
-a walk over all calls for each event is too slow. `invariants.check` derives each count again from
-the tables; a core that is `checked` does so after each event. Where order decides, a dictionary
-stands in for a set: effects must not depend on hash values.
-
-**The loop.** A handler changes the tables, and notes in the `agenda` what follows. It does
-not do it at once: an event with a hundred outcomes assigns calls once, and no loop walks over a
-table that another changes. Then `handle` works the agenda off, until nothing new comes:
-
-1. `returning`, `orphans`: calls that go on get their slots; children of ended calls are cancelled.
-2. `linked`, `begun`: outcomes are passed on to the calls that need them, which are queued.
-3. `freed_slots`, `changed_queues`, `room_freed`: calls are assigned (`allocator.settle`).
-4. `scale`: workers are requested or withdrawn, once, by what is left waiting then.
-
-Slots go first to calls that have begun (1), then to calls whose inputs are here (2: their inputs
-take memory), then to others (3): so what is begun ends before more is begun.
-
-Modules, by what they decide: `clients` (what clients ask); `dependencies`, `objects` (results and
-functions); `allocator`, `assigner`, `fair_queue` (who runs what where); `nested` (calls that make
-calls); `outcomes`, `failures` (how calls end); `worker_startup`, `worker_lifecycle`,
-`worker_messages`, `adoption` (workers, from their launch to their end); `provisioner`, `scaling`
-(how many there are).
-"""
+"""The event table, and the loop that works off the agenda: see the head of this room."""
 
 from __future__ import annotations
 
@@ -85,9 +38,13 @@ MOST_NAMED = 5
 
 
 class LongWait(Struct):
-    """Since when calls have waited and none was assigned, and whether all are `blocked` until
-    something comes from elsewhere. The warning comes after `patience` seconds, the next after twice
-    as many; before `look_at` the waiting calls are not looked at.
+    """Warns now and then when calls have waited for long: jobs hold all workers, or no call makes
+    the results that calls need. Jobs may wait for one another or never end, and a future that a
+    script sets itself may wait for calls that wait for that future. Nothing else tells the user so.
+
+    Calls have waited `since` then, and none was assigned; all are `blocked` if only something from
+    elsewhere lets them begin. The warning comes after `patience` seconds, the next after twice as
+    many. Before `look_at` the waiting calls are not looked at.
     """
 
     last_run: int = 0
@@ -218,7 +175,7 @@ class StateMachine:
 
 
 def _begin_dependents(state: CoreState) -> None:
-    """Pass outcomes on to the calls that need them, and assign those whose inputs are here."""
+    """Pass outcomes on to the calls that need them, and assign the calls whose inputs have come."""
     dependencies.settle(state)
     agenda = state.agenda
     begun, agenda.begun = agenda.begun, {}

@@ -1,6 +1,4 @@
-"""Connected workers that fall silent, leave, are stopped or lost, and what follows for their
-calls.
-"""
+"""Connected workers that fall silent, leave, are stopped or lost; what follows for their calls."""
 
 from __future__ import annotations
 
@@ -309,9 +307,9 @@ def lose(state: CoreState, worker: Worker, reason: str) -> None:
 def _end_lost(state: CoreState, worker: Worker, run: Run, reason: str) -> None:
     """Requeue or fail the calls of a run whose worker is lost.
 
-    With `blamed_runs`, only the first open call of each of these is charged with an attempt;
-    otherwise all calls of the worker are, unless the batch system says that they are not to blame.
-    Calls that run only once, and may have begun, fail.
+    With `blamed_runs`, an attempt is charged to the first open call of each of these runs only.
+    Otherwise it is charged to all calls of the worker, unless the batch system says that they are
+    not to blame. Calls that run only once, and may have begun, fail.
     """
     span = run.rest
     unknown = not (worker.knows_begun or span.open_task.task.retries)

@@ -175,7 +175,7 @@ def _crashed_call(state: CoreState, run: Run, message: messages.Crashed, buffers
 def returned(
     state: CoreState, worker: Worker, message: messages.Returned, buffers: Payload
 ) -> None:
-    """Requeue what a worker gives back."""
+    """Requeue the runs that a worker gives back."""
     runs = [worker.runs[number] for number in reversed(message.runs) if number in worker.runs]
     left = message.reason in (messages.PROCESS_LEFT, messages.NO_INPUT)
     worker.fruitless += not left and any(not run.recalled for run in runs)
@@ -219,7 +219,7 @@ def started(state: CoreState, worker: Worker, message: messages.Started, buffers
 
 
 def pushed(state: CoreState, worker: Worker, message: messages.Pushed, buffers: Payload) -> None:
-    """Forward a value that a watched run has pushed, or what calls have logged."""
+    """Forward a value that a watched run has pushed, or lines that calls have logged."""
     run = worker.runs.get(message.run)
     if run is not None:
         state.effects.append(TaskMessage(run.span.open_task.task.id, buffers, message.log))
@@ -228,7 +228,7 @@ def pushed(state: CoreState, worker: Worker, message: messages.Pushed, buffers: 
 def measured(
     state: CoreState, worker: Worker, message: messages.Measured, buffers: Payload
 ) -> None:
-    """Note a worker's measurements, for who watches."""
+    """Note a worker's measurements, for watchers."""
     worker.measured, worker.measured_at = message, state.now
     worker.growth = of_processes(worker.growth, message.runners)
     for one in message.runners:

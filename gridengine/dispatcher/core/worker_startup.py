@@ -1,10 +1,9 @@
-"""Workers from their launch to their first message: the scheduler's reports, and who connects.
+"""Workers that connect: new workers, and workers of an earlier dispatcher process with the calls
+that they run.
 
-What an earlier dispatcher process has left: calls that its workers may be running, and the
-workers that come back with them.
-
-A worker that has not come back yet is *absent*: it is silent, and has the runs that it was known to
-have. So it is lost as other workers are, and its calls run again, or not, by the same rules.
+A worker of an earlier process that has not come back yet is *absent*: it is silent, and has the
+runs that it was known to have. So it can be lost as other workers are, and its calls run again, or
+fail, by the same rules.
 """
 
 from __future__ import annotations
@@ -131,7 +130,7 @@ def _add(state: CoreState, id: bytes, hello: messages.Hello, provisioner: Provis
 
 
 def _admit(state: CoreState, worker: Worker) -> None:
-    """Let a worker go on with what it has, and give out its slots."""
+    """Let a worker go on with the runs that it holds, and give out its slots."""
     held = worker.hello.held
     if worker.absent:
         take_back(state, worker, held or messages.Held())
@@ -321,12 +320,12 @@ def _begin(
 
 
 def take_back(state: CoreState, worker: Worker, held: messages.Held) -> None:
-    """Let an absent worker go on with the calls that it has and that are still wanted. What it lost
-    waits again; what nobody wants is ended.
+    """Let an absent worker go on with the calls that it has and that are still wanted. Calls that
+    it lost wait again; calls that nobody wants are ended.
 
-    Its slots are given out at once if one queue has all of them, which keeps its allocation.
-    Otherwise they are given out when all its runs have ended: nobody knows which resources these
-    have.
+    Its slots are given out at once if all its runs are of one queue, which keeps its allocation.
+    Otherwise they are given out when all its runs have ended, since nobody knows which resources
+    these runs have.
     """
     worker.absent = False
     worker.taken = held.taken
