@@ -7,7 +7,6 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 from gridengine.dispatcher.core import calls
 from gridengine.dispatcher.core.calls import CallState, OpenTask, Story
@@ -28,7 +27,6 @@ from gridengine.status.snapshot import ClientCounts, DemandCounts, Snapshot
 from gridengine.wire.messages import NUMBER_BITS
 
 
-@dataclass(slots=True)
 class Agenda:
     """The work that an event has caused and that is not done yet.
 
@@ -38,24 +36,25 @@ class Agenda:
     is there once, however often an event adds it.
     """
 
-    returning: dict[bytes, Worker] = field(default_factory=dict)
-    """Workers on which a call that waits for its slot may get it back now."""
-    orphans: list[int] = field(default_factory=list)
-    """Tasks whose parent call has ended: they are cancelled."""
-    linked: list[tuple[OpenTask, CallsFinished]] = field(default_factory=list)
-    """Outcomes of calls that others depend on, or that depend on others."""
-    begun: dict[TaskQueue, OpenTask] = field(default_factory=dict)
-    """Queues that got a call whose last input has come, each with one such call."""
-    freed_slots: dict[SlotGroup, None] = field(default_factory=dict)
-    """Slot groups in which a batch has ended."""
-    changed_queues: dict[TaskQueue, None] = field(default_factory=dict)
-    """Queues with other calls or slots than before: calls are assigned from them."""
-    scale: bool = False
-    """Whether to compare the number of workers with the number that is needed."""
-    room_freed: bool = False
-    """Whether the packer may find room where it found none before."""
-    reorder: bool = False
-    """Whether the packer's requests are out of order."""
+    def __init__(self) -> None:
+        self.returning: dict[bytes, Worker] = {}
+        """Workers on which a call that waits for its slot may get it back now."""
+        self.orphans: list[int] = []
+        """Tasks whose parent call has ended: they are cancelled."""
+        self.linked: list[tuple[OpenTask, CallsFinished]] = []
+        """Outcomes of calls that others depend on, or that depend on others."""
+        self.begun: dict[TaskQueue, OpenTask] = {}
+        """Queues that got a call whose last input has come, each with one such call."""
+        self.freed_slots: dict[SlotGroup, None] = {}
+        """Slot groups in which a batch has ended."""
+        self.changed_queues: dict[TaskQueue, None] = {}
+        """Queues with other calls or slots than before: calls are assigned from them."""
+        self.scale = False
+        """Whether to compare the number of workers with the number that is needed."""
+        self.room_freed = False
+        """Whether the packer may find room where it found none before."""
+        self.reorder = False
+        """Whether the packer's requests are out of order."""
 
     @property
     def is_done(self) -> bool:
