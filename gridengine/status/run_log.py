@@ -85,13 +85,10 @@ class RunLog(Struct):
         left = f"{plural(calls, 'call')} had not ended on it"
         return self._line("lost worker", f"lost {_where(hello, job)}, which {reason}; {left}", now)
 
-    def retried(self, event: WatchEvent, which: str, now: float) -> list[str]:
-        """Say that calls run again, by which attempt, and why."""
-        if self.events is not None:
-            self.events.note(event)
-        others = f" and {event.count - 1} more" if event.count > 1 else ""
-        text = f"{event.call}{others} is run again ({which}): {event.reason}"
-        return self._line("repeated call", text, now)
+    def retried(self, call: str, calls: int, how: str, now: float) -> list[str]:
+        """Say that calls run again; `call`: the first of them, `how`: by which attempt, and why."""
+        others = f" and {calls - 1} more" if calls > 1 else ""
+        return self._line("repeated call", f"{call}{others} is run again {how}", now)
 
     def tick(self, figures: tuple[int, int, int], now: float, *, busy: bool) -> list[str]:
         """Return how many lines were left out, and figures when all calls have ended."""

@@ -24,7 +24,7 @@ from gridengine.dispatcher.core.model import (
 from gridengine.dispatcher.core.state import CoreState
 from gridengine.resources.demand import ANY
 from gridengine.serialize.payload import Buffer
-from gridengine.status.watch_events import STARTED, WatchEvent
+from gridengine.status.watch_events import STARTED
 from gridengine.wire.messages import Assign, Assignment, Input
 
 MOST_ASSIGNED = 2000
@@ -116,9 +116,8 @@ def _begin_run(
             objects.define(state, worker, shared)
     state.last_run = number = state.last_run + 1
     run = begin_run(state, number, span, group, batch, state.now)
-    events = state.log.events
-    if events is not None and events.takes(STARTED, span.calls):
-        events.add(_started(run))
+    if state.log.events is not None:
+        outcomes.note_calls(state, STARTED, span, worker.hello.host, worker.job)
     made = one.kept
     if made is not None and isinstance(made, AwaitedResult) and made.waiting:
         made.run = number
@@ -157,12 +156,6 @@ def begin_run(
     if state.story is not None:
         state.story.move(span, "assigned", f"to {worker.id.hex()[:8]} as run {number}")
     return run
-
-
-def _started(run: Run) -> WatchEvent:
-    span, worker = run.span, run.worker
-    function, name = span.open_task.function.function.name, outcomes.name_of(span, span.start)
-    return WatchEvent(STARTED, span.calls, 0.0, function, name, worker.hello.host, worker.job)
 
 
 TRANSFER_RATE = 50e6

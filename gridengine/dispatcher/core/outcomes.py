@@ -222,13 +222,19 @@ def retry(state: CoreState, span: Span, *, out_of_memory: bool = False) -> None:
 
 def _say_retried(state: CoreState, span: Span) -> None:
     """Say that calls run again: their last attempt was just recorded."""
-    one = span.open_task
+    one, name = span.open_task, name_of(span, span.start)
     last = (one.attempts or {})[span.start][-1]
-    function, name = one.function.function.name, name_of(span, span.start)
-    where = last.host, last.job
-    event = WatchEvent(RETRIED, span.calls, 0.0, function, name, *where, reason=str(last))
+    note_calls(state, RETRIED, span, last.host, last.job, reason=str(last))
     which = f"attempt {span.attempt + 1} of {one.task.retries + 1}"
-    state.say(state.log.retried(event, which, last.ended))
+    state.say(state.log.retried(name, span.calls, f"({which}): {last}", last.ended))
+
+
+def note_calls(state: CoreState, kind: str, span: Span, host: str, job: str, **more: Any) -> None:
+    """Record an event of calls for watchers; `more`: its seconds and its reason."""
+    events = state.log.events
+    if events is not None and events.takes(kind, span.calls):
+        function, name = span.open_task.function.function.name, name_of(span, span.start)
+        events.add(WatchEvent(kind, span.calls, 0.0, function, name, host, job, **more))
 
 
 def may_grow(state: CoreState, span: Span) -> bool:
@@ -388,11 +394,8 @@ def settle(
         _let_go(state, one)
         return
     state.effects.append(finished)
-    events = state.log.events
-    if events is not None and not recalled:
-        kind = DONE if done else FAILED
-        if events.takes(kind, calls):
-            events.add(_ended(kind, span, finished))
+    if state.log.events is not None and not recalled:
+        _note_ended(state, DONE if done else FAILED, span, finished)
     if not done and not recalled:
         state.failures.append(_failure(finished, one))
     if last:
@@ -401,12 +404,11 @@ def settle(
         one.add_settled(start, stop)
 
 
-def _ended(kind: str, span: Span, finished: CallsFinished) -> WatchEvent:
+def _note_ended(state: CoreState, kind: str, span: Span, finished: CallsFinished) -> None:
     attempts, error = finished.attempts, finished.error
     where = (attempts[-1].host, attempts[-1].job) if attempts else ("", "")
-    calls = span.open_task.function.function.name, name_of(span, span.start)
     why = _words(error) if error is not None else "it raised an exception" * finished.raised
-    return WatchEvent(kind, span.calls, 0.0, *calls, *where, finished.seconds, why)
+    note_calls(state, kind, span, *where, seconds=finished.seconds, reason=why)
 
 
 def _words(error: GridEngineError) -> str:

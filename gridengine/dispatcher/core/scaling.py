@@ -99,10 +99,12 @@ def _staying(one: Provisioner, workers: Iterable[Worker], suspended: Container[b
 
 
 def _reduce(state: CoreState, one: Provisioner, workers: Iterable[Worker], excess: int) -> None:
-    coming = sorted(one.expected.values(), key=_is_queued)[::-1][:excess]
+    coming = sorted(one.expected.values(), key=lambda one: one.state is WorkerStatus.QUEUED)[::-1][
+        :excess
+    ]
     state.effects += one.withdraw(coming)
     staying = [worker for worker in workers if not worker.is_leaving]
-    for worker in sorted(staying, key=_is_busy)[: excess - len(coming)]:
+    for worker in sorted(staying, key=lambda worker: worker.batches > 0)[: excess - len(coming)]:
         _retire(state, worker)
 
 
@@ -144,14 +146,6 @@ def _lacks_room(state: CoreState) -> bool:
 def _share_of(worker: Worker) -> float:
     """Return the greatest share of a client with calls on this worker."""
     return max(run.span.open_task.submitter.client.share for run in worker.runs.values())
-
-
-def _is_busy(worker: Worker) -> bool:
-    return worker.batches > 0
-
-
-def _is_queued(one: LaunchedWorker) -> bool:
-    return one.state is WorkerStatus.QUEUED
 
 
 def _retire(state: CoreState, worker: Worker) -> None:
