@@ -305,7 +305,7 @@ def find_calls(state: CoreState, word: str) -> list[tuple[OpenTask, int]]:
         return [(one, int(place))] if one is not None and int(place) < one.task.count else []
     found = []
     if number is not None:
-        state.open([task for block in state.blocks for task in block.numbered(number)])
+        state.open([task for bundle in state.bundles for task in bundle.numbered(number)])
     for one in islice(state.open_tasks.values(), MOST_LOOKED_AT):
         first, numbered = one.task.first, one.task.first != UNNUMBERED and not one.task.name
         if numbered and number is not None and first <= number < first + one.task.count:

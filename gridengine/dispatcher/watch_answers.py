@@ -216,7 +216,7 @@ class WatchAnswers:
                 one.job,
                 one.log,
             )
-            for one in self._state.sample.kept
+            for one in self._state.sample.calls
         ]
         said = {name: str(value) for name, value in asdict(self._settings).items()}
         output = b"" if self._printed is None else self._printed.content()

@@ -102,19 +102,19 @@ class CallSample:
     when there are too many.
     """
 
-    __slots__ = ("every", "kept", "left_out")
+    __slots__ = ("calls", "every", "left_out")
 
     def __init__(self) -> None:
         self.every = 1
         self.left_out = 0
-        self.kept: list[EndedCall] = []
+        self.calls: list[EndedCall] = []
 
     def add(self, one: EndedCall) -> None:
         """Keep this one."""
         self.left_out = 0
-        self.kept.append(one)
-        if len(self.kept) >= MOST_SAMPLED:
-            del self.kept[::2]
+        self.calls.append(one)
+        if len(self.calls) >= MOST_SAMPLED:
+            del self.calls[::2]
             self.every *= 2
 
 

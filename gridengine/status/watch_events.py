@@ -77,7 +77,7 @@ class Kind(Struct):
 
     count: int = 0
     since: float = 0.0
-    kept: int = 0
+    recorded: int = 0
 
 
 class EventRecorder(Struct):
@@ -92,7 +92,7 @@ class EventRecorder(Struct):
     ticked_at: float = math.inf
     """When it was last seen who is idle; nobody is told of those that were before."""
     kinds: defaultdict[str, Kind] = field(default_factory=lambda: defaultdict(Kind))
-    kept: deque[tuple[int, float, WatchEvent]] = field(
+    recorded: deque[tuple[int, float, WatchEvent]] = field(
         default_factory=lambda: deque(maxlen=MOST_KEPT)
     )
 
@@ -101,19 +101,19 @@ class EventRecorder(Struct):
         known = self.kinds[kind]
         known.count += count
         self.seen += 1
-        if known.kept >= MOST_OF_KIND:
+        if known.recorded >= MOST_OF_KIND:
             if self.now - known.since < WINDOW_SECONDS:
                 return False
-            known.kept = 0
-        if not known.kept:
+            known.recorded = 0
+        if not known.recorded:
             known.since = self.now
-        known.kept += 1
+        known.recorded += 1
         return True
 
     def add(self, event: WatchEvent) -> None:
         """Keep an event that has just happened."""
         self.last += 1
-        self.kept.append((self.last, self.now, event))
+        self.recorded.append((self.last, self.now, event))
 
     def note(self, event: WatchEvent) -> None:
         """Count an event, and keep it unless there are enough of its kind."""
@@ -130,7 +130,7 @@ class EventRecorder(Struct):
         """Return the kept events since a position, and how many more there were by kind."""
         events = [
             replace(event, seconds_ago=now - at)
-            for number, at, event in self.kept
+            for number, at, event in self.recorded
             if number > told.last
         ]
         left_out = {

@@ -35,7 +35,7 @@ that another loop changes. Then `handle` works off the agenda, until nothing new
 
 1. `returning`, `orphans`: calls that go on get their slots; children of ended calls are cancelled.
 2. `linked`, `begun`: outcomes are passed on to the calls that need them, and these are queued.
-3. `freed_slots`, `changed_queues`, `room_freed`: calls are assigned (`allocator.settle`).
+3. `freed_slots`, `changed_queues`, `room_freed`: calls are assigned (`allocator.assign_all`).
 4. `scale`: workers are requested or withdrawn, once, by the calls that still wait.
 
 Slots go first to calls that have begun (1), then to calls whose inputs have come (2: inputs take

@@ -105,7 +105,7 @@ def resume_worker(state: CoreState, worker: Worker) -> None:
         state.agenda.room_freed = True
 
 
-def settle(state: CoreState, *, again: bool = False) -> None:
+def assign_all(state: CoreState, *, again: bool = False) -> None:
     """Assign all that can be assigned. With `again` ask the packer although nothing has changed."""
     agenda, pending = state.agenda, state.pending_requests
     if state.near:

@@ -58,7 +58,7 @@ def add_submitter(state: CoreState, submitter: Submitter) -> None:
     client.submitters += 1
 
 
-def settle(state: CoreState, one: OpenTask, calls: int, done: bool | None) -> None:
+def count_outcomes(state: CoreState, one: OpenTask, calls: int, done: bool | None) -> None:
     """Count calls that have an outcome: a value, or a failure, or None when they were recalled.
     Forget a task with its last call; and its submitter, and a client that has left, with their last
     task.

@@ -19,7 +19,7 @@ from gridengine.dispatcher.core.calls import (
     Unwanted,
 )
 from gridengine.dispatcher.core.events import CancelRequested, Rebalance, RecallRequested, Send
-from gridengine.dispatcher.core.fair_queue import TaskBlock
+from gridengine.dispatcher.core.fair_queue import TaskBundle
 from gridengine.dispatcher.core.model import Phase, Run, TaskQueue, Worker
 from gridengine.dispatcher.core.outcomes import settle_unwanted
 from gridengine.dispatcher.core.policy import can_hold
@@ -46,7 +46,7 @@ def left(state: CoreState, event: events.ClientLeft) -> None:
         return
     client.left = True
     if client.submitters:  # else there is no need to look at all tasks
-        state.open_blocks_of(client)
+        state.open_bundles_of(client)
         found = [one for one in _tasks_of(state, client) if not (one.parent or one.remade)]
         tasks = [one.task.id for one in sorted(found, key=lambda one: one.order)]
         cancel_requested(state, events.CancelRequested(tasks, signal.SIGTERM))
@@ -73,9 +73,9 @@ def submitted(state: CoreState, event: events.Submitted) -> None:
     """Open tasks of one function, queue the calls that may begin, and assign calls."""
     if not event.tasks:
         return
-    known, blocks = state.open_tasks, state.blocks
+    known, bundles = state.open_tasks, state.bundles
     for task in event.tasks:
-        if task.id in known or task.count < 1 or (blocks.tasks and blocks.find(task.id)):
+        if task.id in known or task.count < 1 or (bundles.tasks and bundles.find(task.id)):
             raise ValueError(f"task {task.id} was submitted twice, or has no calls")
     if event.generation > state.generation:
         state.generation = event.generation
@@ -137,7 +137,7 @@ def _open(
 
 
 def submitted_alike(state: CoreState, event: events.SubmittedAlike) -> None:
-    """Queue tasks that are alike as one block."""
+    """Queue tasks that are alike as one bundle."""
     task, count = event.alike.task, len(event.alike.payloads)
     if state.has_any(range(task.id, task.id + count)):
         raise ValueError(f"a task of {task.id} to {task.id + count} was submitted twice")
@@ -145,14 +145,14 @@ def submitted_alike(state: CoreState, event: events.SubmittedAlike) -> None:
     submitter = _submitter_of(state, task, function, None, False)
     books.open_tasks(submitter, function, count, count, task.first)
     order, pace = state.last_order + 1, submitter.pace
-    block = TaskBlock(event.alike, function, submitter, pace, order, state.now, state.blocks)
+    bundle = TaskBundle(event.alike, function, submitter, pace, order, state.now, state.bundles)
     state.last_order += count
-    state.blocks.add(block)
+    state.bundles.add(bundle)
     queue = state.queue_for(task.demand)
-    if queue.put_block(block):
+    if queue.put_bundle(bundle):
         state.agenda.changed_queues[queue] = None
     if state.closing:
-        reject(state, [(one, 0, 1) for one in block.numbers], signal.SIGKILL)
+        reject(state, [(one, 0, 1) for one in bundle.numbers], signal.SIGKILL)
     else:
         state.log.note(WAITING, count, function=event.function.name)
         provide(state, (queue,), submitter, task.name)
@@ -190,7 +190,7 @@ def provide(
         if queue.soft:
             _check_possible(state, queue)
     if state.agenda.changed_queues:
-        allocator.settle(state)
+        allocator.assign_all(state)
     for queue in queues:
         if not queue.calls:
             continue

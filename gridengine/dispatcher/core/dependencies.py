@@ -1,8 +1,8 @@
 """Calls that need the results of other calls: their inputs, and what follows from an outcome.
 
 Each result that other calls need has a number, its *reference*. Its maker (a call, or the client),
-its dependents and its release may come in any order. `settle` works off a chain of calls in a loop,
-one ended task after the other, without recursion.
+its dependents and its release may come in any order. `pass_on` works off a chain of calls in a
+loop, one ended task after the other, without recursion.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def released(state: CoreState, event: events.ReferencesReleased) -> None:
                 objects.forget(state, awaited)
 
 
-def settle(state: CoreState) -> None:
+def pass_on(state: CoreState) -> None:
     """Pass on the outcomes of the calls that this event has settled, and of the calls that this
     settles.
     """
@@ -324,7 +324,7 @@ def drop_late(state: CoreState, worker: Worker, result: Result) -> None:
         state.effects.append(events.Send(worker.id, Forget([name])))
 
 
-def is_kept(one: OpenTask, result: Result) -> bool:
+def may_stay(one: OpenTask, result: Result) -> bool:
     """Return whether a worker may keep this result."""
     start, stop = result.start, result.start + 1
     return (

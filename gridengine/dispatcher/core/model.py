@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gridengine.dispatcher.core.calls import AwaitedResult, OpenTask, Span
-from gridengine.dispatcher.core.fair_queue import PLAIN, FairQueue, TaskBlock, first_of
+from gridengine.dispatcher.core.fair_queue import PLAIN, FairQueue, TaskBundle, first_of
 from gridengine.dispatcher.core.policy import spare_of
 from gridengine.dispatcher.core.provisioner import LaunchedWorker, Provisioner
 from gridengine.resources.base import Resource
@@ -232,7 +232,7 @@ class TaskQueue:
 
     calls, running: how many calls wait, and are at workers.
     idle: the slot groups with a free slot. ahead: slot groups that may be given their next batch
-        early, since calls are quick and none of their runs is late. kept: by `floor`, the slot
+        early, since calls are quick and none of their runs is late. reserved: by `floor`, the slot
         groups whose free slots are reserved for calls deeper than the floor.
     asked_level, asked_depth: of the calls for which the packer was asked.
     hard, soft: the seconds that a call may take, and is expected to take.
@@ -246,7 +246,7 @@ class TaskQueue:
         self.waiting = FairQueue()
         self.idle: dict[SlotGroup, None] = {}
         self.ahead: dict[SlotGroup, None] = {}
-        self.kept: dict[int, dict[SlotGroup, None]] = {}
+        self.reserved: dict[int, dict[SlotGroup, None]] = {}
         self.asked_level, self.asked_depth = PLAIN, 0
         self.hard: float | None = None
         self.soft = 0.0
@@ -288,7 +288,7 @@ class TaskQueue:
         ):
             pass
         elif group.batches < slots:
-            listed = self.idle if worker.floor < 0 else self.kept.setdefault(worker.floor, {})
+            listed = self.idle if worker.floor < 0 else self.reserved.setdefault(worker.floor, {})
         elif share is None and not worker.waiting and group.batches < 2 * slots - group.late:
             listed = self.ahead
         group.listed = listed
@@ -302,8 +302,8 @@ class TaskQueue:
         `popitem`, since a dictionary is searched from its front past all deleted entries.
         """
         listed = self.idle
-        if not listed and self.kept:
-            listed = self._kept_for_next()
+        if not listed and self.reserved:
+            listed = self._reserved_for_next()
         if not listed:
             listed = self.ahead
             if not listed:
@@ -316,21 +316,21 @@ class TaskQueue:
         group.listed = None
         return group
 
-    def _kept_for_next(self) -> dict[SlotGroup, None]:
-        """Return free slots kept for deep calls that calls of this queue may have; empty if there
+    def _reserved_for_next(self) -> dict[SlotGroup, None]:
+        """Return free slots, reserved for deep calls, that this queue may have; empty if there
         are none.
         """
         deepest = self.waiting.deepest
-        for floor, groups in list(self.kept.items()):
+        for floor, groups in list(self.reserved.items()):
             if not groups:
-                del self.kept[floor]
+                del self.reserved[floor]
             elif floor < deepest:
                 return groups
         return {}
 
     def free_groups(self) -> list[SlotGroup]:
         """Return the slot groups with a free slot."""
-        return [*self.idle, *(group for groups in self.kept.values() for group in groups)]
+        return [*self.idle, *(group for groups in self.reserved.values() for group in groups)]
 
     def put(self, span: Span) -> bool:
         """Queue calls behind all others of their submitter; return whether they are its first."""
@@ -346,10 +346,10 @@ class TaskQueue:
         level[submitter] = deque((span,))
         return True
 
-    def put_block(self, block: TaskBlock) -> bool:
-        """Queue a block, as `put` does."""
-        self.calls += block.left
-        return self.waiting.add_block(block)
+    def put_bundle(self, bundle: TaskBundle) -> bool:
+        """Queue a bundle, as `put` does."""
+        self.calls += bundle.left
+        return self.waiting.add_bundle(bundle)
 
     def put_back(self, span: Span) -> None:
         """Queue calls before all others of their submitter."""

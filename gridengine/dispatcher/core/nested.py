@@ -62,7 +62,7 @@ def _answer(state: CoreState, worker: Worker, message: Resumed) -> None:
     state.effects.append(Send(worker.id, message))
 
 
-def settle(state: CoreState) -> None:
+def work_off(state: CoreState) -> None:
     """Give calls that go on their slots, as far as there are some, and cancel tasks whose parents
     have ended.
     """

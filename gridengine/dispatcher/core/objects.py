@@ -172,7 +172,7 @@ def clear(state: CoreState) -> None:
         awaited.waiting, awaited.maker = (), None
     for kept in (state.objects, state.retired, state.open_tasks, state.awaited, state.effects):
         kept.clear()
-    state.blocks.clear()
+    state.bundles.clear()
     state.away.clear()
     state.near.clear()
     state.idle_results.clear()

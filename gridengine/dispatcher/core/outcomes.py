@@ -362,7 +362,7 @@ def settle(
     """Tell the outcome of calls, once; see `CallsFinished`."""
     one, start, stop = span.open_task, span.start, span.stop
     calls, done = stop - start, payload is not None and not raised
-    books.settle(state, one, calls, done if done or not recalled else None)
+    books.count_outcomes(state, one, calls, done if done or not recalled else None)
     attempts = tuple(one.attempts.get(start, ())) if one.attempts and calls == 1 else ()
     last = not one.unsettled
     if state.story is not None:

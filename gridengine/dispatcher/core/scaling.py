@@ -83,7 +83,7 @@ def keep_bounds(state: CoreState) -> None:
         excess = total + _staying(one, here[one], taking_none) - state.policy.max_workers
         retiring = [worker for worker in here[one] if worker.id in state.retiring]
         for worker in retiring[: max(-excess, 0)]:
-            _keep(state, worker)
+            _retain(state, worker)
         if excess > 0:
             _reduce(state, one, here[one], excess)
         total += _staying(one, here[one], one.suspended)
@@ -156,7 +156,7 @@ def _retire(state: CoreState, worker: Worker) -> None:
         clients.recall(state, worker, worker.spare())
 
 
-def _keep(state: CoreState, worker: Worker) -> None:
+def _retain(state: CoreState, worker: Worker) -> None:
     """Have a worker stay that was to leave."""
     worker.draining = False
     del state.retiring[worker.id]

@@ -142,11 +142,11 @@ class StateMachine:
         agenda = state.agenda
         while True:
             if agenda.returning or agenda.orphans:
-                nested.settle(state)
+                nested.work_off(state)
             if agenda.linked or agenda.begun:
                 _begin_dependents(state)
             if tick or agenda.freed_slots or agenda.changed_queues or agenda.room_freed:
-                allocator.settle(state, again=tick)
+                allocator.assign_all(state, again=tick)
             if not (agenda.linked or agenda.begun):
                 break
             tick = False
@@ -176,7 +176,7 @@ class StateMachine:
 
 def _begin_dependents(state: CoreState) -> None:
     """Pass outcomes on to the calls that need them, and assign the calls whose inputs have come."""
-    dependencies.settle(state)
+    dependencies.pass_on(state)
     agenda = state.agenda
     begun, agenda.begun = agenda.begun, {}
     agenda.changed_queues.update(dict.fromkeys(begun))

@@ -20,7 +20,7 @@ from gridengine.serialize.payload import Payload
 from gridengine.status.watch_events import IDLE, LEAVING, SILENT
 from gridengine.wire.messages import TERMINATED, Goodbye, Stop
 
-SETTLE_SECONDS = 0.5
+GRACE_SECONDS = 0.5
 LEAVE_SECONDS = 10.0
 HAND_OVER_RATE = 10e6
 """Bytes per second at which a worker that leaves hands over its results at least."""
@@ -65,7 +65,7 @@ def _check(state: CoreState, worker: Worker, displaced: list[TaskQueue]) -> None
     if (
         launch is not None
         and launch.ended_at is not None
-        and min(state.now - launch.ended_at, silence) > _settle_seconds(state, worker, launch)
+        and min(state.now - launch.ended_at, silence) > _grace_seconds(state, worker, launch)
     ):
         reason = launch.report.reason if launch.report is not None else ""
         lose(state, worker, f"ended: {reason}" if reason else "ended")
@@ -98,14 +98,14 @@ def _leave_seconds(state: CoreState, worker: Worker) -> float:
     return LEAVE_SECONDS + held / HAND_OVER_RATE
 
 
-def _settle_seconds(state: CoreState, worker: Worker, launch: LaunchedWorker) -> float:
+def _grace_seconds(state: CoreState, worker: Worker, launch: LaunchedWorker) -> float:
     """Return how long a worker may be silent after its cluster task has ended. If the batch system
     only lost sight of the task, that is as long as its lease.
     """
     report = launch.report
     if report is not None and report.uncertain and worker.phase is not Phase.STOPPING:
         return state.policy.lease_seconds + 2 * state.policy.beat_seconds
-    return SETTLE_SECONDS
+    return GRACE_SECONDS
 
 
 def _is_superfluous(state: CoreState, worker: Worker, displaced: list[TaskQueue]) -> bool:

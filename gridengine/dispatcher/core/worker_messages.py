@@ -260,7 +260,9 @@ def _fits(result: messages.Result, run: Run) -> bool:
     ):
         return False
     if result.held is not None:
-        return result.status == messages.VALUES and dependencies.is_kept(run.span.open_task, result)
+        return result.status == messages.VALUES and dependencies.may_stay(
+            run.span.open_task, result
+        )
     return result.buffers > 2 * result.output and result.status in _OUTCOMES
 
 

@@ -266,7 +266,7 @@ def assign_restored(state: CoreState, event: Restored) -> None:
     for task, ranges in event.settled.items():
         if (one := tasks.get(task)) is not None:
             calls = sum(stop - start for start, stop in ranges)
-            books.settle(state, one, calls, None)
+            books.count_outcomes(state, one, calls, None)
             for start, stop in ranges:
                 note_move(state, Span(one, start, stop, one.task.demand), "settled", "before")
             one.settled = list(ranges)

@@ -243,16 +243,16 @@ def test_of_calls_that_have_ended_an_even_sample_is_kept() -> None:
         if assigned := play.assigned():
             [one] = assigned
     sample = play.core.state.sample
-    gaps = {later.ended - one.ended for one, later in pairwise(sample.kept)}
+    gaps = {later.ended - one.ended for one, later in pairwise(sample.calls)}
     assert sample.every == 4
-    assert MOST_SAMPLED / 2 <= len(sample.kept) < MOST_SAMPLED
+    assert MOST_SAMPLED / 2 <= len(sample.calls) < MOST_SAMPLED
     assert max(gaps) <= 2 * sample.every
 
 
 def test_quick_calls_are_not_sampled() -> None:
     play = Play()
     play.done(play.running(1), seconds=0.0005)
-    assert play.core.state.sample.kept == []
+    assert play.core.state.sample.calls == []
 
 
 def test_a_process_that_grows_and_a_clock_that_differs_are_told() -> None:
